@@ -1,0 +1,73 @@
+# Every command a person needs. `make demo` and `make test` set up what they use.
+# With an environment of your own (a container, a cluster image): make demo PYTHON=python3 VENV=
+SYSTEM_PYTHON ?= python3
+VENV ?= .venv
+ifeq ($(VENV),)
+PYTHON ?= python3
+export PYTHONPATH := client:scheduler:evaluator_server:training:$(PYTHONPATH)
+READY :=
+else
+PYTHON := $(VENV)/bin/python
+READY := $(VENV)/.ready
+endif
+PROTO_VENV := .venv-proto
+
+.PHONY: help setup demo test test-gpu lint typecheck proto proto-check bench clean
+
+help:
+	@echo "make demo       judge 40 and more real candidates through a real scheduler and evaluator (GPU if there is one)"
+	@echo "make test       run the tests that need no GPU"
+	@echo "make test-gpu   run all tests on this machine's NVIDIA GPU"
+	@echo "make lint       ruff, buf lint; make typecheck: mypy --strict"
+	@echo "make proto      generate the stubs from protos/; make proto-check: fail when they are stale"
+	@echo "make bench      run the benchmarks and print their tables"
+
+setup: $(READY)
+
+# constraints.txt holds the versions that were tested.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(SYSTEM_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "KernelDyno needs Python 3.11 or newer; set SYSTEM_PYTHON=/path/to/python3.11")'
+	$(SYSTEM_PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(READY)
+	$(PYTHON) examples/demo.py
+
+test: $(READY)
+	$(PYTHON) -m pytest -m "not gpu"
+
+test-gpu: $(READY)
+	KERNELDYNO_REQUIRE_GPU=1 $(PYTHON) -m pytest
+
+lint: $(READY)
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(VENV)/bin/buf lint
+	$(VENV)/bin/buf format -d --exit-code
+
+typecheck: $(READY)
+	$(PYTHON) -m mypy
+
+$(PROTO_VENV)/.ready: proto-requirements.txt
+	$(SYSTEM_PYTHON) -m venv $(PROTO_VENV)
+	$(PROTO_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r proto-requirements.txt
+	touch $@
+
+proto: $(PROTO_VENV)/.ready
+	mkdir -p build
+	$(PROTO_VENV)/bin/buf format -w
+	$(PROTO_VENV)/bin/buf lint
+	$(PROTO_VENV)/bin/buf build -o build/image.binpb
+	PATH=$(CURDIR)/$(PROTO_VENV)/bin:$$PATH $(PROTO_VENV)/bin/python -m grpc_tools.protoc --descriptor_set_in=build/image.binpb \
+	  --python_out=client --grpc_python_out=client --mypy_out=client --mypy_grpc_out=client \
+	  $$(cd protos && find . -name '*.proto' | sed 's|^\./||' | sort)
+
+proto-check: proto
+	git diff --exit-code -- protos client/kerneldyno/v1
+
+bench: $(READY)
+	$(PYTHON) benchmarks/stages.py
+
+clean:
+	rm -rf build $(VENV) $(PROTO_VENV)

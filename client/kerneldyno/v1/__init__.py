@@ -1,0 +1,1 @@
+"""Generated from protos/kerneldyno/v1 by `make proto`. Do not edit."""
