@@ -1,0 +1,97 @@
+"""Channel and server options: one place for every number that both ends of a connection must agree on.
+
+Clients, the scheduler (which dials evaluators) and both servers take their options from here. The values were measured;
+gRPC's own defaults need half a minute to reconnect after an outage and let two servers share one port in silence.
+Nothing here opens a socket.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+#: Largest message in bytes, in either direction. Not unlimited: one client could otherwise take the memory.
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+
+#: Either side pings an idle peer this often (milliseconds), and gives it up when no answer comes within the timeout.
+KEEPALIVE_MS = 30_000
+KEEPALIVE_TIMEOUT_MS = 10_000
+
+#: Methods that may safely be sent twice, and so are retried by the channel itself. Evaluations are not among them: the
+#: caller re-attaches by id or by token instead.
+RETRIED_METHODS = (
+    ("kerneldyno.v1.SchedulerService", "GetEvaluation"),
+    ("kerneldyno.v1.SchedulerService", "ListEvaluations"),
+    ("kerneldyno.v1.SchedulerService", "GetCapabilities"),
+    ("kerneldyno.v1.FleetService", "Synchronize"),
+    ("kerneldyno.v1.FleetService", "ListNodes"),
+    ("kerneldyno.v1.EvaluatorService", "CancelAttempt"),
+    ("kerneldyno.v1.EvaluatorService", "GetCapabilities"),
+)
+
+Options = list[tuple[str, Any]]
+
+
+def service_config() -> str:
+    """Return the gRPC service config as JSON: round robin over replicas, and retries of `RETRIED_METHODS`.
+
+    It has no `timeout` (a service-wide one would kill watches; pass it per call) and no `waitForReady` (a wrong address
+    must fail at once; a caller that wants to wait through a restart passes `wait_for_ready=True` with a deadline).
+    """
+    return json.dumps(
+        {
+            "loadBalancingConfig": [{"round_robin": {}}],
+            "methodConfig": [
+                {
+                    "name": [{"service": service, "method": method} for service, method in RETRIED_METHODS],
+                    "retryPolicy": {
+                        "maxAttempts": 5,
+                        "initialBackoff": "0.1s",
+                        "maxBackoff": "2s",
+                        "backoffMultiplier": 2,
+                        "retryableStatusCodes": ["UNAVAILABLE"],
+                    },
+                }
+            ],
+            "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1},
+        }
+    )
+
+
+def client_options(*, max_message_bytes: int = MAX_MESSAGE_BYTES, own_connection: bool = False) -> Options:
+    """Return options for `grpc.insecure_channel` and `grpc.aio.insecure_channel`.
+
+    `own_connection` keeps the channel from sharing a connection with an equal channel of this process.
+    """
+    return [
+        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),  # otherwise pings stop after two
+        ("grpc.initial_reconnect_backoff_ms", 200),
+        ("grpc.min_reconnect_backoff_ms", 1_000),
+        ("grpc.max_reconnect_backoff_ms", 2_000),
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.max_send_message_length", max_message_bytes),
+        ("grpc.enable_http_proxy", 0),  # peers are inside the cluster; a proxy for the outside world cannot reach them
+        ("grpc.service_config", service_config()),
+        ("grpc.use_local_subchannel_pool", int(own_connection)),
+    ]
+
+
+def server_options(*, max_message_bytes: int = MAX_MESSAGE_BYTES) -> Options:
+    """Return options for `grpc.aio.server`."""
+    return [
+        ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a silent share
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.max_send_message_length", max_message_bytes),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # the default cuts off clients that ping as above
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ]
+
+
+def target(address: str) -> str:
+    """Return the gRPC target of `address` ("host:port", or any target with a scheme of its own)."""
+    return address if "://" in address or address.startswith("unix:") else f"dns:///{address}"

@@ -1,0 +1,199 @@
+"""Errors of a call, one class per reason, and their form on the wire.
+
+Services raise these; the interceptor turns them into a gRPC status with `ErrorInfo` (and `BadRequest`, `RetryInfo`)
+details; clients turn such a status back with `from_rpc_error`. They speak of the call only: what becomes of a candidate
+is never an error but an outcome in a result.
+
+    KernelDynoError
+    ├── InvalidRequestError      INVALID_ARGUMENT     names each bad field
+    ├── EvaluationNotFoundError  NOT_FOUND
+    ├── AttemptNotFoundError     NOT_FOUND            unknown or stale token
+    ├── IdReusedError            ALREADY_EXISTS       same id, other body
+    ├── TokenInUseError          ALREADY_EXISTS
+    ├── NodeIdInUseError         ALREADY_EXISTS
+    ├── QueueFullError           RESOURCE_EXHAUSTED   says when to come back
+    ├── LanesFullError           RESOURCE_EXHAUSTED   says when to come back
+    ├── NoMatchingDeviceError    FAILED_PRECONDITION
+    ├── AlreadyFinishedError     FAILED_PRECONDITION
+    ├── ShuttingDownError        UNAVAILABLE          says when to come back
+    ├── EvaluationCancelledError CANCELLED            the awaited evaluation was cancelled
+    └── NotInThisReleaseError    UNIMPLEMENTED
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, cast
+
+import grpc
+from google.protobuf import duration_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+from kerneldyno.rpc.validation import Violation
+
+#: `ErrorInfo.domain` of every error.
+DOMAIN = "kerneldyno"
+
+#: Longest text put in a status (characters) and its largest list of fields (bytes). A status over 16 KiB is replaced
+#: by an unrelated RESOURCE_EXHAUSTED, and the real code is lost.
+MAX_MESSAGE_CHARS = 1_000
+MAX_DETAILS_BYTES = 4_096
+
+
+class KernelDynoError(Exception):
+    """Base of all errors of a call."""
+
+    code: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNKNOWN
+    reason: ClassVar[str] = "UNKNOWN"
+
+    def __init__(self, message: str, *, retry_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_seconds = retry_seconds
+
+
+class InvalidRequestError(KernelDynoError):
+    """The request is malformed or over a published limit."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    reason = "INVALID_REQUEST"
+
+    def __init__(
+        self, message: str = "", *, violations: Sequence[Violation] = (), retry_seconds: float | None = None
+    ) -> None:
+        super().__init__(
+            message or "; ".join(f"{v.field}: {v.description}" for v in violations), retry_seconds=retry_seconds
+        )
+        self.violations = tuple(violations)
+
+
+class EvaluationNotFoundError(KernelDynoError):
+    """No evaluation has this id, or its result is older than the scheduler keeps."""
+
+    code = grpc.StatusCode.NOT_FOUND
+    reason = "EVALUATION_NOT_FOUND"
+
+
+class AttemptNotFoundError(KernelDynoError):
+    """No attempt has this token, or its result was collected or has expired."""
+
+    code = grpc.StatusCode.NOT_FOUND
+    reason = "ATTEMPT_NOT_FOUND"
+
+
+class IdReusedError(KernelDynoError):
+    """The id was used for a different request."""
+
+    code = grpc.StatusCode.ALREADY_EXISTS
+    reason = "ID_REUSED"
+
+
+class TokenInUseError(KernelDynoError):
+    """An attempt with this token exists."""
+
+    code = grpc.StatusCode.ALREADY_EXISTS
+    reason = "TOKEN_IN_USE"
+
+
+class NodeIdInUseError(KernelDynoError):
+    """Another live process uses this node id."""
+
+    code = grpc.StatusCode.ALREADY_EXISTS
+    reason = "NODE_ID_IN_USE"
+
+
+class QueueFullError(KernelDynoError):
+    """The scheduler's queue is full."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    reason = "QUEUE_FULL"
+
+
+class LanesFullError(KernelDynoError):
+    """Every lane of the node is taken and its short queue is full."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    reason = "LANES_FULL"
+
+
+class NoMatchingDeviceError(KernelDynoError):
+    """No registered device matches the request."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "NO_MATCHING_DEVICE"
+
+
+class AlreadyFinishedError(KernelDynoError):
+    """The evaluation is finished, so it cannot be cancelled."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "ALREADY_FINISHED"
+
+
+class ShuttingDownError(KernelDynoError):
+    """The server is shutting down or draining."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "SHUTTING_DOWN"
+
+
+class EvaluationCancelledError(KernelDynoError):
+    """The evaluation was cancelled before it ended."""
+
+    code = grpc.StatusCode.CANCELLED
+    reason = "EVALUATION_CANCELLED"
+
+
+class NotInThisReleaseError(KernelDynoError):
+    """The RPC is part of the contract, and comes with a later release."""
+
+    code = grpc.StatusCode.UNIMPLEMENTED
+    reason = "NOT_IN_THIS_RELEASE"
+
+
+_BY_REASON: dict[str, type[KernelDynoError]] = {kind.reason: kind for kind in KernelDynoError.__subclasses__()}
+
+
+def to_status(error: KernelDynoError) -> grpc.Status:
+    """Return `error` as a rich gRPC status, kept under the size at which gRPC would lose it."""
+    rich = status_pb2.Status(code=code_pb2.Code.Value(error.code.name), message=error.message[:MAX_MESSAGE_CHARS])
+    rich.details.add().Pack(error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN))
+    if error.retry_seconds is not None:
+        delay = duration_pb2.Duration()
+        delay.FromNanoseconds(int(error.retry_seconds * 1e9))
+        rich.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    if isinstance(error, InvalidRequestError):
+        bad_request = error_details_pb2.BadRequest()
+        for violation in error.violations:
+            one = bad_request.field_violations.add(field=violation.field, description=violation.description)
+            if bad_request.ByteSize() > MAX_DETAILS_BYTES:
+                bad_request.field_violations.remove(one)
+                break
+        rich.details.add().Pack(bad_request)
+    return cast(grpc.Status, rpc_status.to_status(rich))
+
+
+def from_rpc_error(error: grpc.RpcError) -> KernelDynoError | None:
+    """Return what a server of ours meant by `error`, or None when the status did not come from one."""
+    call = cast(Any, error)  # a failed call is an RpcError and a Call at once; the stubs only know the first
+    if call.trailing_metadata() is None:
+        return None
+    rich = rpc_status.from_call(call)
+    if rich is None:
+        return None
+    kind: type[KernelDynoError] | None = None
+    retry_seconds: float | None = None
+    violations: list[Violation] = []
+    for detail in rich.details:
+        info, retry, bad = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo(), error_details_pb2.BadRequest()
+        if detail.Unpack(info) and info.domain == DOMAIN:
+            kind = _BY_REASON.get(info.reason, KernelDynoError)
+        elif detail.Unpack(retry):
+            retry_seconds = retry.retry_delay.ToNanoseconds() / 1e9
+        elif detail.Unpack(bad):
+            violations = [Violation(v.field, v.description) for v in bad.field_violations]
+    if kind is None:
+        return None
+    if kind is InvalidRequestError:
+        return InvalidRequestError(rich.message, violations=violations, retry_seconds=retry_seconds)
+    return kind(rich.message, retry_seconds=retry_seconds)

@@ -1,0 +1,149 @@
+"""The one server interceptor: maps errors to statuses, counts and times every call.
+
+Both servers install it. Metric names and labels are go-grpc-prometheus's, so that stock dashboards work. Handlers are
+wrapped once per method; one that raises anything but a `KernelDynoError` answers INTERNAL "internal error", and the
+traceback goes to the log, never to the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from kerneldyno.rpc import errors
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+log = logging.getLogger(__name__)
+
+#: Seconds: from a health check to an evaluation that fills an hour.
+_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
+
+if TYPE_CHECKING:  # generic in the stubs only
+    Handler = grpc.RpcMethodHandler[Any, Any]
+
+
+class CallMetrics:
+    """Counters and times of gRPC calls."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ["grpc_type", "grpc_service", "grpc_method"]
+        self.started = Counter("grpc_server_started", "Calls started.", labels, registry=registry)
+        self.handled = Counter("grpc_server_handled", "Calls ended.", [*labels, "grpc_code"], registry=registry)
+        self.seconds = Histogram(
+            "grpc_server_handling_seconds",
+            "Duration of a call.",
+            labels,
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+
+    def prepare(self, service: Any) -> None:
+        """Create every label set of `service` (a service descriptor), so that rates start at 0."""
+        for method in service.methods:
+            labels = (_call_type(method.client_streaming, method.server_streaming), service.full_name, method.name)
+            self.started.labels(*labels)
+            self.seconds.labels(*labels)
+            for code in grpc.StatusCode:
+                self.handled.labels(*labels, code.name)
+
+
+class ServerInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps every handler of a server."""
+
+    def __init__(self, registry: CollectorRegistry, services: Iterable[Any] = ()) -> None:
+        self._metrics = CallMetrics(registry)
+        self._wrapped: dict[str, Handler] = {}
+        for service in services:
+            self._metrics.prepare(service)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Return the wrapped handler of the called method."""
+        method: str = handler_call_details.method
+        if method not in self._wrapped:
+            handler = await continuation(handler_call_details)
+            if handler is None:  # no such method: gRPC answers UNIMPLEMENTED; not kept, or a caller could fill memory
+                return handler
+            self._wrapped[method] = self._wrap(method, handler)
+        return self._wrapped[method]
+
+    def _wrap(self, method: str, handler: Handler) -> Handler:
+        service, _, name = method.lstrip("/").rpartition("/")
+        labels = (_call_type(handler.request_streaming, handler.response_streaming), service, name)
+        inner: Any = next(
+            f for f in (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream) if f
+        )
+
+        async def call(request: Any, context: Any) -> Any:
+            async with self._observed(labels, context):
+                return await inner(request, context)
+
+        async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+            async with self._observed(labels, context), aclosing(inner(request, context)) as responses:
+                async for response in responses:
+                    yield response
+
+        outer = stream if inspect.isasyncgenfunction(inner) else call
+        make: Any = {
+            (False, False): grpc.unary_unary_rpc_method_handler,
+            (False, True): grpc.unary_stream_rpc_method_handler,
+            (True, False): grpc.stream_unary_rpc_method_handler,
+            (True, True): grpc.stream_stream_rpc_method_handler,
+        }[handler.request_streaming, handler.response_streaming]
+        wrapped: Handler = make(
+            outer, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
+        )
+        return wrapped
+
+    @asynccontextmanager
+    async def _observed(self, labels: tuple[str, str, str], context: Any) -> AsyncIterator[None]:
+        code = grpc.StatusCode.OK
+        start = time.monotonic()
+        self._metrics.started.labels(*labels).inc()
+        try:
+            yield
+            code = _code_of(context.code())
+        except errors.KernelDynoError as error:
+            code = error.code
+            log.info("event=call_refused method=%s code=%s reason=%s", labels[2], code.name, error.reason)
+            await context.abort_with_status(errors.to_status(error))
+        except (asyncio.CancelledError, GeneratorExit):
+            remaining = context.time_remaining()
+            late = remaining is not None and remaining <= 0
+            code = grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED
+            raise
+        except grpc.aio.AbortError:
+            code = _code_of(context.code())
+            raise
+        except Exception:
+            code = grpc.StatusCode.INTERNAL
+            log.exception("event=call_failed method=%s", labels[2])
+            await context.abort(code, "internal error")
+        finally:
+            self._metrics.handled.labels(*labels, code.name).inc()
+            self._metrics.seconds.labels(*labels).observe(time.monotonic() - start)
+
+
+def _call_type(client_streaming: bool, server_streaming: bool) -> str:
+    return {
+        (False, False): "unary",
+        (False, True): "server_stream",
+        (True, False): "client_stream",
+        (True, True): "bidi_stream",
+    }[client_streaming, server_streaming]
+
+
+def _code_of(code: Any) -> grpc.StatusCode:
+    """Return the status code of a context, which holds an int, a StatusCode, or nothing yet."""
+    if isinstance(code, grpc.StatusCode):
+        return code
+    return next((known for known in grpc.StatusCode if known.value[0] == code), grpc.StatusCode.OK)

@@ -1,0 +1,149 @@
+"""JSON forms of requests and results, for people and for files.
+
+Reading is lenient where a person's meaning is plain (`"timeouts": {"load_timeout": 5}`, `"priority": "high"`,
+`"tolerance": 0.01`); a field that does not exist is an error that names it. Writing is proto-JSON with the original
+field names. Limits are not checked here: see `kerneldyno.rpc.validation`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from google.protobuf import json_format
+from kerneldyno.rpc.validation import STAGE_TIMEOUT_FIELDS
+from kerneldyno.v1 import evaluation_pb2 as pb
+
+_NAMES = {field.name: field.name for field in pb.EvalRequest.DESCRIPTOR.fields} | {
+    field.json_name: field.name for field in pb.EvalRequest.DESCRIPTOR.fields
+}
+
+
+def request_from_json(data: Mapping[str, Any]) -> pb.EvalRequest:
+    """Return the request that `data` describes.
+
+    Raises:
+        ValueError: a field does not exist or its value has the wrong type; the message names it.
+    """
+    if not isinstance(data, Mapping):
+        raise ValueError(f"a request is a JSON object, not {type(data).__name__}")
+    plain: dict[str, Any] = {}
+    for key, value in data.items():
+        if key == "timeout":  # one limit for every stage, as in KernelGYM's requests
+            plain.setdefault("timeouts", {})
+            plain["timeouts"] = {name: _duration(value, "timeout") for name in STAGE_TIMEOUT_FIELDS} | plain["timeouts"]
+            continue
+        name = _NAMES.get(key)
+        if name is None:
+            close = difflib.get_close_matches(str(key), _NAMES, n=1)
+            raise ValueError(f"unknown field {key!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+        if value is None:  # as proto-JSON has it: the default
+            continue
+        converted = _CONVERT[name](value) if name in _CONVERT else value
+        plain[name] = plain[name] | converted if name == "timeouts" and name in plain else converted
+    try:
+        return json_format.ParseDict(_quote_non_finite(plain), pb.EvalRequest())
+    except (json_format.ParseError, TypeError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+def request_to_json(request: pb.EvalRequest) -> dict[str, Any]:
+    """Return `request` as proto-JSON with the original field names; what was not set is left out."""
+    return json_format.MessageToDict(request, preserving_proto_field_name=True)
+
+
+def result_to_json(result: pb.EvalResult) -> dict[str, Any]:
+    """Return `result` as proto-JSON with the original field names, empty fields included."""
+    return json_format.MessageToDict(
+        result, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
+def result_from_json(data: Mapping[str, Any]) -> pb.EvalResult:
+    """Return the result that `result_to_json` wrote; fields of a newer version are ignored."""
+    return json_format.ParseDict(dict(data), pb.EvalResult(), ignore_unknown_fields=True)
+
+
+def _duration(value: Any, field: str) -> Any:
+    """Turn a number of seconds into proto-JSON's "12.5s"; anything else is passed on to be judged there."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value
+    if not math.isfinite(value):
+        raise ValueError(f"{field}: {value} is not a duration")
+    return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
+
+
+def _timeouts(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _duration(limit, f"timeouts.{name}") for name, limit in value.items() if limit is not None}
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return {name: _duration(value, "timeouts") for name in STAGE_TIMEOUT_FIELDS}
+    raise ValueError("timeouts: give an object of stage limits, or one number of seconds for all stages")
+
+
+def _enum(prefix: str) -> Callable[[Any], Any]:
+    """Let people leave out the prefix and the capitals: "high" for PRIORITY_HIGH."""
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        name = value.strip().upper().replace("-", "_")
+        return name if name.startswith(prefix) else prefix + name
+
+    return convert
+
+
+_preset = _enum("PRESET_")
+
+
+def _tolerance(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("tolerance: give a number, a preset, or an object")
+    if isinstance(value, (int, float)):
+        return {"preset": "PRESET_ALLCLOSE", "atol": value, "rtol": value}
+    if isinstance(value, str):
+        return {"preset": _preset(value)}
+    if isinstance(value, Mapping) and "preset" in value:
+        return {**value, "preset": _preset(value["preset"])}
+    return value
+
+
+def _device(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+def _cases(value: Any) -> Any:
+    """Accept {"inputs": [...], "expected": ...} beside the wire's own form, which carries both as JSON text."""
+    if not isinstance(value, list):
+        return value
+    return [
+        {"inputs_json": json.dumps(case["inputs"]), "expected_json": json.dumps(case["expected"])}
+        if isinstance(case, Mapping) and set(case) == {"inputs", "expected"}
+        else case
+        for case in value
+    ]
+
+
+_CONVERT: dict[str, Callable[[Any], Any]] = {
+    "timeouts": _timeouts,
+    "priority": _enum("PRIORITY_"),
+    "allowed_precision": _enum("PRECISION_"),
+    "reference_backend": _enum("REFERENCE_BACKEND_"),
+    "tolerance": _tolerance,
+    "device": _device,
+    "cases": _cases,
+}
+
+
+def _quote_non_finite(value: Any) -> Any:
+    """Write NaN and infinities the way proto-JSON reads them, so that validation can name the field that holds them."""
+    if isinstance(value, Mapping):
+        return {key: _quote_non_finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_quote_non_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    return value

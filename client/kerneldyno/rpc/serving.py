@@ -1,0 +1,163 @@
+"""What both servers share: making a gRPC server, health, reflection, metrics endpoint, logging, signals.
+
+The scheduler's and the evaluator's `__main__` call these in the order of a start: `configure_logging`,
+`exit_with_parent`, `make_server`, `add_health_and_reflection`, `listen`, `start_metrics`, `print_ready`; then they wait
+for `Signals.stop`, drain, and call `stop_server`. No service is defined here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_reflection.v1alpha import reflection
+from kerneldyno.rpc.channel import MAX_MESSAGE_BYTES, server_options
+from kerneldyno.rpc.interceptor import ServerInterceptor
+from prometheus_client import CollectorRegistry, start_http_server
+
+#: Open calls per server; watches and evaluation streams count too.
+MAX_CONCURRENT_CALLS = 2_000
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port to listen on."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read "HOST:PORT"; brackets around an IPv6 host are allowed."""
+        host, colon, port = text.rpartition(":")
+        if not colon or not host or not port.isdigit() or int(port) > 65535:
+            raise ValueError(f"{text!r} is not HOST:PORT")
+        return cls(host.strip("[]"), int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def make_server(interceptor: ServerInterceptor, *, max_message_bytes: int = MAX_MESSAGE_BYTES) -> grpc.aio.Server:
+    """Return a server with our options; the caller adds services, a port, and starts it."""
+    return grpc.aio.server(
+        interceptors=[interceptor],
+        options=server_options(max_message_bytes=max_message_bytes),
+        maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS,
+    )
+
+
+def listen(server: grpc.aio.Server, address: Address) -> Address:
+    """Bind `server` to `address` and return where it really listens.
+
+    Raises:
+        OSError: the port is taken or may not be used.
+    """
+    try:
+        port = server.add_insecure_port(str(address))
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {address}: {error}") from error
+    return Address(address.host, port)
+
+
+async def add_health_and_reflection(server: grpc.aio.Server, services: Sequence[str]) -> HealthServicer:
+    """Add gRPC health (all `services` SERVING, and "" for the whole) and reflection; return the health servicer."""
+    health: HealthServicer = HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    for name in ("", *services):
+        await health.set(name, health_pb2.HealthCheckResponse.SERVING)
+    known = (*services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(known, server)
+    return health
+
+
+class MetricsEndpoint:
+    """The Prometheus page of one registry on a port of its own; `address` is where it really is."""
+
+    def __init__(self, address: Address, registry: CollectorRegistry) -> None:
+        self._server, self._thread = start_http_server(address.port, addr=address.host, registry=registry)
+        self.address = Address(address.host, self._server.server_port)
+
+    def stop(self) -> None:
+        """Close the port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def start_metrics(text: str, registry: CollectorRegistry) -> MetricsEndpoint | None:
+    """Serve `registry` at `text` ("HOST:PORT"), or nothing when it says "off"."""
+    return None if text == "off" else MetricsEndpoint(Address.parse(text), registry)
+
+
+async def stop_server(server: grpc.aio.Server, health: HealthServicer, *, grace_seconds: float = 5.0) -> None:
+    """Stop `server`: health says NOT_SERVING, the port closes, and calls still open after the grace are cancelled."""
+    await health.enter_graceful_shutdown()
+    await server.stop(grace_seconds)
+
+
+def print_ready(program: str, **fields: object) -> None:
+    """Print the one line that launchers wait for, for example `kerneldyno-scheduler ready grpc=127.0.0.1:50051`."""
+    print(program, "ready", *(f"{key}={value}" for key, value in fields.items()), flush=True)
+
+
+class Signals:
+    """SIGTERM and SIGINT as events: the first asks for a graceful stop, the second for an immediate one.
+
+    Use as a context manager inside the running loop; the handlers are taken back at its end.
+    """
+
+    _NUMBERS = (signal.SIGTERM, signal.SIGINT)
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.hurry = asyncio.Event()
+
+    def __enter__(self) -> Signals:
+        for number in self._NUMBERS:
+            asyncio.get_running_loop().add_signal_handler(number, self._received, number)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number in self._NUMBERS:
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    def _received(self, number: signal.Signals) -> None:
+        logging.getLogger(__name__).info("event=signal name=%s", number.name)
+        (self.hurry if self.stop.is_set() else self.stop).set()
+
+
+def configure_logging(level: str = "INFO") -> None:
+    """Log `key=value` lines to standard error; standard output carries only the ready line."""
+    handler = logging.StreamHandler(sys.stderr)
+    formatter = logging.Formatter("time=%(asctime)s.%(msecs)03dZ level=%(levelname)s logger=%(name)s %(message)s")
+    formatter.datefmt = "%Y-%m-%dT%H:%M:%S"
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def exit_with_parent() -> None:
+    """Ask the kernel to send SIGTERM to this process when its parent ends. Call it from the main thread, early."""
+    parent = os.getppid()
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("exit_with_parent must be called from the main thread")
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != parent:  # it went away in between
+        raise SystemExit(0)

@@ -1,0 +1,252 @@
+"""The limits of a request, checked field by field and never clamped, and the defaults of what it leaves out.
+
+The scheduler checks every request here before it accepts it, an evaluator checks those that are sent to it directly,
+and the client may check before it sends. Pure: it looks at the message alone. Whether the source parses, and whether
+the entry point is there, is the evaluator's to say.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import math
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kerneldyno.v1 import evaluation_pb2 as pb
+
+MAX_SOURCE_BYTES = 1024 * 1024
+MAX_ID_CHARS = 200
+MAX_CORRECT_TRIALS = 20
+MAX_PERF_TRIALS = 1000
+MAX_WARMUP = 100
+MIN_STAGE_SECONDS = 0.1
+MAX_STAGE_SECONDS = 3600.0
+MAX_CASES = 100
+MAX_LABELS = 16
+MAX_LABEL_CHARS = 100
+#: Most violations reported for one request; the contract says so.
+MAX_VIOLATIONS = 20
+
+DEFAULT_ENTRY_POINT = "Model"
+DEFAULT_BACKEND = "triton"
+DEFAULT_TOOLKIT = "kernelbench"
+DEFAULT_CORRECT_TRIALS = 5
+DEFAULT_PERF_TRIALS = 100
+DEFAULT_WARMUP = 3
+DEFAULT_STAGE_SECONDS = 60
+#: nvcc takes its time.
+DEFAULT_CUDA_LOAD_SECONDS = 300
+
+STAGE_TIMEOUT_FIELDS = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout")
+
+_PLUGIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_ENUMS: tuple[tuple[str, Any], ...] = (
+    ("allowed_precision", pb.Precision),
+    ("reference_backend", pb.ReferenceBackend),
+    ("priority", pb.Priority),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One bad field: its path in EvalRequest, and what is wrong and what would be right."""
+
+    field: str
+    description: str
+
+
+def validate(
+    request: pb.EvalRequest,
+    *,
+    backends: Collection[str] | None = None,
+    toolkits: Collection[str] | None = None,
+    profiling: bool = False,
+    id_required: bool = True,
+) -> list[Violation]:
+    """Return what is wrong with `request`, at most `MAX_VIOLATIONS`; an empty list means that it is well formed.
+
+    `backends` and `toolkits` are the names that are served (None: do not check); `profiling` says whether profiling is.
+    """
+    found: list[Violation] = []
+    for violation in _violations(request, backends, toolkits, profiling, id_required):
+        found.append(violation)
+        if len(found) == MAX_VIOLATIONS:
+            break
+    return found
+
+
+def effective(request: pb.EvalRequest) -> pb.EvalRequest:
+    """Return a copy of a valid `request` with every default filled in, so that nobody further on has to know them."""
+    full = pb.EvalRequest()
+    full.CopyFrom(request)
+    full.entry_point = full.entry_point or DEFAULT_ENTRY_POINT
+    full.backend = full.backend or DEFAULT_BACKEND
+    full.toolkit = full.toolkit or DEFAULT_TOOLKIT
+    if not full.HasField("num_correct_trials"):
+        full.num_correct_trials = DEFAULT_CORRECT_TRIALS
+    if not full.HasField("num_perf_trials"):
+        full.num_perf_trials = DEFAULT_PERF_TRIALS
+    if not full.HasField("num_warmup"):
+        full.num_warmup = DEFAULT_WARMUP
+    if full.tolerance.preset == pb.Tolerance.PRESET_UNSPECIFIED:
+        given = full.tolerance.HasField("atol") or full.tolerance.HasField("rtol")
+        full.tolerance.preset = pb.Tolerance.PRESET_ALLCLOSE if given else pb.Tolerance.PRESET_CALIBRATED
+    full.reference_backend = full.reference_backend or pb.REFERENCE_BACKEND_EAGER
+    full.priority = full.priority or pb.PRIORITY_NORMAL
+    for name in STAGE_TIMEOUT_FIELDS:
+        if not full.timeouts.HasField(name):  # type: ignore[arg-type]
+            slow = name == "load_timeout" and full.backend == "cuda"
+            getattr(full.timeouts, name).seconds = DEFAULT_CUDA_LOAD_SECONDS if slow else DEFAULT_STAGE_SECONDS
+    if not full.HasField("run_performance"):
+        full.run_performance = True
+    if not full.HasField("enable_profiling"):
+        full.enable_profiling = False
+    return full
+
+
+def _violations(
+    request: pb.EvalRequest,
+    backends: Collection[str] | None,
+    toolkits: Collection[str] | None,
+    profiling: bool,
+    id_required: bool,
+) -> Iterator[Violation]:
+    yield from _id(request.id, id_required)
+    yield from _sources(request)
+    if request.entry_point and (not request.entry_point.isidentifier() or keyword.iskeyword(request.entry_point)):
+        yield Violation(
+            "entry_point", f"{_show(request.entry_point)} is not a Python identifier; name a class, for example Model"
+        )
+    yield from _plugin("backend", request.backend, DEFAULT_BACKEND, backends)
+    yield from _plugin("toolkit", request.toolkit, DEFAULT_TOOLKIT, toolkits)
+    yield from _count(request, "num_correct_trials", 1, MAX_CORRECT_TRIALS)
+    yield from _count(request, "num_perf_trials", 1, MAX_PERF_TRIALS)
+    yield from _count(request, "num_warmup", 0, MAX_WARMUP)
+    yield from _tolerance(request.tolerance)
+    for field, enum in _ENUMS:
+        yield from _enum(field, enum, getattr(request, field))
+    yield from _timeouts(request)
+    yield from _device(request.device)
+    if request.enable_profiling and not profiling:
+        yield Violation("enable_profiling", "this evaluator cannot profile yet; leave the field out or set it to false")
+    yield from _cases(request)
+    yield from _labels(request)
+
+
+def _id(value: str, required: bool) -> Iterator[Violation]:
+    if not value:
+        if required:
+            yield Violation("id", f"missing; give 1 to {MAX_ID_CHARS} printable characters")
+    elif len(value) > MAX_ID_CHARS:
+        yield Violation("id", f"has {len(value)} characters; at most {MAX_ID_CHARS} are allowed")
+    elif not value.isprintable():
+        yield Violation("id", f"{_show(value)} has characters that cannot be printed")
+
+
+def _sources(request: pb.EvalRequest) -> Iterator[Violation]:
+    toolkit = request.toolkit or DEFAULT_TOOLKIT
+    if toolkit == "kernelbench" and not request.reference_code.strip():
+        yield Violation("reference_code", "missing; the kernelbench toolkit needs the source of the reference")
+    if toolkit == "kernel_simple" and request.reference_code:
+        yield Violation("reference_code", "must be empty with the kernel_simple toolkit; cases say what is expected")
+    if not request.kernel_code.strip():
+        yield Violation("kernel_code", "missing; give the Python source of the candidate")
+    for field in ("reference_code", "kernel_code", "cases_code"):
+        text: str = getattr(request, field)
+        size = len(text.encode())
+        if size > MAX_SOURCE_BYTES:
+            yield Violation(field, f"is {size} bytes long; at most {MAX_SOURCE_BYTES} bytes (1 MiB) are allowed")
+        if "\0" in text:
+            yield Violation(field, f"contains a NUL byte at position {text.index(chr(0))}; Python source cannot")
+
+
+def _plugin(field: str, value: str, default: str, known: Collection[str] | None) -> Iterator[Violation]:
+    name = value or default
+    if not _PLUGIN_NAME.fullmatch(name):
+        yield Violation(field, f"{_show(value)} is not a name; use letters, digits, '.', '_' and '-', at most 100")
+    elif known is not None and name not in known:
+        yield Violation(field, f"{_show(name)} is not known here; known: {', '.join(sorted(known)) or 'none'}")
+
+
+def _count(request: pb.EvalRequest, field: str, low: int, high: int) -> Iterator[Violation]:
+    if request.HasField(field) and not low <= getattr(request, field) <= high:  # type: ignore[arg-type]
+        yield Violation(field, f"is {getattr(request, field)}; allowed are {low} to {high}")
+
+
+def _tolerance(tolerance: pb.Tolerance) -> Iterator[Violation]:
+    yield from _enum("tolerance.preset", pb.Tolerance.Preset, tolerance.preset)
+    for name in ("atol", "rtol"):
+        if not tolerance.HasField(name):
+            continue
+        value: float = getattr(tolerance, name)
+        if not math.isfinite(value) or value < 0:
+            yield Violation(f"tolerance.{name}", f"is {value}; it must be finite and not negative")
+        if tolerance.preset not in (pb.Tolerance.PRESET_UNSPECIFIED, pb.Tolerance.PRESET_ALLCLOSE):
+            yield Violation(f"tolerance.{name}", "is for PRESET_ALLCLOSE only; leave it out or change the preset")
+
+
+def _enum(field: str, enum: Any, value: int) -> Iterator[Violation]:
+    if value not in enum.values():
+        known = ", ".join(f"{number} ({name})" for name, number in enum.items())
+        yield Violation(field, f"{value} is not a known value; known: {known}")
+
+
+def _timeouts(request: pb.EvalRequest) -> Iterator[Violation]:
+    for name in STAGE_TIMEOUT_FIELDS:
+        if not request.timeouts.HasField(name):  # type: ignore[arg-type]
+            continue
+        limit = getattr(request.timeouts, name)
+        seconds = limit.seconds + limit.nanos / 1e9
+        if abs(limit.nanos) > 999_999_999 or not MIN_STAGE_SECONDS <= seconds <= MAX_STAGE_SECONDS:
+            yield Violation(
+                f"timeouts.{name}", f"is {seconds:g} s; allowed are {MIN_STAGE_SECONDS:g} s to {MAX_STAGE_SECONDS:g} s"
+            )
+
+
+def _device(device: pb.DeviceSelector) -> Iterator[Violation]:
+    if device.kind not in ("", "cuda", "cpu"):
+        yield Violation("device.kind", f"{_show(device.kind)} is not a kind of device; use cuda, cpu, or none")
+    if device.min_memory_bytes < 0:
+        yield Violation("device.min_memory_bytes", f"is {device.min_memory_bytes}; it must not be negative")
+
+
+def _cases(request: pb.EvalRequest) -> Iterator[Violation]:
+    toolkit = request.toolkit or DEFAULT_TOOLKIT
+    if toolkit == "kernel_simple" and not request.cases and not request.cases_code.strip():
+        yield Violation("cases", "missing; the kernel_simple toolkit needs cases or cases_code")
+    if toolkit == "kernelbench":
+        for field in ("cases_code", "cases"):
+            if getattr(request, field):
+                yield Violation(field, "must be empty with the kernelbench toolkit; use toolkit kernel_simple")
+    elif request.cases and request.cases_code:
+        yield Violation("cases", "given twice; use either cases or cases_code")
+    if len(request.cases) > MAX_CASES:
+        yield Violation("cases", f"has {len(request.cases)} cases; at most {MAX_CASES} are allowed")
+    for index, case in enumerate(request.cases[:MAX_CASES]):
+        for name in ("inputs_json", "expected_json"):
+            field = f"cases[{index}].{name}"
+            try:
+                value = json.loads(getattr(case, name))
+            except (ValueError, RecursionError) as error:
+                yield Violation(field, f"is not JSON: {error}")
+            else:
+                if name == "inputs_json" and not isinstance(value, list):
+                    yield Violation(field, "must be a JSON array of positional arguments")
+
+
+def _labels(request: pb.EvalRequest) -> Iterator[Violation]:
+    if len(request.labels) > MAX_LABELS:
+        yield Violation("labels", f"has {len(request.labels)} labels; at most {MAX_LABELS} are allowed")
+    for key, value in sorted(request.labels.items()):
+        if max(len(key), len(value)) > MAX_LABEL_CHARS:
+            yield Violation(
+                f"labels[{_show(key)}]", f"key or value is longer than {MAX_LABEL_CHARS} characters; shorten it"
+            )
+
+
+def _show(value: str) -> str:
+    """Quote `value` for a message: printable, and cut when long."""
+    return repr(value if len(value) <= 60 else value[:57] + "...")
