@@ -1,0 +1,59 @@
+"""Clients of KernelDyno: AsyncClient for asyncio, Client for plain programs.
+
+Trainers and tools import from here. Needs neither torch nor a GPU: the work is done by the services.
+"""
+
+from __future__ import annotations
+
+from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
+from kerneldyno.client.blocking import Client
+from kerneldyno.client.errors import (
+    AlreadyFinishedError,
+    CallFailedError,
+    ClientClosedError,
+    DeadlineExceededError,
+    DuplicateIdError,
+    EvaluationCancelledError,
+    EvaluationNotFoundError,
+    IdReusedError,
+    InvalidRequestError,
+    KernelDynoError,
+    NoMatchingDeviceError,
+    QueueFullError,
+    ShuttingDownError,
+    UnavailableError,
+)
+from kerneldyno.v1.evaluation_pb2 import (
+    Case,
+    DeviceSelector,
+    EvalRequest,
+    EvalResult,
+    StageTimeouts,
+    Tolerance,
+)
+
+__all__ = [
+    "DEFAULT_ADDRESS",
+    "AlreadyFinishedError",
+    "AsyncClient",
+    "CallFailedError",
+    "Case",
+    "Client",
+    "ClientClosedError",
+    "DeadlineExceededError",
+    "DeviceSelector",
+    "DuplicateIdError",
+    "EvalRequest",
+    "EvalResult",
+    "EvaluationCancelledError",
+    "EvaluationNotFoundError",
+    "IdReusedError",
+    "InvalidRequestError",
+    "KernelDynoError",
+    "NoMatchingDeviceError",
+    "QueueFullError",
+    "ShuttingDownError",
+    "StageTimeouts",
+    "Tolerance",
+    "UnavailableError",
+]

@@ -1,0 +1,184 @@
+"""The asyncio client: what trainers and tools call.
+
+One AsyncClient holds one channel to one scheduler. evaluate() is the main road (any number of requests, results as they
+come, broken connections mended); the other methods are single calls. It never looks into candidates and never judges.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+from weakref import WeakSet
+
+import grpc
+import grpc.aio
+from kerneldyno.client.errors import ClientClosedError, from_call
+from kerneldyno.client.session import Session, Terms
+from kerneldyno.client.sources import Requests, open_source
+from kerneldyno.rpc.channel import client_options, target
+from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+from kerneldyno.v1.fleet_service_pb2 import ListNodesRequest, Node
+from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+from kerneldyno.v1.scheduler_service_pb2 import (
+    CancelEvaluationRequest,
+    EvaluateOnceRequest,
+    Evaluation,
+    GetEvaluationRequest,
+    SchedulerServiceGetCapabilitiesRequest,
+    SchedulerServiceGetCapabilitiesResponse,
+)
+from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+
+if TYPE_CHECKING:  # exists in the stubs' .pyi only
+    from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceAsyncStub
+
+DEFAULT_ADDRESS = "127.0.0.1:50051"
+
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+
+
+class AsyncClient:
+    """A connection to a scheduler, for asyncio.
+
+        async with AsyncClient("127.0.0.1:50051") as client:
+            async for result in client.evaluate(requests):
+                print(result.id, EvalResult.Outcome.Name(result.outcome))
+
+    Parameters:
+        address: host:port of the scheduler, or any gRPC target with a scheme.
+        client_id: scope of request ids. Absent means a random one. Give the same one again to find the work of an
+            earlier process by its ids.
+        window: most requests of one evaluate() call that may be under way: taken from the source, and the result not
+            yet taken by the caller. It bounds the client's memory and what one call puts into the scheduler's queue.
+        reconnect_timeout: longest time, in seconds, that evaluate() tries to reach a scheduler that is away.
+        call_timeout: limit of get, cancel, capabilities and nodes, in seconds.
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        client_id: str | None = None,
+        window: int = 256,
+        reconnect_timeout: float = 60.0,
+        call_timeout: float = 10.0,
+    ) -> None:
+        if window < 1:
+            raise ValueError(f"window must be at least 1, not {window}")
+        self.address = address
+        self.client_id = client_id or uuid.uuid4().hex
+        self._window = window
+        self._reconnect_timeout = reconnect_timeout
+        self._call_timeout = call_timeout
+        self._channel: grpc.aio.Channel | None = None
+        self._sessions: WeakSet[Session] = WeakSet()  # a session lives as long as its iterator does
+
+    async def __aenter__(self) -> Self:
+        # Not in __init__: a channel belongs to the event loop it is made in.
+        self._channel = grpc.aio.insecure_channel(target(self.address), options=client_options())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends every evaluate() call that is still open, cancelling its work, and closes the channel."""
+        await asyncio.gather(*(session.close() for session in list(self._sessions)))
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+
+    def evaluate(self, requests: Requests, *, timeout: float | None = None) -> AsyncGenerator[EvalResult, None]:
+        """Evaluates `requests` and yields each result when it is there, in completion order.
+
+        Every request taken from `requests` gets exactly one result, also across broken connections and restarts of
+        the scheduler. Requests without an id get a random one; they are copied, never changed. Ending the iteration
+        early (break, an exception, cancellation, aclose) cancels what is outstanding.
+
+        Parameters:
+            requests: an iterable or async iterable. It is read only as fast as the window allows. A plain iterable that
+                blocks holds up the event loop; give an async one then.
+            timeout: limit of the whole call, in seconds. When it passes, what is outstanding is cancelled and reported
+                as INFRASTRUCTURE_ERROR with cause DEADLINE_EXCEEDED; so is the rest of a collection, while a
+                generator is not read any further. The iteration then ends without an exception.
+
+        Raises:
+            DuplicateIdError: an id is used twice. For a collection (a list, a tuple) this is raised here, before
+                anything is sent; for other iterables when the second one is met.
+            UnavailableError: the scheduler was away for longer than `reconnect_timeout`; `outstanding` lists ids.
+            KernelDynoError: the scheduler refused the stream.
+        """
+        channel = self._open_channel()
+        terms = Terms(
+            self.address, self._window, self._reconnect_timeout, timeout, finite=isinstance(requests, Collection)
+        )
+        session = Session(channel, self._scheduler(), self.client_id, open_source(requests), terms)
+        self._sessions.add(session)
+        return session.results()
+
+    async def evaluate_once(self, request: EvalRequest, timeout: float = 600.0) -> EvalResult:
+        """Evaluates one request by a single call, and waits for its result.
+
+        Unlike evaluate() it does not outlive its connection, and a malformed request is an exception, not a result.
+
+        Raises:
+            InvalidRequestError: the request is malformed; `violations` names each field.
+            QueueFullError: come back after `retry_seconds`.
+            NoMatchingDeviceError, IdReusedError, DeadlineExceededError (the evaluation is then cancelled),
+            UnavailableError.
+        """
+        message = EvaluateOnceRequest(request=request, client_id=self.client_id)
+        return (await self._call(self._scheduler().EvaluateOnce, message, timeout)).result
+
+    async def get(self, id: str) -> Evaluation:
+        """Tells where an evaluation of this client id stands; `result` is there once its stage is STAGE_DONE.
+
+        Raises:
+            EvaluationNotFoundError: no such id, or its result is no longer kept.
+        """
+        message = GetEvaluationRequest(id=id, client_id=self.client_id)
+        return (await self._call(self._scheduler().GetEvaluation, message)).evaluation
+
+    async def cancel(self, id: str) -> None:
+        """Cancels an evaluation of this client id; its result has outcome INFRASTRUCTURE_ERROR, cause CANCELLED.
+
+        Raises:
+            EvaluationNotFoundError: no such id.
+            AlreadyFinishedError: it has its result.
+        """
+        message = CancelEvaluationRequest(id=id, client_id=self.client_id)
+        await self._call(self._scheduler().CancelEvaluation, message)
+
+    async def capabilities(self) -> SchedulerServiceGetCapabilitiesResponse:
+        """Tells the scheduler's limits and what its evaluators can do. Also the cheapest test that it is there."""
+        return await self._call(self._scheduler().GetCapabilities, SchedulerServiceGetCapabilitiesRequest())
+
+    async def nodes(self) -> list[Node]:
+        """Lists the registered evaluators."""
+        stub = FleetServiceStub(self._open_channel())
+        return list((await self._call(stub.ListNodes, ListNodesRequest())).nodes)
+
+    def _open_channel(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            raise ClientClosedError("the client is not open; use it in an `async with` block")
+        return self._channel
+
+    def _scheduler(self) -> SchedulerServiceAsyncStub:
+        return SchedulerServiceStub(self._open_channel())
+
+    async def _call(
+        self,
+        method: Callable[..., Awaitable[_Response]],
+        message: _Request,
+        timeout: float | None = None,
+    ) -> _Response:
+        try:
+            return await method(message, timeout=self._call_timeout if timeout is None else timeout)
+        except grpc.aio.AioRpcError as error:
+            raise from_call(error, self.address) from error

@@ -1,0 +1,141 @@
+"""The same client for programs without asyncio: an event loop in a thread of its own does the work.
+
+Methods, results and exceptions are those of AsyncClient. It may be used from several threads at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Collection, Coroutine, Generator, Iterable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
+from kerneldyno.client.errors import ClientClosedError
+from kerneldyno.client.sources import in_thread
+from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+from kerneldyno.v1.fleet_service_pb2 import Node
+from kerneldyno.v1.scheduler_service_pb2 import Evaluation, SchedulerServiceGetCapabilitiesResponse
+
+_T = TypeVar("_T")
+
+
+class Client:
+    """A connection to a scheduler, for plain programs. Parameters as AsyncClient's.
+
+    with Client("127.0.0.1:50051") as client:
+        for result in client.evaluate(requests):
+            print(result.id, EvalResult.Outcome.Name(result.outcome))
+    """
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        client_id: str | None = None,
+        window: int = 256,
+        reconnect_timeout: float = 60.0,
+        call_timeout: float = 10.0,
+    ) -> None:
+        self._client = AsyncClient(
+            address,
+            client_id=client_id,
+            window=window,
+            reconnect_timeout=reconnect_timeout,
+            call_timeout=call_timeout,
+        )
+        self.address = self._client.address
+        self.client_id = self._client.client_id
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.new_event_loop()
+        # A daemon: a program that forgets to close the client can still end.
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kerneldyno-client", daemon=True)
+        self._thread.start()
+        self._run(self._client.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends every evaluate() call that is still open, cancelling its work, and closes the connection."""
+        if self._loop is None or self._thread is None:
+            return
+        try:
+            self._run(self._shut_down())
+        finally:
+            loop, self._loop = self._loop, None
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+            loop.close()
+
+    def evaluate(
+        self, requests: Iterable[EvalRequest], *, timeout: float | None = None
+    ) -> Generator[EvalResult, None, None]:
+        """As AsyncClient.evaluate. A generator is read in a thread of its own, so it may block."""
+        source = requests if isinstance(requests, Collection) else in_thread(requests)
+        return self._iterate(self._client.evaluate(source, timeout=timeout))
+
+    def evaluate_once(self, request: EvalRequest, timeout: float = 600.0) -> EvalResult:
+        """As AsyncClient.evaluate_once."""
+        return self._run(self._client.evaluate_once(request, timeout))
+
+    def get(self, id: str) -> Evaluation:
+        """As AsyncClient.get."""
+        return self._run(self._client.get(id))
+
+    def cancel(self, id: str) -> None:
+        """As AsyncClient.cancel."""
+        self._run(self._client.cancel(id))
+
+    def capabilities(self) -> SchedulerServiceGetCapabilitiesResponse:
+        """As AsyncClient.capabilities."""
+        return self._run(self._client.capabilities())
+
+    def nodes(self) -> list[Node]:
+        """As AsyncClient.nodes."""
+        return self._run(self._client.nodes())
+
+    def _iterate(self, results: AsyncGenerator[EvalResult, None]) -> Generator[EvalResult, None, None]:
+        # An interrupted step is still cleaning up when the finally clause gets its turn; the lock makes it wait.
+        turn = asyncio.Lock()
+
+        async def step() -> EvalResult | None:
+            async with turn:
+                return await anext(results, None)
+
+        async def finish() -> None:
+            async with turn:
+                await results.aclose()
+
+        try:
+            while (result := self._run(step())) is not None:
+                yield result
+        finally:
+            if self._loop is not None:
+                self._run(finish())
+
+    async def _shut_down(self) -> None:
+        await self._client.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.get_running_loop().shutdown_asyncgens()
+
+    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        if self._loop is None:
+            work.close()
+            raise ClientClosedError("the client is not open; use it in a `with` block")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C in the caller's thread; when the work itself raised, there is nothing to cancel
+            raise

@@ -1,0 +1,108 @@
+"""Exceptions of the client. They speak of the call; what becomes of a candidate is an outcome in a result.
+
+KernelDynoError              base; its subclasses in kerneldyno.rpc.errors are what servers answer:
+│                            InvalidRequestError (names fields), EvaluationNotFoundError, IdReusedError,
+│                            QueueFullError (retry_seconds), NoMatchingDeviceError, AlreadyFinishedError, ...
+├── UnavailableError         the service cannot be reached; `outstanding` lists ids without a result
+├── DeadlineExceededError    a call had no answer within its timeout
+├── DuplicateIdError         two requests of one call have the same id (also a ValueError)
+├── ClientClosedError        the client was closed while it was in use
+└── CallFailedError          any other status of a call; `status` says which
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import grpc
+import grpc.aio
+from kerneldyno.rpc.errors import (
+    AlreadyFinishedError,
+    EvaluationCancelledError,
+    EvaluationNotFoundError,
+    IdReusedError,
+    InvalidRequestError,
+    KernelDynoError,
+    NoMatchingDeviceError,
+    QueueFullError,
+    ShuttingDownError,
+    from_rpc_error,
+)
+
+__all__ = [
+    "AlreadyFinishedError",
+    "CallFailedError",
+    "ClientClosedError",
+    "DeadlineExceededError",
+    "DuplicateIdError",
+    "EvaluationCancelledError",
+    "EvaluationNotFoundError",
+    "IdReusedError",
+    "InvalidRequestError",
+    "KernelDynoError",
+    "NoMatchingDeviceError",
+    "QueueFullError",
+    "ShuttingDownError",
+    "UnavailableError",
+    "from_call",
+]
+
+
+class UnavailableError(KernelDynoError):
+    """The service cannot be reached, or stayed away longer than the client may wait."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "UNAVAILABLE"
+
+    def __init__(self, message: str, outstanding: Sequence[str] = ()) -> None:
+        count = len(outstanding)
+        owed = f"; {count} result{'s are' if count > 1 else ' is'} outstanding" if count else ""
+        super().__init__(message + owed)
+        #: Ids of the requests that were taken and have no result. The scheduler may still finish them.
+        self.outstanding = tuple(outstanding)
+
+
+class DeadlineExceededError(KernelDynoError):
+    """The call's timeout passed without an answer."""
+
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
+    reason = "DEADLINE_EXCEEDED"
+
+
+class DuplicateIdError(KernelDynoError, ValueError):
+    """An id was given to two requests of one call."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    reason = "DUPLICATE_ID"
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"two requests of this call have the id {id!r}")
+        self.id = id
+
+
+class ClientClosedError(KernelDynoError):
+    """The client was closed, or never opened."""
+
+    code = grpc.StatusCode.CANCELLED
+    reason = "CLIENT_CLOSED"
+
+
+class CallFailedError(KernelDynoError):
+    """A call ended with a status that has no class of its own here."""
+
+    def __init__(self, status: grpc.StatusCode, details: str) -> None:
+        super().__init__(f"{status.name}: {details}")
+        self.status = status
+
+
+def from_call(error: grpc.aio.AioRpcError, address: str) -> KernelDynoError:
+    """Returns what a failed call means."""
+    known = from_rpc_error(error)
+    if known is not None:
+        return known
+    details = error.details() or ""
+    if error.code() is grpc.StatusCode.UNAVAILABLE:
+        return UnavailableError(f"cannot reach {address}: {details}")
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return DeadlineExceededError(f"{address} gave no answer within the call's timeout")
+    return CallFailedError(error.code(), details)

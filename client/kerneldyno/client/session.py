@@ -1,0 +1,304 @@
+"""One evaluate() call: takes requests from a source, keeps a window of them at the scheduler, yields their results.
+
+AsyncClient makes one for each call. Three activities share a Ledger: the pump takes requests from the caller while the
+window has room, the writer sends what the ledger wants sent, the reader brings results back. When the stream breaks,
+reader and writer start again on a new one and the ledger re-attaches; the pump does not notice.
+It knows nothing of addresses and channels' making, and holds no result longer than the caller takes to fetch it: a
+place in the window becomes free when the caller takes the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+from kerneldyno.client.errors import ClientClosedError, KernelDynoError, UnavailableError, from_call
+from kerneldyno.client.ledger import MAX_REQUEST_BYTES, Ledger
+from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest, EvaluateResponse
+
+if TYPE_CHECKING:  # exists in the stubs' .pyi only
+    from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceAsyncStub
+
+#: How long a call that is given up waits for the scheduler to confirm the cancellations, in seconds.
+CANCEL_SECONDS = 3.0
+#: Pause before a new stream, in seconds: doubles from the first to the second while streams break at once, +-20 %.
+_BACKOFF_SECONDS = (0.1, 2.0)
+#: A stream that held this long was a connection, even if nothing was said, in seconds.
+_SETTLED_SECONDS = 1.0
+#: Status codes of a stream that broke for no fault of its requests. CANCELLED is what a server that stops may send.
+_BROKEN = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a call was asked to keep to."""
+
+    address: str  # of the scheduler, for messages
+    window: int  # requests taken from the source whose results the caller has not taken yet
+    reconnect_seconds: float  # longest time without the scheduler
+    timeout: float | None  # for the whole call, in seconds
+    finite: bool  # the source is a collection: at the deadline the rest of it is answered too
+
+
+class Session:
+    """The life of one evaluate() call. Iterate results() once; close() ends it early."""
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        stub: SchedulerServiceAsyncStub,
+        client_id: str,
+        source: AsyncIterator[EvalRequest],
+        terms: Terms,
+    ) -> None:
+        self._channel = channel
+        self._stub = stub
+        self._source = source
+        self._terms = terms
+        self._ledger = Ledger(client_id)
+        self._slots = asyncio.Semaphore(terms.window)
+        # Never more than the window's worth of results, and None when there will be no more.
+        self._results: asyncio.Queue[EvalResult | None] = asyncio.Queue()
+        self._changed = asyncio.Event()  # the ledger may want something sent
+        self._drained = False  # the pump has ended
+        self._expired = False
+        self._ended = False
+        self._talking = False  # on a stream now
+        self._heard = False  # anything on the present stream
+        self._failure: Exception | None = None
+        self._pumping: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    async def results(self) -> AsyncGenerator[EvalResult, None]:
+        """Yields each result as it comes. Ending the iteration early cancels what is outstanding."""
+        self._running = asyncio.create_task(self._run(), name="kerneldyno-evaluate")
+        try:
+            while (result := await self._results.get()) is not None:
+                self._slots.release()
+                yield result
+            if self._failure is not None:
+                raise self._failure
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Cancels what is outstanding, gives the scheduler a moment to confirm it, and ends all activity."""
+        if self._running is None:
+            return
+        if not self._ended:
+            self._failure = ClientClosedError("the call was ended before all its results were in")
+        self._stop_pump()
+        self._ledger.abandon()
+        self._settle()
+        owed = self._talking or not self._ledger.idle
+        try:
+            await asyncio.wait({self._running}, timeout=CANCEL_SECONDS if owed else 0)
+        finally:
+            self._running.cancel()
+            await asyncio.wait({self._running})
+        if not self._running.cancelled() and (error := self._running.exception()) is not None:
+            raise error  # a defect of this module, never of the call
+
+    async def _run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._pumping = group.create_task(self._pump())
+                expiry = group.create_task(self._expire())
+                await self._converse()
+                expiry.cancel()
+                if not self._expired:
+                    self._stop_pump()
+        finally:
+            self._end()
+
+    # The pump.
+
+    async def _pump(self) -> None:
+        try:
+            while True:
+                await self._slots.acquire()
+                try:
+                    request = await anext(self._source)
+                except StopAsyncIteration:
+                    return
+                if self._expired:
+                    self._results.put_nowait(expired_result(request, self._terms.timeout or 0.0))
+                elif request.ByteSize() > MAX_REQUEST_BYTES:
+                    self._results.put_nowait(oversize_result(request))
+                else:
+                    self._ledger.add(request)
+                    self._changed.set()
+        except Exception as error:  # the caller's own iterator failed: the caller shall see just that
+            self._fail(error)
+        finally:
+            self._drained = True
+            self._settle()
+            await _close_source(self._source)
+
+    def _stop_pump(self) -> None:
+        if self._pumping is not None:
+            self._pumping.cancel()
+
+    async def _expire(self) -> None:
+        if self._terms.timeout is None:
+            return
+        await asyncio.sleep(self._terms.timeout)
+        self._expired = True
+        for request in self._ledger.abandon():
+            self._results.put_nowait(expired_result(request, self._terms.timeout))
+        if not self._terms.finite:
+            self._stop_pump()
+        self._settle()
+
+    # The stream.
+
+    async def _converse(self) -> None:
+        shortest, longest = _BACKOFF_SECONDS
+        backoff = shortest
+        lost_at = 0.0
+        while True:
+            if self._ledger.idle:
+                if not await self._something_to_do():
+                    return
+                lost_at = time.monotonic()
+            try:
+                await self._connected(lost_at)
+            except UnavailableError as error:
+                return self._lose(error)
+            opened_at, self._heard = time.monotonic(), False
+            broken = await self._talk()
+            now = time.monotonic()
+            if self._heard or now - opened_at > _SETTLED_SECONDS:
+                lost_at, backoff = now, shortest
+            if self._ledger.idle:
+                continue
+            if broken is not None and not _is_broken(broken):
+                return self._lose(from_call(broken, self._terms.address))
+            if broken is not None and now - lost_at > self._terms.reconnect_seconds:
+                return self._lose(self._unavailable(broken.details() or broken.code().name))
+            await asyncio.sleep(backoff * random.uniform(0.8, 1.2))
+            backoff = min(2 * backoff, longest)
+            self._ledger.reconnected()
+
+    async def _something_to_do(self) -> bool:
+        """Waits until there is something to talk about. False when the call is over."""
+        while self._ledger.idle:
+            if self._drained:
+                return False
+            self._changed.clear()
+            await self._changed.wait()
+        return True
+
+    async def _connected(self, lost_at: float) -> None:
+        remaining = self._terms.reconnect_seconds - (time.monotonic() - lost_at)
+        try:
+            async with asyncio.timeout(max(0.0, remaining)):
+                await self._channel.channel_ready()
+        except TimeoutError:
+            raise self._unavailable("no connection") from None
+
+    async def _talk(self) -> grpc.aio.AioRpcError | None:
+        """Holds one stream until it ends. Returns the error that broke it, or None when the server ended it well."""
+        broken: grpc.aio.AioRpcError | None = None
+        call = self._stub.Evaluate()
+        self._talking = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                writer = group.create_task(self._write(call))
+                while isinstance(response := await call.read(), EvaluateResponse):
+                    self._heard = True
+                    if (result := self._ledger.receive(response)) is not None:
+                        self._results.put_nowait(result)
+                    self._settle()
+                writer.cancel()
+        except* grpc.aio.AioRpcError as errors:
+            broken = next(error for error in errors.exceptions if isinstance(error, grpc.aio.AioRpcError))
+        finally:
+            self._talking = False
+            call.cancel()
+        return broken
+
+    async def _write(self, call: grpc.aio.StreamStreamCall[EvaluateRequest, EvaluateResponse]) -> None:
+        try:
+            while not (self._drained and self._ledger.idle):
+                if (message := self._ledger.next_message()) is not None:
+                    await call.write(message)
+                else:
+                    self._changed.clear()
+                    await self._changed.wait()
+            await call.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return  # the stream is broken; the reader sees its status
+
+    # Ends.
+
+    def _settle(self) -> None:
+        """Wakes whoever may have to go on, and ends the results when there can be no more."""
+        self._changed.set()
+        if self._drained and self._ledger.answered:
+            self._end()
+
+    def _lose(self, error: KernelDynoError) -> None:
+        # After the deadline the scheduler is owed only cancellations, and the caller has every result already.
+        if not self._expired:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = self._failure or error
+        self._ledger.abandon()
+        self._end()
+
+    def _end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._results.put_nowait(None)
+
+    def _unavailable(self, detail: str) -> UnavailableError:
+        message = f"{self._terms.address} was away for more than {self._terms.reconnect_seconds:g} s ({detail})"
+        return UnavailableError(message, self._ledger.waiting)
+
+
+def _is_broken(error: grpc.aio.AioRpcError) -> bool:
+    """Whether a stream ended by the way, not by the scheduler's verdict on the call."""
+    # A write that fails as the stream ends hides the server's status behind this one (grpc/grpc issue 36066).
+    # A new stream will tell: a refusal comes again, and then it is seen.
+    hidden = error.code() is grpc.StatusCode.INTERNAL and error.details() == "Internal error from Core"
+    return hidden or error.code() in _BROKEN
+
+
+def expired_result(request: EvalRequest, timeout: float) -> EvalResult:
+    """The result of a request that had none when its call's deadline passed."""
+    message = f"no result within the call's deadline of {timeout:g} s"
+    result = _unjudged(request, EvalResult.INFRASTRUCTURE_ERROR, message)
+    result.infrastructure_error.cause = "DEADLINE_EXCEEDED"
+    result.infrastructure_error.detail = message
+    result.infrastructure_error.retryable = True
+    return result
+
+
+def oversize_result(request: EvalRequest) -> EvalResult:
+    """The result of a request that no message can hold; the scheduler would have to break the stream over it."""
+    message = f"the request has {request.ByteSize()} bytes; at most {MAX_REQUEST_BYTES} fit into a message"
+    result = _unjudged(request, EvalResult.INVALID, message)
+    result.invalid.violations.add(field="", description=message)
+    return result
+
+
+def _unjudged(request: EvalRequest, outcome: EvalResult.Outcome.ValueType, message: str) -> EvalResult:
+    result = EvalResult(id=request.id, outcome=outcome, compiled=False, correct=False, speedup=0.0, message=message)
+    result.labels.update(request.labels)
+    result.finish_time.GetCurrentTime()
+    return result
+
+
+async def _close_source(source: AsyncIterator[EvalRequest]) -> None:
+    close = getattr(source, "aclose", None)
+    if close is not None:
+        await close()
