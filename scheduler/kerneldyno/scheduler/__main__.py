@@ -1,0 +1,72 @@
+"""`python -m kerneldyno.scheduler`: read the settings, serve until SIGTERM or SIGINT.
+
+When it is ready it prints one line, `kerneldyno-scheduler ready grpc=HOST:PORT metrics=HOST:PORT`, on standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import logging
+import sys
+from collections.abc import Sequence
+
+from kerneldyno.rpc import serving
+from kerneldyno.scheduler.app import running
+from kerneldyno.scheduler.settings import Settings
+
+log = logging.getLogger(__name__)
+
+#: Options that set a field of `Settings`: name, field, what the help says.
+_OPTIONS = (
+    ("--listen", "listen", "serve gRPC here, HOST:PORT; port 0 takes any"),
+    ("--metrics", "metrics", 'serve Prometheus here, HOST:PORT, or "off"'),
+    ("--max-queued", "max_queued", "evaluations that may wait"),
+    ("--lease", "lease_seconds", "seconds after which a silent node is lost"),
+    ("--heartbeat", "heartbeat_seconds", "seconds between two reports of a node"),
+    ("--unmatched-timeout", "unmatched_seconds", "seconds after which an evaluation that no node can run fails"),
+    ("--retain-results", "retain_results", "finished evaluations kept in memory"),
+    ("--retain-bytes", "retain_bytes", "bytes of finished evaluations kept in memory"),
+    ("--drain-timeout", "drain_seconds", "seconds that a stop waits for running evaluations"),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the scheduler and return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m kerneldyno.scheduler", description="The KernelDyno scheduler.")
+    defaults = Settings()
+    for option, field, text in _OPTIONS:
+        default = getattr(defaults, field)
+        parser.add_argument(option, dest=field, type=type(default), default=default, help=f"{text} (%(default)s)")
+    parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
+    parser.add_argument("--exit-with-parent", action="store_true", help="stop when the process that started this ends")
+    options = parser.parse_args(arguments)
+    if options.exit_with_parent:
+        serving.exit_with_parent()
+    serving.configure_logging(options.log_level)
+    try:
+        settings = Settings(**{field: getattr(options, field) for _, field, _ in _OPTIONS})
+        serving.Address.parse(settings.listen)
+    except ValueError as error:
+        parser.error(str(error))
+    try:
+        asyncio.run(_serve(settings))
+    except OSError as error:
+        print(f"kerneldyno-scheduler: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _serve(settings: Settings) -> None:
+    log.info("event=settings %s", " ".join(f"{k}={v}" for k, v in dataclasses.asdict(settings).items()))
+    with serving.Signals() as signals:
+        async with running(settings, hurry=signals.hurry) as scheduler:
+            metrics = scheduler.metrics_address or "off"
+            serving.print_ready("kerneldyno-scheduler", grpc=scheduler.address, metrics=metrics)
+            await signals.stop.wait()
+    log.info("event=stopped")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

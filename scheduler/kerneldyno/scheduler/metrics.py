@@ -1,0 +1,91 @@
+"""What Prometheus reads of the scheduler. Never a label per request: labels come from closed sets, made up front."""
+
+from __future__ import annotations
+
+from kerneldyno.rpc.version import VERSION
+from kerneldyno.scheduler.core import Core, Observer
+from kerneldyno.scheduler.model import Attempt, Evaluation, Node, NodeState, Priority
+from kerneldyno.v1 import evaluation_pb2
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+
+OUTCOMES = [name for name, number in evaluation_pb2.EvalResult.Outcome.items() if number]
+#: Causes of a retry; anything else a node may invent is counted as OTHER.
+CAUSES = [
+    "NODE_LOST",
+    "NODE_UNREACHABLE",
+    "NODE_REFUSED",
+    "NODE_PROTOCOL",
+    "ATTEMPT_LOST",
+    "ATTEMPT_OVERDUE",
+    "JUDGE_DIED",
+    "SCHEDULER_ERROR",
+    "OTHER",
+]
+_SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
+
+
+class Metrics(Observer):
+    """Counters kept by observation, and gauges set by `sample`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, label: str = "", values: list[str] | None = None) -> Counter:
+            made = Counter(f"kerneldyno_{name}", text, [label] if label else [], registry=registry)
+            for value in values or []:
+                made.labels(value)
+            return made
+
+        def gauge(name: str, text: str, label: str = "") -> Gauge:
+            return Gauge(f"kerneldyno_{name}", text, [label] if label else [], registry=registry)
+
+        def histogram(name: str, text: str) -> Histogram:
+            return Histogram(f"kerneldyno_{name}", text, buckets=_SECONDS, registry=registry)
+
+        self.requests = counter("requests", "Requests received.", "client_kind", ["stream", "once"])
+        self.outcomes = counter("outcomes", "Finished evaluations.", "outcome", OUTCOMES)
+        self.attempts = counter("attempts", "Attempts placed on a node.")
+        self.retries = counter("retries", "Evaluations put back after an attempt was lost.", "cause", CAUSES)
+        self.lease_expirations = counter("lease_expirations", "Nodes whose lease ended.")
+        self.stale_completions = counter("stale_completions", "Results refused because their token was stale.")
+        self.queue_seconds = histogram("queue_seconds", "Wait from acceptance to an attempt.")
+        self.evaluation_seconds = histogram("evaluation_seconds", "From the last attempt's placing to the result.")
+        self.queue_depth = gauge("queue_depth", "Evaluations that wait.", "priority")
+        self.nodes = gauge("nodes", "Registered nodes.", "state")
+        self.devices = gauge("devices", "Devices of the nodes that are not lost.")
+        self.running = gauge("running", "Attempts that run.")
+        self.loop_lag = gauge("event_loop_lag_seconds", "How late the last timer of the event loop was.")
+        Info("kerneldyno_build", "What runs here.", registry=registry).info({"version": VERSION})
+
+    def sample(self, core: Core, lag_seconds: float) -> None:
+        """Set the gauges."""
+        for priority in Priority:
+            self.queue_depth.labels(priority.name.lower()).set(core.waiting.depth[priority])
+        nodes = list(core.fleet.nodes.values())
+        for state in NodeState:
+            self.nodes.labels(state.value).set(sum(1 for node in nodes if node.state is state))
+        self.devices.set(sum(len(node.report.devices) for node in core.fleet.live()))
+        self.running.set(core.running())
+        self.loop_lag.set(lag_seconds)
+
+    def attempt_started(self, attempt: Attempt, waited_seconds: float) -> None:
+        """Count it, and its wait."""
+        self.attempts.inc()
+        self.queue_seconds.observe(waited_seconds)
+
+    def finished(self, evaluation: Evaluation, seconds: float | None) -> None:
+        """Count its outcome, and its time on nodes."""
+        if evaluation.verdict is not None:
+            self.outcomes.labels(evaluation.verdict.outcome).inc()
+        if seconds is not None:
+            self.evaluation_seconds.observe(seconds)
+
+    def retried(self, cause: str) -> None:
+        """Count it by cause."""
+        self.retries.labels(cause if cause in CAUSES else "OTHER").inc()
+
+    def lease_expired(self, node: Node) -> None:
+        """Count it."""
+        self.lease_expirations.inc()
+
+    def stale_completion(self, token: str) -> None:
+        """Count it."""
+        self.stale_completions.inc()

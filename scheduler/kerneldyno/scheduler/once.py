@@ -1,0 +1,88 @@
+"""One EvaluateOnce call: a single evaluation that lives no longer than somebody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+from kerneldyno.rpc import errors
+from kerneldyno.rpc.validation import Violation
+from kerneldyno.scheduler.core import Submission
+from kerneldyno.scheduler.desk import Desk
+from kerneldyno.scheduler.model import Evaluation
+from kerneldyno.scheduler.stream import MAX_CLIENT_ID_CHARS
+from kerneldyno.scheduler.translate import result_of, spec_of
+from kerneldyno.v1 import evaluation_pb2
+from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, EvaluateOnceResponse
+
+#: What a caller that finds the line full is told to wait, in seconds.
+RETRY_SECONDS = 1.0
+
+Context = grpc.aio.ServicerContext[EvaluateOnceRequest, EvaluateOnceResponse]
+
+
+class OnceCall:
+    """One call of EvaluateOnce."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._done: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
+
+    async def run(self, request: EvaluateOnceRequest, context: Context) -> evaluation_pb2.EvalResult:
+        """Submit, wait, and return the result; a caller that goes away takes its evaluation with it."""
+        evaluation = self._admit(request.client_id, request.request)
+        core = self._desk.core
+        self._desk.customers.add(self)
+        core.watch(evaluation, self)
+        late = False
+        try:
+            return result_of(await self._done)
+        except asyncio.CancelledError:
+            remaining = context.time_remaining()
+            late = remaining is not None and remaining <= 0
+            raise
+        finally:
+            self._desk.leave(self)
+            core.unwatch(evaluation, self)
+            if evaluation.verdict is None and not evaluation.watchers:
+                if late:
+                    core.cancel(evaluation, "DEADLINE_EXCEEDED", "the deadline of the call passed")
+                else:
+                    core.cancel(evaluation, detail="the caller went away")
+
+    def evaluation_done(self, evaluation: Evaluation) -> None:
+        """Answer the call."""
+        if not self._done.done():
+            self._done.set_result(evaluation)
+
+    def drain(self) -> None:
+        """Nothing more comes from this call anyway."""
+
+    def close(self) -> None:
+        """End the call: its evaluation will not be finished here."""
+        if not self._done.done():
+            self._done.set_exception(errors.ShuttingDownError("the scheduler is shutting down", retry_seconds=1.0))
+
+    def _admit(self, client_id: str, request: evaluation_pb2.EvalRequest) -> Evaluation:
+        desk = self._desk
+        desk.require_open()
+        desk.metrics.requests.labels("once").inc()
+        request.id = request.id or desk.new_id()
+        violations = desk.check(request)
+        if len(client_id) > MAX_CLIENT_ID_CHARS:
+            violations.append(Violation("client_id", f"has more than {MAX_CLIENT_ID_CHARS} characters"))
+        if violations:
+            raise errors.InvalidRequestError(violations=violations)
+        spec, _ = spec_of(request)
+        fleet = desk.core.fleet
+        if fleet.live() and not fleet.any_offers(spec.requirement):
+            raise errors.NoMatchingDeviceError(
+                f"no registered node has a device for backend {spec.requirement.backend}, toolkit "
+                f"{spec.requirement.toolkit} and the given selector; ListNodes tells what there is"
+            )
+        submission, evaluation = desk.submit(client_id, request)
+        if submission is Submission.REUSED:
+            raise errors.IdReusedError(f"id {request.id!r} was used for a different request; choose another id")
+        if evaluation is None:
+            raise errors.QueueFullError("the queue is full", retry_seconds=RETRY_SECONDS)
+        return evaluation

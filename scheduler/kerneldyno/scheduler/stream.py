@@ -1,0 +1,188 @@
+"""One Evaluate stream: a reader that takes requests in, and a writer that sends what became of them.
+
+Results are kept once, in the evaluations table; the stream holds references to those it still has to send. The reader
+stops while the waiting line is full, and while the client is too far behind with reading, so a client that does neither
+costs a bounded amount of memory. Cancellations in the same stream wait behind requests that wait for room; the unary
+CancelEvaluation does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+
+import grpc
+from kerneldyno.rpc import errors
+from kerneldyno.rpc.validation import Violation
+from kerneldyno.scheduler.core import Submission
+from kerneldyno.scheduler.desk import Desk
+from kerneldyno.scheduler.model import Evaluation, Key
+from kerneldyno.scheduler.translate import invalid_result, result_of
+from kerneldyno.v1 import evaluation_pb2
+from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest, EvaluateResponse
+
+MAX_CLIENT_ID_CHARS = 100
+MAX_REQUESTS = 1_000
+MAX_BATCH_BYTES = 12 * 1024 * 1024
+#: Requests taken in before other calls get a turn of the event loop.
+_TURN = 16
+
+Context = grpc.aio.ServicerContext[EvaluateRequest, EvaluateResponse]
+REUSED = Violation("id", "was used for a different request of this client; choose another id")
+
+
+class EvaluateStream:
+    """One call of Evaluate."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._core = desk.core
+        self._client_id = ""
+        self._owed: set[Evaluation] = set()
+        self._out: deque[EvaluateResponse | Evaluation] = deque()
+        self._out_bytes = 0
+        self._changed = asyncio.Event()  # there is something to send, or the end is near
+        self._sent = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+        self._half_closed = False
+        self._closing = False
+        self._error: errors.KernelDynoError | None = None
+
+    async def run(self, requests: AsyncIterator[EvaluateRequest], context: Context) -> None:
+        """Serve the stream to its end."""
+        self._desk.customers.add(self)
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._reading = group.create_task(self._read(requests))
+                await self._write(context)
+                self._reading.cancel()
+        finally:
+            self._desk.leave(self)
+            for evaluation in self._owed:
+                self._core.unwatch(evaluation, self)
+        if self._error is not None:
+            raise self._error
+        if self._closing:
+            raise errors.ShuttingDownError("the scheduler is shutting down; re-attach", retry_seconds=1.0)
+
+    def evaluation_done(self, evaluation: Evaluation) -> None:
+        """Send its result in its turn."""
+        self._out_bytes += _size(evaluation)
+        self._push(evaluation)
+
+    def drain(self) -> None:
+        """Read no more; results are still sent."""
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def close(self) -> None:
+        """End once what is finished was sent."""
+        self._closing = True
+        self._changed.set()
+
+    # Up
+
+    async def _read(self, requests: AsyncIterator[EvaluateRequest]) -> None:
+        try:
+            async for message in requests:
+                self._check(message)
+                for cancel_id in message.cancel_ids:
+                    if (evaluation := self._core.get(Key(self._client_id, cancel_id))) is not None:
+                        self._core.cancel(evaluation)
+                self._attach(list(message.attach_ids))
+                for index, request in enumerate(message.requests):
+                    if index % _TURN == 0:
+                        await asyncio.sleep(0)
+                    await self._take(request)
+                while self._is_behind():
+                    self._sent.clear()
+                    await self._sent.wait()
+            self._half_closed = True
+        except errors.KernelDynoError as error:
+            self._error = error
+        finally:
+            self._changed.set()
+
+    def _check(self, message: EvaluateRequest) -> None:
+        self._client_id = self._client_id or message.client_id
+        if not 1 <= len(self._client_id) <= MAX_CLIENT_ID_CHARS:
+            raise errors.InvalidRequestError(violations=[Violation("client_id", "must have 1 to 100 characters")])
+        if message.client_id not in ("", self._client_id):
+            raise errors.InvalidRequestError(violations=[Violation("client_id", "must not change within a stream")])
+        if len(message.requests) > MAX_REQUESTS:
+            text = f"has {len(message.requests)} requests; at most {MAX_REQUESTS} a message are allowed"
+            raise errors.InvalidRequestError(violations=[Violation("requests", text)])
+        if (size := message.ByteSize()) > MAX_BATCH_BYTES:
+            text = f"the message has {size} bytes; at most {MAX_BATCH_BYTES} (12 MiB) are allowed"
+            raise errors.InvalidRequestError(violations=[Violation("requests", text)])
+
+    def _attach(self, ids: list[str]) -> None:
+        unknown = EvaluateResponse()
+        for one in ids:
+            evaluation = self._core.get(Key(self._client_id, one))
+            if evaluation is None:
+                unknown.unknown.ids.append(one)
+            else:
+                self._watch(evaluation)
+        if unknown.unknown.ids:
+            self._push(unknown)
+
+    async def _take(self, request: evaluation_pb2.EvalRequest) -> None:
+        self._desk.metrics.requests.labels("stream").inc()
+        violations = self._desk.check(request)
+        while not violations:
+            submission, evaluation = self._desk.submit(self._client_id, request)
+            if evaluation is not None:
+                self._accept(request.id)
+                self._watch(evaluation)
+                return
+            if submission is Submission.REUSED:
+                violations = [REUSED]
+            else:
+                await self._desk.room()
+        self._desk.metrics.outcomes.labels("INVALID").inc()
+        self._push(EvaluateResponse(result=invalid_result(request.id, violations)))
+
+    def _watch(self, evaluation: Evaluation) -> None:
+        if evaluation not in self._owed:
+            self._owed.add(evaluation)
+            self._core.watch(evaluation, self)
+
+    def _is_behind(self) -> bool:
+        settings = self._desk.settings
+        return len(self._out) >= settings.max_unsent or self._out_bytes >= settings.max_unsent_bytes
+
+    # Down
+
+    def _accept(self, request_id: str) -> None:
+        last = self._out[-1] if self._out else None
+        if isinstance(last, EvaluateResponse) and last.HasField("accepted"):
+            last.accepted.ids.append(request_id)
+        else:
+            self._push(EvaluateResponse(accepted=EvaluateResponse.Accepted(ids=[request_id])))
+
+    def _push(self, item: EvaluateResponse | Evaluation) -> None:
+        self._out.append(item)
+        self._changed.set()
+
+    async def _write(self, context: Context) -> None:
+        while True:
+            while self._out:
+                item = self._out.popleft()
+                if isinstance(item, EvaluateResponse):
+                    await context.write(item)
+                else:
+                    await context.write(EvaluateResponse(result=result_of(item)))
+                    self._out_bytes -= _size(item)
+                    self._owed.discard(item)
+                    self._core.unwatch(item, self)
+                self._sent.set()
+            if self._closing or self._error is not None or (self._half_closed and not self._owed):
+                return
+            self._changed.clear()
+            await self._changed.wait()
+
+
+def _size(evaluation: Evaluation) -> int:
+    return len(evaluation.verdict.payload) if evaluation.verdict is not None else 0

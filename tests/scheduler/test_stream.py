@@ -1,0 +1,199 @@
+"""The Evaluate stream over real sockets: batches, back-pressure, order, re-attachment, cancellation, bad input."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+from fake_node import node
+from harness import Client, Outcome, connect, eventually, request, scheduler
+
+from kerneldyno.rpc import errors
+from kerneldyno.v1 import evaluation_pb2
+from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+
+
+async def test_a_batch_is_accepted_in_order_and_every_result_comes_complete() -> None:
+    async with scheduler() as (app, stub), node(app.address, "n1"):
+        client = Client(stub)
+        await client.send(request("a", labels={"k": "v"}), request("b", "outcome=INCORRECT"), request("c", "sleep=0.1"))
+        results = await client.finish()
+        assert client.accepted == ["a", "b", "c"]
+        assert {key: Outcome.Name(r.outcome) for key, r in results.items()} == {
+            "a": "CORRECT",
+            "b": "INCORRECT",
+            "c": "CORRECT",
+        }
+        a = results["a"]
+        assert (dict(a.labels), a.attempts, a.cached, a.correct) == ({"k": "v"}, 1, False, True)
+        assert a.HasField("speedup") and a.HasField("compiled") and a.HasField("accept_time")
+        assert a.stages[0].stage == evaluation_pb2.STAGE_QUEUED
+        assert await client.call.code() is grpc.StatusCode.OK
+
+
+async def test_a_thousand_requests_of_four_clients_pass_a_small_queue_and_none_is_lost() -> None:
+    async with scheduler(max_queued=50) as (app, _), node(app.address, "n1", lanes=4), node(app.address, "n2", lanes=4):
+        deepest = 0
+
+        async def watch_depth() -> None:
+            nonlocal deepest
+            while True:
+                deepest = max(deepest, len(app.core.waiting))
+                await asyncio.sleep(0.001)
+
+        async def one_client(name: str) -> None:
+            async with connect(app) as peer:
+                client = Client(SchedulerServiceStub(peer), name)
+                for start in range(0, 250, 125):
+                    await client.send(*(request(f"r{i}") for i in range(start, start + 125)))
+                results = await client.finish(60)
+                assert set(results) == {f"r{i}" for i in range(250)}
+                assert all(r.outcome == Outcome.CORRECT for r in results.values())
+
+        watching = asyncio.get_running_loop().create_task(watch_depth())
+        await asyncio.gather(*(one_client(f"client{i}") for i in range(4)))
+        watching.cancel()
+        assert 40 <= deepest <= 50
+        assert app.registry.get_sample_value("kerneldyno_outcomes_total", {"outcome": "CORRECT"}) == 1000
+
+
+async def test_high_priority_overtakes_and_low_goes_last() -> None:
+    async with scheduler() as (app, stub), node(app.address, "n1", lanes=1) as fake:
+        client = Client(stub)
+        await client.send(request("first", "sleep=0.4"), request("second", "sleep=0.1"))
+        await eventually(lambda: len(fake.started) == 2)  # one lane, and one more in the pipeline
+        await client.send(
+            request("low", priority=evaluation_pb2.PRIORITY_LOW),
+            request("normal"),
+            request("high", priority=evaluation_pb2.PRIORITY_HIGH),
+        )
+        await client.finish()
+        assert fake.started == ["first", "second", "high", "normal", "low"]
+
+
+async def test_a_client_that_comes_back_attaches_and_loses_nothing() -> None:
+    async with scheduler() as (app, stub), node(app.address, "n1"):
+        client = Client(stub)
+        await client.send(request("fast"), request("slow", "sleep=0.5"))
+        await client.until(lambda: len(client.accepted) == 2)
+        client.call.cancel()
+
+        again = Client(stub)
+        await again.send(attach=("fast", "slow", "never"))
+        results = await again.finish()
+        assert set(results) == {"fast", "slow"}
+        assert again.unknown == ["never"]
+        assert results["slow"].attempts == 1, "the work went on while nobody was connected"
+
+        other = Client(stub, "someone-else")
+        await other.send(attach=("fast",))
+        await other.finish()
+        assert other.unknown == ["fast"], "ids belong to their client"
+
+
+async def test_the_same_id_is_the_same_work_only_with_the_same_body() -> None:
+    async with scheduler() as (app, stub), node(app.address, "n1") as fake:
+        client = Client(stub)
+        await client.send(request("a", "sleep=0.2"), request("a", "sleep=0.2", entry_point="Model", labels={"x": "y"}))
+        assert set(await client.finish()) == {"a"}
+        assert fake.started == ["a"]
+
+        again = Client(stub)
+        await again.send(request("a", "sleep=0.2"))
+        assert (await again.finish())["a"].outcome == Outcome.CORRECT
+        assert fake.started == ["a"], "answered from what is known"
+
+        changed = Client(stub)
+        await changed.send(request("a", "outcome=INCORRECT"))
+        result = (await changed.finish())["a"]
+        assert result.outcome == Outcome.INVALID
+        assert [v.field for v in result.invalid.violations] == ["id"]
+
+
+async def test_bad_requests_are_answered_one_by_one_and_do_not_end_the_stream() -> None:
+    async with scheduler() as (app, stub), node(app.address, "n1"):
+        await eventually(lambda: bool(app.core.fleet.nodes))
+        client = Client(stub)
+        await client.send(
+            evaluation_pb2.EvalRequest(id="no-code", reference_code="ref"),
+            request("big", "x" * 1_048_577),
+            request("backend", backend="fortran"),
+            request("nan", tolerance=evaluation_pb2.Tolerance(atol=float("nan"))),
+            request("good"),
+        )
+        results = await client.finish()
+        fields = {key: [v.field for v in r.invalid.violations] for key, r in results.items()}
+        assert fields == {
+            "no-code": ["kernel_code"],
+            "big": ["kernel_code"],
+            "backend": ["backend"],
+            "nan": ["tolerance.atol"],
+            "good": [],
+        }
+        assert "1048577" in results["big"].invalid.violations[0].description
+        assert "torch, triton" in results["backend"].invalid.violations[0].description
+        assert results["good"].outcome == Outcome.CORRECT
+        assert client.accepted == ["good"]
+        assert all(r.HasField("correct") for r in results.values())
+
+
+async def test_a_stream_without_a_client_id_or_with_two_is_refused() -> None:
+    async with scheduler() as (_, stub):
+        nameless = Client(stub, "")
+        await nameless.send(request("a"))
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await nameless.finish()
+        assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+        client = Client(stub, "one")
+        await client.send()
+        client.client_id = "two"
+        await client.send()
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await client.finish()
+        error = errors.from_rpc_error(failed.value)
+        assert isinstance(error, errors.InvalidRequestError)
+        assert [v.field for v in error.violations] == ["client_id"]
+
+
+async def test_cancelling_reaches_the_node_and_leaves_the_rest_alone() -> None:
+    async with scheduler() as (app, stub), node(app.address, "n1", lanes=1) as fake:
+        client = Client(stub)
+        await client.send(request("running", "sleep=60"), request("next", "sleep=0.1"), request("queued"))
+        await eventually(lambda: len(fake.started) == 2)
+        await client.send(cancel=("running", "queued", "unheard-of"))
+        results = await client.finish()
+        assert results["running"].infrastructure_error.cause == "CANCELLED"
+        assert results["queued"].infrastructure_error.cause == "CANCELLED"
+        assert (results["running"].attempts, results["queued"].attempts) == (1, 0)
+        assert results["next"].outcome == Outcome.CORRECT
+        await eventually(lambda: fake.cancelled == ["running"])
+
+
+async def test_a_client_that_does_not_read_is_read_no_further_and_others_go_on() -> None:
+    limits = {"max_unsent": 20, "max_unsent_bytes": 1 << 20, "retain_results": 30}
+    async with scheduler(**limits) as (app, stub), node(app.address, "n1", lanes=8), connect(app) as peer:
+        silent = Client(SchedulerServiceStub(peer), "silent")
+        writes = asyncio.get_running_loop().create_task(_flood(silent, 400))
+        await eventually(lambda: app.core.running() == 0 and len(app.core.waiting) == 0 and _done(app) > 20)
+        before = _done(app)
+        await asyncio.sleep(0.5)
+        assert _done(app) == before < 400, "it goes on only when the client reads"
+
+        client = Client(stub, "other")
+        await client.send(*(request(f"o{i}") for i in range(60)))
+        assert len(await client.finish()) == 60, "another client is not held up"
+
+        await silent.until(lambda: len(silent.results) == 400, 60)
+        await writes
+        assert set(silent.results) == {f"s{i}" for i in range(400)}, "results owed to a stream are never dropped"
+
+
+async def _flood(client: Client, count: int) -> None:
+    for start in range(0, count, 10):
+        await client.send(*(request(f"s{i}", "size=65536") for i in range(start, start + 10)))
+
+
+def _done(app: object) -> float:
+    return app.registry.get_sample_value("kerneldyno_outcomes_total", {"outcome": "CORRECT"}) or 0.0  # type: ignore[attr-defined]
