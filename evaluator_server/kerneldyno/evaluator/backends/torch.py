@@ -1,0 +1,14 @@
+"""Plain PyTorch candidates: compositions, `torch.compile`, or anything else that needs no kernel of its own."""
+
+from __future__ import annotations
+
+from .base import Backend
+
+
+class TorchBackend(Backend):
+    """Nothing to prepare and nothing to count."""
+
+    name = "torch"
+
+
+BACKEND = TorchBackend()

@@ -1,0 +1,74 @@
+"""The interface of a device, as judge and runner use it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class Arena(ABC):
+    """Memory that the judge owns and one runner can reach. `data` is all of it as a 1-D uint8 tensor on the device."""
+
+    data: torch.Tensor
+
+    @abstractmethod
+    def ticket(self) -> dict[str, Any]:
+        """What a runner needs to reach this memory, as JSON."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the memory back. No tensor over it may be used afterwards."""
+
+
+class Device(ABC):
+    """One device. Constructing it must not initialise the device: the zygote may do so before it forks."""
+
+    #: "cpu" or "cuda".
+    kind: str
+    torch_device: torch.device
+
+    @abstractmethod
+    def warm_up(self) -> None:
+        """Initialise the device in this process, so that the first call of a candidate need not pay for it."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Model name, memory in bytes, driver and CUDA versions."""
+
+    @abstractmethod
+    def runner_descriptors(self) -> list[int]:
+        """Fresh file descriptors that a runner of this device must be born with; the caller closes them."""
+
+    @abstractmethod
+    def new_arena(self, nbytes: int, descriptor: int | None) -> Arena:
+        """Judge: allocate memory that the runner born with `descriptor` can reach."""
+
+    @abstractmethod
+    def reach_arena(self, ticket: dict[str, Any], descriptor: int | None) -> torch.Tensor:
+        """Runner: return the judge's memory as a 1-D uint8 tensor."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until all work given to the device by this process is done. Raises what the device reports."""
+
+    @abstractmethod
+    def flush_cache(self) -> None:
+        """Evict what earlier calls left in the device's cache (asynchronously, in stream order)."""
+
+    @abstractmethod
+    def stopwatch(self, count: int) -> Stopwatch:
+        """Return a stopwatch for `count` intervals."""
+
+
+class Stopwatch(ABC):
+    """Times intervals of device work; `seconds` is valid after the device was synchronised."""
+
+    start: Callable[[int], None]
+    stop: Callable[[int], None]
+
+    @abstractmethod
+    def seconds(self) -> list[float]:
+        """Seconds of each interval."""

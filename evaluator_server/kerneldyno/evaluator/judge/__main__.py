@@ -1,0 +1,80 @@
+"""`python -m kerneldyno.evaluator.judge`: the judge of one device. Started by the evaluator server, never by hand."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from importlib import metadata
+
+from .. import wire
+from ..process import die_with, see_only
+
+
+def main() -> int:
+    """Serve until the server closes the connection; return the exit status."""
+    parser = argparse.ArgumentParser(description="Judges candidates on one device.")
+    parser.add_argument("--control-fd", type=int, required=True, help="socket to the evaluator server")
+    parser.add_argument("--zygote-fd", type=int, required=True, help="socket to the zygote")
+    parser.add_argument("--device", required=True, help="cpu:0 or cuda:N")
+    parser.add_argument("--node-id", default="")
+    parser.add_argument("--sandbox", choices=("auto", "require", "off"), default="auto")
+    parser.add_argument("--lanes", type=int, default=1)
+    parser.add_argument("--spares", type=int, default=1)
+    parser.add_argument("--memory-bytes", type=int, default=0, help="host memory of one candidate; 0 derives it")
+    parser.add_argument("--exit-with-parent", type=int, default=0, metavar="PID")
+    args = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+    if args.exit_with_parent:
+        die_with(args.exit_with_parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    see_only(args.device)
+    return _serve(args)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    # Only now: torch reads the environment when it is imported.
+    from ..devices import open_device
+    from .service import Service, Settings
+
+    zygote = socket.socket(fileno=args.zygote_fd)
+    device = open_device("cpu:0" if args.device.startswith("cpu") else "cuda:0")
+    device.warm_up()
+    if wire.receive(zygote) is None:
+        sys.exit("the zygote ended before it was ready")
+    settings = Settings(
+        device_name=args.device,
+        node_id=args.node_id,
+        sandbox=args.sandbox,
+        lanes=args.lanes,
+        spares=args.spares,
+        memory_bytes=args.memory_bytes or _fair_memory(device.kind, args.lanes + args.spares),
+        version=_version(),
+    )
+    return asyncio.run(Service(settings, device, zygote).serve(socket.socket(fileno=args.control_fd)))
+
+
+def _fair_memory(kind: str, runners: int) -> int:
+    """Return host memory for one candidate, in bytes: problems of the CPU device are small, nvcc on a GPU node is not."""
+    if kind == "cpu":
+        return 2 << 30
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(32 << 30, max(4 << 30, total // (runners + 2)))
+
+
+def _version() -> str:
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version("kerneldyno")
+    return "0+unknown"
+
+
+if __name__ == "__main__":
+    # Neither torch nor Triton's bindings end quietly; nothing of theirs is worth waiting for.
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)

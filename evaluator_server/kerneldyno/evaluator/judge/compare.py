@@ -1,0 +1,230 @@
+"""Comparing what a candidate left in the judge's memory with what is right: structure, dtype, shape, then every element.
+
+Pure functions on tensors that the judge owns. The calibrated rule allows, for each element, an error of
+rtol * (|expected| + rms(expected)) + 8 * noise, where noise is the reference's own largest rounding error against a float64
+run: it scales with the output, so zeros never pass for small values, and an honest float32 product of any length passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..spec import ToleranceRule
+from ..tree import TensorSpec, describe
+
+#: Relative error allowed by output dtype: about 8 units in the last place of half precision, and for float32 well above
+#: the rounding of long reductions yet below what TF32 products do to zero-mean data (3e-4 and more).
+_RTOL = {torch.float64: 1e-7, torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+#: Relative error allowed where the request allows less precise arithmetic inside.
+_PRECISION_RTOL = {
+    "PRECISION_FP64": 1e-7,
+    "PRECISION_FP32": 1e-4,
+    "PRECISION_TF32": 3e-3,
+    "PRECISION_FP16": 6e-3,
+    "PRECISION_BF16": 4e-2,
+    "PRECISION_FP8": 2e-1,
+}
+_NOISE_FACTOR = 8.0
+#: Elements compared at a time, so that float64 copies stay small.
+_CHUNK = 1 << 24
+#: Largest number that results carry; JSON has no infinity.
+_LARGEST = 1e300
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One expected tensor: `value` as the reference gave it, `truth` in float64 where that exists, and its noise."""
+
+    spec: TensorSpec
+    value: torch.Tensor
+    truth: torch.Tensor
+    noise: float
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A whole expected return value."""
+
+    structure: Any
+    leaves: Sequence[Leaf]
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What was found. `mismatch` is the proto-JSON of IncorrectEvidence, or None when all is right."""
+
+    mismatch: dict[str, Any] | None = None
+    max_abs_error: float = 0.0
+    max_error_ratio: float = 0.0
+
+
+def expect(structure: Any, values: Sequence[torch.Tensor], precise: Sequence[torch.Tensor] | None) -> Expected:
+    """Make an Expected of the reference's output and, if there is one, its float64 twin."""
+    leaves = []
+    for index, value in enumerate(values):
+        truth, noise = value, 0.0
+        if precise is not None and index < len(precise) and value.is_floating_point():
+            candidate = precise[index]
+            if candidate.shape == value.shape and candidate.dtype == torch.float64:
+                noise = _largest(value.double() - candidate)
+                scale = _rms(candidate)
+                # A twin that disagrees by more than rounding is a different function (random layers, dtype branches).
+                if noise <= 0.05 * scale or noise == 0.0:
+                    truth = candidate
+                else:
+                    noise = 0.0
+        leaves.append(Leaf(describe(value, keep_layout=False), value, truth, noise))
+    return Expected(structure, leaves)
+
+
+def compare(
+    expected: Expected,
+    structure: Any,
+    specs: Sequence[TensorSpec],
+    values: Sequence[torch.Tensor],
+    rule: ToleranceRule,
+    allowed_precision: str,
+) -> Comparison:
+    """Compare a returned value, described by `structure` and `specs` and stored in `values`, with `expected`."""
+    result = Comparison()
+    difference = _structural_difference(expected.structure, structure, "output")
+    if difference:
+        result.mismatch = {"output": difference[0], "kind": difference[1], "detail": difference[2]}
+        return result
+    for index, (leaf, spec) in enumerate(zip(expected.leaves, specs, strict=True)):
+        name = "output" if len(expected.leaves) == 1 else f"output[{index}]"
+        for kind, got, wanted in (
+            ("shape", spec.shape, leaf.spec.shape),
+            ("dtype", spec.dtype, leaf.spec.dtype),
+            ("device", spec.on_device, leaf.spec.on_device),
+        ):
+            if got != wanted:
+                result.mismatch = {"output": name, "kind": kind, "detail": f"{kind} {got}, expected {wanted}"}
+                return result
+    for index, leaf in enumerate(expected.leaves):
+        name = "output" if len(expected.leaves) == 1 else f"output[{index}]"
+        _compare_leaf(result, name, leaf, values[index], rule, allowed_precision)
+        if result.mismatch:
+            return result
+    return result
+
+
+def _structural_difference(expected: Any, got: Any, where: str) -> tuple[str, str, str] | None:
+    """Return (place, kind, sentence) of the first difference between two flattened structures, or None."""
+    if isinstance(expected, bool | str) or expected is None or isinstance(got, bool | str) or got is None:
+        if expected == got and type(expected) is type(got):
+            return None
+        return where, "structure", f"{where} is {_name(got)}, expected {_name(expected)}"
+    if isinstance(expected, int | float) and isinstance(got, int | float):
+        if math.isclose(expected, got, rel_tol=1e-4, abs_tol=1e-6):
+            return None
+        return where, "values", f"{where} is a wrong number"
+    if isinstance(expected, list) and isinstance(got, list):
+        if len(expected) != len(got):
+            return where, "structure", f"{where} has {len(got)} parts, expected {len(expected)}"
+        for index, (left, right) in enumerate(zip(expected, got, strict=True)):
+            found = _structural_difference(left, right, f"{where}[{index}]")
+            if found:
+                return found
+        return None
+    if isinstance(expected, dict) and isinstance(got, dict) and expected.keys() == got.keys():
+        (kind,) = expected
+        if kind in ("tensor", "dtype", "device"):
+            return None if expected == got else (where, "structure", f"{where} differs in structure")
+        return _structural_difference(expected[kind], got[kind], where)
+    return where, "structure", f"{where} is {_name(got)}, expected {_name(expected)}"
+
+
+def _name(structure: Any) -> str:
+    if isinstance(structure, dict) and len(structure) == 1:
+        return f"a {next(iter(structure))}"
+    return "None" if structure is None else f"a {type(structure).__name__}"
+
+
+def _compare_leaf(
+    result: Comparison, name: str, leaf: Leaf, value: torch.Tensor, rule: ToleranceRule, allowed_precision: str
+) -> None:
+    total = leaf.value.numel()
+    if not total:
+        return
+    flat_value, flat_truth = value.reshape(-1), leaf.truth.reshape(-1)
+    bounds = _bounds(leaf, rule, allowed_precision)
+    wrong = 0
+    worst_ratio, worst_error, worst_index = 0.0, 0.0, 0
+    non_finite = False
+    for start in range(0, total, _CHUNK):
+        got = _wide(flat_value[start : start + _CHUNK])
+        truth = _wide(flat_truth[start : start + _CHUNK])
+        same = (got == truth) | (torch.isnan(got) & torch.isnan(truth))
+        error = torch.where(same, 0.0, (got - truth).abs())
+        allowed = bounds[0] + bounds[1] * truth.abs()
+        # A difference that is not finite is as wrong as can be; where the truth itself is not, only `same` is right.
+        broken = ~torch.isfinite(error) | (~torch.isfinite(truth) & ~same)
+        ratio = torch.where(error == 0, 0.0, error / allowed.clamp_min(1e-300))
+        ratio = torch.where(broken, _LARGEST, ratio)
+        wrong += int((ratio > 1).sum())
+        top, where = ratio.max(0)
+        if float(top) > worst_ratio:
+            worst_ratio, worst_index = float(top), start + int(where)
+        worst_error = max(worst_error, _largest(torch.where(broken, 0.0, error)))
+        non_finite = non_finite or bool((broken & ~torch.isfinite(got)).any())
+    result.max_abs_error = max(result.max_abs_error, worst_error)
+    result.max_error_ratio = min(max(result.max_error_ratio, worst_ratio), _LARGEST)
+    if wrong:
+        position = [int(index) for index in torch.unravel_index(torch.tensor(worst_index), leaf.spec.shape)]
+        result.mismatch = {
+            "output": name,
+            "kind": "non-finite" if non_finite else "values",
+            "detail": f"{wrong} of {total} elements of {name} are out of tolerance"
+            + (", some of them not finite" if non_finite else ""),
+            "mismatched_elements": str(wrong),
+            "total_elements": str(total),
+            "max_abs_error": worst_error,
+            "max_error_ratio": min(worst_ratio, _LARGEST),
+            "worst_index": [str(index) for index in position],
+        }
+
+
+def _bounds(leaf: Leaf, rule: ToleranceRule, allowed_precision: str) -> tuple[float, float]:
+    """Return (absolute, relative) error allowed for the elements of `leaf`."""
+    dtype = leaf.value.dtype
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return 0.0, 0.0
+    if rule.preset == "PRESET_LOOSE":
+        return 1e-2, 1e-2
+    if rule.preset == "PRESET_ALLCLOSE":
+        default = 1e-4 if dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128) else 1e-2
+        return (
+            default if rule.atol is None else rule.atol,
+            default if rule.rtol is None else rule.rtol,
+        )
+    rtol = max(_RTOL.get(dtype, 1e-4), _PRECISION_RTOL.get(allowed_precision, 0.0))
+    return rtol * _rms(leaf.truth) + _NOISE_FACTOR * leaf.noise, rtol
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128) if tensor.is_complex() else tensor.double()
+
+
+def _rms(tensor: torch.Tensor) -> float:
+    """Root mean square of the finite elements."""
+    total, count = 0.0, 0
+    flat = tensor.reshape(-1)
+    for start in range(0, flat.numel(), _CHUNK):
+        wide = _wide(flat[start : start + _CHUNK]).abs()
+        finite = torch.isfinite(wide)
+        total += float(torch.where(finite, wide, 0.0).square().sum())
+        count += int(finite.sum())
+    return math.sqrt(total / count) if count else 0.0
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    if not tensor.numel():
+        return 0.0
+    largest = float(tensor.abs().max())
+    return largest if math.isfinite(largest) else 0.0

@@ -1,0 +1,50 @@
+"""The timing lease: while one candidate is timed, nothing else of this device runs.
+
+`exclusive` stops every other runner (SIGSTOP to its whole tree, by its warden) and lets them go on afterwards. The judge's
+own work on the device goes on under `work`, one piece at a time and never during a timing. A runner keeps count of the time
+for which it was stopped, so that its limits stand still meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Collection
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .pool import Runner
+
+
+class Lease:
+    """The one lease of a device."""
+
+    def __init__(self, runners: Collection[Runner]) -> None:
+        self._runners = runners
+        self._lock = asyncio.Lock()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    async def quiet(self) -> None:
+        """Wait until nobody is being timed."""
+        await self._quiet.wait()
+
+    @contextlib.asynccontextmanager
+    async def work(self) -> AsyncIterator[None]:
+        """Do a piece of the judge's own work: not while anyone is timed, nor beside another piece."""
+        async with self._lock:
+            yield
+
+    @contextlib.asynccontextmanager
+    async def exclusive(self, holder: Runner | None) -> AsyncIterator[None]:
+        """Hold the device for the body; `holder` alone is not stopped."""
+        async with self._lock:
+            self._quiet.clear()
+            others = [runner for runner in self._runners if runner is not holder]
+            try:
+                await asyncio.gather(*(runner.stop() for runner in others))
+                yield
+            finally:
+                for runner in others:
+                    runner.resume()
+                self._quiet.set()

@@ -1,0 +1,301 @@
+"""Runners: warm, single-use processes for candidates, and the pool that keeps a few of them ready.
+
+A runner has two sockets: the channel, whose other end is the candidate's process and may say anything, and the control,
+whose other end is the warden and is trusted. The pool asks the zygote for runners; no answer is needed, since a runner
+that could not be made shows it by closing its sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from .. import wire
+from ..devices.base import Device
+from .lease import Lease
+
+_log = logging.getLogger("kerneldyno.judge")
+
+#: A runner that is not warm after this long (fork, sandbox, device context, eight at once) never will be, in seconds.
+_READY_TIMEOUT = 60.0
+#: Killing a process tree takes milliseconds; a CUDA context with much memory up to a second or two.
+_EXIT_TIMEOUT = 20.0
+_STOP_TIMEOUT = 5.0
+#: Failures in a row after which the pool says that runners cannot be started.
+_MAX_FAILURES = 3
+
+
+class RunnerStartError(Exception):
+    """No runner could be started; the cause is on our side."""
+
+
+class RunnerGone(Exception):  # noqa: N818
+    """The runner has ended or closed its channel."""
+
+
+class RunnerLate(Exception):  # noqa: N818
+    """The runner did not answer within the limit."""
+
+
+class RunnerGarbled(Exception):  # noqa: N818
+    """What came on the channel was no answer of the harness: something else wrote to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExitReport:
+    """How a runner ended, from its warden."""
+
+    signal: int
+    exit_code: int | None
+    killed: bool
+    out_of_memory: bool
+    peak_memory_bytes: int
+    logs: str
+
+
+class Runner:
+    """One process for one candidate."""
+
+    def __init__(self, channel: socket.socket, control: socket.socket, descriptors: list[int]) -> None:
+        self._sockets = (channel, control)
+        self.descriptors = descriptors
+        self._stopped_total = 0.0
+        self._stopped_since: float | None = None
+        self._exit: asyncio.Future[ExitReport] = asyncio.get_running_loop().create_future()
+        self._stopped = asyncio.Event()
+        self._channel: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._control: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._listener: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Wait until the runner is warm. Raises RunnerStartError."""
+        channel, control = self._sockets
+        self._channel = await asyncio.open_unix_connection(sock=channel)
+        self._control = await asyncio.open_unix_connection(sock=control)
+        self._listener = asyncio.create_task(self._listen())
+        try:
+            answer = await self._answer(_READY_TIMEOUT)
+        except (RunnerGone, RunnerLate, RunnerGarbled) as error:
+            report = await self.end()
+            raise RunnerStartError(f"{type(error).__name__}: {report.logs.strip()[-2000:] or 'no output'}") from None
+        if answer != {"ok": "ready"}:
+            await self.end()
+            raise RunnerStartError(f"unexpected greeting {str(answer)[:200]}")
+        wire.write_frame(self._control[1], {"op": "baseline"})
+
+    async def ask(self, order: wire.Frame, timeout: float) -> wire.Frame:
+        """Send `order`, return the answer. Raises RunnerLate after `timeout` seconds (not counting stops), RunnerGone,
+        RunnerGarbled."""
+        self.send(order)
+        return await self._answer(timeout)
+
+    def send(self, order: wire.Frame) -> None:
+        """Send `order` without waiting."""
+        assert self._channel is not None
+        with contextlib.suppress(ConnectionError, RuntimeError):  # a runner that is gone shows in the answer
+            wire.write_frame(self._channel[1], order)
+
+    async def _answer(self, timeout: float) -> wire.Frame:
+        assert self._channel is not None
+        begin, stopped = time.monotonic(), self.stopped_seconds
+        reading = asyncio.ensure_future(wire.read_frame(self._channel[0], wire.MAX_RUNNER_FRAME))
+        try:
+            while not reading.done():
+                spent = time.monotonic() - begin - (self.stopped_seconds - stopped)
+                if spent >= timeout:
+                    raise RunnerLate
+                await asyncio.wait({reading}, timeout=timeout - spent)
+            frame = reading.result()
+        except wire.ProtocolError as error:
+            raise RunnerGarbled(str(error)) from None
+        finally:
+            reading.cancel()
+        if frame is None:
+            raise RunnerGone
+        return frame
+
+    @property
+    def stopped_seconds(self) -> float:
+        """Seconds for which this runner has been stopped so far; they do not count towards any limit."""
+        return self._stopped_total + (0.0 if self._stopped_since is None else time.monotonic() - self._stopped_since)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the warden has reported the runner's end."""
+        return self._exit.done()
+
+    async def stop(self) -> None:
+        """Stop the whole process tree; returns when it stands still."""
+        if self._control is None or self._exit.done():
+            return
+        self._stopped_since = time.monotonic()
+        self._stopped.clear()
+        self._order("stop")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopped.wait(), _STOP_TIMEOUT)
+
+    def resume(self) -> None:
+        """Let a stopped process tree go on."""
+        if self._stopped_since is not None:
+            self._order("cont")
+            self._stopped_total = self.stopped_seconds
+            self._stopped_since = None
+
+    async def end(self) -> ExitReport:
+        """Kill whatever is left of the runner and return how it ended. May be called again."""
+        self._order("kill")
+        try:
+            report = await asyncio.wait_for(asyncio.shield(self._exit), _EXIT_TIMEOUT)
+        except TimeoutError:
+            _log.error("a warden did not report its runner's end within %.0f s", _EXIT_TIMEOUT)
+            report = ExitReport(9, None, True, False, 0, "")
+        self._close()
+        return report
+
+    async def exited(self) -> ExitReport:
+        """Wait until the runner ends by itself."""
+        return await asyncio.shield(self._exit)
+
+    def _order(self, order: str) -> None:
+        if self._control is not None and not self._exit.done():
+            with contextlib.suppress(ConnectionError, RuntimeError):
+                wire.write_frame(self._control[1], {"op": order})
+
+    async def _listen(self) -> None:
+        assert self._control is not None
+        report = ExitReport(9, None, False, False, 0, "the warden ended without a report")
+        try:
+            while (frame := await wire.read_frame(self._control[0])) is not None:
+                if frame["op"] == "stopped":
+                    self._stopped.set()
+                elif frame["op"] == "exit":
+                    fields = {name: frame[name] for name in ExitReport.__dataclass_fields__}
+                    report = ExitReport(**fields)
+        finally:
+            self._stopped.set()
+            if not self._exit.done():
+                self._exit.set_result(report)
+
+    def _close(self) -> None:
+        for pair in (self._channel, self._control):
+            if pair is not None:
+                pair[1].close()
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors = []
+
+
+class Pool:
+    """Keeps `spares` warm runners and hands them out, each once."""
+
+    def __init__(
+        self, zygote: socket.socket, device: Device, device_name: str, *, spares: int, memory_bytes: int
+    ) -> None:
+        self._zygote = zygote
+        self._device = device
+        self._device_name = device_name
+        self._spares = spares
+        self._memory_bytes = memory_bytes
+        self.namespaces = True
+        #: Every runner that is alive, spares and taken ones: what the lease stops.
+        self.runners: set[Runner] = set()
+        self.lease = Lease(self.runners)
+        self.spawns = 0
+        self.exits: Counter[str] = Counter(clean=0, killed=0, signal=0, error=0)
+        self._ready: asyncio.Queue[Runner | RunnerStartError] = asyncio.Queue()
+        self._wanted = asyncio.Semaphore(0)
+        self._failures = 0
+
+    @property
+    def spares_ready(self) -> int:
+        """Warm runners that wait for a candidate."""
+        return self._ready.qsize()
+
+    async def spawn(self) -> Runner:
+        """Start one runner and wait until it is warm. Raises RunnerStartError."""
+        channel, channel_theirs = socket.socketpair()
+        control, control_theirs = socket.socketpair()
+        descriptors = self._device.runner_descriptors()
+        order = {
+            "op": "spawn",
+            "device": self._device_name,
+            "namespaces": self.namespaces,
+            "memory_bytes": self._memory_bytes,
+            "environment": {},
+        }
+        try:
+            wire.send(self._zygote, order, (channel_theirs.fileno(), control_theirs.fileno(), *descriptors))
+        finally:
+            channel_theirs.close()
+            control_theirs.close()
+        self.spawns += 1
+        runner = Runner(channel, control, descriptors)
+        self.runners.add(runner)
+        try:
+            await runner.start()
+        except BaseException:
+            self.runners.discard(runner)
+            self.exits["error"] += 1
+            raise
+        return runner
+
+    async def keep_ready(self) -> None:
+        """Keep the spares up to number; runs as long as the judge does."""
+        for _ in range(self._spares):
+            self._wanted.release()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._spares):
+                group.create_task(self._refill())
+
+    async def _refill(self) -> None:
+        while True:
+            await self._wanted.acquire()
+            await self.lease.quiet()  # starting a process is the loudest thing there is
+            try:
+                runner = await self.spawn()
+            except RunnerStartError as error:
+                _log.warning("a runner could not be started: %s", error)
+                self._failures += 1
+                if self._failures >= _MAX_FAILURES:
+                    self._ready.put_nowait(error)  # somebody waits, and shall be told
+                else:
+                    self._wanted.release()
+                await asyncio.sleep(0.2 * self._failures)
+                continue
+            self._failures = 0
+            self._ready.put_nowait(runner)
+
+    async def take(self) -> Runner:
+        """Return a warm runner that nobody else gets. Raises RunnerStartError."""
+        while True:
+            runner = await self._ready.get()
+            self._wanted.release()
+            if isinstance(runner, RunnerStartError):
+                raise runner
+            if runner.has_ended:  # died while it waited
+                await self.discard(runner)
+                continue
+            return runner
+
+    async def discard(self, runner: Runner) -> ExitReport:
+        """End a runner that was taken, count how it ended, and return that."""
+        report = await runner.end()
+        self.runners.discard(runner)
+        how = "killed" if report.killed else "signal" if report.signal else "error" if report.exit_code else "clean"
+        self.exits[how] += 1
+        return report
+
+    async def close(self) -> None:
+        """End every runner."""
+        await asyncio.gather(*(self.discard(runner) for runner in list(self.runners)))
+
+    def stats(self) -> dict[str, Any]:
+        """Counters for the server's metrics."""
+        return {"runner_spawns": self.spawns, "runner_exits": dict(self.exits), "spares": self.spares_ready}

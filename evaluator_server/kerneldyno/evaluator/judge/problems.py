@@ -1,0 +1,62 @@
+"""References, built once and kept hot: the problems that candidates are judged against, by identity.
+
+Everything that executes a reference goes through here, so that the server can be told (a reference that kills the judge is
+known by its attempt) and so that no reference runs while a candidate is being timed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from ..devices.base import Device
+from ..spec import EvalSpec
+from ..toolkits import Problem, toolkits
+from .lease import Lease
+
+#: Built problems that are kept; each holds its model's parameters on the device.
+_KEPT = 32
+
+#: Tells the server that a reference of this attempt begins or ends to execute.
+Announce = Callable[[str], Coroutine[Any, Any, None]]
+
+
+class Problems:
+    """The judge's problems."""
+
+    def __init__(self, device: Device, lease: Lease) -> None:
+        self._device = device
+        self._lease = lease
+        self._built: OrderedDict[str, Problem] = OrderedDict()
+        self.hits = 0
+        self.misses = 0
+
+    async def get(self, spec: EvalSpec, announce: Announce) -> Problem:
+        """Return the problem of `spec`, built now if it is not kept. Raises ReferenceFailure."""
+        key = spec.problem_key
+        async with self.executing(announce):
+            problem = self._built.get(key)
+            if problem is None:
+                self.misses += 1
+                # The seed is secret and of this judge alone: no candidate can have computed anything ahead for it.
+                problem = toolkits()[spec.toolkit].build(spec, self._device.torch_device, secrets.randbits(31))
+                self._built[key] = problem
+                while len(self._built) > _KEPT:
+                    self._built.popitem(last=False)
+            else:
+                self.hits += 1
+                self._built.move_to_end(key)
+            return problem
+
+    @contextlib.asynccontextmanager
+    async def executing(self, announce: Announce) -> AsyncIterator[None]:
+        """Announce that a reference executes in the body, one at a time, and never during somebody's timing."""
+        async with self._lease.work():
+            await announce("begin")
+            try:
+                yield
+            finally:
+                await announce("end")

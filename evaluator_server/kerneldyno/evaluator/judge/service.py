@@ -1,0 +1,215 @@
+"""The judge's conversation with the evaluator server: what comes in becomes lanes, what they find goes out.
+
+Frames are described in docs/architecture.md. The judge starts by proving its sandbox; it says `fatal` and exits with
+status 3 when it must not serve. A judge whose own device is broken exits, and the server starts another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+
+from .. import wire
+from ..devices.base import Device
+from ..spec import EvalSpec
+from . import verdict
+from .lane import Bench, Lane
+from .pool import Pool, RunnerStartError
+from .problems import Problems
+
+_log = logging.getLogger("kerneldyno.judge")
+
+#: Exit statuses: told to by the server; must not serve; the device of this process is broken.
+EXIT_FATAL = 3
+EXIT_BROKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a judge is set up."""
+
+    device_name: str
+    node_id: str
+    sandbox: str
+    lanes: int
+    spares: int
+    memory_bytes: int
+    version: str
+
+
+class Service:
+    """Runs until the server closes the connection or says `shutdown`. `serve` returns the exit status."""
+
+    def __init__(self, settings: Settings, device: Device, zygote: socket.socket) -> None:
+        self._settings = settings
+        self._device = device
+        self._pool = Pool(
+            zygote,
+            device,
+            "cpu:0" if device.kind == "cpu" else "cuda:0",
+            spares=settings.spares,
+            memory_bytes=settings.memory_bytes,
+        )
+        self._bench = Bench(device, self._pool, Problems(device, self._pool.lease), settings.memory_bytes)
+        self._lanes: dict[str, asyncio.Task[None]] = {}
+        self._layers: list[list[Any]] = []
+        self._writer: asyncio.StreamWriter | None = None
+        self._broken = asyncio.Event()
+
+    async def serve(self, control: socket.socket) -> int:
+        """Serve one connection."""
+        reader, self._writer = await asyncio.open_unix_connection(sock=control)
+        problem = await self._prove_sandbox()
+        if problem:
+            self._send({"op": "fatal", "detail": problem})
+            await self._writer.drain()
+            return EXIT_FATAL
+        self._send(self._ready())
+        keeper = asyncio.create_task(self._pool.keep_ready())
+        teller = asyncio.create_task(self._tell_stats())
+        listener = asyncio.create_task(self._listen(reader))
+        broken = asyncio.create_task(self._broken.wait())
+        done, pending = await asyncio.wait({keeper, teller, listener, broken}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (*pending, *self._lanes.values()):
+            task.cancel()
+        await asyncio.gather(*self._lanes.values(), return_exceptions=True)
+        await self._pool.close()
+        for task in done:
+            if task is not broken:
+                task.result()
+        return EXIT_BROKEN if broken in done else 0
+
+    async def _prove_sandbox(self) -> str:
+        """Find out which walls hold; return why the judge must not serve, or nothing."""
+        wanted = self._settings.sandbox
+        reasons = []
+        for namespaces in (True, False) if wanted == "auto" else (wanted == "require",):
+            self._pool.namespaces = namespaces
+            try:
+                runner = await self._pool.spawn()
+            except RunnerStartError as error:
+                reasons.append(f"a runner {'in' if namespaces else 'without'} namespaces could not be started: {error}")
+                continue
+            outside = {
+                "pid": os.getpid(),
+                "namespaces": {
+                    kind: os.readlink(f"/proc/self/ns/{kind}") for kind in ("user", "pid", "net", "ipc", "mnt")
+                },
+            }
+            answer = await runner.ask({"op": "probe", "outside": outside}, 20)
+            await self._pool.discard(runner)
+            if "ok" not in answer:
+                reasons.append(f"the sandbox could not be probed: {answer}")
+                continue
+            self._layers = answer["ok"]
+            missing = [name for name, active, _ in self._layers if not active]
+            if wanted == "require" and missing:
+                return f"--sandbox=require, and these layers do not hold: {', '.join(missing)}"
+            if missing:
+                _log.warning("sandbox layers that do not hold: %s", ", ".join(missing))
+            return ""
+        return "; ".join(reasons)
+
+    def _ready(self) -> wire.Frame:
+        described = self._device.describe()
+        settings = self._settings
+        return {
+            "op": "ready",
+            "device": {
+                "name": settings.device_name,
+                "kind": self._device.kind,
+                "model": described["model"],
+                "memory_bytes": str(described["memory_bytes"]),
+                "lanes": settings.lanes,
+                "ready": True,
+            },
+            "environment": self._environment(described),
+            "sandbox_layers": [
+                {"name": name, "active": active, "detail": detail} for name, active, detail in self._layers
+            ],
+            "spare_runners": settings.spares,
+            "candidate_memory_bytes": str(settings.memory_bytes),
+        }
+
+    def _environment(self, described: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "node_id": self._settings.node_id,
+            "device": self._settings.device_name,
+            "device_model": described["model"],
+            "driver_version": described["driver_version"],
+            "torch_version": torch.__version__,
+            "triton_version": triton.__version__,
+            "cuda_version": described["cuda_version"],
+            "python_version": platform.python_version(),
+            "kerneldyno_version": self._settings.version,
+            "triton_interpreter": self._device.kind == "cpu",
+        }
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        while (frame := await wire.read_frame(reader)) is not None:
+            operation = frame.get("op")
+            if operation == "evaluate":
+                attempt = frame["attempt"]
+                self._lanes[attempt] = asyncio.create_task(self._evaluate(attempt, frame["request"]))
+            elif operation == "cancel":
+                lane = self._lanes.get(frame["attempt"])
+                if lane is not None:
+                    lane.cancel()
+            elif operation == "shutdown":
+                return
+
+    async def _evaluate(self, attempt: str, request: wire.Frame) -> None:
+        async def announce(state: str) -> None:
+            self._send({"op": "reference", "attempt": attempt, "state": state})
+
+        tell: Callable[[str], None] = lambda stage: self._send({"op": "stage", "attempt": attempt, "stage": stage})  # noqa: E731
+        try:
+            lane = Lane(self._bench, EvalSpec.from_json(request), tell, announce)
+            result = await lane.evaluate()
+        except asyncio.CancelledError:
+            result = verdict.infrastructure("CANCELLED", "the evaluation was cancelled", retryable=False)
+        except Exception as error:
+            _log.exception("attempt=%s failed in the judge", attempt)
+            result = verdict.infrastructure("JUDGE_ERROR", f"{type(error).__name__}: {error}", retryable=True)
+        finally:
+            self._lanes.pop(attempt, None)
+        if not self._device_is_sound():
+            self._broken.set()  # the server blames whoever's reference was running, and runs the others again
+            return
+        result["environment"] = self._environment(self._device.describe())
+        self._send({"op": "result", "attempt": attempt, "result": result})
+
+    def _device_is_sound(self) -> bool:
+        try:
+            self._device.synchronize()
+        except Exception as error:
+            _log.error("the judge's device context is broken: %s", error)
+            return False
+        return True
+
+    async def _tell_stats(self) -> None:
+        while True:
+            problems = self._bench.problems
+            self._send(
+                {
+                    "op": "stats",
+                    **self._pool.stats(),
+                    "device_busy_seconds": self._bench.busy_seconds,
+                    "reference_cache_hits": problems.hits,
+                    "reference_cache_misses": problems.misses,
+                }
+            )
+            await asyncio.sleep(1)
+
+    def _send(self, frame: wire.Frame) -> None:
+        assert self._writer is not None
+        wire.write_frame(self._writer, frame)

@@ -1,0 +1,155 @@
+"""Verdicts: from what happened to the proto-JSON of EvalResult. One function for each way an evaluation can end.
+
+Blame is decided here and nowhere else: what the candidate's own process did is the candidate's doing, whatever it claims
+about it; what only the judge could see go wrong on its own side is infrastructure.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+from .compare import Comparison
+from .pool import ExitReport
+
+Result = dict[str, Any]
+
+#: Exceptions of Triton's compiler and assembler, by class name anywhere among the bases.
+_COMPILE_ERRORS = {"CompilationError", "PTXASError", "OutOfResources", "UnsupportedLanguageConstruct"}
+_MAX_LOG = 16 * 1024
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def clean(text: str, limit: int) -> str:
+    """Return `text` without control characters (escape sequences could forge what an operator sees), capped."""
+    return _CONTROL.sub("", text)[:limit]
+
+
+def _result(outcome: str, message: str, *, compiled: bool, **more: Any) -> Result:
+    return {
+        "outcome": outcome,
+        "compiled": compiled,
+        "correct": outcome == "CORRECT",
+        "speedup": 0.0,
+        "message": message,
+        **more,
+    }
+
+
+def correct(report: Result, passed: int) -> Result:
+    """Every output was right."""
+    return _result("CORRECT", f"all outputs of {passed} trials are right", compiled=True, correctness=report)
+
+
+def incorrect(comparison: Comparison, trial: int, report: Result) -> Result:
+    """An output was wrong."""
+    assert comparison.mismatch is not None
+    evidence = {**comparison.mismatch, "trial": trial}
+    where = "a timed call" if trial < 0 else f"trial {trial}"
+    return _result(
+        "INCORRECT", f"{evidence['detail']} ({where})", compiled=True, incorrect=evidence, correctness=report
+    )
+
+
+def raised(stage: str, error: Any) -> Result:
+    """The candidate raised, as its runner says: believed, since no way of failing is better than another."""
+    if not isinstance(error, dict):
+        error = {}
+    evidence = {
+        "stage": stage,
+        "type": clean(str(error.get("type", "")), 200),
+        "message": clean(str(error.get("message", "")), 4096),
+        "traceback": clean(str(error.get("traceback", "")), 8192),
+    }
+    bases = {str(base) for base in error.get("bases", ())} if isinstance(error.get("bases"), list) else set()
+    sentence = f"{evidence['type']}: {_first_line(evidence['message'])}"
+    if "OutOfMemoryError" in bases or "MemoryError" in bases:
+        memory = "host" if "MemoryError" in bases else "device"
+        detail = {"memory": memory, "stage": stage, "detail": sentence, "limit_bytes": "0"}
+        return _result(
+            "OUT_OF_MEMORY", f"{memory} memory ran out: {sentence}", compiled=stage != "load", out_of_memory=detail
+        )
+    if stage == "load" or bases & _COMPILE_ERRORS:
+        return _result("COMPILE_ERROR", sentence, compiled=False, compile_error=evidence)
+    kind = "device" if "AcceleratorError" in bases or "CUDA error" in evidence["message"] else "exception"
+    return _result(
+        "RUNTIME_ERROR", sentence, compiled=True, runtime_error={"kind": kind, "stage": stage, "exception": evidence}
+    )
+
+
+def ended(stage: str, report: ExitReport, memory_limit: int) -> Result:
+    """The candidate's process ended before it answered."""
+    compiled = stage not in ("load", "compile")
+    if report.out_of_memory:
+        detail = f"used more than {memory_limit >> 20} MiB of host memory"
+        evidence = {"memory": "host", "stage": stage, "detail": detail, "limit_bytes": str(memory_limit)}
+        return _result("OUT_OF_MEMORY", f"the candidate {detail}", compiled=compiled, out_of_memory=evidence)
+    if report.signal:
+        message = f"the candidate was ended by signal {report.signal} ({_signal_name(report.signal)}) in {stage}"
+        crash: dict[str, Any] = {"kind": "signal", "stage": stage, "signal": report.signal}
+    else:
+        message = f"the candidate's process exited with status {report.exit_code} in {stage}"
+        crash = {"kind": "exit", "stage": stage, "exit_code": report.exit_code or 0}
+    return _result("RUNTIME_ERROR", message, compiled=compiled, runtime_error=crash)
+
+
+def late(stage: str, limit: float) -> Result:
+    """A stage ran past its limit."""
+    return _result(
+        "TIMEOUT",
+        f"{stage} took longer than {limit:g} s",
+        compiled=stage not in ("load", "compile"),
+        timeout={"stage": stage, "limit_seconds": limit},
+    )
+
+
+def rejected(findings: Sequence[Result], report: Result | None, *, compiled: bool) -> Result:
+    """The candidate cheats."""
+    ids = [finding["id"] for finding in findings if finding["severity"] == "SEVERITY_REJECT"]
+    sentence = "; ".join(finding["evidence"] for finding in findings if finding["severity"] == "SEVERITY_REJECT")
+    more = {"correctness": report} if report else {}
+    return _result(
+        "REJECTED", sentence, compiled=compiled, findings=list(findings), rejected={"finding_ids": ids}, **more
+    )
+
+
+def invalid(field: str, description: str) -> Result:
+    """The request or the candidate's source is malformed."""
+    violations = [{"field": field, "description": description}]
+    return _result("INVALID", f"{field}: {description}", compiled=False, invalid={"violations": violations})
+
+
+def reference_failed(detail: Result) -> Result:
+    """The reference, or the cases, failed."""
+    sentence = f"the reference failed: {detail['type']}: {_first_line(detail['message'])}"
+    return _result("REFERENCE_ERROR", sentence, compiled=False, reference_error=detail)
+
+
+def infrastructure(cause: str, detail: str, *, retryable: bool) -> Result:
+    """Something of ours failed."""
+    evidence = {"cause": cause, "detail": detail, "retryable": retryable}
+    return _result("INFRASTRUCTURE_ERROR", f"{cause}: {detail}", compiled=False, infrastructure_error=evidence)
+
+
+def finding(identifier: str, severity: str, evidence: str) -> Result:
+    """A Finding."""
+    return {"id": identifier, "severity": severity, "evidence": evidence}
+
+
+def with_logs(result: Result, logs: str) -> Result:
+    """Add what the candidate printed."""
+    result["logs"] = clean(logs, _MAX_LOG + 128)
+    return result
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0][:300]
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"

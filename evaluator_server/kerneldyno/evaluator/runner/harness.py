@@ -1,0 +1,135 @@
+"""The harness: what runs in the candidate's own process, and therefore can be trusted with nothing.
+
+It obeys the judge, frame by frame: open the arenas, load the candidate, construct it, call it, run bursts. It holds
+neither expected values nor the reference nor the clock; a candidate that takes it over can only make itself fail.
+Each frame gets one answer: {"ok": ...} or {"error": ...} with a traceback of the candidate's own lines.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib.util
+import os
+import socket
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from .. import burst, tree, wire
+from ..backends import Backend, backends
+from ..devices import open_device
+from ..devices.base import Device
+from ..tracebacks import describe_error
+from . import probe, sandbox
+
+#: Name under which tracebacks show the candidate's source.
+CANDIDATE_FILE = "candidate.py"
+
+
+def preload() -> None:
+    """Import what every harness needs; called once, in the zygote."""
+    backends()
+
+
+def run(channel: socket.socket, arena_fds: list[int], frame: wire.Frame, scratch: str) -> None:
+    """Serve the judge on `channel` until it closes. Runs inside the sandbox."""
+    faulthandler.enable()
+    device = open_device(str(frame["device"]))
+    device.warm_up()
+    for backend in backends().values():
+        backend.warm_up(device)
+    if device.kind == "cpu":
+        sandbox.limit_address_space(int(frame["memory_bytes"]))
+    harness = _Harness(device, arena_fds, scratch)
+    wire.send(channel, {"ok": "ready"})
+    while (received := wire.receive(channel)) is not None:
+        order = received[0]
+        try:
+            answer = {"ok": getattr(harness, f"do_{order['op']}")(order)}
+        except BaseException as error:  # SystemExit and KeyboardInterrupt of the candidate are its failures too
+            answer = {"error": describe_error(error, CANDIDATE_FILE)}
+        wire.send(channel, answer)
+
+
+class _Harness:
+    def __init__(self, device: Device, arena_fds: list[int], scratch: str) -> None:
+        self._device = device
+        self._arena_fds: list[int | None] = [*arena_fds] or [None, None]
+        self._scratch = scratch
+        self._module: ModuleType | None = None
+        self._backend: Backend | None = None
+        self._call: Callable[..., Any] | None = None
+        self._station: burst.Station | None = None
+
+    def do_arenas(self, order: wire.Frame) -> None:
+        """Reach the judge's memory."""
+        arena_in, arena_out = (
+            self._device.reach_arena(ticket, descriptor)
+            for ticket, descriptor in zip(order["tickets"], self._arena_fds, strict=True)
+        )
+        for descriptor in self._arena_fds:
+            if descriptor is not None:
+                os.close(descriptor)
+        specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
+        self._station = burst.Station.over(
+            self._device, order["structure"], specs, arena_in, arena_out, int(order["slot_bytes"])
+        )
+
+    def do_load(self, order: wire.Frame) -> wire.Frame:
+        """Import the candidate's source as a module of its own, from a file, as Triton's compiler needs it."""
+        self._backend = backends()[order["backend"]]
+        self._backend.prepare(self._device)
+        path = os.path.join(self._scratch, CANDIDATE_FILE)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(order["source"])
+        spec = importlib.util.spec_from_file_location("candidate", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["candidate"] = module
+        spec.loader.exec_module(module)
+        self._module = module
+        return {"defines": hasattr(module, order["symbol"])}
+
+    def do_probe(self, order: wire.Frame) -> list[list[Any]]:
+        """Try to break out, before any candidate is here; say which walls held."""
+        return [[layer.name, layer.active, layer.detail] for layer in probe.probe(order["outside"])]
+
+    def do_construct(self, order: wire.Frame) -> None:
+        """Make the callable: an instance of the candidate's class, with the reference's own seed, or a function."""
+        target = getattr(self._module, order["symbol"])
+        if not order["instantiate"] and not isinstance(target, type):
+            self._call = target
+            return
+        device = self._device.torch_device
+        arguments = tree.rebuild(order["args"], (), device)
+        keywords = tree.rebuild(order["kwargs"], (), device)
+        torch.manual_seed(order["seed"])
+        with torch.no_grad():
+            instance = target(*arguments, **keywords)
+            if isinstance(instance, torch.nn.Module):
+                instance = instance.to(device)
+        self._call = instance
+
+    def do_call(self, order: wire.Frame) -> wire.Frame:
+        """Call the candidate on one input set, over the judge's memory itself; store what it returns."""
+        assert self._station is not None
+        assert self._call is not None
+        assert self._backend is not None
+        torch.manual_seed(order["seed"])
+        with self._backend.count_launches(self._device) as launches, torch.no_grad():
+            result = self._call(*self._station.arguments(order["set"]))
+            structure, specs = self._station.store(result, order["slot"])
+            self._device.synchronize()
+        return {"structure": structure, "specs": [spec.to_json() for spec in specs], "launches": launches.count}
+
+    def do_burst(self, order: wire.Frame) -> list[float]:
+        """Run one burst; the judge holds the clock, these device times only refine it."""
+        assert self._station is not None
+        assert self._call is not None
+        torch.manual_seed(order["seed"])
+        with torch.no_grad():
+            return burst.run_burst(self._call, self._station, order["order"], order["slots"], flush=order["flush"])

@@ -1,0 +1,300 @@
+"""The warden: one trusted process per runner that starts it, watches it, and ends it with everything it left behind.
+
+Forked by the zygote. It speaks with the judge on the control socket: the judge may `stop`, `cont` and `kill`; the warden
+reports the runner's exit status, peak memory and captured output in one `exit` frame. In a pid namespace the warden is
+process 1: nothing inside can signal it, and when it ends the kernel kills all that is left. It never reads what the
+candidate says on its channel to the judge.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+
+from .. import linux, wire
+from . import harness, sandbox
+
+#: Captured output that is kept, in bytes: this much from the beginning and this much from the end.
+LOG_HEAD_BYTES = 8 * 1024
+LOG_TAIL_BYTES = 8 * 1024
+#: How often memory is looked at, in seconds.
+_MEMORY_INTERVAL = 0.1
+
+
+def run(frame: wire.Frame, fds: list[int], staging: str) -> int:
+    """Start the runner that `frame` asks for and see it to its end. Returns this process's exit status.
+
+    `fds` are the runner's channel, the warden's control socket and, on the CPU, two memory files for the arenas.
+    """
+    channel_fd, control_fd, *arena_fds = fds
+    walls = sandbox.Walls(namespaces=bool(frame["namespaces"]))
+    # While the parent is the zygote: its death must not leave a warden behind.
+    linux.die_with_parent()
+    sandbox.leave_host(walls)
+    if not walls.namespaces:
+        return _Warden(frame, channel_fd, control_fd, arena_fds, staging, walls).watch()
+    # Only children enter the new pid namespace: one more fork, and this process waits for the warden proper.
+    inner = os.fork()
+    if inner == 0:
+        linux.die_with_parent()
+        status = 70
+        try:
+            sandbox.build_root(walls, staging)
+            status = _Warden(frame, channel_fd, control_fd, arena_fds, staging, walls).watch()
+        finally:
+            os._exit(status)
+    for fd in fds:
+        os.close(fd)
+    _, status = os.waitpid(inner, 0)
+    return os.waitstatus_to_exitcode(status) & 0xFF
+
+
+@dataclass(slots=True)
+class _Log:
+    """The beginning and the end of an unbounded stream."""
+
+    head: bytearray = field(default_factory=bytearray)
+    tail: bytearray = field(default_factory=bytearray)
+    dropped: int = 0
+
+    def add(self, data: bytes) -> None:
+        room = LOG_HEAD_BYTES - len(self.head)
+        if room > 0:
+            self.head += data[:room]
+            data = data[room:]
+        self.tail += data
+        excess = len(self.tail) - LOG_TAIL_BYTES
+        if excess > 0:
+            del self.tail[:excess]
+            self.dropped += excess
+
+    def text(self) -> str:
+        gap = f"\n[... {self.dropped} bytes left out ...]\n" if self.dropped else ""
+        return self.head.decode(errors="replace") + gap + self.tail.decode(errors="replace")
+
+
+class _Warden:
+    def __init__(
+        self,
+        frame: wire.Frame,
+        channel_fd: int,
+        control_fd: int,
+        arena_fds: list[int],
+        staging: str,
+        walls: sandbox.Walls,
+    ) -> None:
+        self._control = socket.socket(fileno=control_fd)
+        self._walls = walls
+        self._memory_limit = int(frame["memory_bytes"])
+        self._log = _Log()
+        self._peak = 0
+        self._baseline = 0
+        self._out_of_memory = False
+        log_read, log_write = os.pipe2(os.O_CLOEXEC)
+        self._private = f"{staging}/{os.getpid()}"
+        self._runner = os.fork()
+        if self._runner == 0:
+            self._control.close()
+            os.close(log_read)
+            self._become_runner(frame, channel_fd, log_write, arena_fds)
+        os.close(log_write)
+        for fd in (channel_fd, *arena_fds):
+            os.close(fd)
+        # Same-uid processes (where the evaluator is not root) could otherwise trace this one.
+        linux.set_dumpable(False)
+        if not walls.namespaces:
+            linux.become_subreaper()
+        self._log_read = log_read
+
+    def _become_runner(self, frame: wire.Frame, channel_fd: int, log_write: int, arena_fds: list[int]) -> None:
+        status = 70
+        try:
+            os.setsid()
+            null = os.open("/dev/null", os.O_RDONLY)
+            os.dup2(null, 0)
+            os.dup2(log_write, 1)
+            os.dup2(log_write, 2)
+            keep = sorted({channel_fd, *arena_fds})
+            _close_all_but(keep)
+            scratch = sandbox.enter_scratch(self._walls, self._private)
+            if sandbox.host_is_root():
+                os.chown(scratch, sandbox.NOBODY, sandbox.NOBODY)
+            sandbox.give_up_powers(self._walls, scratch, dict(frame["environment"]))
+            harness.run(socket.socket(fileno=channel_fd), arena_fds, frame, scratch)
+            status = 0
+        except BaseException:  # a runner that cannot start says why in its log; the judge sees only that it is gone
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+
+    def watch(self) -> int:
+        """Serve the judge and the log until the runner has ended or must end; report; leave nothing behind."""
+        runner = os.pidfd_open(self._runner)
+        poll = select.poll()
+        for fd in (self._control.fileno(), self._log_read, runner):
+            poll.register(fd, select.POLLIN)
+        exited = killed = False
+        next_look = time.monotonic()
+        while not exited:
+            ready = dict(poll.poll(1000 * _MEMORY_INTERVAL))
+            if self._log_read in ready and not self._read_log():
+                poll.unregister(self._log_read)
+            if not killed and self._control.fileno() in ready and not self._obey():
+                killed = True
+                poll.unregister(self._control)
+                self._signal_tree(signal.SIGKILL)
+            if runner in ready:
+                exited = True
+            if time.monotonic() >= next_look:
+                self._look_at_memory()
+                next_look = time.monotonic() + _MEMORY_INTERVAL
+        _, status = os.waitpid(self._runner, 0)
+        self._signal_tree(signal.SIGKILL)
+        if not self._walls.namespaces:
+            _reap_descendants()
+            shutil.rmtree(self._private, ignore_errors=True)
+        self._drain_log()
+        self._report(os.waitstatus_to_exitcode(status), killed)
+        return 0
+
+    def _obey(self) -> bool:
+        """Carry out one order of the judge. False: the runner must end."""
+        received = wire.receive(self._control)
+        if received is None:
+            return False
+        order = received[0].get("op")
+        if order == "stop":
+            self._signal_tree(signal.SIGSTOP)
+            wire.send(self._control, {"op": "stopped"})
+        elif order == "cont":
+            self._signal_tree(signal.SIGCONT)
+        elif order == "baseline":
+            self._baseline = self._memory()
+        else:
+            return False
+        return True
+
+    def _signal_tree(self, number: signal.Signals) -> None:
+        try:
+            if self._walls.namespaces:
+                os.kill(-1, number)  # everything in this pid namespace but its process 1, which is us
+            else:
+                for pid in _descendants(os.getpid()):
+                    os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+    def _look_at_memory(self) -> None:
+        used = self._memory()
+        self._peak = max(self._peak, used)
+        if used - self._baseline > self._memory_limit:
+            self._out_of_memory = True
+            self._signal_tree(signal.SIGKILL)
+
+    def _memory(self) -> int:
+        """Return the memory of the candidate's processes in bytes, shared pages counted once where it matters."""
+        pids = _visible_pids() - {1} if self._walls.namespaces else _descendants(os.getpid())
+        resident = sum(_resident(pid) for pid in pids)
+        if resident - self._baseline > self._memory_limit and len(pids) > 1:
+            # Forked children share pages with their parent; only proportional counting is fair then.
+            return sum(_proportional(pid) for pid in pids)
+        return resident
+
+    def _read_log(self) -> bool:
+        data = os.read(self._log_read, 65536)
+        self._log.add(data)
+        return bool(data)
+
+    def _drain_log(self) -> None:
+        os.set_blocking(self._log_read, False)
+        try:
+            while self._read_log():
+                pass
+        except BlockingIOError:
+            pass
+
+    def _report(self, exit_code: int, killed: bool) -> None:
+        frame = {
+            "op": "exit",
+            "signal": -exit_code if exit_code < 0 else 0,
+            "exit_code": exit_code if exit_code >= 0 else None,
+            "killed": killed,
+            "out_of_memory": self._out_of_memory,
+            "peak_memory_bytes": self._peak,
+            "logs": self._log.text(),
+        }
+        with contextlib.suppress(OSError):  # the judge may be gone, and then nobody wants to know
+            wire.send(self._control, frame)
+
+
+def _close_all_but(keep: list[int]) -> None:
+    low = 3
+    for fd in keep:
+        os.closerange(low, fd)
+        low = fd + 1
+    os.closerange(low, 65536)
+
+
+def _visible_pids() -> set[int]:
+    return {int(name) for name in os.listdir("/proc") if name.isdigit()}
+
+
+def _descendants(root: int) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for pid in _visible_pids():
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                parent = int(file.read().rpartition(b")")[2].split()[1])
+        except OSError:
+            continue
+        children.setdefault(parent, []).append(pid)
+    found: set[int] = set()
+    pending = [root]
+    while pending:
+        for pid in children.get(pending.pop(), ()):
+            if pid not in found:
+                found.add(pid)
+                pending.append(pid)
+    return found
+
+
+def _reap_descendants() -> None:
+    """Kill and reap until nothing is left: a candidate may fork while it is being killed."""
+    deadline = time.monotonic() + 5
+    while (pids := _descendants(os.getpid())) and time.monotonic() < deadline:
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.005)
+
+
+def _resident(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def _proportional(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            return sum(int(line.split()[1]) * 1024 for line in file if line.startswith(b"Pss:"))
+    except OSError:
+        return 0

@@ -1,0 +1,127 @@
+"""The zygote: a process that has imported torch and triton, has never touched CUDA, and forks runners on demand.
+
+`python -m kerneldyno.evaluator.runner.zygote --fd N` reads spawn frames from its judge on a Unix socket, each with the
+descriptors of one runner, and forks. It stays single-threaded and opens no device, so its children start clean and warm.
+It ends when its judge does, and all that it forked ends with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import tempfile
+
+from .. import linux, process, wire
+from . import sandbox, warden
+
+#: Set in the environment of a zygote that has already left the secrets of its parent behind.
+_CLEAN = "KERNELDYNO_ZYGOTE_CLEAN"
+
+
+def main() -> None:
+    """Import what candidates need, then serve spawn requests until the judge closes its end."""
+    parser = argparse.ArgumentParser(description="Forks runners. Started by the evaluator server.")
+    parser.add_argument("--fd", type=int, required=True, help="socket to the judge")
+    parser.add_argument("--device", default="cpu:0", help="device of the runners: cpu:0 or cuda:N")
+    parser.add_argument("--sandbox", choices=("auto", "require", "off"), default="auto")
+    parser.add_argument("--exit-with-parent", type=int, default=0, metavar="PID", help="die when process PID does")
+    args = parser.parse_args()
+    _leave_secrets_behind(args.device)
+    if args.exit_with_parent:
+        process.die_with(args.exit_with_parent)
+    linux.become_subreaper()
+    _import_heavy()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with tempfile.TemporaryDirectory(prefix="kerneldyno-") as staging, socket.socket(fileno=args.fd) as judge:
+        os.chmod(staging, 0o711)  # runners without namespaces have their scratch below it, under another uid
+        wire.send(judge, {"op": "zygote_ready"})
+        # Objects of the imports never die; out of the collector's sight, their pages stay shared with the runners.
+        gc.freeze()
+        _serve(judge, staging)
+
+
+def _leave_secrets_behind(device: str) -> None:
+    """Execute again with a clean environment: a runner could read the one this process was started with in /proc."""
+    if os.environ.get(_CLEAN):
+        return
+    wanted = {name: os.environ[name] for name in sandbox.KEPT_ENVIRONMENT if name in os.environ}
+    wanted.update(PYTHONSAFEPATH="1", PYTHONDONTWRITEBYTECODE="1", CUDA_VISIBLE_DEVICES=process.visible_device(device))
+    if device.startswith("cpu"):
+        # Triton reads it when a kernel is decorated, torch's OpenMP when it starts.
+        wanted.update(TRITON_INTERPRET="1", OMP_NUM_THREADS="1")
+    else:
+        wanted.pop("TRITON_INTERPRET", None)
+    wanted[_CLEAN] = "1"
+    os.execve(sys.executable, [sys.executable, "-m", f"{__package__}.zygote", *sys.argv[1:]], wanted)
+
+
+def _import_heavy() -> None:
+    import torch
+    import triton
+    import triton.language  # noqa: F401
+
+    from . import harness
+
+    harness.preload()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        sys.exit("the zygote has touched CUDA; its children could not use it")
+
+
+def _serve(judge: socket.socket, staging: str) -> None:
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    while True:
+        readable, _, _ = select.select([judge.fileno(), wake_read], [], [])
+        if wake_read in readable:
+            os.read(wake_read, 4096)
+            _reap()
+        if judge.fileno() in readable:
+            received = wire.receive(judge)
+            if received is None:
+                return
+            frame, fds = received
+            child = os.fork()
+            if child == 0:
+                _become_warden(judge, (wake_read, wake_write), frame, fds, staging)
+            for fd in fds:
+                os.close(fd)
+
+
+def _reap() -> None:
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+
+
+def _become_warden(
+    judge: socket.socket, wake: tuple[int, int], frame: wire.Frame, fds: list[int], staging: str
+) -> None:
+    """In the forked child: leave the host and run the warden. Never returns."""
+    status = 70  # EX_SOFTWARE
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        judge.close()
+        for fd in wake:
+            os.close(fd)
+        status = warden.run(frame, fds, staging)
+    except BaseException as error:  # the child must never return into the zygote's loop
+        sys.stderr.write(f"warden failed: {type(error).__name__}: {error}\n")
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main()
+    os._exit(0)  # torch and Triton's bindings do not end quietly

@@ -1,0 +1,88 @@
+"""What is asked of a judge, as plain values: the effective EvalRequest after it has crossed the service's edge."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Wall-clock limits of the stages, in seconds."""
+
+    load: float
+    compile: float
+    correctness: float
+    timing: float
+
+
+@dataclass(frozen=True, slots=True)
+class ToleranceRule:
+    """How outputs are compared; see the Tolerance message."""
+
+    preset: str
+    atol: float | None
+    rtol: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class EvalSpec:
+    """One evaluation, every default filled in."""
+
+    reference_code: str
+    kernel_code: str
+    entry_point: str
+    backend: str
+    toolkit: str
+    correct_trials: int
+    perf_trials: int
+    warmup: int
+    tolerance: ToleranceRule
+    allowed_precision: str
+    torch_compile: bool
+    limits: Limits
+    run_performance: bool
+    cases_code: str
+    cases: tuple[tuple[str, str], ...]
+
+    @property
+    def problem_key(self) -> str:
+        """Identity of the reference side: equal keys may share one built reference."""
+        digest = hashlib.sha256()
+        parts = (self.toolkit, self.entry_point, str(self.torch_compile), self.reference_code, self.cases_code)
+        for part in (*parts, *(text for case in self.cases for text in case)):
+            encoded = part.encode()
+            digest.update(len(encoded).to_bytes(8, "big") + encoded)
+        return digest.hexdigest()
+
+    @classmethod
+    def from_json(cls, request: dict[str, Any]) -> EvalSpec:
+        """Read the proto-JSON of an effective EvalRequest (original field names, defaults filled in)."""
+        tolerance = request.get("tolerance", {})
+        limits = request["timeouts"]
+        return cls(
+            reference_code=request.get("reference_code", ""),
+            kernel_code=request["kernel_code"],
+            entry_point=request["entry_point"],
+            backend=request["backend"],
+            toolkit=request["toolkit"],
+            correct_trials=request["num_correct_trials"],
+            perf_trials=request["num_perf_trials"],
+            warmup=request.get("num_warmup", 0),
+            tolerance=ToleranceRule(
+                tolerance.get("preset", "PRESET_CALIBRATED"), tolerance.get("atol"), tolerance.get("rtol")
+            ),
+            allowed_precision=request.get("allowed_precision", "PRECISION_UNSPECIFIED"),
+            torch_compile=request.get("reference_backend") == "REFERENCE_BACKEND_TORCH_COMPILE",
+            limits=Limits(
+                *(_seconds(limits[f"{stage}_timeout"]) for stage in ("load", "compile", "correctness", "timing"))
+            ),
+            run_performance=request.get("run_performance", True),
+            cases_code=request.get("cases_code", ""),
+            cases=tuple((case["inputs_json"], case["expected_json"]) for case in request.get("cases", ())),
+        )
+
+
+def _seconds(duration: str) -> float:
+    return float(duration.removesuffix("s"))

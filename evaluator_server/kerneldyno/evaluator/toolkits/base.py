@@ -1,0 +1,98 @@
+"""The interface of a toolkit. Its code runs in the judge and is trusted; it never sees the candidate."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import linecache
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ..spec import EvalSpec
+from ..tracebacks import describe_error
+
+#: Name under which tracebacks show a reference's source.
+REFERENCE_FILE = "reference.py"
+
+_counter = itertools.count()
+
+
+class ReferenceFailure(Exception):  # noqa: N818  (a failure of the problem, not of this program)
+    """The reference, or the cases, could not be used. `detail` is for an ExceptionEvidence."""
+
+    def __init__(self, stage: str, error: BaseException) -> None:
+        super().__init__(f"{stage}: {type(error).__name__}: {error}")
+        self.detail = {"stage": stage, **describe_error(error, REFERENCE_FILE)}
+        del self.detail["bases"]
+
+
+class Problem(ABC):
+    """One built problem, shared by all its candidates. Every method may raise whatever the reference raises."""
+
+    #: Name that the candidate must define.
+    symbol: str
+    #: Whether the symbol is a class to be instantiated, with what, and under which seed.
+    instantiate: bool
+    init_args: Sequence[Any] = ()
+    init_kwargs: dict[str, Any]
+    init_seed: int = 0
+    #: Number of fixed cases, or None when inputs are drawn at random.
+    cases: int | None = None
+    #: Called on the inputs of a call to time the reference; None when there is none to compare with.
+    timed: Callable[..., Any] | None = None
+
+    @abstractmethod
+    def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
+        """Return positional arguments for one call, tensors on the device, random ones drawn under `seed`."""
+
+    @abstractmethod
+    def expected(self, trial: int, arguments: Sequence[Any], seed: int) -> Any:
+        """Return what a right candidate returns for `arguments`, which may be changed where the reference does."""
+
+    def precise(self, arguments: Sequence[Any], seed: int) -> Any:
+        """Return the expected value computed in float64, or None where that is impossible."""
+        return None
+
+
+class Toolkit(ABC):
+    """Builds problems. Subclass it and register an instance."""
+
+    #: Name in requests.
+    name: str
+
+    @abstractmethod
+    def build(self, spec: EvalSpec, device: torch.device, seed: int) -> Problem:
+        """Build the problem of `spec`; `seed` is secret and fresh. Raises ReferenceFailure."""
+
+
+def run_source(source: str) -> ModuleType:
+    """Execute a trusted source as a module of its own, with its lines known to tracebacks. Raises what it raises."""
+    name = f"kerneldyno_reference_{next(_counter)}"
+    filename = f"<{name}>/{REFERENCE_FILE}"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    module = importlib.util.module_from_spec(ModuleSpec(name, None))
+    module.__file__ = filename
+    sys.modules[name] = module  # torch.compile and dataclasses look a class's module up
+    try:
+        exec(compile(source, filename, "exec"), module.__dict__)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def to_device(value: Any, device: torch.device) -> Any:
+    """Return `value` with every tensor in it moved to `device`."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, list | tuple):
+        return type(value)(to_device(part, device) for part in value)
+    if isinstance(value, dict):
+        return {key: to_device(part, device) for key, part in value.items()}
+    return value

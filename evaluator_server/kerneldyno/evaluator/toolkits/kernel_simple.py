@@ -1,0 +1,77 @@
+"""A candidate alone with fixed cases: a function (or a class without arguments) and what it must return for what.
+
+Cases come from `cases_code`, whose `get_cases()` returns [{"inputs": [...], "expected": ...}, ...], or inline as JSON. There
+is no reference to be timed against, so a correct candidate has times but no speedup.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..spec import EvalSpec
+from .base import Problem, ReferenceFailure, Toolkit, run_source, to_device
+
+
+class _SimpleProblem(Problem):
+    instantiate = False  # the harness instantiates the symbol if it turns out to be a class
+
+    def __init__(self, spec: EvalSpec, device: torch.device) -> None:
+        self.symbol = spec.entry_point
+        self.init_kwargs = {}
+        cases = _from_code(spec.cases_code) if spec.cases_code else _from_json(spec.cases)
+        if not cases:
+            raise ValueError("there is no case; get_cases() returned an empty list")
+        self._cases = [(to_device(inputs, device), to_device(expected, device)) for inputs, expected in cases]
+        self.cases = len(self._cases)
+
+    def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
+        return tuple(copy.deepcopy(self._cases[trial % len(self._cases)][0]))
+
+    def expected(self, trial: int, arguments: Sequence[Any], seed: int) -> Any:
+        return self._cases[trial % len(self._cases)][1]
+
+
+def _from_code(source: str) -> list[tuple[Any, Any]]:
+    cases = []
+    for number, case in enumerate(run_source(source).get_cases()):
+        if not isinstance(case, dict) or not {"inputs", "expected"} <= case.keys():
+            raise TypeError(f'get_cases()[{number}] is not {{"inputs": [...], "expected": ...}}')
+        cases.append((list(case["inputs"]), case["expected"]))
+    return cases
+
+
+def _from_json(cases: Sequence[tuple[str, str]]) -> list[tuple[Any, Any]]:
+    return [(_revive(json.loads(inputs)), _revive(json.loads(expected))) for inputs, expected in cases]
+
+
+def _revive(value: Any) -> Any:
+    if isinstance(value, dict) and "tensor" in value:
+        dtype = getattr(torch, str(value.get("dtype", "float32")), None)
+        if not isinstance(dtype, torch.dtype):
+            raise ValueError(f"unknown dtype {value.get('dtype')!r}")
+        return torch.tensor(value["tensor"], dtype=dtype)
+    if isinstance(value, list):
+        return [_revive(part) for part in value]
+    if isinstance(value, dict):
+        return {key: _revive(part) for key, part in value.items()}
+    return value
+
+
+class KernelSimpleToolkit(Toolkit):
+    """Builds problems from cases."""
+
+    name = "kernel_simple"
+
+    def build(self, spec: EvalSpec, device: torch.device, seed: int) -> Problem:
+        try:
+            return _SimpleProblem(spec, device)
+        except BaseException as error:
+            raise ReferenceFailure("cases", error) from error
+
+
+TOOLKIT = KernelSimpleToolkit()

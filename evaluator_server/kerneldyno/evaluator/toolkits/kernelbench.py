@@ -1,0 +1,102 @@
+"""The KernelBench form: a reference file with `Model`, `get_inputs` and `get_init_inputs`; a candidate with `ModelNew`.
+
+Files of the public KernelBench work unchanged (https://github.com/ScalingIntelligence/KernelBench). `get_init_inputs` may
+return positional arguments, or `[[positional...], {keyword: ...}]`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..spec import EvalSpec
+from .base import Problem, ReferenceFailure, Toolkit, run_source, to_device
+
+
+class _KernelBenchProblem(Problem):
+    instantiate = True
+
+    def __init__(self, spec: EvalSpec, device: torch.device, seed: int) -> None:
+        self.symbol = f"{spec.entry_point}New"
+        self.init_seed = seed
+        self._device = device
+        module = run_source(spec.reference_code)
+        for name in (spec.entry_point, "get_inputs"):
+            if not hasattr(module, name):
+                raise AttributeError(f"reference_code defines no {name}")
+        self._get_inputs = module.get_inputs
+        torch.manual_seed(seed)
+        made = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
+        self.init_args, self.init_kwargs = _split(made)
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            self._model = getattr(module, spec.entry_point)(*self.init_args, **self.init_kwargs).to(device)
+        self._precise_model: torch.nn.Module | None = None
+        self._has_precise = True
+        self.timed = torch.compile(self._model) if spec.torch_compile else self._model
+
+    def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
+        torch.manual_seed(seed)
+        made = self._get_inputs()
+        if not isinstance(made, list | tuple):
+            raise TypeError(f"get_inputs() returned a {type(made).__name__}, not a list")
+        return tuple(to_device(value, self._device) for value in made)
+
+    def expected(self, trial: int, arguments: Sequence[Any], seed: int) -> Any:
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            return self._model(*arguments)
+
+    def precise(self, arguments: Sequence[Any], seed: int) -> Any:
+        if not self._has_precise:
+            return None
+        try:
+            if self._precise_model is None:
+                self._precise_model = copy.deepcopy(self._model).double()
+            torch.manual_seed(seed)
+            with torch.no_grad():
+                return self._precise_model(*(_to_double(value) for value in arguments))
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            self._has_precise = False
+        except Exception:  # a reference that insists on its own dtypes has no float64 form; its own output is the truth
+            self._has_precise = False
+        self._precise_model = None
+        return None
+
+
+def _split(made: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+    if not isinstance(made, list | tuple):
+        raise TypeError(f"get_init_inputs() returned a {type(made).__name__}, not a list")
+    match made:
+        case [list() | tuple() as positional, dict() as keywords]:
+            return list(positional), dict(keywords)
+    return list(made), {}
+
+
+def _to_double(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.double() if value.is_floating_point() else value
+    if isinstance(value, list | tuple):
+        return type(value)(_to_double(part) for part in value)
+    if isinstance(value, dict):
+        return {key: _to_double(part) for key, part in value.items()}
+    return value
+
+
+class KernelBenchToolkit(Toolkit):
+    """Builds problems from KernelBench files."""
+
+    name = "kernelbench"
+
+    def build(self, spec: EvalSpec, device: torch.device, seed: int) -> Problem:
+        try:
+            return _KernelBenchProblem(spec, device, seed)
+        except BaseException as error:
+            raise ReferenceFailure("build", error) from error
+
+
+TOOLKIT = KernelBenchToolkit()

@@ -1,0 +1,57 @@
+"""Exceptions for people: the lines of the source that raised, and none of ours or of the libraries in between."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import traceback
+from typing import Any
+
+#: Longest traceback and message that are kept, in characters; models have bounded context.
+MAX_TRACEBACK = 8 * 1024
+MAX_MESSAGE = 4 * 1024
+_MAX_FRAMES = 20
+_MAX_CAUSES = 8
+
+
+def describe_error(error: BaseException, filename: str) -> dict[str, Any]:
+    """Return type, base classes, message and cleaned traceback of `error`, whose source is called `filename`."""
+    return {
+        "type": type(error).__name__,
+        "bases": [base.__name__ for base in type(error).__mro__],
+        "message": _message(error)[:MAX_MESSAGE],
+        "traceback": own_lines(error, filename)[-MAX_TRACEBACK:],
+    }
+
+
+def own_lines(error: BaseException, filename: str) -> str:
+    """Format `error` and its causes with the frames that lie in `filename` only: what its author can act on."""
+    parts: list[str] = []
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen and len(seen) < _MAX_CAUSES:
+        seen.add(id(current))
+        frames = traceback.extract_tb(current.__traceback__)
+        lines = [_format(frame, filename) for frame in frames if os.path.basename(frame.filename) == filename]
+        if len(lines) > _MAX_FRAMES:  # recursion: the ends tell
+            lines = [*lines[:3], f"  [... {len(lines) - _MAX_FRAMES} frames left out ...]\n", *lines[3 - _MAX_FRAMES :]]
+        if isinstance(current, SyntaxError) and current.lineno is not None:
+            lines.append(f'  File "{filename}", line {current.lineno}\n    {(current.text or "").strip()}\n')
+        if not lines and frames:
+            lines.append(f"  (in {os.path.basename(frames[-1].filename)}, {frames[-1].name})\n")
+        head = "Traceback (own lines only):\n" if lines else ""
+        parts.append(f"{head}{''.join(lines)}{type(current).__name__}: {_message(current)[:MAX_MESSAGE]}")
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return "\ncaused by:\n".join(parts)
+
+
+def _format(frame: traceback.FrameSummary, filename: str) -> str:
+    source = frame.line or linecache.getline(frame.filename, frame.lineno or 0).strip()
+    return f'  File "{filename}", line {frame.lineno}, in {frame.name}\n    {source}\n'
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # a candidate may raise an exception that cannot be printed
+        return "(its message could not be formatted)"

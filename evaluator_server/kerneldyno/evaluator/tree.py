@@ -1,0 +1,150 @@
+"""Arguments and results as JSON, with tensors by description: how values cross the wall without being pickled.
+
+`flatten` takes a value apart into a JSON structure and its tensors; `rebuild` is the inverse. `layout` says where tensors
+lie in an arena, by one rule that both sides compute. The judge compares structures from a runner; it never rebuilds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+#: Alignment of each tensor in an arena, in bytes: what cudaMalloc guarantees, so that no kernel sees less than usual.
+ALIGNMENT = 256
+
+
+class UnsupportedValueError(TypeError):
+    """A value of a type that cannot cross the wall."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What a tensor is, without its values. `stride` is in elements."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    on_device: bool
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The dtype as PyTorch's object. Raises UnsupportedValueError for an unknown name."""
+        dtype = getattr(torch, self.dtype, None)
+        if not isinstance(dtype, torch.dtype):
+            raise UnsupportedValueError(f"unknown dtype {self.dtype!r}")
+        return dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that its elements take when dense."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count * self.torch_dtype.itemsize
+
+    def to_json(self) -> list[Any]:
+        """The form that crosses the wall."""
+        return [self.dtype, list(self.shape), list(self.stride), self.on_device]
+
+    @classmethod
+    def from_json(cls, value: Any) -> TensorSpec:
+        """The inverse of `to_json`; raises UnsupportedValueError on anything else, since a runner may have sent it."""
+        match value:
+            case [str(dtype), [*shape], [*stride], bool(on_device)] if (
+                all(type(number) is int and 0 <= number < 1 << 48 for number in [*shape, *stride])
+                and len(shape) == len(stride) <= 64
+            ):
+                return cls(dtype, tuple(shape), tuple(stride), on_device)
+        raise UnsupportedValueError("not a tensor description")
+
+
+def describe(tensor: torch.Tensor, *, keep_layout: bool = True) -> TensorSpec:
+    """Describe `tensor`, as contiguous unless `keep_layout` and it is dense (not expanded, not sliced)."""
+    shape = tuple(tensor.shape)
+    dense = keep_layout and _is_permuted(tensor)
+    stride = tuple(tensor.stride()) if dense else tuple(torch.empty(shape, device="meta").stride())
+    return TensorSpec(str(tensor.dtype).removeprefix("torch."), shape, stride, tensor.device.type != "cpu")
+
+
+def _is_permuted(tensor: torch.Tensor) -> bool:
+    if tensor.numel() == 0:
+        return tensor.is_contiguous()
+    expected = 1
+    for size, stride in sorted(zip(tensor.shape, tensor.stride(), strict=True), key=lambda pair: pair[1]):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
+    """Return `value` as JSON, tensors replaced by their index, and those tensors. Raises UnsupportedValueError."""
+    tensors: list[torch.Tensor] = []
+
+    def walk(item: Any, depth: int) -> Any:
+        if depth > 32:
+            raise UnsupportedValueError("nested deeper than 32 levels")
+        if item is None or isinstance(item, bool | int | float | str):
+            return item
+        if isinstance(item, torch.Tensor):
+            tensors.append(item)
+            return {"tensor": len(tensors) - 1}
+        if isinstance(item, list):
+            return [walk(part, depth + 1) for part in item]
+        if isinstance(item, tuple):
+            return {"tuple": [walk(part, depth + 1) for part in item]}
+        if isinstance(item, dict):
+            return {"dict": [[walk(key, depth + 1), walk(part, depth + 1)] for key, part in item.items()]}
+        if isinstance(item, torch.dtype):
+            return {"dtype": str(item).removeprefix("torch.")}
+        if isinstance(item, torch.device):
+            return {"device": item.type}
+        if hasattr(item, "item") and getattr(item, "ndim", None) == 0:  # NumPy scalars
+            return walk(item.item(), depth + 1)
+        raise UnsupportedValueError(
+            f"a value of type {type(item).__name__}; use tensors, numbers, strings, None, lists, tuples and dicts"
+        )
+
+    return walk(value, 0), tensors
+
+
+def rebuild(structure: Any, tensors: Sequence[torch.Tensor], device: torch.device) -> Any:
+    """Return the value that `flatten` took apart, with `tensors` in place of its own."""
+    if isinstance(structure, list):
+        return [rebuild(part, tensors, device) for part in structure]
+    if not isinstance(structure, dict):
+        return structure
+    ((kind, content),) = structure.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "tuple":
+        return tuple(rebuild(part, tensors, device) for part in content)
+    if kind == "dict":
+        return {rebuild(key, tensors, device): rebuild(part, tensors, device) for key, part in content}
+    if kind == "dtype":
+        return getattr(torch, content)
+    return device if content != "cpu" else torch.device("cpu")
+
+
+def layout(specs: Sequence[TensorSpec]) -> tuple[list[int], int]:
+    """Return the offset of each tensor in a region, and the region's size in bytes (never 0)."""
+    offsets: list[int] = []
+    position = 0
+    for spec in specs:
+        offsets.append(position)
+        position += -(-spec.nbytes // ALIGNMENT) * ALIGNMENT
+    return offsets, max(position, ALIGNMENT)
+
+
+def views(region: torch.Tensor, specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
+    """Return tensors of the given descriptions over the bytes of `region` (uint8, 1-D), laid out by `layout`."""
+    offsets, _ = layout(specs)
+    result = []
+    for offset, spec in zip(offsets, specs, strict=True):
+        flat = region[offset : offset + spec.nbytes].view(spec.torch_dtype)
+        result.append(flat.as_strided(spec.shape, spec.stride, flat.storage_offset()))
+    return result
