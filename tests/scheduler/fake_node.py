@@ -1,7 +1,7 @@
 """A node for the scheduler's tests: a real EvaluatorService on a real socket, whose verdicts are scripted.
 
-The candidate's source is the script: `sleep=0.2 outcome=INCORRECT`, `refuse=RESOURCE_EXHAUSTED`, ... (see `_script`). It
-keeps attempts by token as the contract says, so that re-attaching, cancelling and fencing are real; only judging is not.
+The candidate's source is the script, for example `sleep=0.2 outcome=INCORRECT`. Attempts are kept by token as the contract
+says, so that re-attaching, cancelling and fencing are real; only judging is not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-
 from kerneldyno.rpc import channel, errors, serving
 from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.v1 import evaluation_pb2, evaluator_service_pb2, fleet_service_pb2
@@ -79,9 +78,7 @@ class FakeNode(EvaluatorServiceServicer):
         attempt = self.attempts.get(request.attempt_token)
         if attempt is None:
             raise errors.AttemptNotFoundError("unknown token")
-        event = evaluator_service_pb2.AttemptEvent(
-            attempt_token=request.attempt_token, stage=evaluation_pb2.STAGE_DONE
-        )
+        event = evaluator_service_pb2.AttemptEvent(attempt_token=request.attempt_token, stage=evaluation_pb2.STAGE_DONE)
         event.result.CopyFrom(await asyncio.shield(attempt.done))
         await context.write(evaluator_service_pb2.WatchAttemptResponse(event=event))
 

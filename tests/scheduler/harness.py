@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import grpc
-
 from kerneldyno.rpc import channel
 from kerneldyno.scheduler.app import RunningScheduler, running
 from kerneldyno.scheduler.settings import Settings
@@ -65,9 +64,7 @@ class Client:
         self.results: dict[str, EvalResult] = {}
         self.order: list[str] = []
 
-    async def send(
-        self, *requests: EvalRequest, cancel: tuple[str, ...] = (), attach: tuple[str, ...] = ()
-    ) -> None:
+    async def send(self, *requests: EvalRequest, cancel: tuple[str, ...] = (), attach: tuple[str, ...] = ()) -> None:
         """Send one message."""
         await self.call.write(
             EvaluateRequest(client_id=self.client_id, requests=requests, cancel_ids=cancel, attach_ids=attach)

@@ -121,6 +121,9 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             late = remaining is not None and remaining <= 0
             code = grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED
             raise
+        except grpc.aio.InternalError:  # a write to a connection that is gone; the cancellation is on its way
+            code = grpc.StatusCode.CANCELLED
+            raise asyncio.CancelledError from None
         except grpc.aio.AbortError:
             code = _code_of(context.code())
             raise

@@ -42,14 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
     parser.add_argument("--exit-with-parent", action="store_true", help="stop when the process that started this ends")
     options = parser.parse_args(arguments)
-    if options.exit_with_parent:
-        serving.exit_with_parent()
-    serving.configure_logging(options.log_level)
     try:
         settings = Settings(**{field: getattr(options, field) for _, field, _ in _OPTIONS})
         serving.Address.parse(settings.listen)
     except ValueError as error:
         parser.error(str(error))
+    if options.exit_with_parent:
+        serving.exit_with_parent()
+    serving.configure_logging(options.log_level)
     try:
         asyncio.run(_serve(settings))
     except OSError as error:

@@ -80,9 +80,10 @@ async def running(
     add_FleetServiceServicer_to_server(FleetServicer(desk), server)
     add_RewardServiceServicer_to_server(RewardServicer(), server)
     health = await serving.add_health_and_reflection(server, [service.full_name for service in _SERVICES])
-    address = serving.listen(server, serving.Address.parse(settings.listen))
-    page = serving.start_metrics(settings.metrics, registry)
+    page = None
     try:
+        address = serving.listen(server, serving.Address.parse(settings.listen))
+        page = serving.start_metrics(settings.metrics, registry)
         async with asyncio.TaskGroup() as group:
             background = [group.create_task(dispatcher.run()), group.create_task(_tick(core, metrics))]
             await server.start()
@@ -99,6 +100,7 @@ async def running(
                 for task in background:
                     task.cancel()
     finally:
+        await server.stop(None)  # again, should the stop above have been cut short
         if page is not None:
             page.stop()
 

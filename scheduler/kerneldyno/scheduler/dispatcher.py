@@ -44,7 +44,8 @@ class Dispatcher(Observer):
 
     def __init__(self, core: Core, settings: Settings) -> None:
         self._core = core
-        self._reattach_seconds = settings.lease_seconds
+        # A node that is gone loses its lease first; after twice that long, one that cannot be reached still reports.
+        self._reattach_seconds = 2 * settings.lease_seconds
         self._wake = asyncio.Event()
         self._tasks: dict[str, tuple[Attempt, asyncio.Task[None]]] = {}
         self._channels: dict[str, grpc.aio.Channel] = {}

@@ -171,9 +171,9 @@ class EvaluateStream:
             while self._out:
                 item = self._out.popleft()
                 if isinstance(item, EvaluateResponse):
-                    await context.write(item)
+                    await self._send(context, item)
                 else:
-                    await context.write(EvaluateResponse(result=result_of(item)))
+                    await self._send(context, EvaluateResponse(result=result_of(item)))
                     self._out_bytes -= _size(item)
                     self._owed.discard(item)
                     self._core.unwatch(item, self)
@@ -182,6 +182,12 @@ class EvaluateStream:
                 return
             self._changed.clear()
             await self._changed.wait()
+
+    async def _send(self, context: Context, response: EvaluateResponse) -> None:
+        try:
+            await context.write(response)
+        except grpc.aio.InternalError:  # the connection is gone, and the cancellation of this call is on its way
+            raise asyncio.CancelledError from None
 
 
 def _size(evaluation: Evaluation) -> int:

@@ -1,0 +1,152 @@
+"""The scheduler as a process: its ready line, its metrics page, what `buf curl` sees, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from fake_node import node
+from harness import Client, Outcome, eventually, request
+from kerneldyno.rpc import channel, errors
+from kerneldyno.scheduler.__main__ import main
+from kerneldyno.v1.fleet_service_pb2 import ListNodesRequest
+from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest
+from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+
+BUF = str(Path(sys.executable).with_name("buf"))
+
+
+@asynccontextmanager
+async def process(*options: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str, str]]:
+    """A scheduler process, where it serves, and where its metrics are."""
+    started = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kerneldyno.scheduler", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"),
+        *("--exit-with-parent", *options),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert started.stdout is not None
+    try:
+        line = (await asyncio.wait_for(started.stdout.readline(), 30)).decode()
+        ready = re.fullmatch(r"kerneldyno-scheduler ready grpc=(127\.0\.0\.1:\d+) metrics=(127\.0\.0\.1:\d+)\n", line)
+        assert ready, line
+        yield started, ready[1], ready[2]
+    finally:
+        if started.returncode is None:
+            started.kill()
+        await started.wait()
+
+
+async def curl(address: str, *arguments: str) -> str:
+    """Run `buf curl`, the grpcurl of this repository, and return what it printed."""
+    first, *rest = arguments
+    where = [f"http://{address}/{first}"] if "/" in first else [f"http://{address}", first]
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [BUF, "curl", "--protocol", "grpc", "--http2-prior-knowledge", *where, *rest],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+async def test_people_can_explore_it_and_evaluate_by_curl() -> None:
+    async with process() as (_, address, metrics), node(address, "n1"):
+        methods = (await curl(address, "--list-methods")).split()
+        assert {"kerneldyno.v1.SchedulerService/EvaluateOnce", "grpc.health.v1.Health/Check"} <= set(methods)
+        service = '{"service": "kerneldyno.v1.SchedulerService"}'
+        assert json.loads(await curl(address, "grpc.health.v1.Health/Check", "-d", service)) == {"status": "SERVING"}
+
+        body = {"request": {"reference_code": "ref", "kernel_code": "outcome=INCORRECT"}}
+        answer = json.loads(await curl(address, "kerneldyno.v1.SchedulerService/EvaluateOnce", "-d", json.dumps(body)))
+        assert answer["result"]["outcome"] == "INCORRECT"
+
+        page = await asyncio.to_thread(
+            lambda: urllib.request.urlopen(f"http://{metrics}/metrics", timeout=10).read().decode()
+        )
+        assert 'kerneldyno_outcomes_total{outcome="INCORRECT"} 1.0' in page
+        assert 'kerneldyno_outcomes_total{outcome="REJECTED"} 0.0' in page, "every outcome is there from the start"
+        assert 'kerneldyno_requests_total{client_kind="once"} 1.0' in page
+        assert re.search(r'grpc_server_handled_total{grpc_code="OK",grpc_method="EvaluateOnce",.*} 1\.0', page)
+        for name in (
+            *("queue_depth", "queue_seconds_count", "evaluation_seconds_count", "attempts_total", "retries_total"),
+            *("nodes", "devices", "running", "lease_expirations_total", "stale_completions_total"),
+            *("event_loop_lag_seconds", "build_info"),
+        ):
+            assert re.search(rf"^kerneldyno_{name}[{{ ]", page, re.MULTILINE), name
+
+
+async def test_sigterm_lets_what_runs_finish_and_tells_clients_to_come_back() -> None:
+    async with (
+        process("--drain-timeout", "20") as (started, address, _),
+        node(address, "n1", lanes=1) as fake,
+        grpc.aio.insecure_channel(address, options=channel.client_options()) as peer,
+    ):
+        stub = SchedulerServiceStub(peer)
+        client = Client(stub)
+        await client.send(request("a", "sleep=1"), request("b", "sleep=1"), request("queued"))
+        await eventually(lambda: len(fake.started) == 2)
+        started.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.3)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.EvaluateOnce(EvaluateOnceRequest(request=request("late")))
+        assert isinstance(errors.from_rpc_error(refused.value), errors.ShuttingDownError)
+        nodes = (await FleetServiceStub(peer).ListNodes(ListNodesRequest())).nodes
+        assert [n.node_id for n in nodes] == ["n1"], "nodes go on being served"
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await client.finish()
+        assert {k: r.outcome for k, r in client.results.items()} == {"a": Outcome.CORRECT, "b": Outcome.CORRECT}
+        assert isinstance(errors.from_rpc_error(ended.value), errors.ShuttingDownError)
+        assert await asyncio.wait_for(started.wait(), 10) == 0
+
+
+async def test_a_second_signal_does_not_wait_and_the_nodes_are_told() -> None:
+    async with (
+        process("--drain-timeout", "60") as (started, address, _),
+        node(address, "n1") as fake,
+        grpc.aio.insecure_channel(address, options=channel.client_options()) as peer,
+    ):
+        client = Client(SchedulerServiceStub(peer))
+        await client.send(request("a", "sleep=60"))
+        await eventually(lambda: fake.started == ["a"])
+        started.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.3)
+        started.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(started.wait(), 15) == 0
+        assert fake.cancelled == ["a"]
+
+
+def test_bad_settings_are_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, word in (
+        (["--max-queued", "0"], "max_queued"),
+        (["--lease", "1", "--heartbeat", "2"], "lease_seconds"),
+        (["--listen", "nowhere"], "HOST:PORT"),
+        (["--colour", "red"], "--colour"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(arguments)
+        assert stopped.value.code == 2
+        assert word in capsys.readouterr().err
+
+
+async def test_a_taken_port_is_an_error_and_not_a_silent_share() -> None:
+    async with process() as (_, address, _metrics):
+        second = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "kerneldyno.scheduler", "--listen", address, "--metrics", "off"),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, err = await asyncio.wait_for(second.communicate(), 30)
+        assert second.returncode == 1
+        assert f"cannot listen on {address}" in err.decode()
