@@ -1,0 +1,24 @@
+"""Correct: writes tanh(u) as 2 sigmoid(2u) - 1, so that GELU is x sigmoid(2u)."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def gelu_kernel(x_ptr, out_ptr, count, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < count
+    x = tl.load(x_ptr + offsets, mask=mask)
+    inner = 0.7978845608028654 * (x + 0.044715 * x * x * x)
+    tl.store(out_ptr + offsets, x * tl.sigmoid(2.0 * inner), mask=mask)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        count = x.numel()
+        gelu_kernel[(triton.cdiv(count, 16384),)](x, out, count, BLOCK=16384, num_warps=8)
+        return out

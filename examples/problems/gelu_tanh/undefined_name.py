@@ -1,0 +1,23 @@
+"""Does not compile: the kernel uses a name that is defined nowhere."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def gelu_kernel(x_ptr, out_ptr, count, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < count
+    x = tl.load(x_ptr + offsets, mask=mask)
+    inner = SQRT_2_OVER_PI * (x + 0.044715 * x * x * x)
+    tl.store(out_ptr + offsets, x * tl.sigmoid(2.0 * inner), mask=mask)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        count = x.numel()
+        gelu_kernel[(triton.cdiv(count, 16384),)](x, out, count, BLOCK=16384)
+        return out

@@ -1,0 +1,22 @@
+"""Wrong dtype: returns half precision where single precision is expected."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def relu_kernel(x_ptr, out_ptr, count, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < count
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0).to(tl.float16), mask=mask)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x, dtype=torch.float16)
+        count = x.numel()
+        relu_kernel[(triton.cdiv(count, 16384),)](x, out, count, BLOCK=16384)
+        return out

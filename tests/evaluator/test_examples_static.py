@@ -1,0 +1,129 @@
+"""The examples are what they claim to be, before any service judges them.
+
+The table of expected outcomes and the files agree; candidates that should be right equal their references in plain
+Python with Triton's interpreter, and wrong ones differ. Candidates that crash, hang or pry are never run here.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kerneldyno.rpc.jsonio import request_from_json
+from kerneldyno.rpc.validation import effective, validate
+from kerneldyno.v1 import evaluation_pb2 as pb
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PROBLEMS = EXAMPLES / "problems"
+SHAPES = EXAMPLES / "shapes"
+EXPECTED: dict[str, dict[str, Any]] = json.loads((PROBLEMS / "expected.json").read_text())
+SHAPE_NAMES = sorted(path.name.removesuffix("__triton.py") for path in SHAPES.glob("*__triton.py"))
+#: Outcomes after which a candidate that is not dangerous has raised nothing on the way.
+RUNS_THROUGH = {"CORRECT", "INCORRECT", "REJECTED"}
+#: What check.py says of a candidate, by its first expected outcome.
+CHECK_SAYS = {"CORRECT": "same", "REJECTED": "same", "INCORRECT": "differs"}
+
+
+def outcomes(row: dict[str, Any]) -> list[str]:
+    """The outcomes that are as expected, the likeliest first."""
+    expected = row["outcome"]
+    return expected if isinstance(expected, list) else [expected]
+
+
+def test_there_is_enough_to_show() -> None:
+    on_any_device = [name for name, row in EXPECTED.items() if row.get("device") != "cuda"]
+    assert len({name.partition("/")[0] for name in EXPECTED}) >= 10
+    assert len(on_any_device) >= 48
+    assert len(SHAPE_NAMES) >= 24
+
+
+def test_the_table_lists_every_candidate_and_nothing_else() -> None:
+    files = {f"{path.parent.name}/{path.stem}" for path in PROBLEMS.glob("*/*.py") if path.stem != "reference"}
+    assert files == set(EXPECTED)
+    assert {path.name for path in PROBLEMS.iterdir() if path.is_dir()} == {name.partition("/")[0] for name in EXPECTED}
+
+
+def test_every_shape_has_a_reference_a_candidate_and_small_sizes() -> None:
+    references = sorted(path.stem for path in SHAPES.glob("*.py") if not path.stem.endswith("__triton"))
+    assert references == SHAPE_NAMES
+    assert sorted(json.loads((SHAPES / "small.json").read_text())) == SHAPE_NAMES
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_each_row_makes_a_valid_request(name: str) -> None:
+    row = EXPECTED[name]
+    assert set(row) <= {"backend", "outcome", "findings", "timeouts", "device", "dangerous"}
+    assert set(outcomes(row)) <= set(pb.EvalResult.Outcome.keys())
+    assert row.get("device", "cuda") == "cuda"
+    request = request_from_json(
+        {
+            "id": name,
+            "reference_code": (PROBLEMS / name.partition("/")[0] / "reference.py").read_text(),
+            "kernel_code": (PROBLEMS / f"{name}.py").read_text(),
+            "backend": row["backend"],
+            "timeouts": row.get("timeouts"),
+        }
+    )
+    assert validate(effective(request), backends={"triton", "cuda", "torch"}, toolkits={"kernelbench"}) == []
+
+
+@pytest.mark.parametrize("path", sorted(PROBLEMS.glob("*/reference.py")), ids=lambda path: path.parent.name)
+def test_references_have_the_kernelbench_form(path: Path) -> None:
+    names = {
+        node.name for node in ast.parse(path.read_text()).body if isinstance(node, (ast.ClassDef, ast.FunctionDef))
+    }
+    assert {"Model", "get_inputs", "get_init_inputs"} <= names
+
+
+@pytest.mark.parametrize("name", [name for name in EXPECTED if name != "relu/syntax_error"])
+def test_each_candidate_says_in_one_line_what_it_is(name: str) -> None:
+    tree = ast.parse((PROBLEMS / f"{name}.py").read_text())
+    docstring = ast.get_docstring(tree)
+    assert docstring is not None
+    assert "\n" not in docstring
+    defines = any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in tree.body)
+    assert defines == (outcomes(EXPECTED[name]) != ["INVALID"])
+
+
+def test_only_the_syntax_error_does_not_parse() -> None:
+    with pytest.raises(SyntaxError):
+        ast.parse((PROBLEMS / "relu/syntax_error.py").read_text())
+
+
+def test_candidates_do_what_their_names_say() -> None:
+    harmless = [name for name, row in EXPECTED.items() if not row.get("dangerous") and "device" not in row]
+    found = _check([*harmless, *(f"shapes/{name}" for name in SHAPE_NAMES)])
+    surprises = {}
+    for name, saying in found.items():
+        expected = "CORRECT" if name.startswith("shapes/") else outcomes(EXPECTED[name])[0]
+        if saying.partition(":")[0] != CHECK_SAYS.get(expected, "raised"):
+            surprises[name] = f"expected {expected}: {saying}"
+    assert surprises == {}
+    assert len(found) == len(harmless) + len(SHAPE_NAMES)
+
+
+def test_whatever_could_harm_this_process_is_marked() -> None:
+    for name, row in EXPECTED.items():
+        if not set(outcomes(row)) & (RUNS_THROUGH | {"COMPILE_ERROR", "RUNTIME_ERROR", "INVALID"}):
+            assert row.get("dangerous"), name
+    refused = _check(["row_mean/fork_bomb", "matmul/memory_bomb", "relu/cuda_inline"])
+    assert {saying.partition(":")[0] for saying in refused.values()} == {"refused"}
+
+
+def _check(names: list[str]) -> dict[str, str]:
+    result = subprocess.run(
+        [sys.executable, str(EXAMPLES / "check.py"), *names],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert result.returncode == 0, result.stderr[-4000:]
+    said: dict[str, str] = json.loads(result.stdout)
+    return said
