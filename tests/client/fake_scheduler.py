@@ -152,7 +152,7 @@ class FakeScheduler(
                 if message.requests:
                     out.put_nowait(sched.EvaluateResponse(accepted={"ids": [r.id for r in message.requests]}))
                 for id in message.cancel_ids:
-                    self._cancel((message.client_id, id))
+                    self.cancel(message.client_id, id)
             while owed:
                 done.clear()
                 await done.wait()
@@ -185,7 +185,7 @@ class FakeScheduler(
     ) -> sched.CancelEvaluationResponse:
         if self.work[request.client_id, request.id].task.done():
             await _refuse(context, AlreadyFinishedError(f"{request.id!r} is finished"))
-        self._cancel((request.client_id, request.id))
+        self.cancel(request.client_id, request.id)
         return sched.CancelEvaluationResponse()
 
     async def GetCapabilities(self, request: Any, context: Any) -> Any:
@@ -213,7 +213,8 @@ class FakeScheduler(
             told_to_stop = asyncio.Event()
             self.work[key] = Work(asyncio.create_task(_judge(request, told_to_stop)), told_to_stop)
 
-    def _cancel(self, key: Key) -> None:
+    def cancel(self, client_id: str, id: str) -> None:
+        key = (client_id, id)
         if key in self.work and not self.work[key].task.done():
             self.cancelled.append(key[1])
             self.work[key].told_to_stop.set()
@@ -222,7 +223,7 @@ class FakeScheduler(
 async def _judge(request: ev.EvalRequest, told_to_stop: asyncio.Event) -> ev.EvalResult:
     """Ends by the rule in kernel_code, or CANCELLED when told so."""
     word, _, argument = request.kernel_code.partition(" ")
-    seconds = {"sleep": float(argument or 0), "hang": 1e6}.get(word, 0.0)
+    seconds = float(argument) if word == "sleep" else 1e6 if word == "hang" else 0.0
     try:
         async with asyncio.timeout(seconds):
             await told_to_stop.wait()

@@ -18,11 +18,13 @@ from kerneldyno.client.errors import (
     IdReusedError,
     InvalidRequestError,
     KernelDynoError,
+    LocalServiceError,
     NoMatchingDeviceError,
     QueueFullError,
     ShuttingDownError,
     UnavailableError,
 )
+from kerneldyno.client.local import LocalServices
 from kerneldyno.v1.evaluation_pb2 import (
     Case,
     DeviceSelector,
@@ -50,6 +52,8 @@ __all__ = [
     "IdReusedError",
     "InvalidRequestError",
     "KernelDynoError",
+    "LocalServiceError",
+    "LocalServices",
     "NoMatchingDeviceError",
     "QueueFullError",
     "ShuttingDownError",

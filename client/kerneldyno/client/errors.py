@@ -40,6 +40,7 @@ __all__ = [
     "IdReusedError",
     "InvalidRequestError",
     "KernelDynoError",
+    "LocalServiceError",
     "NoMatchingDeviceError",
     "QueueFullError",
     "ShuttingDownError",
@@ -85,6 +86,13 @@ class ClientClosedError(KernelDynoError):
 
     code = grpc.StatusCode.CANCELLED
     reason = "CLIENT_CLOSED"
+
+
+class LocalServiceError(KernelDynoError):
+    """A scheduler or evaluator that was to run on this machine could not be started, or ended by itself."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "LOCAL_SERVICE"
 
 
 class CallFailedError(KernelDynoError):

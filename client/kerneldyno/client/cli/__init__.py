@@ -1,0 +1,29 @@
+"""The `kerneldyno` command. One module per command; what they share is in common.py.
+
+Exit status of every command: 0 done, 1 no verdict (infrastructure failed), 2 usage, 3 the service cannot be reached.
+"""
+
+from __future__ import annotations
+
+import typer
+from kerneldyno.client.cli.batch import batch
+from kerneldyno.client.cli.describe import describe
+from kerneldyno.client.cli.evaluate import evaluate
+from kerneldyno.client.cli.up import up
+
+app = typer.Typer(
+    name="kerneldyno",
+    help="A dynamometer for GPU kernels: is a candidate right, and how fast is it against its reference?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in (up, evaluate, batch, describe):
+    app.command()(_command)
+
+
+def main() -> None:
+    """Runs the command line and exits with its status."""
+    app()

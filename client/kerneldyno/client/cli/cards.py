@@ -1,0 +1,169 @@
+"""How results look in a terminal: the card of one verdict, and the summary of many.
+
+Everything that a candidate may have written (messages, logs, tracebacks) is shown as plain text: no markup, no escapes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+
+from kerneldyno.v1.evaluation_pb2 import EvalResult, ExceptionEvidence, Finding, Stage, StageSpan, TimingStats
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+_GOOD, _BAD, _ODD = "green", "red", "yellow"
+#: Colours of outcomes: right, the candidate's fault, nobody's or our own.
+_COLOURS = {
+    EvalResult.CORRECT: _GOOD,
+    EvalResult.INVALID: _ODD,
+    EvalResult.REFERENCE_ERROR: _ODD,
+    EvalResult.INFRASTRUCTURE_ERROR: _ODD,
+}
+
+
+def verdict_card(result: EvalResult) -> RenderableType:
+    """Shows one result: outcome, times, why, where, and the candidate's own traceback and output."""
+    colour = _COLOURS.get(result.outcome, _BAD)
+    title = EvalResult.Outcome.Name(result.outcome)
+    if result.outcome == EvalResult.CORRECT and result.speedup:
+        title += f"  {result.speedup:.2f}x"
+    parts: list[RenderableType] = []
+    if result.message:
+        parts.append(plain(result.message))
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column()
+    for name, value in _facts(result):
+        facts.add_row(name, plain(value))
+    parts.append(facts)
+    for heading, text in _texts(result):
+        parts.append(Text(f"\n{heading}", style="bold"))
+        parts.append(plain(text))
+    return Panel(Group(*parts), title=Text(title, style=f"bold {colour}"), title_align="left", border_style=colour)
+
+
+def summary_table(outcomes: Counter[str], title: str) -> RenderableType:
+    """Shows how many results had which outcome."""
+    table = Table(title=title, title_justify="left", show_edge=False)
+    table.add_column("outcome")
+    table.add_column("results", justify="right")
+    table.add_column("share", justify="right")
+    total = outcomes.total()
+    for outcome, count in outcomes.most_common():
+        colour = _COLOURS.get(EvalResult.Outcome.Value(outcome), _BAD)
+        table.add_row(Text(outcome, style=colour), str(count), f"{count / total:.1%}")
+    table.add_row(Text("all", style="bold"), str(total), "")
+    return table
+
+
+def plain(text: str) -> Text:
+    """Text that comes from outside, with everything that could steer a terminal taken out."""
+    return Text("".join(c for c in text.expandtabs(4) if c == "\n" or c.isprintable()).rstrip("\n"))
+
+
+def seconds(value: float) -> str:
+    """A duration with a unit that suits it."""
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
+        if value * factor >= 1:
+            return f"{value * factor:.3g} {unit}"
+    return f"{value * 1e9:.3g} ns"
+
+
+def _facts(result: EvalResult) -> Iterable[tuple[str, str]]:
+    if result.HasField("speedup_interval"):
+        interval = result.speedup_interval
+        yield "speedup", f"{result.speedup:.3f} (95 % between {interval.low:.3f} and {interval.high:.3f})"
+    if result.HasField("candidate_timing"):
+        yield "candidate", _timing(result.candidate_timing)
+    if result.HasField("reference_timing"):
+        yield "reference", _timing(result.reference_timing)
+    if result.HasField("coverage"):
+        yield "coverage", f"{result.coverage:.1%} of device time in the candidate's kernels"
+    if result.HasField("correctness"):
+        seen = result.correctness
+        yield (
+            "correctness",
+            f"{seen.passed_trials} of {seen.total_trials} trials, largest error {seen.max_abs_error:.3g} "
+            f"({_ratio(seen.max_error_ratio)} of what is allowed)",
+        )
+    yield from _evidence(result)
+    for finding in result.findings:
+        severity = Finding.Severity.Name(finding.severity).removeprefix("SEVERITY_").lower()
+        yield f"{severity} {finding.id}", finding.evidence
+    environment = result.environment
+    if environment.device:
+        triton = f"triton {environment.triton_version}{' (interpreter)' if environment.triton_interpreter else ''}"
+        yield (
+            "where",
+            f"{environment.device_model} ({environment.node_id} {environment.device}), "
+            f"torch {environment.torch_version}, {triton}",
+        )
+    if result.stages:
+        yield "stages", ", ".join(_stage(span) for span in result.stages)
+    if result.cached:
+        yield "cached", "an earlier run of the same work answered"
+    if result.id:
+        yield "id", result.id
+
+
+def _evidence(result: EvalResult) -> Iterable[tuple[str, str]]:
+    match result.WhichOneof("evidence"):
+        case "incorrect":
+            wrong = result.incorrect
+            share = f"{wrong.mismatched_elements} of {wrong.total_elements} elements" if wrong.total_elements else ""
+            yield "wrong", f"{wrong.output}: {wrong.kind}; {wrong.detail or share}"
+        case "runtime_error":
+            crash = result.runtime_error
+            how = f"signal {crash.signal}" if crash.signal else crash.kind
+            if crash.HasField("exit_code"):
+                how += f", exit status {crash.exit_code}"
+            yield "how", f"{how} in stage {crash.stage}"
+        case "timeout":
+            yield "limit", f"{result.timeout.limit_seconds:g} s for stage {result.timeout.stage}"
+        case "out_of_memory":
+            yield "memory", f"{result.out_of_memory.memory} in stage {result.out_of_memory.stage}"
+        case "invalid":
+            for violation in result.invalid.violations:
+                yield violation.field or "request", violation.description
+        case "infrastructure_error":
+            failure = result.infrastructure_error
+            retry = "; trying again may help" if failure.retryable else ""
+            yield "cause", f"{failure.cause}: {failure.detail}{retry}"
+
+
+def _texts(result: EvalResult) -> Iterable[tuple[str, str]]:
+    exceptions: dict[str, ExceptionEvidence] = {
+        "compile_error": result.compile_error,
+        "runtime_error": result.runtime_error.exception,
+        "reference_error": result.reference_error,
+    }
+    raised = exceptions.get(result.WhichOneof("evidence") or "")
+    if raised is not None and (raised.type or raised.message):
+        whose = "The reference" if result.outcome == EvalResult.REFERENCE_ERROR else "The candidate"
+        text = f"{raised.type}: {raised.message}"
+        # The last line of a traceback says the same as type and message.
+        if raised.traceback:
+            text = raised.traceback if raised.type in raised.traceback else f"{raised.traceback.rstrip()}\n{text}"
+        yield f"{whose} raised", text
+    if result.logs:
+        yield "It wrote", result.logs
+
+
+def _stage(span: StageSpan) -> str:
+    return f"{Stage.Name(span.stage).removeprefix('STAGE_').lower()} {seconds(span.duration.ToNanoseconds() / 1e9)}"
+
+
+def _timing(timing: TimingStats) -> str:
+    clock = TimingStats.Clock.Name(timing.clock).removeprefix("CLOCK_").lower().replace("_", " ")
+    return (
+        f"{seconds(timing.median_seconds)} (p10 {seconds(timing.p10_seconds)}, p90 {seconds(timing.p90_seconds)}, "
+        f"{timing.samples} samples, clock: {clock})"
+    )
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2g}x" if math.isfinite(value) else "infinitely more"

@@ -1,0 +1,133 @@
+"""What the commands share: the options that choose a service, the consoles, and how errors end a command.
+
+Results go to standard output, everything else (progress, errors) to standard error. An error is one line that says what
+to do; nothing here prints a Python traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from kerneldyno.client.aio import DEFAULT_ADDRESS
+from kerneldyno.client.errors import DeadlineExceededError, KernelDynoError, LocalServiceError, UnavailableError
+from kerneldyno.client.local import LocalServices
+from rich.console import Console
+
+NO_VERDICT, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
+
+Address = Annotated[
+    str,
+    typer.Option(
+        "--address", envvar="KERNELDYNO_ADDRESS", metavar="HOST:PORT", help="The scheduler. Ignored with --local."
+    ),
+]
+Local = Annotated[
+    bool, typer.Option("--local", help="Start a scheduler and an evaluator for this command and stop them after it.")
+]
+Devices = Annotated[
+    str | None, typer.Option("--devices", metavar="auto|cpu|cuda|cuda:0,...", help="Devices of the started evaluator.")
+]
+Sandbox = Annotated[
+    str | None, typer.Option("--sandbox", metavar="auto|require|off", help="Sandboxing by the started evaluator.")
+]
+Lanes = Annotated[
+    int | None, typer.Option("--lanes", min=1, help="Candidates on one device at once, of the started evaluator.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
+
+
+class UsageError(Exception):
+    """The command was given something it cannot work with."""
+
+
+def stdout() -> Console:
+    """The console for results. Colours only in a terminal, and never with NO_COLOR."""
+    return Console(highlight=False)
+
+
+def stderr() -> Console:
+    """The console for progress."""
+    return Console(stderr=True, highlight=False)
+
+
+def print_json(data: Any) -> None:
+    """Prints one JSON document on standard output."""
+    print(json.dumps(data, indent=2), flush=True)
+
+
+def read_source(path: Path) -> str:
+    """Reads a Python source file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Shows in a terminal what the block is busy with."""
+    console = stderr()
+    if console.is_terminal:
+        with console.status(what):
+            yield
+    else:
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The service that a command is to use."""
+
+    address: str = DEFAULT_ADDRESS
+    local: bool = False
+    devices: str | None = None
+    sandbox: str | None = None
+    lanes: int | None = None
+
+    @contextmanager
+    def open(self) -> Iterator[str]:
+        """Yields the scheduler's address, of services started for the block when they are to be local."""
+        if not self.local:
+            if self.devices is not None or self.sandbox is not None or self.lanes is not None:
+                raise UsageError("--devices, --sandbox and --lanes need --local: a running service has chosen its own")
+            yield self.address
+            return
+        services = LocalServices(devices=self.devices, sandbox=self.sandbox, lanes=self.lanes)
+        with ExitStack() as stack:
+            with waiting("starting a scheduler and an evaluator"):
+                stack.enter_context(services)
+            yield services.address
+
+
+@contextmanager
+def reporting() -> Iterator[None]:
+    """Ends the command with a line on standard error and a status when its block raises something expected."""
+    try:
+        yield
+    except UsageError as error:
+        fail(str(error), USAGE)
+    except LocalServiceError as error:
+        fail(str(error), UNREACHABLE)
+    except UnavailableError as error:
+        fail(f"{error}; is the service running? `kerneldyno up` starts one, --local uses its own", UNREACHABLE)
+    except DeadlineExceededError as error:
+        fail(str(error), UNREACHABLE)
+    except KernelDynoError as error:
+        fail(str(error), NO_VERDICT)
+    except KeyboardInterrupt:
+        fail("interrupted", INTERRUPTED)
+
+
+def fail(message: str, status: int) -> NoReturn:
+    """Prints an error and exits."""
+    print(f"kerneldyno: {message}", file=sys.stderr, flush=True)
+    raise typer.Exit(status)

@@ -1,0 +1,108 @@
+"""`kerneldyno describe`: what the service can do, its nodes and devices, and the walls around candidates."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
+from kerneldyno.client.cli.cards import plain
+from kerneldyno.client.cli.common import (
+    Address,
+    Devices,
+    Json,
+    Lanes,
+    Local,
+    Sandbox,
+    Service,
+    print_json,
+    reporting,
+    stdout,
+)
+from kerneldyno.rpc.channel import client_options, target
+from kerneldyno.v1.evaluator_service_pb2 import EvaluatorServiceGetCapabilitiesRequest
+from kerneldyno.v1.evaluator_service_pb2_grpc import EvaluatorServiceStub
+from kerneldyno.v1.fleet_service_pb2 import Node
+from rich.table import Table
+
+#: How long a node may take to describe itself, in seconds. It may be out of this machine's reach.
+_NODE_SECONDS = 3.0
+
+
+def describe(
+    address: Address = DEFAULT_ADDRESS,
+    local: Local = False,
+    devices: Devices = None,
+    sandbox: Sandbox = None,
+    lanes: Lanes = None,
+    as_json: Json = False,
+) -> None:
+    """Show limits, backends, nodes, devices and sandbox layers of a service."""
+    with reporting():
+        with Service(address, local, devices, sandbox, lanes).open() as reached:
+            found = asyncio.run(_ask(reached))
+        if as_json:
+            print_json(found)
+        else:
+            _print(reached, found)
+
+
+async def _ask(address: str) -> dict[str, Any]:
+    async with AsyncClient(address) as client:
+        capabilities, nodes = await client.capabilities(), await client.nodes()
+    described = await asyncio.gather(*(_ask_node(node) for node in nodes))
+    return {"scheduler": _json(capabilities), "nodes": described}
+
+
+async def _ask_node(node: Node) -> dict[str, Any]:
+    """Returns the scheduler's view of a node with the node's own, or with why it could not be asked."""
+    async with grpc.aio.insecure_channel(target(node.address), options=client_options()) as channel:
+        try:
+            stub = EvaluatorServiceStub(channel)
+            answer = await stub.GetCapabilities(EvaluatorServiceGetCapabilitiesRequest(), timeout=_NODE_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            return _json(node) | {"capabilities": None, "unreachable": f"{error.code().name}: {error.details()}"}
+    return _json(node) | {"capabilities": _json(answer), "unreachable": None}
+
+
+def _json(message: Message) -> dict[str, Any]:
+    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+
+
+def _print(address: str, found: dict[str, Any]) -> None:
+    console = stdout()
+    scheduler = found["scheduler"]
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("scheduler", plain(f"{address}, version {scheduler['version']}"))
+    facts.add_row("backends", plain(", ".join(scheduler["backends"]) or "none"))
+    facts.add_row("toolkits", plain(", ".join(scheduler["toolkits"]) or "none"))
+    facts.add_row("work", f"{scheduler['queued']} waiting, {scheduler['running']} running")
+    console.print(facts)
+    if not found["nodes"]:
+        console.print("\nNo evaluator is registered: start one with `python -m kerneldyno.evaluator --scheduler ...`.")
+    for node in found["nodes"]:
+        console.print()
+        console.print(_node(node))
+
+
+def _node(node: dict[str, Any]) -> Table:
+    state = node["state"].removeprefix("NODE_STATE_").lower()
+    table = Table.grid(padding=(0, 2))
+    table.add_row("node", plain(f"{node['node_id']} at {node['address']}, {state}, {node['running']} running"))
+    for device in node["devices"]:
+        memory = f"{int(device['memory_bytes']) / 2**30:.1f} GiB"
+        readiness = "ready" if device["ready"] else "not ready"
+        table.add_row(
+            "  device", plain(f"{device['name']}: {device['model']}, {memory}, {device['lanes']} lanes, {readiness}")
+        )
+    if node["capabilities"] is None:
+        table.add_row("  sandbox", plain(f"unknown, the node cannot be reached from here ({node['unreachable']})"))
+        return table
+    for layer in node["capabilities"]["sandbox_layers"]:
+        mark = "active" if layer["active"] else "NOT ACTIVE"
+        table.add_row("  sandbox", plain(f"{layer['name']}: {mark}; {layer['detail']}"))
+    return table

@@ -1,0 +1,147 @@
+"""Client (without asyncio) against a scheduler that runs in another thread; and what importing the client costs."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from fake_scheduler import FakeScheduler
+from kerneldyno.client import Client, ClientClosedError, DuplicateIdError, EvalRequest, EvalResult, UnavailableError
+
+
+@pytest.fixture
+def served() -> Iterator[FakeScheduler]:
+    """A scheduler in a thread of its own, since these tests block theirs."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    scheduler = asyncio.run_coroutine_threadsafe(FakeScheduler().__aenter__(), loop).result()
+    yield scheduler
+    asyncio.run_coroutine_threadsafe(scheduler.__aexit__(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def request(id: str = "", code: str = "ok") -> EvalRequest:
+    return EvalRequest(id=id, kernel_code=code)
+
+
+def until(condition: object, seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end, "it never came about"
+        time.sleep(0.01)
+
+
+def test_results_come_in_completion_order(served: FakeScheduler) -> None:
+    with Client(served.address) as client:
+        results = [result.id for result in client.evaluate([request("slow", "sleep 0.3"), request("fast")])]
+    assert results == ["fast", "slow"]
+
+
+def test_a_generator_that_waits_for_a_result_gets_it(served: FakeScheduler) -> None:
+    """The source runs in a thread of its own: blocking in it neither stops results nor deadlocks."""
+    seen = threading.Event()
+
+    def source() -> Iterator[EvalRequest]:
+        yield request("first")
+        assert seen.wait(5)
+        yield request("second")
+
+    got = []
+    with Client(served.address) as client:
+        for result in client.evaluate(source()):
+            got.append(result.id)
+            seen.set()
+    assert got == ["first", "second"]
+
+
+def test_what_the_generator_raises_reaches_the_caller(served: FakeScheduler) -> None:
+    def source() -> Iterator[EvalRequest]:
+        yield request("a", "hang")
+        raise LookupError("gone")
+
+    with Client(served.address) as client:
+        results = client.evaluate(source())
+        with pytest.raises(LookupError, match="gone"):
+            list(results)
+
+
+def test_breaking_out_cancels_and_closes_the_generator(served: FakeScheduler) -> None:
+    closed = threading.Event()
+
+    def source() -> Iterator[EvalRequest]:
+        try:
+            yield request("a")
+            while True:
+                yield request(code="hang")
+        finally:
+            closed.set()
+
+    with Client(served.address, window=4) as client:
+        for result in client.evaluate(source()):
+            assert result.id == "a"
+            break
+        until(lambda: len(served.runs) >= 2 and set(served.cancelled) == set(served.runs) - {"a"})
+    assert closed.wait(5)
+
+
+def test_duplicates_are_refused_before_anything_is_sent(served: FakeScheduler) -> None:
+    with Client(served.address) as client:
+        with pytest.raises(DuplicateIdError):
+            client.evaluate([request("a"), request("a")])
+        assert served.messages == []
+
+
+def test_single_calls_and_their_errors(served: FakeScheduler) -> None:
+    with Client(served.address) as client:
+        assert client.evaluate_once(request("a")).outcome == EvalResult.CORRECT
+        assert client.get("a").result.id == "a"
+        assert client.capabilities().nodes == 1
+        assert len(client.nodes()) == 2
+    with pytest.raises(ClientClosedError):
+        client.get("a")
+    with Client("127.0.0.1:1") as lost, pytest.raises(UnavailableError):
+        lost.capabilities()
+
+
+def test_closing_from_elsewhere_ends_the_iteration_with_an_error(served: FakeScheduler) -> None:
+    client = Client(served.address)
+    with client:
+        results = client.evaluate([request("a"), request("b", "hang")])
+        assert next(results).id == "a"
+    with pytest.raises(ClientClosedError):
+        next(results)
+    assert served.cancelled == ["b"]
+
+
+def test_ctrl_c_cancels_what_is_outstanding(served: FakeScheduler) -> None:
+    program = f"""
+from kerneldyno.client import Client, EvalRequest
+with Client({served.address!r}) as client:
+    for result in client.evaluate([EvalRequest(id="a"), EvalRequest(id="b", kernel_code="hang")]):
+        print(result.id, flush=True)
+"""
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "a\n"
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=10)
+    assert "KeyboardInterrupt" in errors
+    assert served.cancelled == ["b"]
+
+
+def test_importing_the_client_imports_neither_torch_nor_prometheus() -> None:
+    program = """
+import sys, kerneldyno.client, kerneldyno.client.cli
+print([name for name in sys.modules if name.split(".")[0] in ("torch", "triton", "numpy", "prometheus_client")])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,275 @@
+"""The command line as a person or a script meets it: a process, its two output streams, its exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_scheduler import FakeScheduler
+
+NOBODY = "127.0.0.1:1"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A finished command."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@asynccontextmanager
+async def started(*arguments: object, **environment: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    kept = {name: value for name, value in os.environ.items() if name != "KERNELDYNO_ADDRESS"}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kerneldyno.client", *map(str, arguments)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**kept, **environment},
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def finished(process: asyncio.subprocess.Process) -> Ran:
+    out, err = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode is not None
+    ran = Ran(process.returncode, out.decode(), err.decode())
+    assert "Traceback" not in ran.err
+    return ran
+
+
+async def run(*arguments: object, **environment: str) -> Ran:
+    async with started(*arguments, **environment) as process:
+        return await finished(process)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110  (another process is to change it)
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> tuple[Path, Path]:
+    reference, candidate = tmp_path / "reference.py", tmp_path / "candidate.py"
+    reference.write_text("class Model: ...\n")
+    candidate.write_text("class ModelNew: ...\n")
+    return reference, candidate
+
+
+def tasks(path: Path, *lines: dict[str, object] | str) -> Path:
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    return path
+
+
+def results(path: Path) -> dict[str, dict[str, Any]]:
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len({line["id"] for line in found}) == len(found)
+    return {line["id"]: line for line in found}
+
+
+class TestEvaluate:
+    async def test_a_card(self, scheduler: FakeScheduler, sources: tuple[Path, Path]) -> None:
+        ran = await run("evaluate", *sources, "--address", scheduler.address)
+        assert ran.status == 0
+        assert "CORRECT  2.00x" in ran.out
+        assert "\x1b[" not in ran.out
+        (message,) = [message for message in scheduler.messages if message.requests]
+        (request,) = message.requests
+        assert (request.reference_code, request.kernel_code) == ("class Model: ...\n", "class ModelNew: ...\n")
+
+    async def test_json_and_the_address_from_the_environment(
+        self, scheduler: FakeScheduler, sources: tuple[Path, Path]
+    ) -> None:
+        ran = await run("evaluate", *sources, "--json", KERNELDYNO_ADDRESS=scheduler.address)
+        assert ran.status == 0
+        assert ran.json["outcome"] == "CORRECT"
+        assert ran.json["findings"] == []
+
+    async def test_options_become_fields(self, scheduler: FakeScheduler, sources: tuple[Path, Path]) -> None:
+        options = ["--entry-point", "Net", "--backend", "cuda", "--trials", 3, "--timeout", 2.5, "--atol", "1e-3"]
+        ran = await run("evaluate", *sources, *options, "--no-performance", "--address", scheduler.address)
+        assert ran.status == 0
+        request = scheduler.messages[0].requests[0]
+        assert (request.entry_point, request.backend, request.num_correct_trials) == ("Net", "cuda", 3)
+        assert request.timeouts.timing_timeout.ToSeconds() == 2
+        assert request.tolerance.atol == 1e-3
+        assert not request.run_performance
+        assert not request.HasField("enable_profiling")
+
+    async def test_cases_take_the_place_of_a_reference(
+        self, scheduler: FakeScheduler, sources: tuple[Path, Path]
+    ) -> None:
+        cases, candidate = sources
+        ran = await run("evaluate", candidate, "--cases", cases, "--address", scheduler.address)
+        assert ran.status == 0
+        request = scheduler.messages[0].requests[0]
+        assert (request.toolkit, request.reference_code) == ("kernel_simple", "")
+        assert request.cases_code == "class Model: ...\n"
+
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (["{reference}"], "CANDIDATE.py"),
+            (["{reference}", "/no/such/file.py"], "cannot read /no/such/file.py"),
+            (["{reference}", "{candidate}", "--cases", "{reference}"], "candidate alone"),
+            (["{reference}", "{candidate}", "--devices", "cpu"], "--local"),
+            (["{reference}", "{candidate}", "--trials", "99999999999999"], "num_correct_trials"),
+            (["{reference}", "{candidate}", "--no-such-option"], "--no-such-option"),
+        ],
+    )
+    async def test_usage(self, sources: tuple[Path, Path], arguments: list[str], says: str) -> None:
+        named = {"reference": sources[0], "candidate": sources[1]}
+        ran = await run("evaluate", *(argument.format_map(named) for argument in arguments), "--address", NOBODY)
+        assert ran.status == 2
+        assert says in ran.err
+        assert ran.out == ""
+
+    async def test_nobody_there(self, sources: tuple[Path, Path]) -> None:
+        ran = await run("evaluate", *sources, "--address", NOBODY)
+        assert ran.status == 3
+        assert ran.err.count("\n") == 1
+        assert NOBODY in ran.err
+        assert "kerneldyno up" in ran.err
+
+    async def test_ctrl_c_cancels(self, scheduler: FakeScheduler, sources: tuple[Path, Path]) -> None:
+        sources[1].write_text("hang")
+        async with started("evaluate", *sources, "--address", scheduler.address) as process:
+            await until(lambda: bool(scheduler.runs))
+            process.send_signal(signal.SIGINT)
+            ran = await finished(process)
+        assert ran.status == 130
+        assert scheduler.cancelled == scheduler.runs
+
+
+class TestBatch:
+    async def test_one_line_a_request_and_a_summary(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+        source = tasks(tmp_path / "t.jsonl", *({"id": f"r{i}", "kernel_code": "k"} for i in range(300)))
+        output = tmp_path / "r.jsonl"
+        ran = await run("batch", source, "--output", output, "--window", 16, "--address", scheduler.address)
+        assert ran.status == 0
+        assert ran.err == ""  # no progress bar where nobody watches
+        assert "300 requests" in ran.out
+        assert "CORRECT" in ran.out
+        found = results(output)
+        assert found.keys() == {f"r{i}" for i in range(300)}
+        assert {"compiled", "correct", "speedup", "findings", "outcome"} <= found["r7"].keys()
+
+    async def test_malformed_lines_are_answered_each_and_once(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+        source = tasks(
+            tmp_path / "t.jsonl",
+            {"id": "good", "kernel_code": "k"},
+            "{oops",
+            {"id": "typo", "kernel_kode": "k"},
+            {"id": "good", "kernel_code": "other"},
+        )
+        output = tmp_path / "r.jsonl"
+        for _ in range(2):  # running it again repeats none of it
+            ran = await run("batch", source, "-o", output, "--json", "--address", scheduler.address)
+            assert ran.status == 0
+            found = [json.loads(line) for line in output.read_text().splitlines()]
+            invalid = sorted(line["message"][:7] for line in found if line["outcome"] == "INVALID")
+            assert invalid == ["line 2:", "line 3:", "line 4:"]
+            assert [line["id"] for line in found if line["outcome"] == "CORRECT"] == ["good"]
+            assert len(found) == 4
+        assert ran.json == {"requests": 4, "skipped": 1, "outcomes": {"INVALID": 3}}
+        assert scheduler.runs == ["good"]
+
+    async def test_it_goes_on_where_it_was_killed(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+        source = tasks(
+            tmp_path / "t.jsonl",
+            {"id": "a", "kernel_code": "k"},
+            {"id": "b", "kernel_code": "hang"},
+            {"id": "c", "kernel_code": "k"},
+        )
+        output = tmp_path / "r.jsonl"
+        async with started("batch", source, "-o", output, "--address", scheduler.address) as process:
+            await until(lambda: output.exists() and output.read_text().count("\n") == 2)
+            process.kill()
+        assert results(output).keys() == {"a", "c"}
+        with output.open("a") as stream:
+            stream.write('{"id": "b", "outco')
+        tasks(source, *(json.loads(line) | {"kernel_code": "k"} for line in source.read_text().splitlines()))
+        ran = await run("batch", source, "-o", output, "--json", "--address", scheduler.address)
+        assert ran.status == 0
+        assert ran.json == {"requests": 3, "skipped": 2, "outcomes": {"CORRECT": 1}}
+        assert results(output).keys() == {"a", "b", "c"}
+        assert sorted(scheduler.runs) == ["a", "b", "b", "c"]
+
+    async def test_requests_without_a_verdict_are_said_and_tried_again(
+        self, scheduler: FakeScheduler, tmp_path: Path
+    ) -> None:
+        source = tasks(tmp_path / "t.jsonl", {"id": "a", "kernel_code": "hang"}, {"id": "b", "kernel_code": "k"})
+        output = tmp_path / "r.jsonl"
+        async with started("batch", source, "-o", output, "--address", scheduler.address) as process:
+            await until(lambda: "a" in scheduler.runs)
+            for client_id, id in scheduler.work:
+                if id == "a":
+                    scheduler.cancel(client_id, id)
+            ran = await finished(process)
+        assert ran.status == 1
+        assert "1 of 2 requests have no verdict" in ran.err
+        tasks(source, {"id": "a", "kernel_code": "k"}, {"id": "b", "kernel_code": "k"})
+        ran = await run("batch", source, "-o", output, "--address", scheduler.address)
+        assert ran.status == 0
+        assert {line["outcome"] for line in results(output).values()} == {"CORRECT"}
+
+    async def test_usage(self, tmp_path: Path) -> None:
+        source = tasks(tmp_path / "t.jsonl", {"id": "a", "kernel_code": "k"})
+        for arguments, says in (
+            ([tmp_path / "nothing.jsonl", "-o", tmp_path / "r"], "nothing.jsonl: No such file"),
+            ([source, "-o", tmp_path / "no" / "r"], "No such file"),
+            ([source, "-o", source], "another --output"),
+            ([source], "--output"),
+        ):
+            ran = await run("batch", *arguments, "--address", NOBODY)
+            assert ran.status == 2
+            assert says in ran.err
+        assert source.read_text() == '{"id": "a", "kernel_code": "k"}\n'
+
+    async def test_nobody_there(self, tmp_path: Path) -> None:
+        source = tasks(tmp_path / "t.jsonl", {"id": "a", "kernel_code": "k"})
+        ran = await run("batch", source, "-o", tmp_path / "r.jsonl", "--address", NOBODY)
+        assert ran.status == 3
+        assert ran.err.count("\n") == 1
+
+
+class TestDescribe:
+    async def test_for_a_person(self, scheduler: FakeScheduler) -> None:
+        ran = await run("describe", "--address", scheduler.address)
+        assert ran.status == 0
+        assert "pid_namespace: active" in ran.out
+        assert "cpu:0: A processor" in ran.out
+        assert "node-b" in ran.out
+        assert "cannot be reached" in ran.out
+
+    async def test_json(self, scheduler: FakeScheduler) -> None:
+        ran = await run("describe", "--json", "--address", scheduler.address)
+        assert ran.status == 0
+        here, gone = ran.json["nodes"]
+        assert here["capabilities"]["sandbox_layers"][0]["active"] is True
+        assert gone["capabilities"] is None
+        assert gone["unreachable"].startswith("UNAVAILABLE")
+        assert ran.json["scheduler"]["backends"] == ["triton"]
+
+    async def test_nobody_there(self) -> None:
+        assert (await run("describe", "--address", NOBODY)).status == 3
