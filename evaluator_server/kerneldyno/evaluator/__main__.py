@@ -1,0 +1,149 @@
+"""`python -m kerneldyno.evaluator`: put the parts together, serve, and leave in good order.
+
+Exit status 0 after a signal, 2 for settings that cannot be used, 3 when a device cannot be made ready (its judge
+refuses, for example because `--sandbox=require` cannot be kept). The process imports neither torch nor CUDA.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import sys
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
+
+import grpc
+from grpc_health.v1._async import HealthServicer
+from kerneldyno.rpc import serving
+from kerneldyno.rpc.interceptor import ServerInterceptor
+from kerneldyno.v1 import evaluator_service_pb2 as pb
+from kerneldyno.v1 import evaluator_service_pb2_grpc as pb_grpc
+from prometheus_client import CollectorRegistry
+
+from . import registry, settings
+from .cell import CellFailedError
+from .fleet import FleetLink
+from .metrics import Metrics
+from .node import Node
+from .server import EvaluatorService
+from .settings import Settings, SettingsError
+
+log = logging.getLogger(__name__)
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["EvaluatorService"]
+#: Seconds for streams to carry the last results away.
+_FAREWELL_SECONDS = 2.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until a signal; return the exit status."""
+    try:
+        chosen = settings.load(sys.argv[1:] if arguments is None else arguments)
+        if chosen.exit_with_parent:
+            serving.exit_with_parent()
+        serving.configure_logging(chosen.log_level)
+        log.info("event=settings %s", chosen)
+        return asyncio.run(serve(chosen))
+    except (SettingsError, OSError) as error:
+        print(f"kerneldyno-evaluator: {error}", file=sys.stderr)
+        return 2
+
+
+async def serve(chosen: Settings) -> int:
+    """Serve until a signal, then drain. Raises OSError when a port is taken."""
+    prometheus = CollectorRegistry()
+    metrics = Metrics(prometheus, registry.version())
+    node = Node(chosen.cells(), metrics, scheduled=chosen.scheduler is not None)
+    server = serving.make_server(ServerInterceptor(prometheus, [_SERVICE]))
+    pb_grpc.add_EvaluatorServiceServicer_to_server(EvaluatorService(node), server)
+    bound = serving.listen(server, chosen.listen)
+    link = None
+    if chosen.scheduler is not None:
+        address, instance = chosen.address(bound), secrets.token_hex(8)
+        link = FleetLink(node, chosen.scheduler, address=address, instance_id=instance)
+    status = 0
+    page = _start_metrics(chosen.metrics, prometheus)
+    try:
+        with serving.Signals() as signals:
+            async with asyncio.TaskGroup() as group:
+                background = [group.create_task(node.run()), group.create_task(metrics.watch_loop())]
+                if await _first(node.until_ready(), signals.stop.wait()):
+                    health = await serving.add_health_and_reflection(server, [_SERVICE.full_name])
+                    await server.start()
+                    if link is not None:
+                        background.append(group.create_task(link.run()))
+                    serving.print_ready(
+                        "kerneldyno-evaluator",
+                        grpc=bound,
+                        metrics=page.address if page else "off",
+                        node=chosen.node_id,
+                        devices=",".join(chosen.devices),
+                    )
+                    await signals.stop.wait()
+                    await _drain(chosen, node, link, server, health, signals)
+                for task in background:
+                    task.cancel()
+    except* CellFailedError as failures:
+        for line in _messages(failures):
+            print(f"kerneldyno-evaluator: {line}", file=sys.stderr)
+        status = 3
+    finally:
+        await server.stop(0)
+        if page is not None:
+            page.stop()
+    return status
+
+
+async def _drain(
+    chosen: Settings,
+    node: Node,
+    link: FleetLink | None,
+    server: grpc.aio.Server,
+    health: HealthServicer,
+    signals: serving.Signals,
+) -> None:
+    """Leave in good order: no new work, finish what runs, hand back the rest. Heartbeats and judges go on meanwhile."""
+    log.info("event=draining node=%s attempts=%d", node.node_id, len(node.tokens()))
+    await health.enter_graceful_shutdown()
+    node.drain()
+    with suppress(TimeoutError):
+        collected = link is not None and link.connected
+        async with asyncio.timeout(chosen.drain_seconds):
+            await _first(node.until_idle(collected=collected), signals.hurry.wait())
+    node.abandon("NODE_STOPPED", "the evaluator was stopped before the attempt was finished")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_FAREWELL_SECONDS):
+            await _first(node.until_idle(collected=True), signals.hurry.wait())
+    await server.stop(_FAREWELL_SECONDS)
+    log.info("event=stopped node=%s", node.node_id)
+
+
+async def _first(wanted: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
+    """Run both until one ends, and return whether `wanted` did."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(wanted), group.create_task(other)]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+    return not tasks[0].cancelled()
+
+
+def _start_metrics(text: str, prometheus: CollectorRegistry) -> serving.MetricsEndpoint | None:
+    try:
+        return serving.start_metrics(text, prometheus)
+    except OSError as error:
+        raise OSError(f"cannot serve metrics on {text}: {error}") from error
+
+
+def _messages(failures: BaseExceptionGroup[CellFailedError]) -> list[str]:
+    return [
+        line
+        for failure in failures.exceptions
+        for line in (_messages(failure) if isinstance(failure, BaseExceptionGroup) else [str(failure)])
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""An attempt as the server sees it: one request under one fencing token, and the latest snapshot of how far it is.
+
+The node creates attempts, cells move them on, streams watch them. Watchers get the newest snapshot, never a backlog, so
+a slow one costs nothing. What happens to the candidate is the judge's business; nothing here knows about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from kerneldyno.v1 import evaluation_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Where an attempt is. `device` is empty while it waits; `result` is there exactly when the stage is DONE."""
+
+    stage: pb.Stage.ValueType
+    device: str = ""
+    result: pb.EvalResult | None = None
+
+
+class Attempt:
+    """One request on its way. Times are the node's monotonic clock, in seconds."""
+
+    def __init__(self, token: str, request: pb.EvalRequest, now: float) -> None:
+        self.token = token
+        self.request = request
+        self.snapshot = Snapshot(pb.STAGE_QUEUED)
+        #: Times it was given to a judge; more than one only when a judge died under it.
+        self.runs = 0
+        self.cancelled = False
+        #: True after a judge died while this and other attempts were inside a reference: it is then re-run alone.
+        self.suspect = False
+        self.watchers = 0
+        self.last_watched = now
+        self.finished_at: float | None = None
+        self.collected_at: float | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def done(self) -> bool:
+        """Whether the result is there."""
+        return self.finished_at is not None
+
+    def move(self, stage: pb.Stage.ValueType, device: str = "") -> None:
+        """Enter a stage, and wake the watchers."""
+        self._show(Snapshot(stage, device))
+
+    def finish(self, result: pb.EvalResult, now: float) -> None:
+        """Set the result, once."""
+        assert not self.done, "an attempt has one result"
+        self.finished_at = now
+        self._show(Snapshot(pb.STAGE_DONE, self.snapshot.device, result))
+
+    async def snapshots(self) -> AsyncIterator[Snapshot]:
+        """Yield the current snapshot, then the newest one after each change, until the one with the result."""
+        seen: Snapshot | None = None
+        while seen is None or seen.result is None:
+            if self.snapshot is seen:
+                await self._changed.wait()
+            seen = self.snapshot
+            yield seen
+
+    def _show(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self._changed.set()
+        self._changed = asyncio.Event()

@@ -1,0 +1,38 @@
+"""Names of the backends and toolkits that this installation offers, without importing any of them.
+
+The server answers with these names and checks requests against them; only judges and runners load what they stand for,
+because a plug-in may import torch.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+#: There even when the distribution's metadata is not, as when the sources are run from PYTHONPATH.
+_BUILT_IN = {
+    "kerneldyno.backends": ("triton", "cuda", "torch"),
+    "kerneldyno.toolkits": ("kernelbench", "kernel_simple"),
+}
+
+
+def backend_names() -> tuple[str, ...]:
+    """Return the names of all backends, the built-in ones first."""
+    return _names("kerneldyno.backends")
+
+
+def toolkit_names() -> tuple[str, ...]:
+    """Return the names of all toolkits, the built-in ones first."""
+    return _names("kerneldyno.toolkits")
+
+
+def version() -> str:
+    """Return KernelDyno's version, or "unknown" when the distribution is not installed."""
+    try:
+        return importlib.metadata.version("kerneldyno")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _names(group: str) -> tuple[str, ...]:
+    found = {point.name for point in importlib.metadata.entry_points(group=group)}
+    return (*_BUILT_IN[group], *sorted(found.difference(_BUILT_IN[group])))

@@ -1,0 +1,156 @@
+"""The evaluator's settings: the command line, and what is derived from the machine when it is left out.
+
+`__main__.py` loads them once. Devices are found without CUDA, from what the driver shows in the file system, because
+the server process must never open one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kerneldyno.rpc.serving import Address
+
+from .cell import CellSettings
+
+#: CUDA calls of many candidates meet on one GPU; beyond this, more lanes only make each other wait.
+_MAX_CUDA_LANES = 8
+#: Each spare holds a CUDA context, about 500 MB of device memory.
+_MAX_SPARES = 4
+
+
+class SettingsError(ValueError):
+    """The settings cannot be used; the message says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All of them, checked."""
+
+    listen: Address
+    metrics: str
+    scheduler: str | None
+    devices: tuple[str, ...]
+    sandbox: str
+    lanes: int
+    spares: int
+    node_id: str
+    advertise: str | None
+    drain_seconds: float
+    reference_seconds: float
+    exit_with_parent: bool
+    log_level: str
+
+    def cells(self) -> list[CellSettings]:
+        """Return what each device's cell is started with."""
+        return [
+            CellSettings(device, self.node_id, self.lanes, self.spares, self.sandbox, self.reference_seconds)
+            for device in self.devices
+        ]
+
+    def address(self, bound: Address) -> str:
+        """Return where others reach this node, given where it listens."""
+        if self.advertise:
+            return self.advertise
+        everywhere = bound.host in ("0.0.0.0", "::", "*")
+        return str(Address(socket.gethostname(), bound.port) if everywhere else bound)
+
+
+def load(arguments: Sequence[str], environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Settings:
+    """Read the command line. Raises SettingsError; `--help` and unknown options leave through SystemExit."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    devices = find_devices(options.devices, environ, root)
+    cores = max(1, len(os.sched_getaffinity(0)) // len(devices))
+    lanes = options.lanes or (cores if devices[0].startswith("cpu") else min(_MAX_CUDA_LANES, max(2, cores // 2)))
+    spares = min(lanes, _MAX_SPARES) if options.spares is None else options.spares
+    try:
+        listen = Address.parse(options.listen)
+        for text in (options.metrics, options.advertise, options.scheduler):
+            if text not in (None, "off"):
+                Address.parse(text)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    if lanes < 1 or spares < 0 or options.drain_timeout < 0 or options.reference_timeout <= 0:
+        raise SettingsError("--lanes must be at least 1, --spares at least 0, and time limits must not be negative")
+    if not 1 <= len(options.node_id) <= 100:
+        raise SettingsError("--node-id must have 1 to 100 characters")
+    return Settings(
+        listen=listen,
+        metrics=options.metrics,
+        scheduler=options.scheduler,
+        devices=devices,
+        sandbox=options.sandbox,
+        lanes=lanes,
+        spares=spares,
+        node_id=options.node_id,
+        advertise=options.advertise,
+        drain_seconds=options.drain_timeout,
+        reference_seconds=options.reference_timeout,
+        exit_with_parent=options.exit_with_parent,
+        log_level=options.log_level,
+    )
+
+
+def find_devices(wanted: str, environ: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
+    """Return the devices that `wanted` means: "auto", "cpu", "cuda", or a list such as "cuda:0,cuda:1".
+
+    CUDA numbers what CUDA_VISIBLE_DEVICES leaves from 0, so "cuda:0" is the first device of that list.
+    """
+    if wanted in ("cpu", "cpu:0"):
+        return ("cpu:0",)
+    visible = tuple(f"cuda:{index}" for index in range(_visible_gpus(environ, root)))
+    if wanted == "auto":
+        return visible or ("cpu:0",)
+    if wanted == "cuda" and visible:
+        return visible
+    chosen = tuple(dict.fromkeys(name.strip() for name in wanted.split(",")))
+    if wanted == "cuda" or not all(re.fullmatch(r"cuda:\d+", name) for name in chosen):
+        found = "no NVIDIA GPU is visible" if wanted == "cuda" else "use auto, cpu, cuda, or cuda:0,cuda:1,..."
+        raise SettingsError(f"--devices {wanted}: {found}")
+    if missing := [name for name in chosen if name not in visible]:
+        raise SettingsError(f"--devices {wanted}: not visible: {', '.join(missing)}; found {len(visible)} GPUs")
+    return chosen
+
+
+def _visible_gpus(environ: Mapping[str, str], root: Path) -> int:
+    # In a container /proc may list the host's GPUs, but only those given to it have a device node. Nodes appear with
+    # the first use of the driver, so without any the list in /proc counts.
+    nodes = [path for path in root.glob("dev/nvidia*") if re.fullmatch(r"nvidia\d+", path.name)]
+    count = len(nodes) or len(list(root.glob("proc/driver/nvidia/gpus/*")))
+    chosen = environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return count
+    usable = 0
+    for entry in chosen.split(","):  # CUDA ignores everything from the first entry that it does not know
+        known = int(entry) < count if entry.strip().isdigit() else entry.strip().startswith(("GPU-", "MIG-"))
+        if not known:
+            break
+        usable += 1
+    return min(usable, count)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m kerneldyno.evaluator", description="Evaluate candidates on the devices of this machine."
+    )
+    add = parser.add_argument
+    add("--listen", default="127.0.0.1:50052", metavar="HOST:PORT", help="where to serve gRPC; port 0 takes any")
+    add("--metrics", default="127.0.0.1:9465", metavar="HOST:PORT", help='where to serve Prometheus, or "off"')
+    add("--scheduler", metavar="HOST:PORT", help="scheduler to register with; without it the node serves alone")
+    add("--devices", default="auto", help="auto (all GPUs, or the CPU), cpu, cuda, or a list such as cuda:0,cuda:1")
+    add("--sandbox", choices=("auto", "require", "off"), default="auto", help="require: refuse to serve without it")
+    add("--lanes", type=int, help="candidates at once on each device (derived from the cores)")
+    add("--spares", type=int, help="warm runners that each device keeps ready (the lanes, at most 4)")
+    add("--node-id", default=socket.gethostname()[:100], help="stable name of this node (the host's name)")
+    add("--advertise", metavar="HOST:PORT", help="where the scheduler reaches this node (where it listens)")
+    add("--drain-timeout", type=float, default=60.0, metavar="SECONDS", help="limit for running work at SIGTERM")
+    add("--reference-timeout", type=float, default=120.0, metavar="SECONDS", help="limit for one reference")
+    add("--exit-with-parent", action="store_true", help="stop when the parent process ends")
+    add("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    return parser

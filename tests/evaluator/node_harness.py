@@ -1,0 +1,113 @@
+"""What the tests of node and server share: a node over fake judges, requests that are scripts, and small waits."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psutil
+from kerneldyno.evaluator.attempt import Attempt
+from kerneldyno.evaluator.cell import CellSettings
+from kerneldyno.evaluator.metrics import Metrics
+from kerneldyno.evaluator.node import Node
+from kerneldyno.rpc.validation import effective
+from kerneldyno.v1 import evaluation_pb2 as pb
+from kerneldyno.v1 import evaluator_service_pb2 as evaluator_pb
+from prometheus_client import CollectorRegistry
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_judge.py")))
+
+#: A script that passes, with two stages on its way.
+PASS = ("stage STAGE_LOADING", "stage STAGE_CHECKING", "result CORRECT")
+
+
+def request(*steps: str, **fields: Any) -> pb.EvalRequest:
+    """A request whose candidate is a script for the fake judge."""
+    return pb.EvalRequest(id="request", reference_code="class Model: ...", kernel_code="\n".join(steps), **fields)
+
+
+def cell_settings(device: str = "cpu:0", *, lanes: int = 2, judge: tuple[str, ...] = (), **more: Any) -> CellSettings:
+    return CellSettings(device, "node", lanes, spares=1, zygote_command=FAKE, judge_command=(*FAKE, *judge), **more)
+
+
+@dataclass
+class Clock:
+    """A monotonic clock that a test moves."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Bench:
+    """A running node."""
+
+    node: Node
+    prometheus: CollectorRegistry
+    tokens: list[str] = field(default_factory=list)
+
+    def start(self, *steps: str, token: str | None = None, **fields: Any) -> Attempt:
+        token = token or f"attempt-{len(self.tokens)}"
+        self.tokens.append(token)
+        return self.node.start(token, effective(request(*steps, **fields)))
+
+    def sample(self, name: str, **labels: str) -> float:
+        return self.prometheus.get_sample_value(name, labels) or 0.0
+
+
+@asynccontextmanager
+async def bench(*cells: CellSettings, **options: Any) -> AsyncIterator[Bench]:
+    """A node over fake judges that is ready; afterwards none of its processes is left."""
+    prometheus = CollectorRegistry()
+    node = Node(cells or (cell_settings(),), Metrics(prometheus, "0.test"), **options)
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(node.run())
+        try:
+            async with asyncio.timeout(20):
+                await node.until_ready()
+            yield Bench(node, prometheus)
+        finally:
+            running.cancel()
+    left = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+    assert not left, f"processes outlived the node: {left}"
+
+
+async def result_of(attempt: Attempt, node: Node, seconds: float = 20.0) -> pb.EvalResult:
+    """Watch `attempt` to its end."""
+    async with asyncio.timeout(seconds), aclosing(node.watch(attempt)) as snapshots:
+        *_, last = [snapshot async for snapshot in snapshots]
+    assert last.result is not None
+    return last.result
+
+
+async def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait until `condition` holds; fail when it does not in time."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110  # what changes may be in another process
+            await asyncio.sleep(0.02)
+
+
+async def remaining(call: Any) -> list[evaluator_pb.AttemptEvent]:
+    """Read `call` to its end by `read`, which may not be mixed with iteration."""
+    events = []
+    while (answer := await call.read()) is not grpc.aio.EOF:
+        events.append(answer.event)
+    return events
+
+
+def processes(kind: str) -> list[psutil.Process]:
+    """The fake judges ("--control-fd") or zygotes ("--fd") below this process."""
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if any(part.startswith(f"{kind}=") for part in child.cmdline())
+    ]

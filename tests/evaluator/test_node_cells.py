@@ -1,0 +1,303 @@
+"""A node over scripted judges in real processes: stages, lanes, cancels, and every way in which a judge can die."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+
+import psutil
+import pytest
+from kerneldyno.evaluator.cell import CellFailedError
+from kerneldyno.rpc import errors
+from kerneldyno.v1 import evaluation_pb2 as pb
+from node_harness import PASS, Clock, bench, cell_settings, eventually, processes, result_of
+
+CORRECT = pb.EvalResult.CORRECT
+INFRASTRUCTURE_ERROR = pb.EvalResult.INFRASTRUCTURE_ERROR
+REFERENCE_ERROR = pb.EvalResult.REFERENCE_ERROR
+
+
+async def test_an_attempt_goes_through_its_stages_and_keeps_what_the_node_knows() -> None:
+    async with bench() as b:
+        steps = ("stage STAGE_LOADING", "sleep 0.1", "stage STAGE_TIMING", "sleep 0.1", "result CORRECT")
+        attempt = b.start(*steps, labels={"team": "a"})
+        seen = []
+        async with aclosing(b.node.watch(attempt)) as snapshots:
+            async for snapshot in snapshots:
+                seen.append((snapshot.stage, snapshot.device))
+        assert seen == [
+            (pb.STAGE_PREPARING, "cpu:0"),
+            (pb.STAGE_LOADING, "cpu:0"),
+            (pb.STAGE_TIMING, "cpu:0"),
+            (pb.STAGE_DONE, "cpu:0"),
+        ]
+        result = attempt.snapshot.result
+        assert result is not None
+        assert (result.id, result.outcome, result.attempts, dict(result.labels)) == (
+            *("request", CORRECT, 1),
+            {"team": "a"},
+        )
+        assert result.environment.node_id == "node"
+        assert result.HasField("finish_time")
+        await eventually(lambda: b.sample("kerneldyno_runner_spawns_total", device="cpu:0") == 1)
+        assert b.sample("kerneldyno_attempts_total", outcome="CORRECT") == 1
+        assert b.sample("kerneldyno_stage_seconds_sum", stage="loading") == 0.25
+
+
+async def test_a_slow_watcher_gets_the_latest_snapshot_only() -> None:
+    async with bench() as b:
+        attempt = b.start(*PASS)
+        await eventually(lambda: attempt.done)
+        assert [s.stage async for s in attempt.snapshots()] == [pb.STAGE_DONE]
+
+
+async def test_attempts_beyond_the_lanes_wait_and_beyond_the_queue_are_refused(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    async with bench(cell_settings(lanes=2)) as b:
+        attempts = [b.start(f"await-file {gate}", "result CORRECT") for _ in range(4)]
+        assert [a.snapshot.stage for a in attempts] == [pb.STAGE_PREPARING] * 2 + [pb.STAGE_QUEUED] * 2
+        assert b.sample("kerneldyno_waiting_attempts") == 2
+        assert b.sample("kerneldyno_running_attempts", device="cpu:0") == 2
+        with pytest.raises(errors.LanesFullError) as refused:
+            b.start("result CORRECT")
+        assert refused.value.retry_seconds
+        gate.touch()
+        assert [(await result_of(a, b.node)).outcome for a in attempts] == [CORRECT] * 4
+
+
+async def test_work_is_spread_over_devices_and_matched_by_selector(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    cells = cell_settings("cuda:0", lanes=1), cell_settings("cuda:1", lanes=1)
+    async with bench(*cells) as b:
+        attempts = [b.start(f"await-file {gate}", "result CORRECT") for _ in range(2)]
+        assert {a.snapshot.device for a in attempts} == {"cuda:0", "cuda:1"}
+        gate.touch()
+        for attempt in attempts:
+            await result_of(attempt, b.node)
+        for selector in (
+            pb.DeviceSelector(kind="cpu"),
+            pb.DeviceSelector(model="H200"),
+            pb.DeviceSelector(min_memory_bytes=1001),
+        ):
+            with pytest.raises(errors.NoMatchingDeviceError):
+                b.start(*PASS, device=selector)
+        fits = pb.DeviceSelector(kind="cuda", model="fake", min_memory_bytes=1000)
+        assert (await result_of(b.start(*PASS, device=fits), b.node)).outcome == CORRECT
+
+
+async def test_cancel_reaches_the_judge_and_the_queue() -> None:
+    async with bench(cell_settings(lanes=1)) as b:
+        running, waiting = b.start("hang"), b.start("hang")
+        b.node.cancel(waiting.token)
+        assert waiting.done
+        b.node.cancel(running.token)
+        b.node.cancel(running.token)
+        b.node.cancel("unknown")
+        for attempt, detail in ((running, "told to"), (waiting, "the attempt was cancelled")):
+            result = await result_of(attempt, b.node)
+            assert (result.outcome, result.infrastructure_error.cause) == (INFRASTRUCTURE_ERROR, "CANCELLED")
+            assert result.infrastructure_error.detail == detail
+        assert waiting.snapshot.result is not None
+        assert waiting.snapshot.result.attempts == 0
+
+
+async def test_a_judge_that_dies_in_a_reference_blames_it_and_the_others_run_again(tmp_path: Path) -> None:
+    """The attempt inside a reference ends as REFERENCE_ERROR; its neighbours notice nothing but time."""
+    runs, go = tmp_path / "runs", tmp_path / "go"
+    async with bench(cell_settings(lanes=3)) as b:
+        neighbours = [b.start(f"touch {runs}", f"await-file {go}", "sleep 0.3", "result CORRECT") for _ in range(2)]
+        await eventually(lambda: runs.exists() and len(runs.read_text().split()) == 2)
+        guilty = b.start("reference begin", f"touch {go}", "die 11")
+        blamed = await result_of(guilty, b.node)
+        assert (blamed.outcome, blamed.attempts) == (REFERENCE_ERROR, 1)
+        assert blamed.message == "the reference killed the judge: signal 11 (SIGSEGV)"
+        assert blamed.reference_error.message == blamed.message
+        assert blamed.environment.torch_version == "0.fake"
+        assert blamed.HasField("compiled")
+        assert not blamed.correct
+        for attempt in neighbours:
+            result = await result_of(attempt, b.node)
+            assert (result.outcome, result.attempts) == (CORRECT, 2)
+        assert sorted(runs.read_text().split()) == sorted([a.token for a in neighbours] * 2)
+        assert b.sample("kerneldyno_judge_restarts_total", device="cpu:0", cause="reference") == 1
+
+
+async def test_a_reference_that_is_over_is_not_blamed(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    async with bench() as b:
+        attempt = b.start("reference begin", "reference end", f"die-once {mark}", "result CORRECT")
+        result = await result_of(attempt, b.node)
+        assert (result.outcome, result.attempts) == (CORRECT, 2)
+        assert b.sample("kerneldyno_judge_restarts_total", device="cpu:0", cause="judge") == 1
+
+
+async def test_of_two_suspects_only_the_guilty_one_is_blamed(tmp_path: Path) -> None:
+    """Two attempts are inside a reference when the judge dies: each is re-run alone, and only one kills again."""
+    both = tmp_path / "both"
+    async with bench(cell_settings(lanes=3)) as b:
+        innocent = b.start("reference begin", f"touch {both}", "sleep 0.3", "reference end", "result CORRECT")
+        guilty = b.start("reference begin", f"await-file {both}", "die 6")
+        bystander = b.start("sleep 0.5", "result CORRECT")
+        results = [await result_of(a, b.node) for a in (innocent, guilty, bystander)]
+        assert [r.outcome for r in results] == [CORRECT, REFERENCE_ERROR, CORRECT]
+        assert results[1].attempts == 2
+
+
+async def test_a_reference_that_hangs_is_killed_at_its_limit() -> None:
+    async with bench(cell_settings(reference_seconds=0.5)) as b:
+        hangs = b.start("reference begin", "block")
+        result = await result_of(hangs, b.node)
+        assert (result.outcome, result.message) == (REFERENCE_ERROR, "the reference took longer than 0.5 s")
+        assert result.reference_error.type == "Timeout"
+        assert (await result_of(b.start(*PASS), b.node)).outcome == CORRECT
+        assert b.sample("kerneldyno_judge_restarts_total", device="cpu:0", cause="reference_timeout") == 1
+
+
+async def test_a_judge_that_dies_three_times_under_an_attempt_is_an_infrastructure_error() -> None:
+    async with bench() as b:
+        result = await result_of(b.start("die 9"), b.node)
+        assert (result.outcome, result.attempts) == (INFRASTRUCTURE_ERROR, 3)
+        assert result.infrastructure_error.cause == "JUDGE_DIED"
+        assert result.infrastructure_error.retryable
+        assert "signal 9 (SIGKILL)" in result.message
+        assert (await result_of(b.start(*PASS), b.node)).outcome == CORRECT
+
+
+async def test_results_sent_before_the_judge_died_count() -> None:
+    async with bench() as b:
+        first = b.start("sleep 0.2", "result CORRECT", "exit 5")
+        result = await result_of(first, b.node)
+        assert (result.outcome, result.attempts) == (CORRECT, 1)
+        await eventually(lambda: b.sample("kerneldyno_judge_restarts_total", device="cpu:0", cause="judge") == 1)
+        assert (await result_of(b.start(*PASS), b.node)).outcome == CORRECT
+
+
+async def test_a_dead_zygote_takes_the_judge_along_and_blames_nobody(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    async with bench() as b:
+        old = {process.pid for process in processes("--control-fd")}
+        attempt = b.start(f"touch {mark}", "reference begin", "kill-zygote", "sleep 5", "result CORRECT")
+        await eventually(mark.exists)
+        await eventually(lambda: b.sample("kerneldyno_judge_restarts_total", device="cpu:0", cause="zygote") == 1)
+        b.node.cancel(attempt.token)
+        result = await result_of(attempt, b.node)
+        assert result.infrastructure_error.cause == "CANCELLED"
+        await eventually(lambda: not old & {process.pid for process in processes("--control-fd")})
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        r"b'\xff\xff\xff\xff'",
+        r"b'\x00\x00\x00\x02{]'",
+        r"b'\x00\x00\x00\x02[]'",
+        r"wire.encode({'op': 'nonsense'})",
+        r"wire.encode({'op': 'stage', 'attempt': token, 'stage': 'STAGE_DONE'})",
+        r"wire.encode({'op': 'stage', 'attempt': [], 'stage': 'STAGE_LOADING'})",
+        r"wire.encode({'op': 'result', 'attempt': token, 'result': {'outcome': 'OUTCOME_UNSPECIFIED'}})",
+        r"wire.encode({'op': 'result', 'attempt': token, 'result': {'outcome': 'SPLENDID', 'compiled': 7}})",
+        r"wire.encode({'op': 'stats', 'runner_exits': 7})",
+    ],
+)
+async def test_a_judge_that_breaks_the_protocol_is_replaced(garbage: str, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    async with bench() as b:
+        result = await result_of(b.start(f"raw-once {mark} {garbage}", *PASS), b.node)
+        assert (result.outcome, result.attempts) == (CORRECT, 2)
+        assert b.sample("kerneldyno_judge_restarts_total", device="cpu:0", cause="protocol") == 1
+
+
+async def test_a_device_that_never_becomes_ready_fails_the_node() -> None:
+    for judge, reason in (
+        (("--fatal=no user namespaces",), "cpu:0: no user namespaces"),
+        (("--die-at-start",), "no such"),
+    ):
+        with pytest.RaisesGroup(pytest.RaisesGroup(CellFailedError)) as failure:
+            async with bench(cell_settings(judge=judge)):
+                pytest.fail("the node must not become ready")
+        group = failure.value.exceptions[0]
+        assert isinstance(group, BaseExceptionGroup)
+        assert reason in str(group.exceptions[0])
+
+
+async def test_an_attempt_that_nobody_watches_is_cancelled_unless_a_scheduler_owns_it() -> None:
+    for scheduled in (False, True):
+        clock = Clock()
+        async with bench(clock=clock, scheduled=scheduled) as b:
+            attempt = b.start("hang")
+            async with aclosing(b.node.watch(attempt)) as snapshots:
+                await anext(snapshots)
+                clock.now += 31
+                b.node.tidy()
+                assert not attempt.cancelled
+            clock.now += 29
+            b.node.tidy()
+            assert not attempt.cancelled
+            clock.now += 2
+            b.node.tidy()
+            assert attempt.cancelled is not scheduled
+
+
+async def test_results_wait_to_be_collected_for_a_bounded_time_and_in_bounded_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    async with bench(clock=clock, scheduled=True) as b:
+        kept, collected = b.start(*PASS), b.start(*PASS)
+        await eventually(lambda: kept.done and collected.done)
+        await result_of(collected, b.node)
+        assert b.node.tokens() == [kept.token]
+        clock.now += 31
+        b.node.tidy()
+        with pytest.raises(errors.AttemptNotFoundError):
+            b.node.get(collected.token)
+        clock.now += 560
+        b.node.tidy()
+        assert b.node.get(kept.token) is kept
+        clock.now += 10
+        b.node.tidy()
+        with pytest.raises(errors.AttemptNotFoundError):
+            b.node.get(kept.token)
+        monkeypatch.setattr("kerneldyno.evaluator.node._MAX_RESULTS", 2)
+        many = []
+        for _ in range(4):
+            many.append(b.start(*PASS))
+            await eventually(lambda: many[-1].done)
+        b.node.tidy()
+        assert b.node.tokens() == [a.token for a in many[-2:]]
+
+
+async def test_counters_outlive_a_judge_and_its_output_goes_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with bench() as b:
+        await result_of(b.start("print " + "x" * 2000, *PASS), b.node)
+        await eventually(lambda: b.sample("kerneldyno_runner_spawns_total", device="cpu:0") == 1)
+        processes("--control-fd")[0].kill()
+        await eventually(lambda: b.sample("kerneldyno_judge_restarts_total", device="cpu:0", cause="judge") == 1)
+        await result_of(b.start(*PASS), b.node)
+        await eventually(lambda: b.sample("kerneldyno_runner_exits_total", device="cpu:0", how="clean") == 2)
+        lines = [r.getMessage() for r in caplog.records if "event=child_output" in r.getMessage()]
+        assert any("child=judge/cpu:0" in line and "x" * 400 in line for line in lines)
+        assert all(len(line) < 600 for line in lines)
+
+
+async def test_an_abandoned_attempt_may_be_retried_elsewhere() -> None:
+    async with bench(cell_settings(lanes=1)) as b:
+        attempts = [b.start("hang"), b.start("hang")]
+        b.node.drain()
+        with pytest.raises(errors.ShuttingDownError):
+            b.start(*PASS)
+        b.node.abandon("NODE_STOPPED", "bye")
+        for attempt in attempts:
+            result = await result_of(attempt, b.node)
+            assert (result.infrastructure_error.cause, result.infrastructure_error.retryable) == ("NODE_STOPPED", True)
+        await asyncio.wait_for(b.node.until_idle(collected=True), 5)
+        await eventually(lambda: b.sample("kerneldyno_running_attempts", device="cpu:0") == 0)
+
+
+async def test_children_of_a_dead_judge_die_with_it() -> None:
+    async with bench():
+        judge, zygote = processes("--control-fd")[0], processes("--fd")[0]
+        judge.kill()
+        await eventually(lambda: not zygote.is_running() or zygote.status() == psutil.STATUS_ZOMBIE)
