@@ -53,6 +53,8 @@ class FakeScheduler(
         self.cancelled: list[str] = []
         self.attached: list[str] = []
         self.messages: list[sched.EvaluateRequest] = []
+        self.room = asyncio.Event()  # clear: the queue is full, and streams are read no further
+        self.room.set()
         self.refuse: grpc.StatusCode | None = None  # streams are answered with this status
         self.breaks_after: int | None = None  # each stream is broken after so many results
         self._streams: set[asyncio.Task[Any]] = set()
@@ -147,6 +149,7 @@ class FakeScheduler(
                     if id not in unknown:
                         watch((message.client_id, id))
                 for request in message.requests:
+                    await self.room.wait()
                     self._start(message.client_id, request)
                     watch((message.client_id, request.id))
                 if message.requests:

@@ -209,6 +209,21 @@ async def test_breaking_out_cancels_what_is_outstanding(scheduler: FakeScheduler
         await until(lambda: set(scheduler.cancelled) == {"b", "c"})
 
 
+async def test_breaking_out_cancels_even_while_the_scheduler_reads_no_further(scheduler: FakeScheduler) -> None:
+    async def source() -> AsyncIterator[EvalRequest]:
+        yield request("a", "hang")
+        await until(lambda: scheduler.runs == ["a"])
+        scheduler.room.clear()
+        for i in range(40):
+            yield request(f"r{i}", "#" * 2**20)  # more than a connection buffers
+
+    async with AsyncClient(scheduler.address, window=50) as client:
+        results = client.evaluate(source(), timeout=1.0)
+        assert (await anext(results)).infrastructure_error.cause == "DEADLINE_EXCEEDED"
+        await results.aclose()
+        assert scheduler.cancelled == ["a"]
+
+
 async def test_cancelling_the_callers_task_cancels_what_is_outstanding(scheduler: FakeScheduler) -> None:
     async with AsyncClient(scheduler.address) as client:
         task = asyncio.create_task(collect(client.evaluate([request("a", "hang")])))

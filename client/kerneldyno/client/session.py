@@ -26,6 +26,8 @@ from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest, EvaluateRespons
 if TYPE_CHECKING:  # exists in the stubs' .pyi only
     from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceAsyncStub
 
+    _Call = grpc.aio.StreamStreamCall[EvaluateRequest, EvaluateResponse]
+
 #: How long a call that is given up waits for the scheduler to confirm the cancellations, in seconds.
 CANCEL_SECONDS = 3.0
 #: Pause before a new stream, in seconds: doubles from the first to the second while streams break at once, +-20 %.
@@ -70,7 +72,7 @@ class Session:
         self._drained = False  # the pump has ended
         self._expired = False
         self._ended = False
-        self._talking = False  # on a stream now
+        self._call: _Call | None = None  # the present stream
         self._heard = False  # anything on the present stream
         self._failure: Exception | None = None
         self._pumping: asyncio.Task[None] | None = None
@@ -95,9 +97,9 @@ class Session:
         if not self._ended:
             self._failure = ClientClosedError("the call was ended before all its results were in")
         self._stop_pump()
-        self._ledger.abandon()
+        self._give_up()
         self._settle()
-        owed = self._talking or not self._ledger.idle
+        owed = self._call is not None or not self._ledger.idle
         try:
             await asyncio.wait({self._running}, timeout=CANCEL_SECONDS if owed else 0)
         finally:
@@ -151,7 +153,7 @@ class Session:
             return
         await asyncio.sleep(self._terms.timeout)
         self._expired = True
-        for request in self._ledger.abandon():
+        for request in self._give_up():
             self._results.put_nowait(expired_result(request, self._terms.timeout))
         if not self._terms.finite:
             self._stop_pump()
@@ -207,25 +209,33 @@ class Session:
     async def _talk(self) -> grpc.aio.AioRpcError | None:
         """Holds one stream until it ends. Returns the error that broke it, or None when the server ended it well."""
         broken: grpc.aio.AioRpcError | None = None
-        call = self._stub.Evaluate()
-        self._talking = True
+        call = self._call = self._stub.Evaluate()
         try:
             async with asyncio.TaskGroup() as group:
                 writer = group.create_task(self._write(call))
-                while isinstance(response := await call.read(), EvaluateResponse):
-                    self._heard = True
-                    if (result := self._ledger.receive(response)) is not None:
-                        self._results.put_nowait(result)
-                    self._settle()
+                await self._read(call)
                 writer.cancel()
         except* grpc.aio.AioRpcError as errors:
             broken = next(error for error in errors.exceptions if isinstance(error, grpc.aio.AioRpcError))
         finally:
-            self._talking = False
+            self._call = None
             call.cancel()
         return broken
 
-    async def _write(self, call: grpc.aio.StreamStreamCall[EvaluateRequest, EvaluateResponse]) -> None:
+    async def _read(self, call: _Call) -> None:
+        try:
+            while isinstance(response := await call.read(), EvaluateResponse):
+                self._heard = True
+                if (result := self._ledger.receive(response)) is not None:
+                    self._results.put_nowait(result)
+                self._settle()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Not this task was cancelled but the call, by _give_up().
+
+    async def _write(self, call: _Call) -> None:
         try:
             while not (self._drained and self._ledger.idle):
                 if (message := self._ledger.next_message()) is not None:
@@ -250,9 +260,17 @@ class Session:
         if not self._expired:
             self._fail(error)
 
+    def _give_up(self) -> list[EvalRequest]:
+        """Has everything unanswered cancelled. Returns it."""
+        given_up = self._ledger.abandon()
+        if self._call is not None and not self._ledger.idle:
+            # On this stream the cancellations might wait behind requests that wait for room in the scheduler's queue.
+            self._call.cancel()
+        return given_up
+
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error
-        self._ledger.abandon()
+        self._give_up()
         self._end()
 
     def _end(self) -> None:
