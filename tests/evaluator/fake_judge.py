@@ -94,6 +94,13 @@ class FakeJudge:
                 self.say("reference", attempt=token, state=rest)
             case "result":
                 self.result(token, outcome=rest)
+            case "leave-once":  # as a judge does whose zygote is gone: cancel everything, and go
+                mark, status = rest.split()
+                if first_time(mark):
+                    asyncio.get_running_loop().call_later(0.2, os._exit, int(status))
+                    for task in self.attempts.values():
+                        task.cancel()
+                    await asyncio.Event().wait()
             case "raw-once":
                 mark, expression = rest.split(maxsplit=1)
                 if first_time(mark):

@@ -164,6 +164,18 @@ async def test_a_judge_that_dies_three_times_under_an_attempt_is_an_infrastructu
         assert (await result_of(b.start(*PASS), b.node)).outcome == CORRECT
 
 
+async def test_a_judge_that_leaves_takes_no_attempt_along(tmp_path: Path) -> None:
+    """A judge that exits by itself cancels its attempts. Nobody had asked for that, so they are run again."""
+    mark = tmp_path / "mark"
+    async with bench() as b:
+        neighbour = b.start(f"touch {mark}", "sleep 1", "result CORRECT")
+        await eventually(mark.exists)
+        leaver = b.start(f"leave-once {mark}-2 1", "result CORRECT")
+        for attempt in (neighbour, leaver):
+            result = await result_of(attempt, b.node)
+            assert (result.outcome, result.attempts) == (CORRECT, 2)
+
+
 async def test_results_sent_before_the_judge_died_count() -> None:
     async with bench() as b:
         first = b.start("sleep 0.2", "result CORRECT", "exit 5")

@@ -46,8 +46,9 @@ class Attempt:
         return self.finished_at is not None
 
     def move(self, stage: pb.Stage.ValueType, device: str = "") -> None:
-        """Enter a stage, and wake the watchers."""
-        self._show(Snapshot(stage, device))
+        """Enter a stage, and wake the watchers if it is a new one."""
+        if (stage, device) != (self.snapshot.stage, self.snapshot.device):
+            self._show(Snapshot(stage, device))
 
     def finish(self, result: pb.EvalResult, now: float) -> None:
         """Set the result, once."""

@@ -46,6 +46,8 @@ _FIRST_BACKOFF, _LAST_BACKOFF = 0.25, 30.0
 _SETTLE_SECONDS = 1.0
 #: Seconds that a judge may take to leave when asked to.
 _SHUTDOWN_SECONDS = 2.0
+#: Seconds that a zygote may take to clean up once its judge is gone.
+_ZYGOTE_SECONDS = 1.0
 _READ_BUFFER = 1024 * 1024
 #: What a malformed frame raises on its way through `_handle`.
 _BROKEN_PROTOCOL = (wire.ProtocolError, json_format.ParseError, LookupError, TypeError, ValueError, AttributeError)
@@ -221,7 +223,7 @@ class Cell:
         zygote = await Child.start(
             f"zygote/{self.name}", self.settings.zygote(zygote_end.fileno()), [zygote_end.fileno()]
         )
-        stack.push_async_callback(zygote.end)
+        stack.push_async_callback(zygote.end, _ZYGOTE_SECONDS)
         fds = [theirs.fileno(), judge_end.fileno()]
         judge = await Child.start(f"judge/{self.name}", self.settings.judge(*fds), fds)
         stack.push_async_callback(judge.end)
@@ -248,6 +250,8 @@ class Cell:
                 await asyncio.wait({frames}, timeout=_SETTLE_SECONDS)
             if frames.done() and (death := frames.result()):
                 return death
+            if judge.exited.done() and judge.exited.result() >= 0:  # did it leave because its zygote was killed?
+                await asyncio.wait({zygote.exited}, timeout=_SETTLE_SECONDS)
             return self._autopsy(judge, zygote)
         finally:
             for task in (frames, watch):
@@ -326,10 +330,15 @@ class Cell:
     def _result(self, token: str, result: pb.EvalResult) -> None:
         if result.outcome not in pb.EvalResult.Outcome.values()[1:]:
             raise wire.ProtocolError(f"a result with outcome {result.outcome}")
+        attempt = self._running.get(token)
+        if attempt and not attempt.cancelled and not attempt.done and result.infrastructure_error.cause == "CANCELLED":
+            # Nobody asked for it: the judge is leaving. The attempt goes to the next one; if the judge stays after
+            # all, it dies of the cancellation that it did not finish.
+            self._cancelled.setdefault(token, self._last_frame)
+            return
         self._useful = True
-        self._in_reference.pop(token, None)
-        self._cancelled.pop(token, None)
-        attempt = self._running.pop(token, None)
+        for book in (self._running, self._in_reference, self._cancelled):
+            book.pop(token, None)
         self._metrics.running.set(len(self._running))
         if attempt is not None:
             self._owner.finished(attempt, result)

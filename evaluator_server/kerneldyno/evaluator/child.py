@@ -57,8 +57,9 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
-    async def end(self) -> None:
-        """Kill, reap, and log what it had left to say."""
+    async def end(self, grace_seconds: float = 0.0) -> None:
+        """Kill, after the time it may take to leave by itself; reap, and log what it had left to say."""
+        await asyncio.wait({self.exited}, timeout=grace_seconds)
         self.kill()
         await self.exited
         await asyncio.wait({self._pump}, timeout=_PIPE_SECONDS)

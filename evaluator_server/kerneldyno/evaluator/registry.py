@@ -26,11 +26,11 @@ def toolkit_names() -> tuple[str, ...]:
 
 
 def version() -> str:
-    """Return KernelDyno's version, or "unknown" when the distribution is not installed."""
+    """Return KernelDyno's version, or "0+unknown" when the distribution is not installed."""
     try:
         return importlib.metadata.version("kerneldyno")
     except importlib.metadata.PackageNotFoundError:
-        return "unknown"
+        return "0+unknown"
 
 
 def _names(group: str) -> tuple[str, ...]:
