@@ -8,6 +8,7 @@ for `Signals.stop`, drain, and call `stop_server`. No service is defined here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import logging
 import os
@@ -29,6 +30,8 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 #: Open calls per server; watches and evaluation streams count too.
 MAX_CONCURRENT_CALLS = 2_000
+#: Seconds that cancelled handlers get to end.
+STUCK_SECONDS = 3.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -104,9 +107,14 @@ def start_metrics(text: str, registry: CollectorRegistry) -> MetricsEndpoint | N
 
 
 async def stop_server(server: grpc.aio.Server, health: HealthServicer, *, grace_seconds: float = 5.0) -> None:
-    """Stop `server`: health says NOT_SERVING, the port closes, and calls still open after the grace are cancelled."""
+    """Stop `server`: health says NOT_SERVING, the port closes, and calls still open after the grace are cancelled.
+
+    May be called again. A handler that will not end is not waited for: the process is about to.
+    """
     await health.enter_graceful_shutdown()
-    await server.stop(grace_seconds)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(grace_seconds + STUCK_SECONDS):
+            await server.stop(grace_seconds)
 
 
 def print_ready(program: str, **fields: object) -> None:

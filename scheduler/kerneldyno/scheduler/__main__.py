@@ -45,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = Settings(**{field: getattr(options, field) for _, field, _ in _OPTIONS})
         serving.Address.parse(settings.listen)
+        if settings.metrics != "off":
+            serving.Address.parse(settings.metrics)
     except ValueError as error:
         parser.error(str(error))
     if options.exit_with_parent:

@@ -100,7 +100,7 @@ async def running(
                 for task in background:
                     task.cancel()
     finally:
-        await server.stop(None)  # again, should the stop above have been cut short
+        await serving.stop_server(server, health, grace_seconds=0)  # again, should the stop above have been cut short
         if page is not None:
             page.stop()
 

@@ -63,7 +63,12 @@ class Desk(Observer):
         while not self.core.has_room():
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
-            await turn
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self.room_made()  # it was this call's turn: pass it on
+                raise
         asyncio.get_running_loop().call_soon(self.room_made)  # if there is more, the next in line may have it
 
     def room_made(self) -> None:

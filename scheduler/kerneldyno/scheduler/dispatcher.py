@@ -67,7 +67,8 @@ class Dispatcher(Observer):
 
     async def kill_all(self) -> None:
         """Tell the nodes to kill every attempt that still runs."""
-        await asyncio.gather(*(self._kill(attempt) for attempt, _ in list(self._tasks.values())))
+        attempts = [attempt for attempt, _ in self._tasks.values()]
+        await asyncio.gather(*map(self._kill, attempts), return_exceptions=True)
 
     def work_changed(self) -> None:
         """Look for places at the next turn of the loop."""
@@ -182,7 +183,7 @@ class Dispatcher(Observer):
 
     async def _close_unused(self) -> None:
         used = {attempt.node.report.address for attempt, _ in self._tasks.values()}
-        used |= {node.report.address for node in self._core.fleet.live()}
+        used |= {node.report.address for node in self._core.fleet.nodes.values()}
         for address in self._channels.keys() - used:
             await self._channels.pop(address).close()
 

@@ -1,0 +1,158 @@
+"""Errors, metrics and limits of calls, over a real server with one small service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+from kerneldyno.rpc import channel, errors, serving
+from kerneldyno.rpc.interceptor import ServerInterceptor
+from kerneldyno.rpc.validation import Violation
+from kerneldyno.v1 import fleet_service_pb2 as pb
+from kerneldyno.v1.fleet_service_pb2_grpc import (
+    FleetServiceServicer,
+    FleetServiceStub,
+    add_FleetServiceServicer_to_server,
+)
+from prometheus_client import CollectorRegistry
+
+SERVICE = pb.DESCRIPTOR.services_by_name["FleetService"]
+
+
+class Moody(FleetServiceServicer):
+    """Does what `node_id` says."""
+
+    def __init__(self) -> None:
+        self.cancelled = asyncio.Event()
+
+    async def Synchronize(self, request: pb.SynchronizeRequest, context: Any) -> pb.SynchronizeResponse:  # noqa: N802
+        match request.node_id:
+            case "invalid":
+                violations = [Violation(f"field{i}", "x" * 400) for i in range(20)]
+                raise errors.InvalidRequestError(violations=violations)
+            case "full":
+                raise errors.QueueFullError("full", retry_seconds=1.5)
+            case "bug":
+                raise RuntimeError("a secret")
+            case "slow":
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    self.cancelled.set()
+        return pb.SynchronizeResponse()
+
+    async def WatchCluster(self, request: pb.WatchClusterRequest, context: Any) -> Any:  # noqa: N802
+        for queued in range(3):
+            yield pb.WatchClusterResponse(queued=queued)
+        raise errors.ShuttingDownError("later", retry_seconds=2)
+
+
+@asynccontextmanager
+async def serve() -> AsyncIterator[tuple[Any, Moody, CollectorRegistry]]:
+    registry, moody = CollectorRegistry(), Moody()
+    server = serving.make_server(ServerInterceptor(registry, [SERVICE]))
+    add_FleetServiceServicer_to_server(moody, server)
+    health = await serving.add_health_and_reflection(server, [SERVICE.full_name])
+    address = serving.listen(server, serving.Address("127.0.0.1", 0))
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(channel.target(str(address)), options=channel.client_options()) as peer:
+            yield FleetServiceStub(peer), moody, registry
+    finally:
+        await serving.stop_server(server, health, grace_seconds=1)
+
+
+def handled(registry: CollectorRegistry, method: str, code: str, kind: str = "unary") -> float | None:
+    labels = {"grpc_type": kind, "grpc_service": SERVICE.full_name, "grpc_method": method, "grpc_code": code}
+    return registry.get_sample_value("grpc_server_handled_total", labels)
+
+
+async def fail(call: Any) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await call
+    return failed.value
+
+
+async def test_errors_arrive_as_they_were_raised() -> None:
+    async with serve() as (stub, _, registry):
+        invalid = errors.from_rpc_error(await fail(stub.Synchronize(pb.SynchronizeRequest(node_id="invalid"))))
+        assert isinstance(invalid, errors.InvalidRequestError)
+        assert invalid.violations[0] == Violation("field0", "x" * 400)
+        assert 5 < len(invalid.violations) < 20, "cut, so that the status fits and the code is not lost"
+
+        full = errors.from_rpc_error(await fail(stub.Synchronize(pb.SynchronizeRequest(node_id="full"))))
+        assert isinstance(full, errors.QueueFullError)
+        assert (full.message, full.retry_seconds) == ("full", 1.5)
+        assert handled(registry, "Synchronize", "RESOURCE_EXHAUSTED") == 1
+
+
+async def test_a_bug_tells_the_caller_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with serve() as (stub, _, registry):
+        error = await fail(stub.Synchronize(pb.SynchronizeRequest(node_id="bug")))
+        assert (error.code(), error.details()) == (grpc.StatusCode.INTERNAL, "internal error")
+        assert errors.from_rpc_error(error) is None
+        assert "a secret" in caplog.text, "the log has it"
+        assert handled(registry, "Synchronize", "INTERNAL") == 1
+
+
+async def test_deadlines_and_cancellations_reach_the_handler_and_are_told_apart() -> None:
+    async with serve() as (stub, moody, registry):
+        error = await fail(stub.Synchronize(pb.SynchronizeRequest(node_id="slow"), timeout=0.2))
+        assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await asyncio.wait_for(moody.cancelled.wait(), 5)
+
+        moody.cancelled.clear()
+        call = stub.Synchronize(pb.SynchronizeRequest(node_id="slow"))
+        await asyncio.sleep(0.2)
+        call.cancel()
+        await asyncio.wait_for(moody.cancelled.wait(), 5)
+        await asyncio.sleep(0.05)
+        ended = [handled(registry, "Synchronize", code) or 0 for code in ("DEADLINE_EXCEEDED", "CANCELLED")]
+        assert sum(ended) == 2
+        assert handled(registry, "Synchronize", "CANCELLED") in (1, 2)
+
+
+async def test_streams_are_observed_to_their_end() -> None:
+    async with serve() as (stub, _, registry):
+        seen = []
+
+        async def read() -> None:
+            async for response in stub.WatchCluster(pb.WatchClusterRequest()):
+                seen.append(response.queued)
+
+        error = errors.from_rpc_error(await fail(read()))
+        assert (seen, type(error)) == ([0, 1, 2], errors.ShuttingDownError)
+        assert handled(registry, "WatchCluster", "UNAVAILABLE", "server_stream") == 1
+        assert handled(registry, "WatchCluster", "OK", "server_stream") == 0
+
+
+async def test_every_code_of_every_method_starts_at_zero() -> None:
+    registry = CollectorRegistry()
+    ServerInterceptor(registry, [SERVICE])
+    assert {handled(registry, "ListNodes", code.name) for code in grpc.StatusCode} == {0}
+
+
+async def test_an_oversized_message_is_refused_and_the_server_lives_on() -> None:
+    async with serve() as (stub, _, _registry):
+        large = pb.SynchronizeRequest(node_id="x" * (channel.MAX_MESSAGE_BYTES + 1))
+        assert (await fail(stub.Synchronize(large))).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await stub.Synchronize(pb.SynchronizeRequest())
+
+
+@pytest.mark.parametrize("kind", errors.KernelDynoError.__subclasses__())
+def test_every_error_has_a_code_and_a_reason_of_its_own(kind: type[errors.KernelDynoError]) -> None:
+    assert kind.code is not grpc.StatusCode.UNKNOWN
+    assert sum(other.reason == kind.reason for other in errors.KernelDynoError.__subclasses__()) == 1
+    assert kind.__name__ in (errors.__doc__ or "")
+    assert errors.to_status(kind("x" * 100_000)).code is kind.code
+
+
+def test_addresses() -> None:
+    assert str(serving.Address.parse("[::1]:50051")) == "[::1]:50051"
+    for bad in ("50051", "host:", ":1", "host:70000", "host:port"):
+        with pytest.raises(ValueError, match="HOST:PORT"):
+            serving.Address.parse(bad)

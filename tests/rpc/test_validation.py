@@ -1,0 +1,169 @@
+"""Every limit that the protos state, at its edge and beyond it; and the defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf import duration_pb2
+from kerneldyno.rpc.validation import MAX_VIOLATIONS, STAGE_TIMEOUT_FIELDS, effective, validate
+from kerneldyno.v1 import evaluation_pb2 as pb
+
+
+def good(**fields: Any) -> pb.EvalRequest:
+    return pb.EvalRequest(**({"id": "a", "reference_code": "r", "kernel_code": "k"} | fields))
+
+
+def simple(**fields: Any) -> pb.EvalRequest:
+    case = pb.Case(inputs_json="[1, [2]]", expected_json="3")
+    return good(**({"toolkit": "kernel_simple", "reference_code": "", "cases": [case]} | fields))
+
+
+def seconds(value: float) -> duration_pb2.Duration:
+    return duration_pb2.Duration(seconds=int(value), nanos=round((value - int(value)) * 1e9))
+
+
+def fields_of(request: pb.EvalRequest, **known: Any) -> list[str]:
+    return [violation.field for violation in validate(request, **known)]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        good(),
+        good(id="x" * 200),
+        good(id="prompt 7/ε #3"),
+        good(kernel_code="x" * 1_048_576, reference_code="é" * 524_288),
+        good(entry_point="Größe"),
+        good(num_correct_trials=1, num_perf_trials=1, num_warmup=0),
+        good(num_correct_trials=20, num_perf_trials=1000, num_warmup=100),
+        good(tolerance=pb.Tolerance(atol=0, rtol=1e300)),
+        good(tolerance=pb.Tolerance(preset="PRESET_LOOSE")),
+        good(timeouts=pb.StageTimeouts(load_timeout=seconds(0.1), timing_timeout=seconds(3600))),
+        good(labels={"k" * 100: "v" * 100} | {str(i): "" for i in range(15)}),
+        good(device=pb.DeviceSelector(kind="cuda", model="H200", min_memory_bytes=1 << 40)),
+        good(enable_profiling=False),
+        simple(),
+        simple(cases=[], cases_code="def get_cases(): ..."),
+        simple(cases=[pb.Case(inputs_json="[]", expected_json="null")] * 100),
+        good(toolkit="acme.plugin-2", reference_code=""),
+    ],
+    ids=lambda request: str(request)[:40],
+)
+def test_what_is_within_the_limits_passes(request_: pb.EvalRequest) -> None:
+    assert validate(request_) == []
+    assert validate(effective(request_)) == [], "defaults are within the limits as well"
+
+
+@pytest.mark.parametrize(
+    ("request_", "field", "words"),
+    [
+        (good(id=""), "id", "1 to 200"),
+        (good(id="x" * 201), "id", "201"),
+        (good(id="a\nb"), "id", "printed"),
+        (good(reference_code=" \n"), "reference_code", "missing"),
+        (good(kernel_code=""), "kernel_code", "missing"),
+        (good(kernel_code="x" * 5_000_000), "kernel_code", "5000000 bytes"),
+        (good(reference_code="é" * 524_289), "reference_code", "1048578 bytes"),
+        (good(kernel_code="x = 1\0"), "kernel_code", "NUL"),
+        (good(entry_point="not a name"), "entry_point", "identifier"),
+        (good(entry_point="class"), "entry_point", "identifier"),
+        (good(backend="no spaces"), "backend", "name"),
+        (good(toolkit="../x"), "toolkit", "name"),
+        (good(num_correct_trials=0), "num_correct_trials", "1 to 20"),
+        (good(num_correct_trials=21), "num_correct_trials", "1 to 20"),
+        (good(num_perf_trials=-1), "num_perf_trials", "1 to 1000"),
+        (good(num_perf_trials=1001), "num_perf_trials", "1 to 1000"),
+        (good(num_warmup=-1), "num_warmup", "0 to 100"),
+        (good(num_warmup=101), "num_warmup", "0 to 100"),
+        (good(tolerance=pb.Tolerance(atol=float("nan"))), "tolerance.atol", "finite"),
+        (good(tolerance=pb.Tolerance(rtol=float("inf"))), "tolerance.rtol", "finite"),
+        (good(tolerance=pb.Tolerance(rtol=-1e-9)), "tolerance.rtol", "negative"),
+        (good(tolerance=pb.Tolerance(preset="PRESET_CALIBRATED", atol=1)), "tolerance.atol", "PRESET_ALLCLOSE"),
+        (good(tolerance=pb.Tolerance(preset=9)), "tolerance.preset", "9"),  # type: ignore[arg-type]
+        (good(allowed_precision=99), "allowed_precision", "PRECISION_BF16"),
+        (good(reference_backend=7), "reference_backend", "7"),
+        (good(priority=4), "priority", "PRIORITY_HIGH"),
+        (good(timeouts=pb.StageTimeouts(load_timeout=seconds(0.09))), "timeouts.load_timeout", "0.1 s to 3600 s"),
+        (good(timeouts=pb.StageTimeouts(compile_timeout=seconds(3600.5))), "timeouts.compile_timeout", "3600"),
+        (good(timeouts=pb.StageTimeouts(timing_timeout=seconds(-5))), "timeouts.timing_timeout", "-5"),
+        (
+            good(timeouts=pb.StageTimeouts(correctness_timeout=duration_pb2.Duration(seconds=5, nanos=2_000_000_000))),
+            "timeouts.correctness_timeout",
+            "7",
+        ),
+        (good(device=pb.DeviceSelector(kind="tpu")), "device.kind", "tpu"),
+        (good(device=pb.DeviceSelector(min_memory_bytes=-1)), "device.min_memory_bytes", "negative"),
+        (good(enable_profiling=True), "enable_profiling", "cannot profile yet"),
+        (good(cases_code="x"), "cases_code", "kernel_simple"),
+        (good(cases=[pb.Case(inputs_json="[]", expected_json="1")]), "cases", "kernel_simple"),
+        (simple(reference_code="r"), "reference_code", "empty"),
+        (simple(cases=[]), "cases", "missing"),
+        (simple(cases_code="x"), "cases", "twice"),
+        (simple(cases_code="x" * 1_048_577, cases=[]), "cases_code", "1048577"),
+        (simple(cases=[pb.Case(inputs_json="[]", expected_json="1")] * 101), "cases", "101"),
+        (simple(cases=[pb.Case(inputs_json="[", expected_json="1")]), "cases[0].inputs_json", "JSON"),
+        (simple(cases=[pb.Case(inputs_json="{}", expected_json="1")]), "cases[0].inputs_json", "array"),
+        (simple(cases=[pb.Case(inputs_json="[]", expected_json="")]), "cases[0].expected_json", "JSON"),
+        (
+            simple(cases=[pb.Case(inputs_json="[]", expected_json="[" * 100_000)]),
+            "cases[0].expected_json",
+            "JSON",
+        ),
+        (good(labels={str(i): "" for i in range(17)}), "labels", "17"),
+        (good(labels={"k": "v" * 101}), "labels['k']", "100"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_beyond_a_limit_is_named(request_: pb.EvalRequest, field: str, words: str) -> None:
+    (violation,) = validate(request_)
+    assert violation.field == field
+    assert words in violation.description
+
+
+def test_known_names_are_checked_only_when_they_are_given() -> None:
+    request = good(backend="cuda", toolkit="mine")
+    assert fields_of(request) == []
+    assert fields_of(request, backends=["triton"], toolkits=["kernelbench"]) == ["backend", "toolkit"]
+    assert fields_of(good(), backends=[], toolkits=[]) == ["backend", "toolkit"], "defaults are checked too"
+    (violation,) = validate(request, backends=["triton", "torch"])
+    assert violation.description == "'cuda' is not known here; known: torch, triton"
+
+
+def test_profiling_and_missing_ids_are_the_callers_choice() -> None:
+    assert fields_of(good(enable_profiling=True), profiling=True) == []
+    assert fields_of(good(id=""), id_required=False) == []
+
+
+def test_violations_are_capped() -> None:
+    request = simple(cases=[pb.Case(inputs_json="x", expected_json="x")] * 50)
+    assert len(validate(request)) == MAX_VIOLATIONS
+
+
+def test_defaults_are_filled_in_and_what_was_given_stays() -> None:
+    full = effective(good())
+    assert (full.entry_point, full.backend, full.toolkit) == ("Model", "triton", "kernelbench")
+    assert (full.num_correct_trials, full.num_perf_trials, full.num_warmup) == (5, 100, 3)
+    assert full.tolerance.preset == pb.Tolerance.PRESET_CALIBRATED
+    assert (full.priority, full.reference_backend) == (pb.PRIORITY_NORMAL, pb.REFERENCE_BACKEND_EAGER)
+    assert [getattr(full.timeouts, name).seconds for name in STAGE_TIMEOUT_FIELDS] == [60, 60, 60, 60]
+    assert full.HasField("run_performance")
+    assert full.run_performance
+    assert full.HasField("enable_profiling")
+    assert not full.enable_profiling
+    assert effective(full) == full
+
+    given = effective(
+        good(
+            backend="cuda",
+            num_warmup=0,
+            run_performance=False,
+            tolerance=pb.Tolerance(rtol=0),
+            timeouts=pb.StageTimeouts(timing_timeout=seconds(1.5)),
+        )
+    )
+    assert given.num_warmup == 0
+    assert not given.run_performance
+    assert given.tolerance.preset == pb.Tolerance.PRESET_ALLCLOSE
+    assert given.timeouts.load_timeout.seconds == 300
+    assert given.timeouts.timing_timeout == seconds(1.5)
