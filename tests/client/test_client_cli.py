@@ -215,6 +215,18 @@ class TestBatch:
         assert results(output).keys() == {"a", "b", "c"}
         assert sorted(scheduler.runs) == ["a", "b", "b", "c"]
 
+    async def test_a_restart_of_the_scheduler_goes_unnoticed(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+        source = tasks(tmp_path / "t.jsonl", *({"id": f"r{i}", "kernel_code": "sleep 0.5"} for i in range(20)))
+        arguments = ["batch", source, "-o", tmp_path / "r.jsonl", "--address", scheduler.address]
+        async with started(*arguments, GRPC_VERBOSITY="ERROR") as process:
+            await until(lambda: len(scheduler.runs) == 20)
+            await scheduler.stop()
+            scheduler.forget()
+            await scheduler.start()
+            ran = await finished(process)
+        assert (ran.status, ran.err) == (0, "")
+        assert len(results(tmp_path / "r.jsonl")) == 20
+
     async def test_requests_without_a_verdict_are_said_and_tried_again(
         self, scheduler: FakeScheduler, tmp_path: Path
     ) -> None:
