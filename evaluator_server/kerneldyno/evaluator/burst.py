@@ -22,6 +22,7 @@ class Station:
     """Where inputs come from and outputs go: `inputs[s]` is input set s, `outputs[k]` the bytes of slot k."""
 
     device: Device
+    arena: torch.Tensor
     structure: Any
     inputs: Sequence[Sequence[torch.Tensor]]
     outputs: Sequence[torch.Tensor]
@@ -40,12 +41,11 @@ class Station:
         _, set_bytes = tree.layout(specs)
         regions = [arena_in[at : at + set_bytes] for at in range(0, arena_in.numel() - set_bytes + 1, set_bytes)]
         slots = [arena_out[at : at + slot_bytes] for at in range(0, arena_out.numel() - slot_bytes + 1, slot_bytes)]
-        return cls(device, structure, [tree.views(region, specs) for region in regions], slots)
+        return cls(device, arena_in, structure, [tree.views(region, specs) for region in regions], slots)
 
-    def arguments(self, index: int, copies: Sequence[torch.Tensor] | None = None) -> list[Any]:
-        """Return the positional arguments of input set `index`: over the arena itself, or over `copies` of it."""
-        tensors = self.inputs[index] if copies is None else copies
-        arguments: list[Any] = tree.rebuild(self.structure, tensors, self.device.torch_device)
+    def arguments(self, structure: Any, specs: Sequence[tree.TensorSpec]) -> list[Any]:
+        """Return positional arguments over the beginning of the arena itself, whatever their shapes."""
+        arguments: list[Any] = tree.rebuild(structure, tree.views(self.arena, specs), self.device.torch_device)
         return arguments
 
     def store(self, value: Any, slot: int) -> tuple[Any, list[tree.TensorSpec]]:
@@ -76,7 +76,7 @@ def run_burst(
             copies = steady
             for target, tensor in zip(steady, source, strict=True):
                 target.copy_(tensor)
-        arguments = station.arguments(index, copies)
+        arguments = tree.rebuild(station.structure, copies, station.device.torch_device)
         if flush:
             station.device.flush_cache()
         watch.start(step)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,9 +131,10 @@ class Lane:
         spec = self._spec
         self._stages.enter("STAGE_PREPARING")
         problem = await self._bench.problems.get(spec, self._announce)
-        first = await self._prepare(problem, 0)
+        # Fixed cases are no secret, and may differ in size; random ones are drawn when they are needed.
+        first, *more = [await self._prepare(problem, number) for number in range(problem.cases or 1)]
         self._runner = await self._bench.pool.take()
-        station = await self._open_arenas(first)
+        station = await self._open_arenas(first, more)
         await self._load(problem)
         await self._compile(problem, first, station)
         await self._check(problem, station)
@@ -147,15 +148,17 @@ class Lane:
         async with self._bench.problems.executing(self._announce):
             return trial.prepare(problem, self._spec, self._device, number, secrets.randbits(31))
 
-    async def _open_arenas(self, first: trial.Trial) -> Station:
+    async def _open_arenas(self, first: trial.Trial, more: Sequence[trial.Trial]) -> Station:
         """Allocate the shared memory and have the runner reach it. What fails here is not the candidate's doing."""
         assert self._runner is not None
-        budget = _ARENA_BUDGET[self._device.kind]
-        sets = max(1, min(_MAX_SETS, budget // first.set_bytes)) if self._spec.run_performance else 1
-        slots = max(1, min(_MAX_SLOTS, budget // first.slot_bytes)) if self._spec.run_performance else 1
+        budget = _ARENA_BUDGET[self._device.kind] if self._spec.run_performance else 0
+        slot_bytes = max(each.slot_bytes for each in (first, *more))
+        sets = max(1, min(_MAX_SETS, budget // first.set_bytes))
+        slots = max(1, min(_MAX_SLOTS, budget // slot_bytes))
+        sizes = (max(sets * first.set_bytes, *(each.set_bytes for each in (first, *more))), slots * slot_bytes)
         descriptors: list[int | None] = [*self._runner.descriptors] or [None, None]
         async with self._lease.work():
-            for size, descriptor in zip((sets * first.set_bytes, slots * first.slot_bytes), descriptors, strict=True):
+            for size, descriptor in zip(sizes, descriptors, strict=True):
                 self._arenas.append(self._device.new_arena(size, descriptor))
         arena_in, arena_out = self._arenas
         order = {
@@ -163,7 +166,7 @@ class Lane:
             "tickets": [arena_in.ticket(), arena_out.ticket()],
             "structure": first.structure,
             "specs": [spec.to_json() for spec in first.specs],
-            "slot_bytes": first.slot_bytes,
+            "slot_bytes": slot_bytes,
         }
         try:
             answer = await self._runner.ask(order, 60)
@@ -171,7 +174,7 @@ class Lane:
             raise RunnerStartError(f"the runner could not reach the arenas: {type(error).__name__}") from None
         if "error" in answer:
             raise RunnerStartError(f"the runner could not reach the arenas: {answer['error']}")
-        return Station.over(self._device, first.structure, first.specs, arena_in.data, arena_out.data, first.slot_bytes)
+        return Station.over(self._device, first.structure, first.specs, arena_in.data, arena_out.data, slot_bytes)
 
     async def _load(self, problem: Problem) -> None:
         self._enter("load", "STAGE_LOADING")
@@ -254,7 +257,9 @@ class Lane:
     async def _time(self, problem: Problem, station: Station) -> verdict.Result:
         """Time candidate and reference in turn while the device is ours alone; check outputs of timed calls."""
         self._enter("timing", "STAGE_AWAITING_LEASE")
-        prepared = [await self._prepare(problem, number) for number in range(len(station.inputs))]
+        # Of fixed cases the first one is timed.
+        numbers = range(len(station.inputs)) if problem.cases is None else [0] * len(station.inputs)
+        prepared = [await self._prepare(problem, number) for number in numbers]
         async with self._lease.exclusive(self._runner):
             self._stages.enter("STAGE_TIMING")
             begin = time.monotonic()
@@ -270,6 +275,7 @@ class Lane:
         self._device.synchronize()
         own = Station(
             self._device,
+            prepared[0].master,
             prepared[0].structure,
             [tree.views(ready.master, ready.specs) for ready in prepared],
             [torch.empty_like(station.outputs[0])],
@@ -378,7 +384,8 @@ class Lane:
             self._device.synchronize()
 
     def _call_order(self, current: trial.Trial) -> wire.Frame:
-        return {"op": "call", "seed": current.seed, "set": 0, "slot": 0}
+        specs = [spec.to_json() for spec in current.specs]
+        return {"op": "call", "seed": current.seed, "structure": current.structure, "specs": specs}
 
     def _enter(self, stage: str, name: str) -> None:
         self._stage = stage

@@ -178,15 +178,16 @@ class Runner:
                 elif frame["op"] == "exit":
                     fields = {name: frame[name] for name in ExitReport.__dataclass_fields__}
                     report = ExitReport(**fields)
+                    break
         finally:
             self._stopped.set()
             if not self._exit.done():
                 self._exit.set_result(report)
+            self._control[1].close()  # the warden waits for this before it ends
 
     def _close(self) -> None:
-        for pair in (self._channel, self._control):
-            if pair is not None:
-                pair[1].close()
+        if self._channel is not None:
+            self._channel[1].close()
         for descriptor in self.descriptors:
             os.close(descriptor)
         self.descriptors = []

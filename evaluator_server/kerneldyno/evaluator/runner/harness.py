@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import faulthandler
 import importlib.util
+import io
 import os
 import socket
 import sys
@@ -37,6 +38,9 @@ def preload() -> None:
 def run(channel: socket.socket, arena_fds: list[int], frame: wire.Frame, scratch: str) -> None:
     """Serve the judge on `channel` until it closes. Runs inside the sandbox."""
     faulthandler.enable()
+    for stream in (sys.stdout, sys.stderr):  # what was printed before a crash must not be lost in a buffer
+        assert isinstance(stream, io.TextIOWrapper)
+        stream.reconfigure(line_buffering=True)
     device = open_device(str(frame["device"]))
     device.warm_up()
     for backend in backends().values():
@@ -115,16 +119,18 @@ class _Harness:
         self._call = instance
 
     def do_call(self, order: wire.Frame) -> wire.Frame:
-        """Call the candidate on one input set, over the judge's memory itself; store what it returns."""
+        """Call the candidate over the judge's memory itself; store what it returns in the first slot."""
         assert self._station is not None
         assert self._call is not None
         assert self._backend is not None
+        specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
+        arguments = self._station.arguments(order["structure"], specs)
         torch.manual_seed(order["seed"])
         with self._backend.count_launches(self._device) as launches, torch.no_grad():
-            result = self._call(*self._station.arguments(order["set"]))
-            structure, specs = self._station.store(result, order["slot"])
+            result = self._call(*arguments)
+            structure, returned = self._station.store(result, 0)
             self._device.synchronize()
-        return {"structure": structure, "specs": [spec.to_json() for spec in specs], "launches": launches.count}
+        return {"structure": structure, "specs": [spec.to_json() for spec in returned], "launches": launches.count}
 
     def do_burst(self, order: wire.Frame) -> list[float]:
         """Run one burst; the judge holds the clock, these device times only refine it."""

@@ -27,6 +27,8 @@ LOG_HEAD_BYTES = 8 * 1024
 LOG_TAIL_BYTES = 8 * 1024
 #: How often memory is looked at, in seconds.
 _MEMORY_INTERVAL = 0.1
+#: How long a warden waits for its judge to take note of the report, in seconds.
+_FAREWELL_TIMEOUT = 10.0
 
 
 def run(frame: wire.Frame, fds: list[int], staging: str) -> int:
@@ -234,6 +236,10 @@ class _Warden:
         }
         with contextlib.suppress(OSError):  # the judge may be gone, and then nobody wants to know
             wire.send(self._control, frame)
+            # Closing with orders unread would reset the connection, and could take the report with it.
+            self._control.settimeout(_FAREWELL_TIMEOUT)
+            while self._control.recv(4096):
+                pass
 
 
 def _close_all_but(keep: list[int]) -> None:

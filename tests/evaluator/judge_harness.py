@@ -1,0 +1,171 @@
+"""A real judge with a real zygote, driven over the socket that the evaluator server would use."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import subprocess
+import sys
+from types import TracebackType
+from typing import Any
+
+from kerneldyno.evaluator import wire
+
+DEVICE = "cuda:0" if os.environ.get("KERNELDYNO_REQUIRE_GPU") else "cpu:0"
+
+REFERENCE = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, features, scale=1.0):
+        super().__init__()
+        self.linear = nn.Linear(features, features)
+        self.scale = scale
+
+    def forward(self, x):
+        return torch.relu(self.linear(x)) * self.scale
+
+def get_inputs():
+    return [torch.randn(32, 128)]
+
+def get_init_inputs():
+    return [[128], {"scale": 2.0}]
+"""
+
+_CANDIDATE = """
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+{prologue}
+
+@triton.jit
+def scaled_relu(x_ptr, y_ptr, count, scale, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < count
+    tl.store(y_ptr + at, tl.maximum(tl.load(x_ptr + at, inside), {floor}) * scale, inside)
+
+class ModelNew(nn.Module):
+    def __init__(self, features, scale=1.0):
+        super().__init__()
+        self.linear = nn.Linear(features, features)
+        self.scale = scale
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        {body}
+        h = self.linear(x)
+        y = torch.empty_like(h)
+        scaled_relu[(triton.cdiv(h.numel(), 1024),)](h, y, h.numel(), self.scale, BLOCK=1024)
+        {end}
+        return y
+"""
+
+
+def candidate(*, prologue: str = "", body: str = "pass", end: str = "pass", floor: str = "0.0") -> str:
+    """Return a right candidate for REFERENCE, with mischief where asked for."""
+    return _CANDIDATE.format(prologue=prologue, body=body, end=end, floor=floor)
+
+
+def request(kernel_code: str, **changes: Any) -> dict[str, Any]:
+    """Return the proto-JSON of an effective EvalRequest."""
+    return {
+        "reference_code": REFERENCE,
+        "kernel_code": kernel_code,
+        "entry_point": "Model",
+        "backend": "triton",
+        "toolkit": "kernelbench",
+        "num_correct_trials": 2,
+        "num_perf_trials": 12,
+        "num_warmup": 1,
+        "tolerance": {"preset": "PRESET_CALIBRATED"},
+        "timeouts": {f"{stage}_timeout": "30s" for stage in ("load", "compile", "correctness", "timing")},
+        "run_performance": False,
+        **changes,
+    }
+
+
+def limits(**seconds: float) -> dict[str, Any]:
+    """Return `timeouts` of a request: 30 s but for the stages named."""
+    stages = ("load", "compile", "correctness", "timing")
+    return {"timeouts": {f"{stage}_timeout": f"{seconds.get(stage, 30)}s" for stage in stages}}
+
+
+class Judge:
+    """Context manager around one judge; `evaluate` blocks until the result is there."""
+
+    def __init__(self, *arguments: str, sandbox: str = "auto", environment: dict[str, str] | None = None) -> None:
+        self._arguments = arguments
+        self._sandbox = sandbox
+        self._environment = {**os.environ, **(environment or {})}
+        self._tokens = itertools.count()
+        self.frames: list[wire.Frame] = []
+        self.stats: dict[str, Any] = {}
+
+    def __enter__(self) -> Judge:
+        self._socket, control = socket.socketpair()
+        ours, theirs = socket.socketpair()
+        life = ["--exit-with-parent", str(os.getpid()), "--device", DEVICE, "--sandbox", self._sandbox]
+        python = [sys.executable, "-P", "-m"]
+        self.zygote = subprocess.Popen(
+            [*python, "kerneldyno.evaluator.runner.zygote", "--fd", str(theirs.fileno()), *life],
+            pass_fds=[theirs.fileno()],
+            env=self._environment,
+        )
+        sockets = ["--control-fd", str(control.fileno()), "--zygote-fd", str(ours.fileno())]
+        capacity = ["--lanes", "2", "--spares", "1"]
+        self.process = subprocess.Popen(
+            [*python, "kerneldyno.evaluator.judge", *sockets, *capacity, *self._arguments, *life],
+            pass_fds=[control.fileno(), ours.fileno()],
+            env=self._environment,
+        )
+        for end in (control, ours, theirs):
+            end.close()
+        self._socket.settimeout(120)
+        self.ready = self._next()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+        try:
+            self.process.wait(30)
+            self.zygote.wait(30)
+        finally:
+            self.process.kill()
+            self.zygote.kill()
+
+    def _next(self) -> wire.Frame:
+        received = wire.receive(self._socket)
+        assert received is not None, "the judge closed the connection"
+        return received[0]
+
+    def submit(self, asked: dict[str, Any]) -> str:
+        """Send a request; return its attempt token."""
+        token = f"attempt-{next(self._tokens)}"
+        wire.send(self._socket, {"op": "evaluate", "attempt": token, "request": asked})
+        return token
+
+    def cancel(self, token: str) -> None:
+        """Cancel an attempt."""
+        wire.send(self._socket, {"op": "cancel", "attempt": token})
+
+    def wait_for(self, token: str, operation: str) -> wire.Frame:
+        """Return the next frame of that kind about the attempt; everything else is kept in `frames`."""
+        while True:
+            frame = self._next()
+            if frame["op"] == "stats":
+                self.stats = frame
+                continue
+            self.frames.append(frame)
+            if frame.get("attempt") == token and frame["op"] == operation:
+                return frame
+
+    def evaluate(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Evaluate one candidate."""
+        result: dict[str, Any] = self.wait_for(self.submit(asked), "result")["result"]
+        return result

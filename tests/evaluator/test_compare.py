@@ -1,0 +1,122 @@
+"""The comparison: what passes, what does not, and what is said about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from kerneldyno.evaluator import tree
+from kerneldyno.evaluator.judge.compare import Comparison, compare, expect
+from kerneldyno.evaluator.spec import ToleranceRule
+
+CALIBRATED = ToleranceRule("PRESET_CALIBRATED", None, None)
+ALLCLOSE = ToleranceRule("PRESET_ALLCLOSE", None, None)
+LOOSE = ToleranceRule("PRESET_LOOSE", None, None)
+
+
+def outcome(
+    expected: Any, got: Any, rule: ToleranceRule = CALIBRATED, precise: Any = None, precision: str = ""
+) -> Comparison:
+    structure, values = tree.flatten(expected)
+    precise_values = None if precise is None else tree.flatten(precise)[1]
+    got_structure, got_values = tree.flatten(got)
+    specs = [tree.describe(value, keep_layout=False) for value in got_values]
+    return compare(expect(structure, values, precise_values), got_structure, specs, got_values, rule, precision)
+
+
+def kind(comparison: Comparison) -> str | None:
+    return comparison.mismatch and comparison.mismatch["kind"]
+
+
+def test_zeros_do_not_pass_for_small_values() -> None:
+    x = torch.softmax(torch.randn(4, 100_000), -1)
+    assert x.max() < 1e-3
+    assert kind(outcome(x, torch.zeros_like(x))) == "values"
+    assert kind(outcome(x, torch.zeros_like(x), LOOSE)) is None  # which is why LOOSE is not the default
+
+
+def test_rounding_passes_at_any_scale() -> None:
+    for scale in (1e-20, 1.0, 1e20):
+        x = torch.randn(1000, dtype=torch.float64) * scale
+        assert kind(outcome(x.float(), (x * (1 + 1e-6)).float(), precise=x)) is None
+
+
+def test_noise_of_the_reference_is_allowed() -> None:
+    a, b = torch.randn(8, 20_000), torch.randn(20_000, 8)
+    precise = a.double() @ b.double()
+    reference = (a @ b) + 0.02 * precise.std().float() * torch.sign(torch.randn(8, 8))
+    honest = (a @ b) - 0.02 * precise.std().float()
+    assert kind(outcome(reference, honest, precise=precise)) is None
+    assert kind(outcome(reference, honest)) == "values"
+
+
+def test_a_twin_that_is_another_function_is_not_used_as_truth() -> None:
+    x = torch.randn(100)
+    assert kind(outcome(x, x, precise=torch.randn(100, dtype=torch.float64))) is None
+
+
+def test_reduced_precision_is_found_out_and_can_be_allowed() -> None:
+    a, b = torch.randn(64, 64), torch.randn(64, 64)
+    rounded = (a.bfloat16() @ b.bfloat16()).float()
+    assert kind(outcome(a @ b, rounded)) == "values"
+    assert kind(outcome(a @ b, rounded, precision="PRECISION_BF16")) is None
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "wrong"),
+    [
+        (torch.ones(3), torch.ones(4), "shape"),
+        (torch.ones(3), torch.ones(3, 1), "shape"),
+        (torch.ones(3), torch.ones(3, dtype=torch.float64), "dtype"),
+        (torch.ones(3), (torch.ones(3),), "structure"),
+        ((torch.ones(3), torch.ones(2)), (torch.ones(3),), "structure"),
+        ([torch.ones(3)], (torch.ones(3),), "structure"),
+        ({"a": torch.ones(1)}, {"b": torch.ones(1)}, "structure"),
+        (torch.ones(3), None, "structure"),
+        (3, 3.5, "values"),
+        (True, 1, "structure"),
+        (torch.tensor([1, 2]), torch.tensor([1, 3]), "values"),
+        (torch.tensor([True]), torch.tensor([False]), "values"),
+        (torch.ones(3), torch.tensor([1.0, float("nan"), 1.0]), "non-finite"),
+        (torch.tensor([float("inf")]), torch.tensor([float("-inf")]), "non-finite"),
+        (torch.tensor([float("inf"), 1.0]), torch.tensor([3.0, 1.0]), "values"),
+        (torch.zeros(3), torch.full((3,), 1e-30), "values"),
+    ],
+)
+def test_wrong(expected: Any, got: Any, wrong: str) -> None:
+    assert kind(outcome(expected, got)) == wrong
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.zeros(3),
+        torch.tensor([float("nan"), float("inf"), 1.0]),
+        torch.empty(0, 3),
+        torch.tensor(2.5),
+        torch.tensor([1 + 2j]),
+        (torch.ones(2), {"k": [torch.tensor([7])]}, 1.5, None),
+    ],
+)
+def test_a_value_equals_itself(value: Any) -> None:
+    for rule in (CALIBRATED, ALLCLOSE, LOOSE):
+        assert kind(outcome(value, value, rule)) is None
+
+
+def test_the_worst_element_is_named() -> None:
+    x = torch.zeros(4, 5) + 1
+    y = x.clone()
+    y[2, 3] = 9
+    y[1, 1] = 2
+    mismatch = outcome(x, y).mismatch
+    assert mismatch is not None
+    assert mismatch["worst_index"] == ["2", "3"]
+    assert mismatch["mismatched_elements"] == "2"
+    assert mismatch["max_abs_error"] == 8
+
+
+def test_allclose_takes_the_requests_numbers() -> None:
+    x = torch.ones(3)
+    assert kind(outcome(x, x + 0.05, ToleranceRule("PRESET_ALLCLOSE", 0.1, 0.0))) is None
+    assert kind(outcome(x, x + 0.05, ToleranceRule("PRESET_ALLCLOSE", 0.01, 0.0))) == "values"

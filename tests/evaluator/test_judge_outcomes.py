@@ -1,0 +1,245 @@
+"""Every way a candidate can end, through a real judge, a real sandbox and real processes: one outcome each, and the next
+request is judged as if nothing had happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from judge_harness import REFERENCE, Judge, candidate, limits, request
+from kerneldyno.v1 import evaluation_pb2
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge() as running:
+        assert running.ready["op"] == "ready", running.ready
+        yield running
+
+
+def parse(result: dict[str, Any]) -> evaluation_pb2.EvalResult:
+    """Every result must be the proto-JSON of an EvalResult."""
+    return json_format.ParseDict(result, evaluation_pb2.EvalResult())
+
+
+CASES: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    "right": (candidate(), {}, "CORRECT", "all outputs of 2 trials are right"),
+    "wrong values": (candidate(floor="0.01"), {}, "INCORRECT", "out of tolerance"),
+    "wrong shape": (candidate(end="y = y.t().contiguous()"), {}, "INCORRECT", "shape"),
+    "wrong dtype": (candidate(end="y = y.half()"), {}, "INCORRECT", "dtype"),
+    "wrong structure": (candidate(end="y = (y, y)"), {}, "INCORRECT", "structure|tuple"),
+    "not a number": (candidate(end="y[0, 0] = float('nan')"), {}, "INCORRECT", "not finite"),
+    "changes its input": (candidate(end="x.zero_()"), {}, "INCORRECT", "inputs are not what"),
+    "syntax error": ("def f(:\n", {}, "COMPILE_ERROR", "SyntaxError"),
+    "import error": ("import no_such_module\n", {}, "COMPILE_ERROR", "no_such_module"),
+    "no class": ("x = 1\n", {}, "INVALID", "kernel_code: defines no ModelNew"),
+    "raises": (candidate(body="raise ValueError('boom')"), {}, "RUNTIME_ERROR", "ValueError: boom"),
+    "raises SystemExit": (candidate(body="raise SystemExit(0)"), {}, "RUNTIME_ERROR", "SystemExit"),
+    "raises MemoryError": (candidate(body="raise MemoryError()"), {}, "OUT_OF_MEMORY", "host memory"),
+    "segfault": (candidate(body="import ctypes; ctypes.string_at(0)"), {}, "RUNTIME_ERROR", "SIGSEGV"),
+    "abort": (candidate(body="import os; os.abort()"), {}, "RUNTIME_ERROR", "SIGABRT"),
+    "kills itself": (candidate(body="import os; os.kill(os.getpid(), 9)"), {}, "RUNTIME_ERROR", "SIGKILL"),
+    "exits": (candidate(body="import os; os._exit(0)"), {}, "RUNTIME_ERROR", "exited with status 0"),
+    "hangs in load": ("import time\ntime.sleep(999)\n", limits(load=1), "TIMEOUT", "load took longer than 1 s"),
+    "hangs in first call": (candidate(body="while True: pass"), limits(compile=1), "TIMEOUT", "compile took longer"),
+    "hangs later": (
+        candidate(body="while self.calls > 1: pass"),
+        limits(correctness=1),
+        "TIMEOUT",
+        "correctness took longer",
+    ),
+    "decoy": (candidate(body="return torch.relu(self.linear(x)) * self.scale"), {}, "REJECTED", "no triton kernel"),
+    "caches its first answer": (
+        candidate(body="if self.calls > 1: return self.kept", end="self.kept = y"),
+        {},
+        "INCORRECT",
+        "out of tolerance",
+    ),
+    "writes to every descriptor": (
+        candidate(
+            prologue="import os\nfor fd in range(3, 64):\n    try: os.write(fd, b'x' * 1000)\n    except OSError: pass\n"
+        ),
+        {},
+        "REJECTED",
+        "channel",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_outcome(judge: Judge, name: str) -> None:
+    source, changes, outcome, message = CASES[name]
+    result = judge.evaluate(request(source, **changes))
+    parsed = parse(result)
+    assert result["outcome"] == outcome, result["message"]
+    assert any(part in result["message"] for part in message.split("|")), result["message"]
+    assert parsed.correct == (outcome == "CORRECT")
+    assert parsed.HasField("speedup")
+    # One oneof for each outcome, named after it.
+    assert (parsed.WhichOneof("evidence") or "correct") == outcome.lower()
+    after = judge.evaluate(request(candidate()))
+    assert after["outcome"] == "CORRECT", after["message"]
+
+
+def test_tracebacks_show_the_candidates_own_lines_and_nothing_of_ours(judge: Judge) -> None:
+    result = judge.evaluate(request(candidate(body="self.helper()", prologue="\n")))
+    trace = result["runtime_error"]["exception"]["traceback"]
+    assert "self.helper()" in trace
+    assert 'File "candidate.py", line' in trace
+    assert "harness" not in trace
+    assert "torch/nn" not in trace
+
+
+def test_triton_errors_show_the_line_inside_the_kernel(judge: Judge) -> None:
+    result = judge.evaluate(request(candidate(floor="no_such_name")))
+    # On a GPU Triton's compiler refuses it; the interpreter finds out when the line runs.
+    assert result["outcome"] in ("COMPILE_ERROR", "RUNTIME_ERROR")
+    assert "no_such_name" in str(result)
+
+
+def test_a_memory_bomb_is_out_of_memory() -> None:
+    with Judge("--memory-bytes", str(512 << 20)) as small:
+        body = "hoard = [bytearray(1 << 24) for _ in range(100_000)]"
+        result = small.evaluate(request(candidate(body=body)))
+        assert result["outcome"] == "OUT_OF_MEMORY", result["message"]
+        assert result["out_of_memory"]["memory"] == "host"
+        assert small.evaluate(request(candidate()))["outcome"] == "CORRECT"
+
+
+def test_logs_are_captured_capped_and_cleaned(judge: Judge) -> None:
+    result = judge.evaluate(
+        request(candidate(prologue="print('begin\\x1b[31m' + 'y' * 1_000_000 + 'end', flush=True)"))
+    )
+    assert result["outcome"] == "CORRECT"
+    assert result["logs"].startswith("begin[31my")
+    assert result["logs"].rstrip().endswith("end")
+    assert "bytes left out" in result["logs"]
+    assert len(result["logs"]) < 17_000
+
+
+def test_reference_that_raises_is_not_the_candidates_fault(judge: Judge) -> None:
+    broken = REFERENCE.replace("torch.relu", "torch.no_such_function")
+    result = judge.evaluate(request(candidate(), reference_code=broken))
+    assert result["outcome"] == "REFERENCE_ERROR"
+    assert "torch.no_such_function" in result["reference_error"]["traceback"]
+    assert 'File "reference.py"' in result["reference_error"]["traceback"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("x = 1\n", "defines no Model"),
+        ("def f(:\n", "SyntaxError"),
+        (REFERENCE.replace("return [torch.randn(32, 128)]", "return [object()]"), "type object"),
+        (REFERENCE.replace("def get_inputs", "def no_inputs"), "defines no get_inputs"),
+    ],
+)
+def test_reference_that_cannot_be_used(judge: Judge, reference: str, message: str) -> None:
+    result = judge.evaluate(request(candidate(), reference_code=reference))
+    assert result["outcome"] == "REFERENCE_ERROR"
+    assert message in result["message"]
+
+
+def test_timing_reports_both_sides_and_checks_timed_outputs(judge: Judge) -> None:
+    result = judge.evaluate(request(candidate(), run_performance=True))
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert result["speedup"] > 0
+    assert result["speedup_interval"]["low"] <= result["speedup"] <= result["speedup_interval"]["high"]
+    for side in ("candidate_timing", "reference_timing"):
+        assert 0 < result[side]["min_seconds"] <= result[side]["median_seconds"] <= result[side]["max_seconds"]
+    assert result["correctness"]["timed_outputs_checked"] >= 4
+    assert [span["stage"] for span in result["stages"]][-1] == "STAGE_TIMING"
+
+
+def test_work_that_is_skipped_once_timed_is_found_out(judge: Judge) -> None:
+    # Three untimed calls (first, two trials), a warm-up, then a stale answer.
+    cheat = candidate(body="if self.calls > 5: return self.kept", end="self.kept = y")
+    result = judge.evaluate(request(cheat, run_performance=True))
+    assert result["outcome"] == "INCORRECT"
+    assert result["incorrect"]["trial"] == -1
+
+
+def test_clock_of_the_candidate_is_not_believed(judge: Judge) -> None:
+    cheat = candidate(
+        prologue="import time\nreal = time.perf_counter_ns\ntime.perf_counter_ns = lambda: real() // 1000\n",
+        body="time.sleep(0.02)",
+    )
+    result = judge.evaluate(request(cheat, run_performance=True))
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert result["candidate_timing"]["median_seconds"] >= 0.018
+    if DEVICE_IS_CPU:
+        assert result["candidate_timing"]["clock"] == "CLOCK_JUDGE"
+        assert [finding["id"] for finding in result["findings"]] == ["T01"]
+
+
+DEVICE_IS_CPU = __import__("judge_harness").DEVICE == "cpu:0"
+
+
+def test_hang_while_timed_is_killed_and_the_lease_is_free_again(judge: Judge) -> None:
+    hang = candidate(body="while self.calls > 5: pass")
+    result = judge.evaluate(request(hang, run_performance=True, **limits(timing=1)))
+    assert result["outcome"] == "TIMEOUT"
+    assert result["timeout"]["stage"] == "timing"
+    assert judge.evaluate(request(candidate(), run_performance=True))["outcome"] == "CORRECT"
+
+
+def test_cancelled_attempts_answer_and_free_their_lane(judge: Judge) -> None:
+    token = judge.submit(request(candidate(body="import time; time.sleep(60)")))
+    while judge.wait_for(token, "stage")["stage"] != "STAGE_COMPILING":
+        pass
+    judge.cancel(token)
+    result = judge.wait_for(token, "result")["result"]
+    assert result["outcome"] == "INFRASTRUCTURE_ERROR"
+    assert result["infrastructure_error"]["cause"] == "CANCELLED"
+
+
+def test_torch_backend_needs_no_kernel(judge: Judge) -> None:
+    plain = candidate(body="return torch.relu(self.linear(x)) * self.scale")
+    assert judge.evaluate(request(plain, backend="torch"))["outcome"] == "CORRECT"
+
+
+def test_loose_preset_accepts_what_the_calibrated_one_refuses(judge: Judge) -> None:
+    slightly_off = candidate(floor="0.004")
+    assert judge.evaluate(request(slightly_off))["outcome"] == "INCORRECT"
+    loose = request(slightly_off, tolerance={"preset": "PRESET_LOOSE"})
+    assert judge.evaluate(loose)["outcome"] == "CORRECT"
+
+
+SIMPLE = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def double(x_ptr, y_ptr, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, at < count) * FACTOR, at < count)
+
+def Model(x):
+    y = torch.empty_like(x)
+    double[(1,)](x, y, x.numel(), BLOCK=16)
+    return y
+"""
+SIMPLE_CASES = """
+import torch
+def get_cases():
+    return [{"inputs": [torch.arange(6.0)], "expected": 2 * torch.arange(6.0)},
+            {"inputs": [torch.ones(4)], "expected": torch.full((4,), 2.0)}]
+"""
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [("2", "CORRECT"), ("3", "INCORRECT")])
+@pytest.mark.parametrize("inline", [False, True])
+def test_kernel_simple(judge: Judge, factor: str, outcome: str, inline: bool) -> None:
+    inline_case = {
+        "inputs_json": '[{"tensor": [0, 1, 2], "dtype": "float32"}]',
+        "expected_json": '{"tensor": [0, 2, 4], "dtype": "float32"}',
+    }
+    cases: dict[str, Any] = {"cases": [inline_case]} if inline else {"cases_code": SIMPLE_CASES}
+    asked = request(SIMPLE.replace("FACTOR", factor), toolkit="kernel_simple", reference_code="", **cases)
+    result = judge.evaluate({**asked, "run_performance": True})
+    assert result["outcome"] == outcome, result["message"]
+    assert result["speedup"] == 0
+    assert ("candidate_timing" in result) == (outcome == "CORRECT")

@@ -1,0 +1,106 @@
+"""What crosses the wall: values as JSON and tensors by description, in frames that no peer can abuse."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+import pytest
+import torch
+from kerneldyno.evaluator import tree, wire
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 3, 2.5, "text", [1, (2, 3)], {"a": [1], 2: None}, torch.float16, (torch.ones(2), [torch.zeros(1)])],
+)
+def test_round_trip(value: Any) -> None:
+    structure, tensors = tree.flatten(value)
+    back = tree.rebuild(wire.decode(wire.encode({"v": structure})[4:])["v"], tensors, CPU)
+    assert type(back) is type(value)
+    assert str(back) == str(value)
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, lambda: None, b"bytes"])
+def test_unsupported_values_are_named(value: Any) -> None:
+    with pytest.raises(tree.UnsupportedValueError, match=type(value).__name__):
+        tree.flatten([value])
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.randn(3, 4),
+        torch.randn(3, 4).t(),
+        torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.randn(4).expand(3, 4),
+        torch.randn(8)[::2],
+        torch.tensor(1.5),
+        torch.empty(0, 3),
+        torch.arange(5, dtype=torch.int8),
+        torch.randn(3).bfloat16(),
+        torch.tensor([True, False]),
+    ],
+)
+def test_tensors_keep_values_and_dense_layouts(tensor: torch.Tensor) -> None:
+    spec = tree.describe(tensor)
+    assert tree.TensorSpec.from_json(spec.to_json()) == spec
+    _, size = tree.layout([spec, spec])
+    region = torch.zeros(size, dtype=torch.uint8)
+    for view in tree.views(region, [spec, spec]):
+        view.copy_(tensor)
+    for view in tree.views(region, [spec, spec]):
+        assert torch.equal(view, tensor)
+        assert view.dtype == tensor.dtype
+    if tensor.dim() == 4:
+        assert spec.stride == tensor.stride()
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        None,
+        [],
+        ["float32"],
+        ["float32", [-1], [1], True],
+        ["float32", [1], [1, 1], True],
+        ["float32", [2.5], [1], True],
+    ],
+)
+def test_forged_descriptions_are_refused(forged: Any) -> None:
+    with pytest.raises(tree.UnsupportedValueError):
+        tree.TensorSpec.from_json(forged)
+
+
+def test_unknown_dtype_is_refused() -> None:
+    with pytest.raises(tree.UnsupportedValueError, match="load"):
+        _ = tree.TensorSpec("load", (1,), (1,), False).torch_dtype
+
+
+def test_frames_carry_descriptors() -> None:
+    left, right = socket.socketpair()
+    reading, writing = os.pipe()
+    wire.send(left, {"op": "x"}, (writing,))
+    received = wire.receive(right)
+    assert received is not None
+    frame, (descriptor,) = received
+    assert frame == {"op": "x"}
+    os.write(descriptor, b"through")
+    assert os.read(reading, 10) == b"through"
+    left.close()
+    assert wire.receive(right) is None
+    for fd in (reading, writing, descriptor):
+        os.close(fd)
+    right.close()
+
+
+@pytest.mark.parametrize("garbage", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x03abc", b"\x00\x00\x00\x02[]"])
+def test_garbage_is_a_protocol_error(garbage: bytes) -> None:
+    left, right = socket.socketpair()
+    with left, right:
+        left.sendall(garbage)
+        with pytest.raises(wire.ProtocolError):
+            wire.receive(right, limit=1024)

@@ -1,0 +1,65 @@
+"""The architecture's walls, read from the imports in the source."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EVALUATOR = ROOT / "evaluator_server/kerneldyno/evaluator"
+
+
+def imports(path: Path) -> set[str]:
+    """Absolute names of the modules that a file imports, relative ones resolved, type-checking imports left out."""
+    top = next(
+        ROOT / name for name in ("client", "scheduler", "evaluator_server", "training") if (ROOT / name) in path.parents
+    )
+    package = list(path.relative_to(top).with_suffix("").parts)[:-1]
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*.py")) if "/v1/" not in str(path)]
+
+
+@pytest.mark.parametrize(
+    ("folder", "forbidden"),
+    [
+        (EVALUATOR / "runner", "kerneldyno.evaluator.judge"),
+        (EVALUATOR / "runner", "kerneldyno.evaluator.toolkits"),
+        (EVALUATOR / "runner", "grpc"),
+        (EVALUATOR / "judge", "kerneldyno.evaluator.runner"),
+        (EVALUATOR / "judge", "grpc"),
+        (ROOT / "client", "torch"),
+        (ROOT / "client", "kerneldyno.scheduler"),
+        (ROOT / "client", "kerneldyno.evaluator"),
+        (ROOT / "scheduler", "torch"),
+        (ROOT / "scheduler", "kerneldyno.evaluator"),
+        (ROOT / "training", "kerneldyno.scheduler"),
+        (ROOT / "training", "kerneldyno.evaluator"),
+    ],
+)
+def test_wall(folder: Path, forbidden: str) -> None:
+    seen = files(folder)
+    assert seen
+    for path in seen:
+        crossing = {name for name in imports(path) if name == forbidden or name.startswith(forbidden + ".")}
+        assert not crossing, f"{path.relative_to(ROOT)} imports {sorted(crossing)}"
+
+
+@pytest.mark.parametrize("module", ["kerneldyno.evaluator.server", "kerneldyno.evaluator.node", "kerneldyno.client"])
+def test_torch_stays_out_of_the_process(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'triton' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
