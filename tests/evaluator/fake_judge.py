@@ -94,6 +94,14 @@ class FakeJudge:
                 self.say("reference", attempt=token, state=rest)
             case "result":
                 self.result(token, outcome=rest)
+            case "killed":  # the candidate's process, by someone's SIGKILL
+                killed = {"kind": "signal", "stage": "compile", "signal": 9}
+                self.result(token, outcome="RUNTIME_ERROR", runtime_error=killed)
+            case "zygote-killed-once":
+                if first_time(rest):
+                    os.write(self.options.zygote_fd, b"die")
+                    await self._step(token, "killed")
+                    await asyncio.Event().wait()
             case "leave-once":  # as a judge does whose zygote is gone: cancel everything, and go
                 mark, status = rest.split()
                 if first_time(mark):

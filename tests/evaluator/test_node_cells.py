@@ -164,6 +164,17 @@ async def test_a_judge_that_dies_three_times_under_an_attempt_is_an_infrastructu
         assert (await result_of(b.start(*PASS), b.node)).outcome == CORRECT
 
 
+async def test_a_dead_zygote_never_looks_like_a_crashed_candidate(tmp_path: Path) -> None:
+    """Runners die with their zygote. The judge may say so of the candidate before anyone knows about the zygote."""
+    async with bench() as b:
+        result = await result_of(b.start(f"zygote-killed-once {tmp_path / 'mark'}", *PASS), b.node)
+        assert (result.outcome, result.attempts) == (CORRECT, 2)
+        assert b.sample("kerneldyno_judge_restarts_total", device="cpu:0", cause="zygote") == 1
+        result = await result_of(b.start("killed"), b.node)
+        assert (result.outcome, result.runtime_error.signal, result.attempts) == (pb.EvalResult.RUNTIME_ERROR, 9, 1)
+        assert b.sample("kerneldyno_running_attempts", device="cpu:0") == 0
+
+
 async def test_a_judge_that_leaves_takes_no_attempt_along(tmp_path: Path) -> None:
     """A judge that exits by itself cancels its attempts. Nobody had asked for that, so they are run again."""
     mark = tmp_path / "mark"

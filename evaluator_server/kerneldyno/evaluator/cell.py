@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -44,6 +45,9 @@ _WATCH_PERIOD = 0.25
 _FIRST_BACKOFF, _LAST_BACKOFF = 0.25, 30.0
 #: Seconds to learn how a process ended, and to read what it had sent, once one of the two is known.
 _SETTLE_SECONDS = 1.0
+#: Seconds for which a verdict of "killed by SIGKILL" is held back: a runner is also killed when its zygote dies, and the
+#: judge may see the first before the second.
+_KILLED_SECONDS = 0.5
 #: Seconds that a judge may take to leave when asked to.
 _SHUTDOWN_SECONDS = 2.0
 #: Seconds that a zygote may take to clean up once its judge is gone.
@@ -144,6 +148,8 @@ class Cell:
         self._running: dict[str, Attempt] = {}
         #: Attempts whose reference is being executed, with the time at which that began.
         self._in_reference: dict[str, float] = {}
+        #: Results that are held back.
+        self._held: dict[str, asyncio.TimerHandle] = {}
         #: When running attempts were cancelled.
         self._cancelled: dict[str, float] = {}
         self._writer: asyncio.StreamWriter | None = None
@@ -336,8 +342,17 @@ class Cell:
             # all, it dies of the cancellation that it did not finish.
             self._cancelled.setdefault(token, self._last_frame)
             return
+        self._in_reference.pop(token, None)
+        if attempt and result.runtime_error.signal == signal.SIGKILL:
+            later = asyncio.get_running_loop().call_later(_KILLED_SECONDS, self._accept, token, result)
+            self._held[token] = later
+            return
+        self._accept(token, result)
+
+    def _accept(self, token: str, result: pb.EvalResult) -> None:
         self._useful = True
-        for book in (self._running, self._in_reference, self._cancelled):
+        attempt = self._running.get(token)
+        for book in (self._running, self._in_reference, self._cancelled, self._held):
             book.pop(token, None)
         self._metrics.running.set(len(self._running))
         if attempt is not None:
@@ -350,6 +365,9 @@ class Cell:
         self._running.clear()
         self._in_reference.clear()
         self._cancelled.clear()
+        for later in self._held.values():
+            later.cancel()
+        self._held.clear()
         self._metrics.running.set(0)
         guilty = next((attempt for attempt in lost if attempt.token == death.guilty), None)
         log.warning(
