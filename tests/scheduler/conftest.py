@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import `fake_node` and `harness`."""
+"""Lets the tests of this folder import `scripted_node` and `scheduler_harness`."""
 
 from __future__ import annotations
 

@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 #: Seconds: from a health check to an evaluation that fills an hour.
 _BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
 
+#: The caller's deadline passes a little before ours, which began when the call arrived; its cancellation then comes first.
+DEADLINE_SLACK_SECONDS = 0.1
+
 if TYPE_CHECKING:  # generic in the stubs only
     Handler = grpc.RpcMethodHandler[Any, Any]
 
@@ -117,9 +120,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             log.info("event=call_refused method=%s code=%s reason=%s", labels[2], code.name, error.reason)
             await context.abort_with_status(errors.to_status(error))
         except (asyncio.CancelledError, GeneratorExit):
-            remaining = context.time_remaining()
-            late = remaining is not None and remaining <= 0
-            code = grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED
+            code = grpc.StatusCode.DEADLINE_EXCEEDED if deadline_passed(context) else grpc.StatusCode.CANCELLED
             raise
         except grpc.aio.InternalError:  # a write to a connection that is gone; the cancellation is on its way
             code = grpc.StatusCode.CANCELLED
@@ -134,6 +135,12 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         finally:
             self._metrics.handled.labels(*labels, code.name).inc()
             self._metrics.seconds.labels(*labels).observe(time.monotonic() - start)
+
+
+def deadline_passed(context: Any) -> bool:
+    """Say whether a cancelled call ended by its deadline, rather than because the caller went away."""
+    remaining = context.time_remaining()
+    return remaining is not None and remaining <= DEADLINE_SLACK_SECONDS
 
 
 def _call_type(client_streaming: bool, server_streaming: bool) -> str:

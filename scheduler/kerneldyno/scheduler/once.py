@@ -6,6 +6,7 @@ import asyncio
 
 import grpc
 from kerneldyno.rpc import errors
+from kerneldyno.rpc.interceptor import deadline_passed
 from kerneldyno.rpc.validation import Violation
 from kerneldyno.scheduler.core import Submission
 from kerneldyno.scheduler.desk import Desk
@@ -38,8 +39,7 @@ class OnceCall:
         try:
             return result_of(await self._done)
         except asyncio.CancelledError:
-            remaining = context.time_remaining()
-            late = remaining is not None and remaining <= 0
+            late = deadline_passed(context)
             raise
         finally:
             self._desk.leave(self)

@@ -6,11 +6,12 @@ import asyncio
 
 import grpc
 import pytest
-from fake_node import node
-from harness import Client, Outcome, connect, eventually, request, scheduler
 from kerneldyno.rpc import errors
+from kerneldyno.scheduler.model import NodeState
 from kerneldyno.v1 import evaluation_pb2, fleet_service_pb2
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+from scheduler_harness import Client, Outcome, connect, eventually, request, scheduler
+from scripted_node import node
 
 
 async def test_attempts_of_a_node_that_dies_run_again_elsewhere() -> None:
@@ -44,7 +45,7 @@ async def test_a_silent_node_loses_its_attempts_and_its_late_result_is_refused()
         await eventually(lambda: zombie.started == ["a"])
         zombie.reporting = False  # it goes on judging, but the scheduler hears nothing of it
         async with node(app.address, "fresh"):
-            await eventually(lambda: zombie_is_lost(app))
+            await eventually(lambda: app.core.fleet.nodes["zombie"].state is NodeState.LOST)
             await eventually(lambda: app.registry.get_sample_value("kerneldyno_stale_completions_total") == 1)
             results = await client.finish()
         assert (results["a"].environment.node_id, results["a"].attempts) == ("fresh", 2)
@@ -53,10 +54,6 @@ async def test_a_silent_node_loses_its_attempts_and_its_late_result_is_refused()
         again = Client(stub)
         await again.send(request("b"))
         assert (await again.finish())["b"].environment.node_id == "zombie", "it is welcome back"
-
-
-def zombie_is_lost(app: object) -> bool:
-    return app.core.fleet.nodes["zombie"].state.value == "lost"  # type: ignore[attr-defined]
 
 
 async def test_failures_of_infrastructure_are_tried_elsewhere_and_at_most_three_times() -> None:

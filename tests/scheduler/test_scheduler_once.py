@@ -7,13 +7,14 @@ from typing import Any
 
 import grpc
 import pytest
-from fake_node import node
-from harness import Client, Outcome, connect, eventually, request, scheduler
 from kerneldyno.rpc import errors
+from kerneldyno.scheduler.model import Key
 from kerneldyno.v1 import evaluation_pb2, fleet_service_pb2, reward_service_pb2
 from kerneldyno.v1 import scheduler_service_pb2 as pb
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from kerneldyno.v1.reward_service_pb2_grpc import RewardServiceStub
+from scheduler_harness import Client, Outcome, connect, eventually, request, scheduler
+from scripted_node import node
 
 
 def once(*args: Any, **fields: Any) -> pb.EvaluateOnceRequest:
@@ -72,16 +73,25 @@ async def test_the_deadline_of_the_call_reaches_the_node() -> None:
         assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await eventually(lambda: fake.cancelled == ["a"])
         found = (await stub.GetEvaluation(pb.GetEvaluationRequest(id="a"))).evaluation
-        assert found.result.infrastructure_error.cause in ("DEADLINE_EXCEEDED", "CANCELLED")
+        assert found.result.infrastructure_error.cause == "DEADLINE_EXCEEDED"
 
 
 async def test_a_caller_that_goes_away_takes_its_evaluation_with_it() -> None:
     async with scheduler() as (app, stub), node(app.address, "n1") as fake:
         call = stub.EvaluateOnce(once("a", "sleep=60"))
         await eventually(lambda: fake.started == ["a"])
+        other = stub.EvaluateOnce(once("a", "sleep=60"))
+        evaluation = app.core.get(Key("", "a"))
+        assert evaluation is not None
+        await eventually(lambda: len(evaluation.watchers) == 2)
         call.cancel()
+        await asyncio.sleep(0.3)
+        assert fake.cancelled == [], "somebody else still waits for it"
+        other.cancel()
         await eventually(lambda: fake.cancelled == ["a"])
         assert app.core.running() == 0
+        found = (await stub.GetEvaluation(pb.GetEvaluationRequest(id="a"))).evaluation
+        assert found.result.infrastructure_error.cause == "CANCELLED"
 
 
 async def test_without_any_node_it_waits_for_one_until_the_deadline() -> None:

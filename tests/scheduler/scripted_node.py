@@ -34,7 +34,7 @@ class _Attempt:
 
 
 @dataclass(eq=False)
-class FakeNode(EvaluatorServiceServicer):
+class ScriptedNode(EvaluatorServiceServicer):
     """One node; `started` and `cancelled` tell what it was asked to do, in order."""
 
     node_id: str
@@ -52,7 +52,7 @@ class FakeNode(EvaluatorServiceServicer):
     breaks: int = 0
     """How many Evaluate streams to break after their first event."""
 
-    async def Evaluate(self, request: Any, context: Any) -> Any:  # noqa: N802
+    async def Evaluate(self, request: Any, context: Any) -> None:  # type: ignore[override]  # noqa: N802
         script = _script(request.request.kernel_code)
         if "refuse" in script and script.get("node", self.node_id) == self.node_id:
             await context.abort(getattr(grpc.StatusCode, script["refuse"]), "scripted")
@@ -74,7 +74,7 @@ class FakeNode(EvaluatorServiceServicer):
         event.result.CopyFrom(await asyncio.shield(attempt.done))
         await context.write(evaluator_service_pb2.EvaluatorServiceEvaluateResponse(event=event))
 
-    async def WatchAttempt(self, request: Any, context: Any) -> Any:  # noqa: N802
+    async def WatchAttempt(self, request: Any, context: Any) -> None:  # type: ignore[override]  # noqa: N802
         attempt = self.attempts.get(request.attempt_token)
         if attempt is None:
             raise errors.AttemptNotFoundError("unknown token")
@@ -89,6 +89,9 @@ class FakeNode(EvaluatorServiceServicer):
             attempt.done.cancel()
             self.cancelled.append(attempt.request.id)
         return evaluator_service_pb2.CancelAttemptResponse()
+
+    async def GetCapabilities(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return evaluator_service_pb2.EvaluatorServiceGetCapabilitiesResponse(node_id=self.node_id)
 
     async def _judge(self, attempt: _Attempt, script: dict[str, str]) -> None:
         await asyncio.sleep(float(script.get("sleep", "0")))
@@ -142,9 +145,9 @@ class FakeNode(EvaluatorServiceServicer):
 
 
 @asynccontextmanager
-async def node(scheduler: object, node_id: str, **options: Any) -> AsyncIterator[FakeNode]:
+async def node(scheduler: object, node_id: str, **options: Any) -> AsyncIterator[ScriptedNode]:
     """Run a node that reports to `scheduler` ("host:port") while the context lasts; leaving it is a sudden death."""
-    fake = FakeNode(node_id, **options)
+    fake = ScriptedNode(node_id, **options)
     server = serving.make_server(ServerInterceptor(CollectorRegistry()))
     add_EvaluatorServiceServicer_to_server(fake, server)
     fake.address = str(serving.listen(server, serving.Address("127.0.0.1", 0)))

@@ -38,7 +38,7 @@ def fields_of(request: pb.EvalRequest, **known: Any) -> list[str]:
         good(num_correct_trials=1, num_perf_trials=1, num_warmup=0),
         good(num_correct_trials=20, num_perf_trials=1000, num_warmup=100),
         good(tolerance=pb.Tolerance(atol=0, rtol=1e300)),
-        good(tolerance=pb.Tolerance(preset="PRESET_LOOSE")),
+        good(tolerance=pb.Tolerance(preset=pb.Tolerance.PRESET_LOOSE)),
         good(timeouts=pb.StageTimeouts(load_timeout=seconds(0.1), timing_timeout=seconds(3600))),
         good(labels={"k" * 100: "v" * 100} | {str(i): "" for i in range(15)}),
         good(device=pb.DeviceSelector(kind="cuda", model="H200", min_memory_bytes=1 << 40)),
@@ -79,7 +79,11 @@ def test_what_is_within_the_limits_passes(request_: pb.EvalRequest) -> None:
         (good(tolerance=pb.Tolerance(atol=float("nan"))), "tolerance.atol", "finite"),
         (good(tolerance=pb.Tolerance(rtol=float("inf"))), "tolerance.rtol", "finite"),
         (good(tolerance=pb.Tolerance(rtol=-1e-9)), "tolerance.rtol", "negative"),
-        (good(tolerance=pb.Tolerance(preset="PRESET_CALIBRATED", atol=1)), "tolerance.atol", "PRESET_ALLCLOSE"),
+        (
+            good(tolerance=pb.Tolerance(preset=pb.Tolerance.PRESET_CALIBRATED, atol=1)),
+            "tolerance.atol",
+            "PRESET_ALLCLOSE",
+        ),
         (good(tolerance=pb.Tolerance(preset=9)), "tolerance.preset", "9"),  # type: ignore[arg-type]
         (good(allowed_precision=99), "allowed_precision", "PRECISION_BF16"),
         (good(reference_backend=7), "reference_backend", "7"),

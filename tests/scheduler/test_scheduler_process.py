@@ -14,15 +14,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
+import psutil
 import pytest
-from fake_node import node
-from harness import Client, Outcome, eventually, request
 from kerneldyno.rpc import channel, errors
 from kerneldyno.scheduler.__main__ import main
 from kerneldyno.v1.fleet_service_pb2 import ListNodesRequest
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from scheduler_harness import Client, Outcome, eventually, request
+from scripted_node import node
 
 BUF = str(Path(sys.executable).with_name("buf"))
 
@@ -86,6 +87,30 @@ async def test_people_can_explore_it_and_evaluate_by_curl() -> None:
             *("event_loop_lag_seconds", "build_info"),
         ):
             assert re.search(rf"^kerneldyno_{name}[{{ ]", page, re.MULTILINE), name
+
+
+async def test_memory_stays_bounded_while_a_thousand_large_requests_pass() -> None:
+    async with (
+        process("--max-queued", "50", "--retain-results", "100") as (started, address, _),
+        node(address, "n1", lanes=4),
+        node(address, "n2", lanes=4),
+    ):
+        memory = psutil.Process(started.pid).memory_info
+        before = memory().rss
+        script = "size=20000 #" + "x" * 200_000
+
+        async def one_client(name: str) -> int:
+            options = channel.client_options(own_connection=True)
+            async with grpc.aio.insecure_channel(address, options=options) as peer, asyncio.TaskGroup() as group:
+                client = Client(SchedulerServiceStub(peer), name)
+                group.create_task(client.until(lambda: len(client.results) == 250, 60))
+                for start in range(0, 250, 10):
+                    await client.send(*(request(f"r{i}", script) for i in range(start, start + 10)))
+            return len(client.results)
+
+        assert await asyncio.gather(*(one_client(f"client{i}") for i in range(4))) == [250] * 4
+        grown = memory().rss - before
+        assert grown < 100 << 20, f"grew by {grown >> 20} MiB while 200 MiB went in and 20 MiB came out"
 
 
 async def test_sigterm_lets_what_runs_finish_and_tells_clients_to_come_back() -> None:

@@ -6,11 +6,12 @@ import asyncio
 
 import grpc
 import pytest
-from fake_node import node
-from harness import Client, Outcome, connect, eventually, request, scheduler
 from kerneldyno.rpc import errors
+from kerneldyno.scheduler.app import RunningScheduler
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from scheduler_harness import Client, Outcome, connect, eventually, request, scheduler
+from scripted_node import node
 
 
 async def test_a_batch_is_accepted_in_order_and_every_result_comes_complete() -> None:
@@ -196,5 +197,5 @@ async def _flood(client: Client, count: int) -> None:
         await client.send(*(request(f"s{i}", "size=65536") for i in range(start, start + 10)))
 
 
-def _done(app: object) -> float:
-    return app.registry.get_sample_value("kerneldyno_outcomes_total", {"outcome": "CORRECT"}) or 0.0  # type: ignore[attr-defined]
+def _done(app: RunningScheduler) -> float:
+    return app.registry.get_sample_value("kerneldyno_outcomes_total", {"outcome": "CORRECT"}) or 0.0
