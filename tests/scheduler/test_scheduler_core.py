@@ -92,7 +92,7 @@ class Log(Observer):
     def attempt_dropped(self, attempt: Attempt, *, node_lost: bool) -> None:
         self.dropped.append((attempt.token, node_lost))
 
-    def retried(self, cause: str) -> None:
+    def retried(self, evaluation: Evaluation, cause: str) -> None:
         self.retries.append(cause)
 
     def stale_completion(self, token: str) -> None:

@@ -8,6 +8,7 @@ import grpc
 import pytest
 from kerneldyno.rpc import errors
 from kerneldyno.scheduler.app import RunningScheduler
+from kerneldyno.scheduler.model import Key
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from scheduler_harness import Client, Outcome, connect, eventually, request, scheduler
@@ -170,6 +171,24 @@ async def test_cancelling_reaches_the_node_and_leaves_the_rest_alone() -> None:
         assert (results["running"].attempts, results["queued"].attempts) == (1, 0)
         assert results["next"].outcome == Outcome.CORRECT
         await eventually(lambda: fake.cancelled == ["running"])
+
+
+async def test_a_cancellation_may_overtake_the_start_of_its_attempt() -> None:
+    async with scheduler() as (app, stub), node(app.address, "n1", lanes=8) as fake:
+        await eventually(lambda: bool(app.core.fleet.nodes))
+        client = Client(stub)
+        ids = [f"r{i}" for i in range(40)]
+        await client.send(*(request(one, "sleep=0.5") for one in ids))
+        while len(app.core.waiting) or app.core.running() or not app.core.get(Key("c", "r39")):
+            for attempt in list(app.core.fleet.nodes["n1"].attempts.values()):
+                app.core.cancel(attempt.evaluation)  # at the first turn of the loop after it was placed
+            await asyncio.sleep(0)
+        results = await client.finish()
+        assert {r.infrastructure_error.cause for r in results.values()} == {"CANCELLED"}
+        await eventually(lambda: len(fake.cancelled) == len(fake.started))
+        again = Client(stub)
+        await again.send(request("still-alive"))
+        assert (await again.finish())["still-alive"].outcome == Outcome.CORRECT
 
 
 async def test_a_client_that_does_not_read_is_read_no_further_and_others_go_on() -> None:

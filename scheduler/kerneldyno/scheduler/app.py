@@ -18,6 +18,7 @@ from kerneldyno.scheduler.dispatcher import Dispatcher
 from kerneldyno.scheduler.metrics import Metrics
 from kerneldyno.scheduler.service import FleetServicer, RewardServicer, SchedulerServicer
 from kerneldyno.scheduler.settings import Settings
+from kerneldyno.scheduler.transitions import TransitionLog
 from kerneldyno.v1 import fleet_service_pb2, reward_service_pb2, scheduler_service_pb2
 from kerneldyno.v1.fleet_service_pb2_grpc import add_FleetServiceServicer_to_server
 from kerneldyno.v1.reward_service_pb2_grpc import add_RewardServiceServicer_to_server
@@ -73,7 +74,7 @@ async def running(
     core = Core(settings, clock or SystemClock(), new_name)
     desk = Desk(core, settings, metrics, new_name)
     dispatcher = Dispatcher(core, settings)
-    core.observers += [metrics, dispatcher, desk]
+    core.observers += [TransitionLog(), metrics, dispatcher, desk]
 
     server = serving.make_server(ServerInterceptor(registry, _SERVICES))
     add_SchedulerServiceServicer_to_server(SchedulerServicer(desk), server)

@@ -62,8 +62,11 @@ class Observer:
     def finished(self, evaluation: Evaluation, seconds: float | None) -> None:
         """An evaluation is done, `seconds` after its last attempt was placed (None: it never was)."""
 
-    def retried(self, cause: str) -> None:
+    def retried(self, evaluation: Evaluation, cause: str) -> None:
         """An evaluation goes back to the line."""
+
+    def node_joined(self, node: Node) -> None:
+        """A node registered, or came back after it was lost."""
 
     def lease_expired(self, node: Node) -> None:
         """A node is lost."""
@@ -203,7 +206,11 @@ class Core:
         before = self.fleet.nodes.get(report.node_id)
         if before is not None and before.report.instance_id != report.instance_id:
             self._lose_attempts(before, f"node {before.id} was restarted")
+        known = before if before is not None and before.state is not NodeState.LOST else None
         node = self.fleet.update(report, now, self._clock.wall())
+        if node is not known:
+            for observer in self.observers:
+                observer.node_joined(node)
         self._work_changed()
         return [token for token in report.attempt_tokens if token not in node.attempts]
 
@@ -273,7 +280,7 @@ class Core:
             self._finish(evaluation, verdict)
             return
         for observer in self.observers:
-            observer.retried(failure.cause)
+            observer.retried(evaluation, failure.cause)
         self.waiting.add(evaluation, first=True)
 
     def _lose_attempts(self, node: Node, detail: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import grpc
 from kerneldyno.rpc import channel, errors
 from kerneldyno.scheduler.core import Core, Observer
-from kerneldyno.scheduler.model import Attempt, Verdict
+from kerneldyno.scheduler.model import Attempt, Spec, Verdict
 from kerneldyno.scheduler.settings import Settings
 from kerneldyno.scheduler.translate import invalid_result, verdict_of
 from kerneldyno.v1 import evaluator_service_pb2 as pb
@@ -59,7 +59,7 @@ class Dispatcher(Observer):
                     await self._wake.wait()
                     self._wake.clear()
                     for attempt in self._core.place():
-                        self._tasks[attempt.token] = (attempt, self._group.create_task(self._run(attempt)))
+                        self._start(self._group, attempt)
                     await self._close_unused()
         finally:
             for one in self._channels.values():
@@ -81,10 +81,15 @@ class Dispatcher(Observer):
             task.cancel()
             self._group.create_task(self._kill(attempt))
 
-    async def _run(self, attempt: Attempt) -> None:
-        token = attempt.token
-        spec = attempt.evaluation.spec
+    def _start(self, group: asyncio.TaskGroup, attempt: Attempt) -> None:
+        spec = attempt.evaluation.spec  # taken now: the evaluation may be over before the task's first step
         assert spec is not None, "an attempt that was just placed has its request"
+        task = group.create_task(self._run(attempt, spec))
+        self._tasks[attempt.token] = (attempt, task)
+        task.add_done_callback(lambda _: self._tasks.pop(attempt.token))
+
+    async def _run(self, attempt: Attempt, spec: Spec) -> None:
+        token = attempt.token
         limit = spec.limit_seconds + ATTEMPT_ALLOWANCE_SECONDS
         try:
             async with asyncio.timeout(limit):
@@ -96,17 +101,8 @@ class Dispatcher(Observer):
             log.exception("event=attempt_broken attempt=%s node=%s", token, attempt.node.id)
             await self._kill(attempt)
             verdict = Verdict.failed("SCHEDULER_ERROR", "the scheduler failed to follow the attempt", retryable=True)
-        finally:
-            del self._tasks[token]
         if verdict is not None:
-            accepted = self._core.complete(token, verdict)
-            log.info(
-                "event=attempt_done attempt=%s node=%s outcome=%s stale=%s",
-                token,
-                attempt.node.id,
-                verdict.outcome,
-                not accepted,
-            )
+            self._core.complete(token, verdict)
 
     async def _follow(self, attempt: Attempt, payload: bytes) -> Verdict | None:
         """Start the attempt and return how it ended; None when its node would not take it, or it no longer matters."""

@@ -78,7 +78,7 @@ class Metrics(Observer):
         if seconds is not None:
             self.evaluation_seconds.observe(seconds)
 
-    def retried(self, cause: str) -> None:
+    def retried(self, evaluation: Evaluation, cause: str) -> None:
         """Count it by cause."""
         self.retries.labels(cause if cause in CAUSES else "OTHER").inc()
 
