@@ -1,4 +1,4 @@
-"""Correct: a scan of each block of columns, with the sum of the blocks before it carried along."""
+"""Correct: one row for each program, scanned block by block, with the sum of the blocks before it carried along."""
 
 import torch
 import triton
@@ -7,21 +7,20 @@ from torch import nn
 
 
 @triton.jit
-def cumsum_kernel(x_ptr, out_ptr, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    carry = tl.zeros((ROWS,), tl.float32)
+def cumsum_kernel(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    carry = 0.0
     for start in range(0, columns, BLOCK):
         column = start + tl.arange(0, BLOCK)
-        mask = (row < rows)[:, None] & (column < columns)[None, :]
-        offsets = row[:, None] * columns + column[None, :]
-        x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
-        tl.store(out_ptr + offsets, tl.cumsum(x, axis=1) + carry[:, None], mask=mask)
-        carry += tl.sum(x, axis=1)
+        inside = column < columns
+        x = tl.load(x_ptr + row * columns + column, mask=inside, other=0.0)
+        tl.store(out_ptr + row * columns + column, tl.cumsum(x, axis=0) + carry, mask=inside)
+        carry += tl.sum(x, axis=0)
 
 
 class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows, columns = x.shape
         out = torch.empty_like(x)
-        cumsum_kernel[(triton.cdiv(rows, 4),)](x, out, rows, columns, ROWS=4, BLOCK=1024)
+        cumsum_kernel[(rows,)](x, out, columns, BLOCK=2048, num_warps=8)
         return out

@@ -176,7 +176,6 @@ def _compare_leaf(
     result.max_abs_error = max(result.max_abs_error, worst_error)
     result.max_error_ratio = min(max(result.max_error_ratio, worst_ratio), _LARGEST)
     if wrong:
-        position = [int(index) for index in torch.unravel_index(torch.tensor(worst_index), leaf.spec.shape)]
         result.mismatch = {
             "output": name,
             "kind": "non-finite" if non_finite else "values",
@@ -186,8 +185,17 @@ def _compare_leaf(
             "total_elements": str(total),
             "max_abs_error": worst_error,
             "max_error_ratio": min(worst_ratio, _LARGEST),
-            "worst_index": [str(index) for index in position],
+            "worst_index": [str(index) for index in _position(worst_index, leaf.spec.shape)],
         }
+
+
+def _position(flat: int, shape: Sequence[int]) -> list[int]:
+    """Return the index of the flat-th element (torch.unravel_index imports a symbolic algebra system to do this)."""
+    position: list[int] = []
+    for size in reversed(shape):
+        flat, index = divmod(flat, size)
+        position.insert(0, index)
+    return position
 
 
 def _bounds(leaf: Leaf, rule: ToleranceRule, allowed_precision: str) -> tuple[float, float]:

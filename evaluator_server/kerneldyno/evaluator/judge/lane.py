@@ -32,7 +32,9 @@ _ARENA_BUDGET = {"cuda": 2 << 30, "cpu": 64 << 20}
 _MAX_SETS = 4
 _MAX_SLOTS = 8
 #: Share of the timing limit that planned calls may take.
-_TIMING_SHARE = 0.4
+_TIMING_SHARE = 0.3
+#: How many times more calls are made when the clocks disagree, before a candidate is said to hide something.
+_CONFIRMING = 4
 #: Longest stretch of reference bursts in one timing, in seconds.
 _MAX_REFERENCE_SECONDS = 20.0
 
@@ -64,6 +66,19 @@ class _Stages:
             start = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(wall))}.{int(wall % 1 * 1e6):06d}Z"
             self.spans.append({"stage": stage, "start_time": start, "duration": f"{time.monotonic() - begin:.6f}s"})
             self._open = None
+
+
+@dataclass(slots=True)
+class _Rounds:
+    """Bursts of each kind in one timing."""
+
+    candidate: list[timing.Burst] = field(default_factory=list)
+    reference: list[timing.Burst] = field(default_factory=list)
+    empty: list[timing.Burst] = field(default_factory=list)
+
+    @property
+    def reference_seconds(self) -> float:
+        return sum(burst.wall_seconds for burst in self.reference)
 
 
 @dataclass(slots=True)
@@ -112,7 +127,10 @@ class Lane:
             except RunnerGone:
                 assert self._runner is not None
                 report = await self._runner.exited()
-                result = verdict.ended(self._stage, report, self._bench.memory_bytes)
+                if report.lost:
+                    result = verdict.infrastructure("RUNNER_LOST", "the runner's warden ended", retryable=True)
+                else:
+                    result = verdict.ended(self._stage, report, self._bench.memory_bytes)
             except RunnerGarbled as error:
                 evidence = f"the candidate wrote to the channel of its runner ({error})"
                 found = [*self._findings, verdict.finding("E03", "SEVERITY_REJECT", evidence)]
@@ -289,26 +307,36 @@ class Lane:
         per_call = warm.wall_seconds / warm.calls
         affordable = int(_TIMING_SHARE * self._spec.limits.timing / max(per_call, 1e-7))
         calls = max(1, min(self._spec.perf_trials, affordable))
-        bursts: list[timing.Burst] = []
-        reference: list[timing.Burst] = []
-        empty: list[timing.Burst] = []
-        reference_seconds = 0.0
-        spent = warm.wall_seconds
         if problem.timed is not None:
             await self._announce("begin")
             self._own_burst(problem.timed, max(1, self._spec.warmup), own, rng)
             await self._announce("end")
         self._own_burst(lambda *_: answer_of_nothing, 2, own, rng)
+        rounds = _Rounds()
+        spent = warm.wall_seconds
         for length in timing.burst_lengths(calls, rng):
-            if problem.timed is not None and reference_seconds < _MAX_REFERENCE_SECONDS:
+            if problem.timed is not None and rounds.reference_seconds < _MAX_REFERENCE_SECONDS:
                 await self._announce("begin")
-                reference.append(self._own_burst(problem.timed, length, own, rng))
+                rounds.reference.append(self._own_burst(problem.timed, length, own, rng))
                 await self._announce("end")
-                reference_seconds += reference[-1].wall_seconds
-            empty.append(self._own_burst(lambda *_: answer_of_nothing, length, own, rng))
-            bursts.append(await self._candidate_burst(length, station, prepared, rng, check=True, spent=spent))
-            spent += bursts[-1].wall_seconds
-        return self._conclude(bursts, reference, empty, rng)
+            rounds.empty.append(self._own_burst(lambda *_: answer_of_nothing, length, own, rng))
+            rounds.candidate.append(
+                await self._candidate_burst(length, station, prepared, rng, check=True, spent=spent)
+            )
+            spent += rounds.candidate[-1].wall_seconds
+        candidate = timing.conclude(rounds.candidate, rounds.empty, self._device.kind)
+        if not candidate.agrees:
+            # Either something is hidden, or these few bursts were too noisy to tell: longer ones can.
+            rounds.candidate.clear()
+            rounds.empty.clear()
+            for length in timing.burst_lengths(max(8, min(_CONFIRMING * calls, affordable)), rng):
+                rounds.empty.append(self._own_burst(lambda *_: answer_of_nothing, length, own, rng))
+                rounds.candidate.append(
+                    await self._candidate_burst(length, station, prepared, rng, check=True, spent=spent)
+                )
+                spent += rounds.candidate[-1].wall_seconds
+            candidate = timing.conclude(rounds.candidate, rounds.empty, self._device.kind)
+        return self._conclude(candidate, rounds, rng)
 
     def _own_burst(self, call: Callable[..., Any], length: int, station: Station, rng: random.Random) -> timing.Burst:
         order = [rng.randrange(len(station.inputs)) for _ in range(length)]
@@ -353,14 +381,7 @@ class Lane:
                 raise _Finished(verdict.incorrect(comparison, -1, self._report()))
             self._timed_checks += 1
 
-    def _conclude(
-        self,
-        bursts: list[timing.Burst],
-        reference: list[timing.Burst],
-        empty: list[timing.Burst],
-        rng: random.Random,
-    ) -> verdict.Result:
-        candidate = timing.conclude(bursts, empty, self._device.kind)
+    def _conclude(self, candidate: timing.Timing, rounds: _Rounds, rng: random.Random) -> verdict.Result:
         result: verdict.Result = {"candidate_timing": candidate.to_json(), "correctness": self._report()}
         if not candidate.agrees:
             evidence = (
@@ -368,8 +389,8 @@ class Lane:
                 f" {candidate.judge_seconds * 1e6:.1f} us; the slower one counts"
             )
             self._findings.append(verdict.finding("T01", "SEVERITY_WARNING", evidence))
-        if reference:
-            baseline = timing.conclude_trusted(reference, empty, by_judge=not candidate.agrees)
+        if rounds.reference:
+            baseline = timing.conclude_trusted(rounds.reference, rounds.empty)
             low, high = timing.ratio_interval(baseline, candidate, rng)
             result["reference_timing"] = baseline.to_json()
             result["speedup"] = baseline.median / candidate.median
@@ -400,7 +421,7 @@ class Lane:
             raise _Finished(verdict.late(self._stage, limit)) from None
         if "ok" in answer:
             return answer["ok"]
-        raise _Finished(verdict.raised(self._stage, answer.get("error")))
+        raise _Finished(verdict.raised(self._stage, answer.get("error"), self._bench.memory_bytes))
 
     def _note(self, comparison: Comparison) -> None:
         self._worst.max_abs_error = max(self._worst.max_abs_error, comparison.max_abs_error)

@@ -160,6 +160,7 @@ class Service:
             if operation == "evaluate":
                 attempt = frame["attempt"]
                 self._lanes[attempt] = asyncio.create_task(self._evaluate(attempt, frame["request"]))
+                await asyncio.sleep(0)  # a task that is cancelled before it has begun never answers
             elif operation == "cancel":
                 lane = self._lanes.get(frame["attempt"])
                 if lane is not None:

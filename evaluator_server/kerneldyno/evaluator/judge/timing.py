@@ -1,14 +1,16 @@
 """The clock: how long one call of a candidate takes, by the judge's own time.
 
-Bursts of random length run alternately in the runner (the candidate), in the judge (the reference) and in the judge again
+Bursts of random length run in turn in the runner (the candidate), in the judge (the reference) and in the judge again
 (nothing, through the same loop). A runner's burst counts from the moment the judge asks to the moment the answer is there
 and its outputs lie in the judge's memory. What one call costs is the slope of burst time over burst length, less the slope
 of the empty bursts, so that fixed costs of messages and waiting cancel. Times that the runner reports from device events
-are finer, and are believed only while they agree with that slope; else the slope counts and a finding (T01) says so.
+are finer, and are believed only while they agree with that slope within its own standard error; else the judge's time
+counts, and a finding (T01) says so.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import time
@@ -18,10 +20,10 @@ from typing import Any
 
 #: Bursts of each kind.
 _BURSTS = 8
-#: Disagreement that is still called agreement: this factor and this many seconds per call. Measured noise of the slope is
-#: about 5 us a call on a GPU (docs/benchmarks.md); host timers on a busy CPU are off by far more.
+#: Disagreement that is still called agreement: this factor, this many seconds a call, and this many standard errors.
 _FACTOR = 1.25
-_SLACK_SECONDS = {"cuda": 20e-6, "cpu": 2e-3}
+_SLACK_SECONDS = {"cuda": 20e-6, "cpu": 1e-3}
+_STANDARD_ERRORS = 3.0
 _RESAMPLES = 400
 
 
@@ -35,14 +37,27 @@ class Burst:
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """Burst time over burst length: seconds a call, its standard error, and seconds a burst of any length costs."""
+
+    slope: float
+    error: float
+    intercept: float
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """How long one call takes, in seconds."""
 
     samples: Sequence[float]
     clock: str
     judge_seconds: float
-    agrees: bool
     device_median: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the device times were believed."""
+        return self.clock == "CLOCK_DEVICE_EVENTS"
 
     @property
     def median(self) -> float:
@@ -68,10 +83,9 @@ class Timing:
 def burst_lengths(calls: int, rng: random.Random) -> list[int]:
     """Divide `calls` into bursts of random, clearly different lengths that nobody can predict."""
     bursts = max(1, min(_BURSTS, calls // 2))
-    weights = [rng.uniform(0.4, 1.6) for _ in range(bursts)]
+    weights = [rng.uniform(0.2, 1.8) for _ in range(bursts)]
     total = sum(weights)
-    lengths = [max(1, round(calls * weight / total)) for weight in weights]
-    return lengths
+    return [max(1, round(calls * weight / total)) for weight in weights]
 
 
 def timed(run: Callable[[], Sequence[float]], calls: int) -> Burst:
@@ -81,40 +95,43 @@ def timed(run: Callable[[], Sequence[float]], calls: int) -> Burst:
     return Burst(calls, time.perf_counter() - begin, device_seconds)
 
 
-def slope(bursts: Sequence[Burst]) -> float:
-    """Return seconds a call by least squares over bursts, or the plain mean where the lengths do not differ."""
+def fit(bursts: Sequence[Burst]) -> Line:
+    """Fit burst time over length by least squares; without different lengths, the plain mean and no idea of its error."""
+    count = len(bursts)
     mean_calls = statistics.fmean(burst.calls for burst in bursts)
     mean_wall = statistics.fmean(burst.wall_seconds for burst in bursts)
     spread = sum((burst.calls - mean_calls) ** 2 for burst in bursts)
-    if spread < 1:
-        return mean_wall / mean_calls
-    return sum((burst.calls - mean_calls) * (burst.wall_seconds - mean_wall) for burst in bursts) / spread
+    if count < 3 or spread < 1:
+        return Line(mean_wall / mean_calls, mean_wall / mean_calls, 0.0)
+    slope = sum((burst.calls - mean_calls) * (burst.wall_seconds - mean_wall) for burst in bursts) / spread
+    intercept = mean_wall - slope * mean_calls
+    rest = sum((burst.wall_seconds - intercept - slope * burst.calls) ** 2 for burst in bursts)
+    return Line(slope, math.sqrt(rest / (count - 2) / spread), intercept)
 
 
 def conclude(bursts: Sequence[Burst], empty: Sequence[Burst], kind: str) -> Timing:
     """Decide what the bursts of a candidate say, given empty ones of the same loop on the same device."""
-    overhead = max(0.0, slope(empty))
-    by_judge = max(1e-9, slope(bursts) - overhead)
+    ours, nothing = fit(bursts), fit(empty)
+    by_judge = max(1e-9, ours.slope - max(0.0, nothing.slope))
+    error = math.hypot(ours.error, nothing.error)
     device = [sample for burst in bursts for sample in burst.device_seconds]
+    device_median = statistics.median(device)
     # The mean, not the median: work that is done only now and then must cost what it costs (T27).
-    agrees = min(device) > 0 and by_judge <= _FACTOR * statistics.fmean(device) + _SLACK_SECONDS[kind]
-    if agrees:
-        return Timing(device, "CLOCK_DEVICE_EVENTS", by_judge, True, statistics.median(device))
-    return Timing(_by_judge(bursts, overhead), "CLOCK_JUDGE", by_judge, False, statistics.median(device))
+    bound = _FACTOR * statistics.fmean(device) + _SLACK_SECONDS[kind] + _STANDARD_ERRORS * error
+    if min(device) > 0 and by_judge <= bound:
+        return Timing(device, "CLOCK_DEVICE_EVENTS", by_judge, device_median)
+    fixed = max(0.0, ours.intercept)
+    samples = [
+        max(by_judge / 2, (burst.wall_seconds - fixed) / burst.calls - max(0.0, nothing.slope)) for burst in bursts
+    ]
+    return Timing(samples, "CLOCK_JUDGE", by_judge, device_median)
 
 
-def conclude_trusted(bursts: Sequence[Burst], empty: Sequence[Burst], *, by_judge: bool) -> Timing:
-    """The same for the reference, whose device times are the judge's own; `by_judge` puts it on the candidate's clock."""
-    overhead = max(0.0, slope(empty))
+def conclude_trusted(bursts: Sequence[Burst], empty: Sequence[Burst]) -> Timing:
+    """The same for the reference, whose device times are the judge's own."""
     device = [sample for burst in bursts for sample in burst.device_seconds]
-    samples = _by_judge(bursts, overhead) if by_judge else device
-    clock = "CLOCK_JUDGE" if by_judge else "CLOCK_DEVICE_EVENTS"
-    return Timing(samples, clock, max(1e-9, slope(bursts) - overhead), True, statistics.median(device))
-
-
-def _by_judge(bursts: Sequence[Burst], overhead: float) -> list[float]:
-    """Seconds a call of each burst. Messages count in: where clocks disagree, the slower one is believed."""
-    return [max(1e-9, burst.wall_seconds / burst.calls - overhead) for burst in bursts]
+    by_judge = max(1e-9, fit(bursts).slope - max(0.0, fit(empty).slope))
+    return Timing(device, "CLOCK_DEVICE_EVENTS", by_judge, statistics.median(device))
 
 
 def ratio_interval(reference: Timing, candidate: Timing, rng: random.Random) -> tuple[float, float]:

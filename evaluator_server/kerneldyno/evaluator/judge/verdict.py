@@ -18,6 +18,8 @@ Result = dict[str, Any]
 
 #: Exceptions of Triton's compiler and assembler, by class name anywhere among the bases.
 _COMPILE_ERRORS = {"CompilationError", "PTXASError", "OutOfResources", "UnsupportedLanguageConstruct"}
+#: What Triton says when one of its compiler's passes fails: a plain RuntimeError.
+_COMPILER_CRASH = "PassManager::run failed"
 _MAX_LOG = 16 * 1024
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -53,7 +55,7 @@ def incorrect(comparison: Comparison, trial: int, report: Result) -> Result:
     )
 
 
-def raised(stage: str, error: Any) -> Result:
+def raised(stage: str, error: Any, memory_limit: int) -> Result:
     """The candidate raised, as its runner says: believed, since no way of failing is better than another."""
     if not isinstance(error, dict):
         error = {}
@@ -67,11 +69,16 @@ def raised(stage: str, error: Any) -> Result:
     sentence = f"{evidence['type']}: {_first_line(evidence['message'])}"
     if "OutOfMemoryError" in bases or "MemoryError" in bases:
         memory = "host" if "MemoryError" in bases else "device"
-        detail = {"memory": memory, "stage": stage, "detail": sentence, "limit_bytes": "0"}
+        detail = {
+            "memory": memory,
+            "stage": stage,
+            "detail": sentence,
+            "limit_bytes": str(memory_limit if memory == "host" else 0),
+        }
         return _result(
             "OUT_OF_MEMORY", f"{memory} memory ran out: {sentence}", compiled=stage != "load", out_of_memory=detail
         )
-    if stage == "load" or bases & _COMPILE_ERRORS:
+    if stage == "load" or bases & _COMPILE_ERRORS or _COMPILER_CRASH in evidence["message"]:
         return _result("COMPILE_ERROR", sentence, compiled=False, compile_error=evidence)
     kind = "device" if "AcceleratorError" in bases or "CUDA error" in evidence["message"] else "exception"
     return _result(

@@ -36,14 +36,28 @@ class _KernelBenchProblem(Problem):
             self._model = getattr(module, spec.entry_point)(*self.init_args, **self.init_kwargs).to(device)
         self._precise_model: torch.nn.Module | None = None
         self._has_precise = True
+        self._draws_on_device = device.type != "cpu"
         self.timed = torch.compile(self._model) if spec.torch_compile else self._model
 
     def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
-        torch.manual_seed(seed)
-        made = self._get_inputs()
+        made = self._draw(seed)
         if not isinstance(made, list | tuple):
             raise TypeError(f"get_inputs() returned a {type(made).__name__}, not a list")
         return tuple(to_device(value, self._device) for value in made)
+
+    def _draw(self, seed: int) -> Any:
+        """Call get_inputs with the device as default, where that works: drawing large inputs on the host takes seconds."""
+        if self._draws_on_device:
+            try:
+                torch.manual_seed(seed)
+                with self._device:
+                    return self._get_inputs()
+            except torch.OutOfMemoryError:
+                raise
+            except Exception:  # NumPy, generators of the host: not a fault of the reference
+                self._draws_on_device = False
+        torch.manual_seed(seed)
+        return self._get_inputs()
 
     def expected(self, trial: int, arguments: Sequence[Any], seed: int) -> Any:
         torch.manual_seed(seed)
