@@ -153,6 +153,19 @@ async def test_a_second_signal_does_not_wait_and_the_nodes_are_told() -> None:
         assert fake.cancelled == ["a"]
 
 
+async def test_it_ends_with_the_process_that_started_it() -> None:
+    options = ["-m", "kerneldyno.scheduler", "--listen", "127.0.0.1:0", "--metrics", "off", "--exit-with-parent"]
+    start = f"p = subprocess.Popen([sys.executable, *{options}])"
+    launcher = f"import subprocess, sys; {start}; print(p.pid, flush=True); p.wait()"
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", launcher, stdout=asyncio.subprocess.PIPE)
+    assert parent.stdout is not None
+    child = psutil.Process(int(await asyncio.wait_for(parent.stdout.readline(), 30)))
+    assert b"ready" in await asyncio.wait_for(parent.stdout.readline(), 30)
+    parent.kill()
+    await parent.wait()
+    await eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
 def test_bad_settings_are_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, word in (
         (["--max-queued", "0"], "max_queued"),
