@@ -67,7 +67,7 @@ proto-check: proto
 	git diff --exit-code -- protos client/kerneldyno/v1
 
 bench: $(READY)
-	$(PYTHON) benchmarks/stages.py
+	$(PYTHON) benchmarks/mixed.py
 
 clean:
 	rm -rf build $(VENV) $(PROTO_VENV)

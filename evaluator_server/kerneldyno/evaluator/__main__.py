@@ -108,6 +108,11 @@ async def _drain(
     log.info("event=draining node=%s attempts=%d", node.node_id, len(node.tokens()))
     await health.enter_graceful_shutdown()
     node.drain()
+    if link is not None and link.connected:
+        # An idle node is gone in milliseconds; a scheduler that was not told would go on sending it work for a whole lease.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                await _first(link.said_draining.wait(), signals.hurry.wait())
     with suppress(TimeoutError):
         collected = link is not None and link.connected
         async with asyncio.timeout(chosen.drain_seconds):

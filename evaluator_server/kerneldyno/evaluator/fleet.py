@@ -51,6 +51,8 @@ class FleetLink:
         self._period, self._lease = _PERIOD, _LEASE
         self._heard: float | None = None
         self._failing = False
+        #: Set once the scheduler knows that the node takes nothing more.
+        self.said_draining = asyncio.Event()
 
     @property
     def connected(self) -> bool:
@@ -64,12 +66,15 @@ class FleetLink:
             stub: pb_grpc.FleetServiceAsyncStub = pb_grpc.FleetServiceStub(connection)
             while True:
                 self._node.news.clear()
+                request = self._request()
                 try:
-                    answer = await stub.Synchronize(self._request(), timeout=_CALL_SECONDS)
+                    answer = await stub.Synchronize(request, timeout=_CALL_SECONDS)
                 except grpc.aio.AioRpcError as error:
                     self._failed(error)
                 else:
                     self._obey(answer)
+                    if request.state == pb.NODE_STATE_DRAINING:
+                        self.said_draining.set()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._pause(), self._period)
 
