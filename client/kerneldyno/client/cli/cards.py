@@ -30,7 +30,7 @@ def verdict_card(result: EvalResult) -> RenderableType:
     colour = _COLOURS.get(result.outcome, _BAD)
     title = EvalResult.Outcome.Name(result.outcome)
     if result.outcome == EvalResult.CORRECT and result.speedup:
-        title += f"  {result.speedup:.2f}x"
+        title += f"  {result.speedup:.2f}x" if result.speedup >= 0.1 else f"  {result.speedup:.2g}x"
     parts: list[RenderableType] = []
     if result.message:
         parts.append(plain(result.message))
