@@ -42,9 +42,15 @@ class Work:
     told_to_stop: asyncio.Event
 
 
-class FakeScheduler(
-    sched_grpc.SchedulerServiceServicer, fleet_grpc.FleetServiceServicer, evs_grpc.EvaluatorServiceServicer
-):
+class FakeNode(evs_grpc.EvaluatorServiceServicer):
+    """A node that can only describe itself."""
+
+    async def GetCapabilities(self, request: Any, context: Any) -> Any:
+        layer = evs.SandboxLayer(name="pid_namespace", active=True, detail="other processes are out of sight")
+        return evs.EvaluatorServiceGetCapabilitiesResponse(node_id="node-a", sandbox_layers=[layer])
+
+
+class FakeScheduler(sched_grpc.SchedulerServiceServicer, fleet_grpc.FleetServiceServicer):
     """Use as `async with FakeScheduler() as scheduler`; `address` is where it listens, also after restart()."""
 
     def __init__(self) -> None:
@@ -77,7 +83,7 @@ class FakeScheduler(
         self._server = grpc.aio.server(options=server_options())
         sched_grpc.add_SchedulerServiceServicer_to_server(self, self._server)
         fleet_grpc.add_FleetServiceServicer_to_server(self, self._server)
-        evs_grpc.add_EvaluatorServiceServicer_to_server(self, self._server)
+        evs_grpc.add_EvaluatorServiceServicer_to_server(FakeNode(), self._server)
         self._port = self._server.add_insecure_port(self.address)
         await self._server.start()
 
@@ -143,7 +149,7 @@ class FakeScheduler(
                 self.messages.append(message)
                 unknown = [id for id in message.attach_ids if (message.client_id, id) not in self.work]
                 if unknown:
-                    out.put_nowait(sched.EvaluateResponse(unknown={"ids": unknown}))
+                    out.put_nowait(sched.EvaluateResponse(unknown=sched.EvaluateResponse.Unknown(ids=unknown)))
                 for id in message.attach_ids:
                     self.attached.append(id)
                     if id not in unknown:
@@ -153,7 +159,11 @@ class FakeScheduler(
                     self._start(message.client_id, request)
                     watch((message.client_id, request.id))
                 if message.requests:
-                    out.put_nowait(sched.EvaluateResponse(accepted={"ids": [r.id for r in message.requests]}))
+                    out.put_nowait(
+                        sched.EvaluateResponse(
+                            accepted=sched.EvaluateResponse.Accepted(ids=[r.id for r in message.requests])
+                        )
+                    )
                 for id in message.cancel_ids:
                     self.cancel(message.client_id, id)
             while owed:
@@ -192,14 +202,11 @@ class FakeScheduler(
         return sched.CancelEvaluationResponse()
 
     async def GetCapabilities(self, request: Any, context: Any) -> Any:
-        if isinstance(request, evs.EvaluatorServiceGetCapabilitiesRequest):
-            layer = evs.SandboxLayer(name="pid_namespace", active=True, detail="other processes are out of sight")
-            return evs.EvaluatorServiceGetCapabilitiesResponse(node_id="node-a", sandbox_layers=[layer])
         return sched.SchedulerServiceGetCapabilitiesResponse(
             version="0.1.0", backends=["triton"], toolkits=["kernelbench"], nodes=1, devices=1
         )
 
-    # FleetService: one live node (this very server) and one that is gone.
+    # FleetService: one live node (on this very server) and one that is gone.
 
     async def ListNodes(self, request: Any, context: Any) -> fleet.ListNodesResponse:
         device = fleet.Device(name="cpu:0", kind="cpu", model="A processor", lanes=2, ready=True)

@@ -28,7 +28,9 @@ def shown(card: RenderableType) -> str:
 
 
 def test_a_timed_candidate() -> None:
-    timing = TimingStats(median_seconds=1.5e-5, p10_seconds=1e-5, p90_seconds=2e-5, samples=100, clock=2)
+    timing = TimingStats(
+        median_seconds=1.5e-5, p10_seconds=1e-5, p90_seconds=2e-5, samples=100, clock=TimingStats.CLOCK_JUDGE
+    )
     result = EvalResult(
         id="softmax-1",
         outcome=EvalResult.CORRECT,

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +76,7 @@ def sources(tmp_path: Path) -> tuple[Path, Path]:
     return reference, candidate
 
 
-def tasks(path: Path, *lines: dict[str, object] | str) -> Path:
+def tasks(path: Path, *lines: Mapping[str, object] | str) -> Path:
     path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
     return path
 

@@ -30,7 +30,7 @@ def result(id: str) -> EvaluateResponse:
 
 
 def unknown(*ids: str) -> EvaluateResponse:
-    return EvaluateResponse(unknown={"ids": ids})
+    return EvaluateResponse(unknown=EvaluateResponse.Unknown(ids=ids))
 
 
 def test_requests_go_up_together_in_order_and_once() -> None:
