@@ -51,7 +51,9 @@ def main() -> int:
     findings = Counter(finding.id for result in results for finding in result.findings)
     environment = results[0].environment
     print("| what | seen |\n| --- | --- |")
-    print(f"| device | {environment.device_model}, torch {environment.torch_version}, triton {environment.triton_version} |")
+    print(
+        f"| device | {environment.device_model}, torch {environment.torch_version}, triton {environment.triton_version} |"
+    )
     print(f"| candidates | {len(results)}: {', '.join(f'{n} {name}' for name, n in outcomes.most_common())} |")
     print(f"| wrong verdicts | {len(wrong)} |")
     print(f"| findings | {', '.join(f'{n} {name}' for name, n in findings.items()) or 'none'} |")
@@ -65,7 +67,9 @@ def main() -> int:
             stages[Stage.Name(span.stage)].append(span.duration.seconds + span.duration.nanos * 1e-9)
     for stage, spans in stages.items():
         name = stage.removeprefix("STAGE_").lower().replace("_", " ")
-        print(f"| {name}: median, longest | {sorted(spans)[len(spans) // 2]:.3f} s, {max(spans):.3f} s ({len(spans)}) |")
+        print(
+            f"| {name}: median, longest | {sorted(spans)[len(spans) // 2]:.3f} s, {max(spans):.3f} s ({len(spans)}) |"
+        )
     for line in wrong:
         print(line, file=sys.stderr)
     return 1 if wrong or left or (after or 0) > (before or 0) + 64 else 0

@@ -825,9 +825,11 @@ class TimingStats(_message.Message):
         CLOCK_UNSPECIFIED: TimingStats._Clock.ValueType  # 0
         """Never sent."""
         CLOCK_DEVICE_EVENTS: TimingStats._Clock.ValueType  # 1
-        """Device events, which agreed with the judge's clock."""
+        """Device events (on the CPU device the runner's own timer), which agreed with the judge's clock."""
         CLOCK_JUDGE: TimingStats._Clock.ValueType  # 2
-        """The judge's own wall clock over bursts of calls, with the cost of an empty burst taken off."""
+        """The judge's own wall clock over bursts of calls, with the cost of an empty burst taken off. It counts where the
+        runner's times were lower than it can explain by noise.
+        """
 
     class Clock(_Clock, metaclass=_ClockEnumTypeWrapper):
         """Clock says which clock the numbers come from."""
@@ -835,9 +837,11 @@ class TimingStats(_message.Message):
     CLOCK_UNSPECIFIED: TimingStats.Clock.ValueType  # 0
     """Never sent."""
     CLOCK_DEVICE_EVENTS: TimingStats.Clock.ValueType  # 1
-    """Device events, which agreed with the judge's clock."""
+    """Device events (on the CPU device the runner's own timer), which agreed with the judge's clock."""
     CLOCK_JUDGE: TimingStats.Clock.ValueType  # 2
-    """The judge's own wall clock over bursts of calls, with the cost of an empty burst taken off."""
+    """The judge's own wall clock over bursts of calls, with the cost of an empty burst taken off. It counts where the
+    runner's times were lower than it can explain by noise.
+    """
 
     MEDIAN_SECONDS_FIELD_NUMBER: _builtins.int
     MEAN_SECONDS_FIELD_NUMBER: _builtins.int
@@ -865,7 +869,7 @@ class TimingStats(_message.Message):
     clock: Global___TimingStats.Clock.ValueType
     """Which clock."""
     judge_seconds: _builtins.float
-    """What the judge's clock alone says one call costs, for comparison."""
+    """What the judge's clock alone says one call costs, for comparison; its noise is a few tens of microseconds."""
     def __init__(
         self,
         *,

@@ -23,7 +23,8 @@ from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
 from . import timing, trial, verdict
 from .compare import Comparison
-from .pool import Pool, Runner, RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
+from .handle import Runner, RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
+from .pool import Pool
 from .problems import Announce, Problems
 
 #: Memory of one arena beyond what one input set or output slot needs, in bytes: more sets mean more different values

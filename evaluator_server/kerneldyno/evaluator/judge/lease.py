@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Collection
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .pool import Runner
+from .handle import Runner
 
 
 class Lease:

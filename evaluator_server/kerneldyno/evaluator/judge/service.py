@@ -22,8 +22,9 @@ from .. import wire
 from ..devices.base import Device
 from ..spec import EvalSpec
 from . import verdict
+from .handle import RunnerStartError
 from .lane import Bench, Lane
-from .pool import Pool, RunnerStartError
+from .pool import Pool
 from .problems import Problems
 
 _log = logging.getLogger("kerneldyno.judge")

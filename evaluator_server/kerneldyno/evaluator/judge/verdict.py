@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .compare import Comparison
-from .pool import ExitReport
+from .handle import ExitReport
 
 Result = dict[str, Any]
 
