@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
-from judge_harness import REFERENCE, Judge, candidate, limits, request
+from judge_harness import DEVICE, REFERENCE, Judge, candidate, limits, request
 from kerneldyno.v1 import evaluation_pb2
 
 
@@ -142,6 +142,14 @@ def test_reference_that_cannot_be_used(judge: Judge, reference: str, message: st
     assert message in result["message"]
 
 
+def test_reference_that_fails_only_when_timed(judge: Judge) -> None:
+    count = "        self.calls = getattr(self, 'calls', 0) + 1\n        assert self.calls < 9, 'enough'\n"
+    fickle = REFERENCE.replace("        return torch.relu", f"{count}        return torch.relu")
+    result = judge.evaluate(request(candidate(), reference_code=fickle, run_performance=True))
+    assert result["outcome"] == "REFERENCE_ERROR"
+    assert "enough" in result["message"]
+
+
 def test_timing_reports_both_sides_and_checks_timed_outputs(judge: Judge) -> None:
     result = judge.evaluate(request(candidate(), run_performance=True))
     assert result["outcome"] == "CORRECT", result["message"]
@@ -169,12 +177,9 @@ def test_clock_of_the_candidate_is_not_believed(judge: Judge) -> None:
     result = judge.evaluate(request(cheat, run_performance=True))
     assert result["outcome"] == "CORRECT", result["message"]
     assert result["candidate_timing"]["median_seconds"] >= 0.018
-    if DEVICE_IS_CPU:
+    if DEVICE == "cpu:0":
         assert result["candidate_timing"]["clock"] == "CLOCK_JUDGE"
         assert [finding["id"] for finding in result["findings"]] == ["T01"]
-
-
-DEVICE_IS_CPU = __import__("judge_harness").DEVICE == "cpu:0"
 
 
 def test_hang_while_timed_is_killed_and_the_lease_is_free_again(judge: Judge) -> None:

@@ -309,17 +309,13 @@ class Lane:
         affordable = int(_TIMING_SHARE * self._spec.limits.timing / max(per_call, 1e-7))
         calls = max(1, min(self._spec.perf_trials, affordable))
         if problem.timed is not None:
-            await self._announce("begin")
-            self._own_burst(problem.timed, max(1, self._spec.warmup), own, rng)
-            await self._announce("end")
+            await self._reference_burst(problem.timed, max(1, self._spec.warmup), own, rng)
         self._own_burst(lambda *_: answer_of_nothing, 2, own, rng)
         rounds = _Rounds()
         spent = warm.wall_seconds
         for length in timing.burst_lengths(calls, rng):
             if problem.timed is not None and rounds.reference_seconds < _MAX_REFERENCE_SECONDS:
-                await self._announce("begin")
-                rounds.reference.append(self._own_burst(problem.timed, length, own, rng))
-                await self._announce("end")
+                rounds.reference.append(await self._reference_burst(problem.timed, length, own, rng))
             rounds.empty.append(self._own_burst(lambda *_: answer_of_nothing, length, own, rng))
             rounds.candidate.append(
                 await self._candidate_burst(length, station, prepared, rng, check=True, spent=spent)
@@ -338,6 +334,17 @@ class Lane:
                 spent += rounds.candidate[-1].wall_seconds
             candidate = timing.conclude(rounds.candidate, rounds.empty, self._device.kind)
         return self._conclude(candidate, rounds, rng)
+
+    async def _reference_burst(
+        self, call: Callable[..., Any], length: int, station: Station, rng: random.Random
+    ) -> timing.Burst:
+        await self._announce("begin")
+        try:
+            return self._own_burst(call, length, station, rng)
+        except BaseException as error:
+            raise ReferenceFailure("timing", error) from error
+        finally:
+            await self._announce("end")
 
     def _own_burst(self, call: Callable[..., Any], length: int, station: Station, rng: random.Random) -> timing.Burst:
         order = [rng.randrange(len(station.inputs)) for _ in range(length)]
