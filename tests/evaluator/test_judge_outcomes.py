@@ -57,6 +57,24 @@ CASES: dict[str, tuple[str, dict[str, Any], str, str]] = {
         "INCORRECT",
         "out of tolerance",
     ),
+    "closes every descriptor": (
+        candidate(body="import os, time; os.closerange(3, 64); time.sleep(99)"),
+        {},
+        "REJECTED",
+        "closed the channel",
+    ),
+    "raises what cannot be encoded": (
+        candidate(body="raise ValueError(chr(0xD800) + chr(27) + 'x')"),
+        {},
+        "RUNTIME_ERROR",
+        "ValueError: ?x",
+    ),
+    "raises what cannot be printed": (
+        candidate(prologue="class Bad(Exception):\n    __str__ = None\n", body="raise Bad()"),
+        {},
+        "RUNTIME_ERROR",
+        "Bad",
+    ),
     "writes to every descriptor": (
         candidate(
             prologue="import os\nfor fd in range(3, 64):\n    try: os.write(fd, b'x' * 1000)\n    except OSError: pass\n"
@@ -180,6 +198,47 @@ def test_clock_of_the_candidate_is_not_believed(judge: Judge) -> None:
     if DEVICE == "cpu:0":
         assert result["candidate_timing"]["clock"] == "CLOCK_JUDGE"
         assert [finding["id"] for finding in result["findings"]] == ["T01"]
+
+
+TAKE_OVER = """
+import sys
+from kerneldyno.evaluator import wire
+real = wire.send
+def forged(sock, frame, fds=()):
+    answer = frame.get("ok")
+    if isinstance(answer, dict) and "specs" in answer:
+        {call}
+    if isinstance(answer, list):
+        {burst}
+    real(sock, frame, fds)
+sys.modules["kerneldyno.evaluator.runner.harness"].wire.send = forged
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "burst", "outcomes"),
+    [
+        ("answer['specs'] = []", "pass", {"INCORRECT"}),
+        ("answer['specs'] = 7", "pass", {"REJECTED"}),
+        ("answer['specs'][0][0] = chr(0xD800)", "pass", {"INCORRECT"}),
+        ("answer['structure'] = {'tuple': []}", "pass", {"INCORRECT"}),
+        ("answer['launches'] = 'many'", "pass", {"REJECTED"}),
+        ("frame.clear()", "pass", {"RUNTIME_ERROR"}),
+        ("pass", "frame['ok'] = [float('inf')] * len(answer)", {"REJECTED"}),
+        ("pass", "frame['ok'] = [float('nan')] * len(answer)", {"REJECTED"}),
+        ("pass", "frame['ok'] = []", {"REJECTED"}),
+        ("pass", "frame['ok'] = [1e-9] * len(answer)", {"CORRECT"}),
+    ],
+)
+def test_a_harness_that_was_taken_over_fools_nobody(judge: Judge, call: str, burst: str, outcomes: set[str]) -> None:
+    cheat = candidate(prologue=TAKE_OVER.format(call=call, burst=burst))
+    result = judge.evaluate(request(cheat, run_performance=True))
+    parse(result)
+    assert result["outcome"] in outcomes, result["message"]
+    if result["outcome"] == "CORRECT":
+        # Invented times are not believed: the judge's own clock counts.
+        assert result["candidate_timing"]["median_seconds"] > 1e-6
+        assert result["candidate_timing"]["clock"] == "CLOCK_JUDGE"
 
 
 def test_hang_while_timed_is_killed_and_the_lease_is_free_again(judge: Judge) -> None:

@@ -96,6 +96,10 @@ def compare(
     if difference:
         result.mismatch = {"output": difference[0], "kind": difference[1], "detail": difference[2]}
         return result
+    if len(specs) != len(expected.leaves):  # an honest harness describes what its structure names
+        detail = f"{len(specs)} tensors are described, expected {len(expected.leaves)}"
+        result.mismatch = {"output": "output", "kind": "structure", "detail": detail}
+        return result
     for index, (leaf, spec) in enumerate(zip(expected.leaves, specs, strict=True)):
         name = "output" if len(expected.leaves) == 1 else f"output[{index}]"
         for kind, got, wanted in (

@@ -23,6 +23,8 @@ _READY_TIMEOUT = 60.0
 #: Killing a process tree takes milliseconds; a CUDA context with much memory up to a second or two.
 _EXIT_TIMEOUT = 20.0
 _STOP_TIMEOUT = 5.0
+#: A process that has closed its channel by ending is reaped within milliseconds; a loaded host may take longer.
+_GONE_TIMEOUT = 5.0
 
 
 class RunnerStartError(Exception):
@@ -154,9 +156,11 @@ class Runner:
         self._close()
         return report
 
-    async def exited(self) -> ExitReport:
-        """Wait until the runner ends by itself."""
-        return await asyncio.shield(self._exit)
+    async def gone(self) -> ExitReport:
+        """Return how a runner ended that has closed its channel; one that only pretends to be gone is killed."""
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(asyncio.shield(self._exit), _GONE_TIMEOUT)
+        return await self.end()
 
     def _order(self, order: str) -> None:
         if self._control is not None and not self._exit.done():

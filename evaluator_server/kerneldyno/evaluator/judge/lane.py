@@ -36,6 +36,8 @@ _MAX_SLOTS = 8
 _TIMING_SHARE = 0.3
 #: How many times more calls are made when the clocks disagree, before a candidate is said to hide something.
 _CONFIRMING = 4
+#: Largest device time that a runner may report for one call, in seconds: a day.
+_LONGEST = 86400.0
 #: Longest stretch of reference bursts in one timing, in seconds.
 _MAX_REFERENCE_SECONDS = 20.0
 
@@ -127,15 +129,15 @@ class Lane:
                 result = verdict.infrastructure("RUNNER_START_FAILED", str(error), retryable=True)
             except RunnerGone:
                 assert self._runner is not None
-                report = await self._runner.exited()
-                if report.lost:
+                report = await self._runner.gone()
+                if report.killed:
+                    result = self._broke_out("the candidate closed the channel of its runner and went on")
+                elif report.lost:
                     result = verdict.infrastructure("RUNNER_LOST", "the runner's warden ended", retryable=True)
                 else:
                     result = verdict.ended(self._stage, report, self._bench.memory_bytes)
             except RunnerGarbled as error:
-                evidence = f"the candidate wrote to the channel of its runner ({error})"
-                found = [*self._findings, verdict.finding("E03", "SEVERITY_REJECT", evidence)]
-                result = verdict.rejected(found, None, compiled=self._stage not in ("load", "compile"))
+                result = self._broke_out(f"the candidate wrote to the channel of its runner ({error})")
         finally:
             if self._runner is not None:
                 logs = (await self._bench.pool.discard(self._runner)).logs
@@ -145,6 +147,10 @@ class Lane:
         result["stages"] = self._stages.spans
         result.setdefault("findings", self._findings)
         return verdict.with_logs(result, logs)
+
+    def _broke_out(self, evidence: str) -> verdict.Result:
+        found = [*self._findings, verdict.finding("E03", "SEVERITY_REJECT", evidence)]
+        return verdict.rejected(found, None, compiled=self._stage not in ("load", "compile"))
 
     async def _run(self) -> verdict.Result:
         spec = self._spec
@@ -375,14 +381,24 @@ class Lane:
         wall = time.perf_counter() - begin
         device_seconds = _read_seconds(answer, length)
         if check:
-            self._check_slots(station, prepared, dict(zip(slots, order, strict=True)))
+            # What is there now counts: comparing takes time, in which late work could still arrive (E19).
+            outputs = self._arenas[1].data.clone()
+            self._check_slots(outputs, station, prepared, dict(zip(slots, order, strict=True)))
         return timing.Burst(length, wall, device_seconds)
 
-    def _check_slots(self, station: Station, prepared: list[trial.Trial], contents: dict[int, int]) -> None:
+    def _check_slots(
+        self, outputs: torch.Tensor, station: Station, prepared: list[trial.Trial], contents: dict[int, int]
+    ) -> None:
+        """Compare what a burst left: `contents` says which input set each slot must hold the answer to."""
+        size = station.outputs[0].numel()
         for slot, index in contents.items():
             leaves = [leaf.spec for leaf in prepared[index].expected.leaves]
             comparison = trial.judge(
-                prepared[index], self._spec, prepared[index].expected.structure, leaves, station.outputs[slot]
+                prepared[index],
+                self._spec,
+                prepared[index].expected.structure,
+                leaves,
+                outputs[slot * size : (slot + 1) * size],
             )
             self._note(comparison)
             if comparison.mismatch is not None:
@@ -465,5 +481,7 @@ def _read_answer(answer: Any) -> tuple[Any, list[tree.TensorSpec], int | None]:
 
 def _read_seconds(answer: Any, length: int) -> list[float]:
     if isinstance(answer, list) and len(answer) == length and all(type(value) in (int, float) for value in answer):
-        return [float(value) for value in answer]
+        seconds = [float(value) for value in answer]
+        if all(abs(value) < _LONGEST for value in seconds):  # neither infinite nor not a number
+            return seconds
     raise RunnerGarbled("malformed answer to a burst")

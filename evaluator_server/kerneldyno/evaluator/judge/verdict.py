@@ -25,8 +25,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def clean(text: str, limit: int) -> str:
-    """Return `text` without control characters (escape sequences could forge what an operator sees), capped."""
-    return _CONTROL.sub("", text)[:limit]
+    """Return `text` capped, without control characters (which could forge what an operator sees) and as valid Unicode."""
+    return _CONTROL.sub("", text)[:limit].encode(errors="replace").decode()
 
 
 def _result(outcome: str, message: str, *, compiled: bool, **more: Any) -> Result:
@@ -48,7 +48,7 @@ def correct(report: Result, passed: int) -> Result:
 def incorrect(comparison: Comparison, trial: int, report: Result) -> Result:
     """An output was wrong."""
     assert comparison.mismatch is not None
-    evidence = {**comparison.mismatch, "trial": trial}
+    evidence = {**comparison.mismatch, "detail": clean(comparison.mismatch["detail"], 500), "trial": trial}
     where = "a timed call" if trial < 0 else f"trial {trial}"
     return _result(
         "INCORRECT", f"{evidence['detail']} ({where})", compiled=True, incorrect=evidence, correctness=report
@@ -66,7 +66,7 @@ def raised(stage: str, error: Any, memory_limit: int) -> Result:
         "traceback": clean(str(error.get("traceback", "")), 8192),
     }
     bases = {str(base) for base in error.get("bases", ())} if isinstance(error.get("bases"), list) else set()
-    sentence = f"{evidence['type']}: {_first_line(evidence['message'])}"
+    sentence = f"{evidence['type']}: {_first_line(evidence['message'])}".removesuffix(": ")
     if "OutOfMemoryError" in bases or "MemoryError" in bases:
         memory = "host" if "MemoryError" in bases else "device"
         detail = {
