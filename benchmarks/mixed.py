@@ -55,6 +55,8 @@ def main() -> int:
         f"| device | {environment.device_model}, torch {environment.torch_version}, triton {environment.triton_version} |"
     )
     print(f"| candidates | {len(results)}: {', '.join(f'{n} {name}' for name, n in outcomes.most_common())} |")
+    devices = Counter(result.environment.device for result in results if result.environment.device)
+    print(f"| devices | {', '.join(f'{n} on {name}' for name, n in sorted(devices.items()))} |")
     print(f"| wrong verdicts | {len(wrong)} |")
     print(f"| findings | {', '.join(f'{n} {name}' for name, n in findings.items()) or 'none'} |")
     print(f"| time | {seconds:.1f} s, {60 * len(results) / seconds:.0f} a minute |")
