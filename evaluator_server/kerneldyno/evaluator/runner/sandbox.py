@@ -168,6 +168,7 @@ def _mount_devices(dev: str) -> None:
     os.mkdir(f"{dev}/shm")
     linux.mount("tmpfs", f"{dev}/shm", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, f"mode=1777,size={SCRATCH_BYTES}")
     os.symlink("/proc/self/fd", f"{dev}/fd")
+    linux.mount(None, dev, None, linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | linux.MS_NOSUID)
 
 
 def enter_scratch(walls: Walls, private: str) -> str:
@@ -192,7 +193,7 @@ def give_up_powers(walls: Walls, scratch: str, extra_environment: dict[str, str]
     linux.drop_capabilities()
     linux.forbid_new_privileges()
     linux.die_with_parent()
-    os.nice(5)  # a hundred spinning processes must not keep judge and warden from ending them
+    os.nice(15)  # a hundred spinning processes must not keep judge and warden from ending them
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
     _limit(resource.RLIMIT_NOFILE, MAX_OPEN_FILES)

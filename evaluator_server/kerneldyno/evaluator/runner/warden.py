@@ -25,8 +25,10 @@ from . import harness, sandbox
 #: Captured output that is kept, in bytes: this much from the beginning and this much from the end.
 LOG_HEAD_BYTES = 8 * 1024
 LOG_TAIL_BYTES = 8 * 1024
-#: How often memory is looked at, in seconds.
-_MEMORY_INTERVAL = 0.1
+#: How often memory and processes are looked at, in seconds.
+_USAGE_INTERVAL = 0.1
+#: How long one exact count of shared memory may take, in seconds.
+_COUNTING_SECONDS = 0.05
 #: How long a warden waits for its judge to take note of the report, in seconds.
 _FAREWELL_TIMEOUT = 10.0
 
@@ -147,7 +149,7 @@ class _Warden:
         exited = killed = False
         next_look = time.monotonic()
         while not exited:
-            ready = dict(poll.poll(1000 * _MEMORY_INTERVAL))
+            ready = dict(poll.poll(1000 * _USAGE_INTERVAL))
             if self._log_read in ready and not self._read_log():
                 poll.unregister(self._log_read)
             if not killed and self._control.fileno() in ready and not self._obey():
@@ -156,9 +158,9 @@ class _Warden:
                 self._signal_tree(signal.SIGKILL)
             if runner in ready:
                 exited = True
-            if time.monotonic() >= next_look:
-                self._look_at_memory()
-                next_look = time.monotonic() + _MEMORY_INTERVAL
+            if not killed and time.monotonic() >= next_look:
+                self._look_at_usage()
+                next_look = time.monotonic() + _USAGE_INTERVAL
         _, status = os.waitpid(self._runner, 0)
         self._signal_tree(signal.SIGKILL)
         if not self._walls.namespaces:
@@ -180,7 +182,7 @@ class _Warden:
         elif order == "cont":
             self._signal_tree(signal.SIGCONT)
         elif order == "baseline":
-            self._baseline = self._memory()
+            self._baseline = self._memory({self._runner})
         else:
             return False
         return True
@@ -195,21 +197,34 @@ class _Warden:
         except ProcessLookupError:
             pass
 
-    def _look_at_memory(self) -> None:
-        used = self._memory()
+    def _look_at_usage(self) -> None:
+        pids = _visible_pids() - {1} if self._walls.namespaces else _descendants(os.getpid())
+        if len(pids) > sandbox.MAX_PROCESSES:
+            # The kernel does not hold RLIMIT_NPROC against the host's root, not even in a user namespace.
+            self._log.add(f"\n[more than {sandbox.MAX_PROCESSES} processes: killed]\n".encode())
+            self._signal_tree(signal.SIGKILL)
+            return
+        used = self._memory(pids)
         self._peak = max(self._peak, used)
         if used - self._baseline > self._memory_limit:
             self._out_of_memory = True
             self._signal_tree(signal.SIGKILL)
 
-    def _memory(self) -> int:
-        """Return the memory of the candidate's processes in bytes, shared pages counted once where it matters."""
-        pids = _visible_pids() - {1} if self._walls.namespaces else _descendants(os.getpid())
-        resident = sum(_resident(pid) for pid in pids)
-        if resident - self._baseline > self._memory_limit and len(pids) > 1:
-            # Forked children share pages with their parent; only proportional counting is fair then.
-            return sum(_proportional(pid) for pid in pids)
-        return resident
+    def _memory(self, pids: set[int]) -> int:
+        """Return the memory of processes `pids` in bytes, shared pages counted once where it matters."""
+        resident = {pid: _resident(pid) for pid in pids}
+        total = sum(resident.values())
+        if total - self._baseline <= self._memory_limit or len(pids) == 1:
+            return total
+        # Forked children share pages with their parent; only proportional counting is fair then. It waits for locks that a
+        # fork bomb keeps busy, and the judge's orders must not wait with it: the largest first, and no longer than this.
+        until = time.monotonic() + _COUNTING_SECONDS
+        total = 0
+        for pid in sorted(resident, key=lambda pid: -resident[pid]):
+            total += _proportional(pid)
+            if time.monotonic() > until:
+                break
+        return total
 
     def _read_log(self) -> bool:
         data = os.read(self._log_read, 65536)
