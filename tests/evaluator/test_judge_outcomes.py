@@ -137,6 +137,45 @@ def test_logs_are_captured_capped_and_cleaned(judge: Judge) -> None:
     assert len(result["logs"]) < 17_000
 
 
+def test_logs_of_a_crash_show_the_candidates_line_and_no_path_of_the_host(judge: Judge) -> None:
+    logs = judge.evaluate(request(candidate(body="import ctypes; ctypes.string_at(0)")))["logs"]
+    assert "Segmentation fault" in logs
+    assert "candidate.py" in logs
+    assert "harness.py" not in logs
+    assert "site-packages" not in logs
+
+
+LARGE = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, ballast, x):
+        return x + 1
+
+def get_inputs():
+    return [torch.zeros(34 << 20, dtype=torch.uint8), torch.randn(64)]
+"""
+
+
+def test_a_stale_answer_is_found_out_for_inputs_larger_than_the_budget_of_an_arena(judge: Judge) -> None:
+    source = """
+import torch
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+    def forward(self, ballast, x):
+        self.calls += 1
+        if self.calls > 4:
+            return self.kept
+        self.kept = x + 1
+        return self.kept
+"""
+    result = judge.evaluate(request(source, reference_code=LARGE, backend="torch", run_performance=True))
+    assert result["outcome"] == "INCORRECT", result["message"]
+    assert result["incorrect"]["trial"] == -1
+
+
 def test_reference_that_raises_is_not_the_candidates_fault(judge: Judge) -> None:
     broken = REFERENCE.replace("torch.relu", "torch.no_such_function")
     result = judge.evaluate(request(candidate(), reference_code=broken))

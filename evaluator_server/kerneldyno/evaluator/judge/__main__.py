@@ -40,8 +40,10 @@ def main() -> int:
 def _serve(args: argparse.Namespace) -> int:
     # Only now: torch reads the environment when it is imported.
     from ..devices import open_device
+    from ..toolkits import toolkits
     from .service import Service, Settings
 
+    toolkits()  # a plug-in that cannot be imported must stop the judge now, not fail every request
     zygote = socket.socket(fileno=args.zygote_fd)
     device = open_device("cpu:0" if args.device.startswith("cpu") else "cuda:0")
     device.warm_up()

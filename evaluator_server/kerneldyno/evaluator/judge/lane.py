@@ -178,8 +178,10 @@ class Lane:
         assert self._runner is not None
         budget = _ARENA_BUDGET[self._device.kind] if self._spec.run_performance else 0
         slot_bytes = max(each.slot_bytes for each in (first, *more))
-        sets = max(1, min(_MAX_SETS, budget // first.set_bytes))
-        slots = max(1, min(_MAX_SLOTS, budget // slot_bytes))
+        # Two at the least: with one, an old answer would be as right as a new one.
+        fewest = 2 if self._spec.run_performance else 1
+        sets = max(fewest, min(_MAX_SETS, budget // first.set_bytes))
+        slots = max(fewest, min(_MAX_SLOTS, budget // slot_bytes))
         sizes = (max(sets * first.set_bytes, *(each.set_bytes for each in (first, *more))), slots * slot_bytes)
         descriptors: list[int | None] = [*self._runner.descriptors] or [None, None]
         async with self._lease.work():
@@ -294,6 +296,7 @@ class Lane:
                 self._bench.busy_seconds += time.monotonic() - begin
 
     async def _timed_bursts(self, problem: Problem, station: Station, prepared: list[trial.Trial]) -> verdict.Result:
+        assert self._runner is not None
         rng = random.Random(secrets.randbits(64))
         for region, ready in zip(_regions(self._arenas[0], prepared[0].set_bytes), prepared, strict=False):
             region.copy_(ready.master)
@@ -320,9 +323,11 @@ class Lane:
         rounds = _Rounds()
         spent = warm.wall_seconds
         for length in timing.burst_lengths(calls, rng):
+            await self._runner.stop()  # whatever it left running must not slow the reference down (T26)
             if problem.timed is not None and rounds.reference_seconds < _MAX_REFERENCE_SECONDS:
                 rounds.reference.append(await self._reference_burst(problem.timed, length, own, rng))
             rounds.empty.append(self._own_burst(lambda *_: answer_of_nothing, length, own, rng))
+            self._runner.resume()
             rounds.candidate.append(
                 await self._candidate_burst(length, station, prepared, rng, check=True, spent=spent)
             )
@@ -333,7 +338,9 @@ class Lane:
             rounds.candidate.clear()
             rounds.empty.clear()
             for length in timing.burst_lengths(max(8, min(_CONFIRMING * calls, affordable)), rng):
+                await self._runner.stop()
                 rounds.empty.append(self._own_burst(lambda *_: answer_of_nothing, length, own, rng))
+                self._runner.resume()
                 rounds.candidate.append(
                     await self._candidate_burst(length, station, prepared, rng, check=True, spent=spent)
                 )

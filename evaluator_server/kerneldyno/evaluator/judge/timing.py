@@ -120,10 +120,8 @@ def conclude(bursts: Sequence[Burst], empty: Sequence[Burst], kind: str) -> Timi
     bound = _FACTOR * statistics.fmean(device) + _SLACK_SECONDS[kind] + _STANDARD_ERRORS * error
     if min(device) > 0 and by_judge <= bound:
         return Timing(device, "CLOCK_DEVICE_EVENTS", by_judge, device_median)
-    fixed = max(0.0, ours.intercept)
-    samples = [
-        max(by_judge / 2, (burst.wall_seconds - fixed) / burst.calls - max(0.0, nothing.slope)) for burst in bursts
-    ]
+    # Messages and waiting count in here: where the clocks disagree, whatever is slower is believed.
+    samples = [max(1e-9, burst.wall_seconds / burst.calls - max(0.0, nothing.slope)) for burst in bursts]
     return Timing(samples, "CLOCK_JUDGE", by_judge, device_median)
 
 

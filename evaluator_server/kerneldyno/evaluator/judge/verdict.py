@@ -21,6 +21,10 @@ _COMPILE_ERRORS = {"CompilationError", "PTXASError", "OutOfResources", "Unsuppor
 #: What Triton says when one of its compiler's passes fails: a plain RuntimeError.
 _COMPILER_CRASH = "PassManager::run failed"
 _MAX_LOG = 16 * 1024
+#: What Python's fault handler prints besides the candidate's own frames: ours, the libraries', and a list of modules.
+_FOREIGN_FRAME = re.compile(
+    r'^(  File "(?!/tmp/scratch/candidate\.py").*", line \d+ in .*|Extension modules: .*)\n?', re.MULTILINE
+)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -147,7 +151,7 @@ def finding(identifier: str, severity: str, evidence: str) -> Result:
 
 def with_logs(result: Result, logs: str) -> Result:
     """Add what the candidate printed."""
-    result["logs"] = clean(logs, _MAX_LOG + 128)
+    result["logs"] = clean(_FOREIGN_FRAME.sub("", logs), _MAX_LOG + 128)
     return result
 
 
