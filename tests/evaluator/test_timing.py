@@ -59,6 +59,9 @@ def test_noisy_bursts_accuse_nobody() -> None:
     rng = random.Random(5)
     noisy = [Burst(b.calls, b.wall_seconds + rng.uniform(0, 2e-3), b.device_seconds) for b in bursts(60e-6, 50e-6)]
     assert conclude(noisy, EMPTY, "cuda").clock == "CLOCK_DEVICE_EVENTS"
+    # Though it is known that they could not have told: longer bursts are asked for.
+    assert not conclude(noisy, EMPTY, "cuda").sharp
+    assert conclude(bursts(60e-6, 50e-6), EMPTY, "cuda").sharp
     # Yet no noise of that size hides a millisecond a call.
     hiding = [Burst(b.calls, b.wall_seconds + rng.uniform(0, 2e-3), b.device_seconds) for b in bursts(2e-3, 50e-6)]
     assert conclude(hiding, EMPTY, "cuda").clock == "CLOCK_JUDGE"

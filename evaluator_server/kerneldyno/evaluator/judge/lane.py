@@ -34,7 +34,7 @@ _MAX_SETS = 4
 _MAX_SLOTS = 8
 #: Share of the timing limit that planned calls may take.
 _TIMING_SHARE = 0.3
-#: How many times more calls are made when the clocks disagree, before a candidate is said to hide something.
+#: How many times more calls are made when the clocks disagree or are too noisy to tell.
 _CONFIRMING = 4
 #: Largest device time that a runner may report for one call, in seconds: a day.
 _LONGEST = 86400.0
@@ -333,7 +333,7 @@ class Lane:
             )
             spent += rounds.candidate[-1].wall_seconds
         candidate = timing.conclude(rounds.candidate, rounds.empty, self._device.kind)
-        if not candidate.agrees:
+        if not candidate.agrees or not candidate.sharp:
             # Either something is hidden, or these few bursts were too noisy to tell: longer ones can.
             rounds.candidate.clear()
             rounds.empty.clear()
