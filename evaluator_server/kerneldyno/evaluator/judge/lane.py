@@ -6,6 +6,7 @@ outcome. The runner is killed at the end in every case, and what it printed is a
 
 from __future__ import annotations
 
+import asyncio
 import random
 import secrets
 import time
@@ -22,10 +23,12 @@ from ..devices.base import Arena, Device
 from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
 from . import timing, trial, verdict
+from .answers import read_burst, read_call
 from .compare import Comparison
 from .handle import Runner, RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
 from .pool import Pool
 from .problems import Announce, Problems
+from .stages import Stages
 
 #: Memory of one arena beyond what one input set or output slot needs, in bytes: more sets mean more different values
 #: among the timed calls.
@@ -36,8 +39,6 @@ _MAX_SLOTS = 8
 _TIMING_SHARE = 0.3
 #: How many times more calls are made when the clocks disagree or are too noisy to tell.
 _CONFIRMING = 4
-#: Largest device time that a runner may report for one call, in seconds: a day.
-_LONGEST = 86400.0
 #: Longest stretch of reference bursts in one timing, in seconds.
 _MAX_REFERENCE_SECONDS = 20.0
 
@@ -48,27 +49,6 @@ class _Finished(Exception):  # noqa: N818
     def __init__(self, result: verdict.Result) -> None:
         super().__init__(result["outcome"])
         self.result = result
-
-
-@dataclass(slots=True)
-class _Stages:
-    """When each stage began and how long it took."""
-
-    tell: Callable[[str], None]
-    spans: list[dict[str, Any]] = field(default_factory=list)
-    _open: tuple[str, float, float] | None = None
-
-    def enter(self, stage: str) -> None:
-        self.close()
-        self._open = (stage, time.time(), time.monotonic())
-        self.tell(stage)
-
-    def close(self) -> None:
-        if self._open is not None:
-            stage, wall, begin = self._open
-            start = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(wall))}.{int(wall % 1 * 1e6):06d}Z"
-            self.spans.append({"stage": stage, "start_time": start, "duration": f"{time.monotonic() - begin:.6f}s"})
-            self._open = None
 
 
 @dataclass(slots=True)
@@ -104,7 +84,7 @@ class Lane:
         self._lease = bench.pool.lease
         self._spec = spec
         self._announce = announce
-        self._stages = _Stages(tell)
+        self._stages = Stages(tell)
         self._stage = "load"
         self._runner: Runner | None = None
         self._arenas: list[Arena] = []
@@ -113,6 +93,7 @@ class Lane:
         self._trials = 0
         self._worst = Comparison()
         self._timed_checks = 0
+        self._overdue = False
 
     async def evaluate(self) -> verdict.Result:
         """Return the verdict as the proto-JSON of EvalResult. Raises only what is a bug, or cancellation."""
@@ -138,9 +119,12 @@ class Lane:
                     result = verdict.ended(self._stage, report, self._bench.memory_bytes)
             except RunnerGarbled as error:
                 result = self._broke_out(f"the candidate wrote to the channel of its runner ({error})")
+            except asyncio.CancelledError:
+                self._overdue = True
+                raise
         finally:
             if self._runner is not None:
-                logs = (await self._bench.pool.discard(self._runner)).logs
+                logs = (await self._bench.pool.discard(self._runner, overdue=self._overdue)).logs
             for arena in self._arenas:
                 arena.close()
         self._stages.close()
@@ -260,7 +244,7 @@ class Lane:
             begin, stopped = time.monotonic(), self._runner.stopped_seconds
             answer = await self._ask(self._call_order(current), spec.limits.correctness, spent=spent)
             spent += time.monotonic() - begin - (self._runner.stopped_seconds - stopped)
-            structure, specs, count = _read_answer(answer)
+            structure, specs, count = read_call(answer)
             if count is not None:
                 launches.append(count)
             async with self._lease.work():
@@ -327,7 +311,6 @@ class Lane:
             if problem.timed is not None and rounds.reference_seconds < _MAX_REFERENCE_SECONDS:
                 rounds.reference.append(await self._reference_burst(problem.timed, length, own, rng))
             rounds.empty.append(self._own_burst(lambda *_: answer_of_nothing, length, own, rng))
-            self._runner.resume()
             rounds.candidate.append(
                 await self._candidate_burst(length, station, prepared, rng, check=True, spent=spent)
             )
@@ -340,7 +323,6 @@ class Lane:
             for length in timing.burst_lengths(max(8, min(_CONFIRMING * calls, affordable)), rng):
                 await self._runner.stop()
                 rounds.empty.append(self._own_burst(lambda *_: answer_of_nothing, length, own, rng))
-                self._runner.resume()
                 rounds.candidate.append(
                     await self._candidate_burst(length, station, prepared, rng, check=True, spent=spent)
                 )
@@ -379,6 +361,8 @@ class Lane:
         slots = [step % len(station.outputs) for step in range(length)]
         self._arenas[1].data.fill_(0xA5)  # no earlier answer may be taken for one of this burst
         self._device.synchronize()
+        assert self._runner is not None
+        self._runner.resume()
         begin = time.perf_counter()
         answer = await self._ask(
             {"op": "burst", "seed": prepared[0].seed, "order": order, "slots": slots, "flush": True},
@@ -386,7 +370,7 @@ class Lane:
             spent=spent,
         )
         wall = time.perf_counter() - begin
-        device_seconds = _read_seconds(answer, length)
+        device_seconds = read_burst(answer, length)
         if check:
             # What is there now counts: comparing takes time, in which late work could still arrive (E19).
             outputs = self._arenas[1].data.clone()
@@ -449,6 +433,7 @@ class Lane:
         try:
             answer = await self._runner.ask(order, max(0.0, limit - spent))
         except RunnerLate:
+            self._overdue = True
             raise _Finished(verdict.late(self._stage, limit)) from None
         if "ok" in answer:
             return answer["ok"]
@@ -470,25 +455,3 @@ class Lane:
 
 def _regions(arena: Arena, size: int) -> list[torch.Tensor]:
     return [arena.data[at : at + size] for at in range(0, arena.data.numel() - size + 1, size)]
-
-
-def _read_answer(answer: Any) -> tuple[Any, list[tree.TensorSpec], int | None]:
-    """Read the answer to a call; anything malformed is the work of somebody who took the harness over."""
-    try:
-        count = answer["launches"]
-        if count is not None and type(count) is not int:
-            raise TypeError("launches")
-        specs = answer["specs"]
-        if not isinstance(specs, list):
-            raise TypeError("specs")
-        return answer["structure"], [tree.TensorSpec.from_json(spec) for spec in specs], count
-    except (KeyError, TypeError, tree.UnsupportedValueError) as error:
-        raise RunnerGarbled(f"malformed answer: {error}") from None
-
-
-def _read_seconds(answer: Any, length: int) -> list[float]:
-    if isinstance(answer, list) and len(answer) == length and all(type(value) in (int, float) for value in answer):
-        seconds = [float(value) for value in answer]
-        if all(abs(value) < _LONGEST for value in seconds):  # neither infinite nor not a number
-            return seconds
-    raise RunnerGarbled("malformed answer to a burst")

@@ -114,11 +114,14 @@ class Pool:
                 continue
             return runner
 
-    async def discard(self, runner: Runner) -> ExitReport:
-        """End a runner that was taken, count how it ended, and return that."""
+    async def discard(self, runner: Runner, *, overdue: bool = False) -> ExitReport:
+        """End a runner that was taken, count how it ended, and return that. `overdue`: it had passed a limit."""
         report = await runner.end()
         self.runners.discard(runner)
-        how = "killed" if report.killed else "signal" if report.signal else "error" if report.exit_code else "clean"
+        if report.killed:  # by us: the usual end of a runner that has done its work
+            how = "killed" if overdue else "clean"
+        else:
+            how = "signal" if report.signal else "error" if report.exit_code else "clean"
         self.exits[how] += 1
         return report
 
