@@ -13,7 +13,7 @@ def bursts(per_call: float, device: float, *, fixed: float = 300e-6, overhead: f
     return [Burst(n, fixed + n * (per_call + overhead), [device] * n) for n in lengths]
 
 
-EMPTY = bursts(0.0, 1e-9)
+EMPTY = bursts(0.0, 2e-6)
 
 
 def test_slope_takes_fixed_costs_off() -> None:
@@ -37,13 +37,20 @@ def test_hidden_work_counts_by_the_judges_clock(claimed: float) -> None:
     assert timing.median >= 1000e-6
 
 
+def test_nothing_is_faster_than_nothing() -> None:
+    # Within the noise of the judge's clock, and yet an invention: an empty call takes 2 us on this device.
+    timing = conclude(bursts(8e-6, 1e-9), EMPTY, "cuda")
+    assert timing.clock == "CLOCK_JUDGE"
+    assert timing.median >= 8e-6
+
+
 def test_claiming_more_than_the_truth_is_believed() -> None:
     assert conclude(bursts(50e-6, 1.0), EMPTY, "cuda").median == 1.0
 
 
 def test_work_done_in_every_third_call_only_costs_what_it_costs() -> None:
     honest = bursts(100e-6, 0.0)
-    bimodal = [Burst(b.calls, b.wall_seconds, [300e-6 if n % 3 == 0 else 1e-6 for n in range(b.calls)]) for b in honest]
+    bimodal = [Burst(b.calls, b.wall_seconds, [290e-6 if n % 3 == 0 else 5e-6 for n in range(b.calls)]) for b in honest]
     timing = conclude(bimodal, EMPTY, "cuda")
     assert timing.agrees  # the sum is honest, and nothing is hidden from the mean
     assert timing.to_json()["mean_seconds"] == pytest.approx(100e-6, rel=0.2)

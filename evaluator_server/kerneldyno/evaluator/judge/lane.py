@@ -38,7 +38,9 @@ _MAX_SLOTS = 8
 #: Share of the timing limit that planned calls may take.
 _TIMING_SHARE = 0.3
 #: How many times more calls are made when the clocks disagree or are too noisy to tell.
-_CONFIRMING = 4
+_CONFIRMING_CALLS = 4
+#: And for at least this long, in seconds: hundreds of calls of a small kernel bring the noise down to a microsecond.
+_CONFIRMING_SECONDS = 0.25
 #: Longest stretch of reference bursts in one timing, in seconds.
 _MAX_REFERENCE_SECONDS = 20.0
 
@@ -58,6 +60,11 @@ class _Rounds:
     candidate: list[timing.Burst] = field(default_factory=list)
     reference: list[timing.Burst] = field(default_factory=list)
     empty: list[timing.Burst] = field(default_factory=list)
+
+    @property
+    def seconds_per_call(self) -> float:
+        bursts = [*self.candidate, *self.empty]
+        return max(1e-6, sum(burst.wall_seconds for burst in bursts) / sum(burst.calls for burst in bursts))
 
     @property
     def reference_seconds(self) -> float:
@@ -318,9 +325,10 @@ class Lane:
         candidate = timing.conclude(rounds.candidate, rounds.empty, self._device.kind)
         if not candidate.agrees or not candidate.sharp:
             # Either something is hidden, or these few bursts were too noisy to tell: longer ones can.
+            longer = max(_CONFIRMING_CALLS * calls, int(_CONFIRMING_SECONDS / rounds.seconds_per_call))
             rounds.candidate.clear()
             rounds.empty.clear()
-            for length in timing.burst_lengths(max(8, min(_CONFIRMING * calls, affordable)), rng):
+            for length in timing.burst_lengths(max(8, min(longer, affordable)), rng):
                 await self._runner.stop()
                 rounds.empty.append(self._own_burst(lambda *_: answer_of_nothing, length, own, rng))
                 rounds.candidate.append(

@@ -22,8 +22,10 @@ from typing import Any
 _BURSTS = 8
 #: Disagreement that is still called agreement: this factor, this many seconds a call, and this many standard errors.
 _FACTOR = 1.25
-_SLACK_SECONDS = {"cuda": 20e-6, "cpu": 200e-6}
+_SLACK_SECONDS = {"cuda": 10e-6, "cpu": 200e-6}
 _STANDARD_ERRORS = 2.0
+#: Share of the device time of an empty call below which a device time is an invention.
+_LEAST = 0.5
 _RESAMPLES = 400
 
 
@@ -121,8 +123,10 @@ def conclude(bursts: Sequence[Burst], empty: Sequence[Burst], kind: str) -> Timi
     # The mean, not the median: work that is done only now and then must cost what it costs (T27).
     mean, slack = statistics.fmean(device), _SLACK_SECONDS[kind]
     noise = slack + _STANDARD_ERRORS * error
-    sharp = noise <= max(mean, 2 * slack)
-    if min(device) > 0 and by_judge <= _FACTOR * mean + noise:
+    sharp = noise <= max(mean, 1.5 * slack)
+    # Nothing at all, timed by the judge on the same device, is the least that a call can take (T28).
+    least = _LEAST * statistics.median(sample for burst in empty for sample in burst.device_seconds)
+    if device_median > least and by_judge <= _FACTOR * mean + noise:
         return Timing(device, "CLOCK_DEVICE_EVENTS", by_judge, device_median, sharp)
     # Messages and waiting count in here: where the clocks disagree, whatever is slower is believed.
     samples = [max(1e-9, burst.wall_seconds / burst.calls - max(0.0, nothing.slope)) for burst in bursts]
