@@ -24,6 +24,8 @@ _BURSTS = 8
 _FACTOR = 1.25
 _SLACK_SECONDS = {"cuda": 10e-6, "cpu": 200e-6}
 _STANDARD_ERRORS = 2.0
+#: Noise, in seconds a call, that is not worth a second measurement. The interpreter's times on the CPU are not worth much.
+_GOOD_ENOUGH_SECONDS = {"cuda": 15e-6, "cpu": 3e-3}
 #: Share of the device time of an empty call below which a device time is an invention.
 _LEAST = 0.5
 _RESAMPLES = 400
@@ -123,7 +125,7 @@ def conclude(bursts: Sequence[Burst], empty: Sequence[Burst], kind: str) -> Timi
     # The mean, not the median: work that is done only now and then must cost what it costs (T27).
     mean, slack = statistics.fmean(device), _SLACK_SECONDS[kind]
     noise = slack + _STANDARD_ERRORS * error
-    sharp = noise <= max(mean, 1.5 * slack)
+    sharp = noise <= max(mean, _GOOD_ENOUGH_SECONDS[kind])
     # Nothing at all, timed by the judge on the same device, is the least that a call can take (T28).
     least = _LEAST * statistics.median(sample for burst in empty for sample in burst.device_seconds)
     if device_median > least and by_judge <= _FACTOR * mean + noise:
