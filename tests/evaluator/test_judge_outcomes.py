@@ -199,6 +199,15 @@ def test_reference_that_cannot_be_used(judge: Judge, reference: str, message: st
     assert message in result["message"]
 
 
+def test_inputs_that_change_their_shape_are_the_references_fault(judge: Judge) -> None:
+    rows = "import itertools\nrows = itertools.count({}, {})\n"
+    for first, step in ((8, 8), (4096, -8)):
+        changing = rows.format(first, step) + REFERENCE.replace("torch.randn(32, 128)", "torch.randn(next(rows), 128)")
+        result = judge.evaluate(request(candidate(), reference_code=changing, run_performance=True))
+        assert result["outcome"] == "REFERENCE_ERROR", result["message"]
+        assert "get_inputs()" in result["message"]
+
+
 def test_reference_that_fails_only_when_timed(judge: Judge) -> None:
     count = "        self.calls = getattr(self, 'calls', 0) + 1\n        assert self.calls < 9, 'enough'\n"
     fickle = REFERENCE.replace("        return torch.relu", f"{count}        return torch.relu")

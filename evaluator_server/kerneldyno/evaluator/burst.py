@@ -43,6 +43,11 @@ class Station:
         slots = [arena_out[at : at + slot_bytes] for at in range(0, arena_out.numel() - slot_bytes + 1, slot_bytes)]
         return cls(device, arena_in, structure, [tree.views(region, specs) for region in regions], slots)
 
+    @property
+    def set_bytes(self) -> int:
+        """Size of the region of one input set in the arena."""
+        return self.arena.numel() // len(self.inputs)
+
     def arguments(self, structure: Any, specs: Sequence[tree.TensorSpec]) -> list[Any]:
         """Return positional arguments over the beginning of the arena itself, whatever their shapes."""
         arguments: list[Any] = tree.rebuild(structure, tree.views(self.arena, specs), self.device.torch_device)

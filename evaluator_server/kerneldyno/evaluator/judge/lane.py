@@ -239,14 +239,8 @@ class Lane:
         launches: list[int] = []
         for number in range(trials):
             current = await self._prepare(problem, number)
-            if problem.cases is not None and current.set_bytes > self._arenas[0].data.numel():
-                raise _Finished(
-                    verdict.reference_failed(
-                        ReferenceFailure(
-                            "cases", ValueError("cases must not need more memory than the first one")
-                        ).detail
-                    )
-                )
+            if current.set_bytes > station.arena.numel() or current.slot_bytes > station.outputs[0].numel():
+                raise ReferenceFailure("inputs", ValueError("get_inputs() returned larger inputs than the first time"))
             await self._put(current, station)
             begin, stopped = time.monotonic(), self._runner.stopped_seconds
             answer = await self._ask(self._call_order(current), spec.limits.correctness, spent=spent)
@@ -278,6 +272,10 @@ class Lane:
         # Of fixed cases the first one is timed.
         numbers = range(len(station.inputs)) if problem.cases is None else [0] * len(station.inputs)
         prepared = [await self._prepare(problem, number) for number in numbers]
+        if any(each.specs != prepared[0].specs or each.set_bytes > station.set_bytes for each in prepared):
+            raise ReferenceFailure(
+                "inputs", ValueError("get_inputs() must return the same shapes each time to be timed")
+            )
         async with self._lease.exclusive(self._runner):
             self._stages.enter("STAGE_TIMING")
             begin = time.monotonic()
