@@ -47,6 +47,7 @@ _ENUMS: tuple[tuple[str, Any], ...] = (
     ("allowed_precision", pb.Precision),
     ("reference_backend", pb.ReferenceBackend),
     ("priority", pb.Priority),
+    ("provenance_policy", pb.ProvenancePolicy),
 )
 
 
@@ -102,8 +103,11 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
             getattr(full.timeouts, name).seconds = DEFAULT_CUDA_LOAD_SECONDS if slow else DEFAULT_STAGE_SECONDS
     if not full.HasField("run_performance"):
         full.run_performance = True
+    if not full.HasField("stress_inputs"):
+        full.stress_inputs = full.tolerance.preset == pb.Tolerance.PRESET_CALIBRATED
+    full.provenance_policy = full.provenance_policy or pb.PROVENANCE_POLICY_REJECT_DECOYS
     if not full.HasField("enable_profiling"):
-        full.enable_profiling = False
+        full.enable_profiling = full.provenance_policy == pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS
     return full
 
 

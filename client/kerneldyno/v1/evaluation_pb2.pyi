@@ -28,6 +28,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _ProvenancePolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ProvenancePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ProvenancePolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PROVENANCE_POLICY_UNSPECIFIED: _ProvenancePolicy.ValueType  # 0
+    """PROVENANCE_POLICY_REJECT_DECOYS."""
+    PROVENANCE_POLICY_LABEL: _ProvenancePolicy.ValueType  # 1
+    """None; they are labels."""
+    PROVENANCE_POLICY_REJECT_DECOYS: _ProvenancePolicy.ValueType  # 2
+    """Decoys: kernels of the candidate's backend that are never launched (S19), or whose removal changes nothing (S20)."""
+    PROVENANCE_POLICY_REQUIRE_OWN_KERNELS: _ProvenancePolicy.ValueType  # 3
+    """Also candidates whose device time is mostly spent in kernels that they did not write (B01). Implies profiling."""
+
+class ProvenancePolicy(_ProvenancePolicy, metaclass=_ProvenancePolicyEnumTypeWrapper):
+    """ProvenancePolicy says which findings about the origin of the work reject a candidate."""
+
+PROVENANCE_POLICY_UNSPECIFIED: ProvenancePolicy.ValueType  # 0
+"""PROVENANCE_POLICY_REJECT_DECOYS."""
+PROVENANCE_POLICY_LABEL: ProvenancePolicy.ValueType  # 1
+"""None; they are labels."""
+PROVENANCE_POLICY_REJECT_DECOYS: ProvenancePolicy.ValueType  # 2
+"""Decoys: kernels of the candidate's backend that are never launched (S19), or whose removal changes nothing (S20)."""
+PROVENANCE_POLICY_REQUIRE_OWN_KERNELS: ProvenancePolicy.ValueType  # 3
+"""Also candidates whose device time is mostly spent in kernels that they did not write (B01). Implies profiling."""
+Global___ProvenancePolicy: _TypeAlias = ProvenancePolicy  # noqa: Y015
+
 class _Precision:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -221,6 +249,8 @@ class EvalRequest(_message.Message):
     CASES_FIELD_NUMBER: _builtins.int
     SKIP_CACHE_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    STRESS_INPUTS_FIELD_NUMBER: _builtins.int
+    PROVENANCE_POLICY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The caller's own name for this request, 1 to 200 printable characters, unique within the caller's client id.
     Results carry it back. Sending the same id with the same body again is answered with the same result; with another
@@ -269,6 +299,13 @@ class EvalRequest(_message.Message):
     """
     skip_cache: _builtins.bool
     """True asks for a fresh run even where a stored or running evaluation of the same work could answer."""
+    stress_inputs: _builtins.bool
+    """Whether the candidate must also be right on stress inputs (signs, scales, outliers, sparse rows, all derived from the
+    problem's own) and with constant parameters (ones, zeros) replaced by secret values. Absent means true with
+    PRESET_CALIBRATED, and false with the presets that reproduce other evaluators.
+    """
+    provenance_policy: Global___ProvenancePolicy.ValueType
+    """What becomes of a right candidate whose own kernels did not do the work. UNSPECIFIED means PROVENANCE_REJECT_DECOYS."""
     @_builtins.property
     def tolerance(self) -> Global___Tolerance:
         """How close is close enough. Absent means the calibrated default (see Tolerance)."""
@@ -315,10 +352,12 @@ class EvalRequest(_message.Message):
         cases: _abc.Iterable[Global___Case] | None = ...,
         skip_cache: _builtins.bool = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        stress_inputs: _builtins.bool | None = ...,
+        provenance_policy: Global___ProvenancePolicy.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "timeouts", b"timeouts", "tolerance", b"tolerance"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "tolerance", b"tolerance"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "allowed_precision", b"allowed_precision", "backend", b"backend", "cases", b"cases", "cases_code", b"cases_code", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "labels", b"labels", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "priority", b"priority", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "skip_cache", b"skip_cache", "timeouts", b"timeouts", "tolerance", b"tolerance", "toolkit", b"toolkit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "allowed_precision", b"allowed_precision", "backend", b"backend", "cases", b"cases", "cases_code", b"cases_code", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "labels", b"labels", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "skip_cache", b"skip_cache", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "tolerance", b"tolerance", "toolkit", b"toolkit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__enable_profiling: _TypeAlias = _typing.Literal["enable_profiling"]  # noqa: Y015
     _WhichOneofArgType__enable_profiling: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling"]  # noqa: Y015
@@ -330,6 +369,8 @@ class EvalRequest(_message.Message):
     _WhichOneofArgType__num_warmup: _TypeAlias = _typing.Literal["_num_warmup", b"_num_warmup"]  # noqa: Y015
     _WhichOneofReturnType__run_performance: _TypeAlias = _typing.Literal["run_performance"]  # noqa: Y015
     _WhichOneofArgType__run_performance: _TypeAlias = _typing.Literal["_run_performance", b"_run_performance"]  # noqa: Y015
+    _WhichOneofReturnType__stress_inputs: _TypeAlias = _typing.Literal["stress_inputs"]  # noqa: Y015
+    _WhichOneofArgType__stress_inputs: _TypeAlias = _typing.Literal["_stress_inputs", b"_stress_inputs"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__enable_profiling) -> _WhichOneofReturnType__enable_profiling | None: ...
     @_typing.overload
@@ -340,6 +381,8 @@ class EvalRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__num_warmup) -> _WhichOneofReturnType__num_warmup | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__run_performance) -> _WhichOneofReturnType__run_performance | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stress_inputs) -> _WhichOneofReturnType__stress_inputs | None: ...
 
 Global___EvalRequest: _TypeAlias = EvalRequest  # noqa: Y015
 
@@ -617,6 +660,8 @@ class EvalResult(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     ACCEPT_TIME_FIELD_NUMBER: _builtins.int
     FINISH_TIME_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
+    DEVICE_STATE_FIELD_NUMBER: _builtins.int
     INCORRECT_FIELD_NUMBER: _builtins.int
     COMPILE_ERROR_FIELD_NUMBER: _builtins.int
     RUNTIME_ERROR_FIELD_NUMBER: _builtins.int
@@ -689,6 +734,14 @@ class EvalResult(_message.Message):
         """When the result was final."""
 
     @_builtins.property
+    def profile(self) -> Global___KernelProfile:
+        """Which kernels ran. Absent when not profiled."""
+
+    @_builtins.property
+    def device_state(self) -> Global___DeviceState:
+        """The device while the candidate was timed. Absent when not timed, or when the device does not tell."""
+
+    @_builtins.property
     def incorrect(self) -> Global___IncorrectEvidence:
         """For INCORRECT."""
 
@@ -747,6 +800,8 @@ class EvalResult(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         accept_time: _timestamp_pb2.Timestamp | None = ...,
         finish_time: _timestamp_pb2.Timestamp | None = ...,
+        profile: Global___KernelProfile | None = ...,
+        device_state: Global___DeviceState | None = ...,
         incorrect: Global___IncorrectEvidence | None = ...,
         compile_error: Global___ExceptionEvidence | None = ...,
         runtime_error: Global___CrashEvidence | None = ...,
@@ -757,9 +812,9 @@ class EvalResult(_message.Message):
         reference_error: Global___ExceptionEvidence | None = ...,
         infrastructure_error: Global___InfrastructureEvidence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_speedup", b"_speedup", "accept_time", b"accept_time", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "environment", b"environment", "evidence", b"evidence", "finish_time", b"finish_time", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "out_of_memory", b"out_of_memory", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_speedup", b"_speedup", "accept_time", b"accept_time", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "environment", b"environment", "evidence", b"evidence", "finish_time", b"finish_time", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "out_of_memory", b"out_of_memory", "profile", b"profile", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "cached", b"cached", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "labels", b"labels", "logs", b"logs", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "stages", b"stages", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "cached", b"cached", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "labels", b"labels", "logs", b"logs", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "profile", b"profile", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "stages", b"stages", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__compiled: _TypeAlias = _typing.Literal["compiled"]  # noqa: Y015
     _WhichOneofArgType__compiled: _TypeAlias = _typing.Literal["_compiled", b"_compiled"]  # noqa: Y015
@@ -892,6 +947,161 @@ class TimingStats(_message.Message):
 Global___TimingStats: _TypeAlias = TimingStats  # noqa: Y015
 
 @_typing.final
+class KernelProfile(_message.Message):
+    """KernelProfile says which kernels ran in a profiled call and whose they are. It is taken inside the candidate's process:
+    a candidate that takes its harness over can falsify it, but neither its outputs nor its time.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KERNELS_FIELD_NUMBER: _builtins.int
+    DEVICE_TIME_COVERAGE_FIELD_NUMBER: _builtins.int
+    LAUNCH_COVERAGE_FIELD_NUMBER: _builtins.int
+    KERNELGYM_COVERAGE_FIELD_NUMBER: _builtins.int
+    DEVICE_SECONDS_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    device_time_coverage: _builtins.float
+    """Share (0 to 1) of device time in the candidate's own kernels; the same as EvalResult.coverage."""
+    launch_coverage: _builtins.float
+    """Share of launches that are of the candidate's own kernels."""
+    kernelgym_coverage: _builtins.float
+    """The KernelGYM release's figure: time in the candidate's kernels over device time plus host time of all profiled rows."""
+    device_seconds: _builtins.float
+    """Device time of one call, in seconds, summed over kernels."""
+    calls: _builtins.int
+    """Calls that were profiled."""
+    @_builtins.property
+    def kernels(self) -> _containers.RepeatedCompositeFieldContainer[Global___KernelUse]:
+        """One row for each kernel, by device time, at most 50."""
+
+    def __init__(
+        self,
+        *,
+        kernels: _abc.Iterable[Global___KernelUse] | None = ...,
+        device_time_coverage: _builtins.float = ...,
+        launch_coverage: _builtins.float = ...,
+        kernelgym_coverage: _builtins.float = ...,
+        device_seconds: _builtins.float = ...,
+        calls: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "device_seconds", b"device_seconds", "device_time_coverage", b"device_time_coverage", "kernelgym_coverage", b"kernelgym_coverage", "kernels", b"kernels", "launch_coverage", b"launch_coverage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KernelProfile: _TypeAlias = KernelProfile  # noqa: Y015
+
+@_typing.final
+class KernelUse(_message.Message):
+    """KernelUse is one kernel and what it cost."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Owner:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _OwnerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[KernelUse._Owner.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        OWNER_UNSPECIFIED: KernelUse._Owner.ValueType  # 0
+        """Never sent."""
+        OWNER_CANDIDATE: KernelUse._Owner.ValueType  # 1
+        """The candidate."""
+        OWNER_TORCH: KernelUse._Owner.ValueType  # 2
+        """PyTorch's own kernels."""
+        OWNER_LIBRARY: KernelUse._Owner.ValueType  # 3
+        """A vendor's library: cuBLAS, cuDNN, CUTLASS as shipped with PyTorch."""
+        OWNER_MEMORY: KernelUse._Owner.ValueType  # 4
+        """Copies and fills by the driver."""
+
+    class Owner(_Owner, metaclass=_OwnerEnumTypeWrapper):
+        """Owner says who wrote a kernel."""
+
+    OWNER_UNSPECIFIED: KernelUse.Owner.ValueType  # 0
+    """Never sent."""
+    OWNER_CANDIDATE: KernelUse.Owner.ValueType  # 1
+    """The candidate."""
+    OWNER_TORCH: KernelUse.Owner.ValueType  # 2
+    """PyTorch's own kernels."""
+    OWNER_LIBRARY: KernelUse.Owner.ValueType  # 3
+    """A vendor's library: cuBLAS, cuDNN, CUTLASS as shipped with PyTorch."""
+    OWNER_MEMORY: KernelUse.Owner.ValueType  # 4
+    """Copies and fills by the driver."""
+
+    NAME_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    LAUNCHES_FIELD_NUMBER: _builtins.int
+    DEVICE_SECONDS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the kernel, at most 200 characters."""
+    owner: Global___KernelUse.Owner.ValueType
+    """Whose it is."""
+    launches: _builtins.int
+    """Launches in all profiled calls together."""
+    device_seconds: _builtins.float
+    """Device time in all profiled calls together, in seconds."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        owner: Global___KernelUse.Owner.ValueType = ...,
+        launches: _builtins.int = ...,
+        device_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_seconds", b"device_seconds", "launches", b"launches", "name", b"name", "owner", b"owner"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KernelUse: _TypeAlias = KernelUse  # noqa: Y015
+
+@_typing.final
+class DeviceState(_message.Message):
+    """DeviceState is what the driver says about a GPU."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SM_CLOCK_MHZ_BEFORE_FIELD_NUMBER: _builtins.int
+    SM_CLOCK_MHZ_AFTER_FIELD_NUMBER: _builtins.int
+    MEMORY_CLOCK_MHZ_FIELD_NUMBER: _builtins.int
+    TEMPERATURE_CELSIUS_FIELD_NUMBER: _builtins.int
+    POWER_WATTS_FIELD_NUMBER: _builtins.int
+    THROTTLE_REASONS_FIELD_NUMBER: _builtins.int
+    sm_clock_mhz_before: _builtins.int
+    """Clock of the multiprocessors, in MHz: before and after the timed calls."""
+    sm_clock_mhz_after: _builtins.int
+    """The same, after."""
+    memory_clock_mhz: _builtins.int
+    """Clock of the memory, in MHz."""
+    temperature_celsius: _builtins.int
+    """Temperature in degrees Celsius."""
+    power_watts: _builtins.float
+    """Power in watts."""
+    @_builtins.property
+    def throttle_reasons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Why the clocks are lower than they could be, in the driver's words, for example "sw_power_cap". Empty when they are not."""
+
+    def __init__(
+        self,
+        *,
+        sm_clock_mhz_before: _builtins.int = ...,
+        sm_clock_mhz_after: _builtins.int = ...,
+        memory_clock_mhz: _builtins.int = ...,
+        temperature_celsius: _builtins.int = ...,
+        power_watts: _builtins.float = ...,
+        throttle_reasons: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_clock_mhz", b"memory_clock_mhz", "power_watts", b"power_watts", "sm_clock_mhz_after", b"sm_clock_mhz_after", "sm_clock_mhz_before", b"sm_clock_mhz_before", "temperature_celsius", b"temperature_celsius", "throttle_reasons", b"throttle_reasons"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeviceState: _TypeAlias = DeviceState  # noqa: Y015
+
+@_typing.final
 class Finding(_message.Message):
     """Finding is one thing noticed about a candidate or a problem."""
 
@@ -959,6 +1169,9 @@ class CorrectnessReport(_message.Message):
     MAX_ABS_ERROR_FIELD_NUMBER: _builtins.int
     MAX_ERROR_RATIO_FIELD_NUMBER: _builtins.int
     TIMED_OUTPUTS_CHECKED_FIELD_NUMBER: _builtins.int
+    STRESS_TRIALS_FIELD_NUMBER: _builtins.int
+    OBSERVED_PRECISION_FIELD_NUMBER: _builtins.int
+    PARAMETERS_PERTURBED_FIELD_NUMBER: _builtins.int
     passed_trials: _builtins.int
     """Trials whose outputs were all right."""
     total_trials: _builtins.int
@@ -969,6 +1182,14 @@ class CorrectnessReport(_message.Message):
     """Largest error in units of what the tolerance allows: up to 1 passes."""
     timed_outputs_checked: _builtins.int
     """Outputs of timed calls that were compared as well."""
+    stress_trials: _builtins.int
+    """Of the trials, those on stress inputs."""
+    observed_precision: Global___Precision.ValueType
+    """The least precise arithmetic that the errors look like, judged against the reference run with rounded operands.
+    UNSPECIFIED when they cannot tell (no float64 twin, or integer outputs).
+    """
+    parameters_perturbed: _builtins.int
+    """How many constant parameters and buffers (ones, zeros) were replaced by secret values."""
     def __init__(
         self,
         *,
@@ -977,10 +1198,13 @@ class CorrectnessReport(_message.Message):
         max_abs_error: _builtins.float = ...,
         max_error_ratio: _builtins.float = ...,
         timed_outputs_checked: _builtins.int = ...,
+        stress_trials: _builtins.int = ...,
+        observed_precision: Global___Precision.ValueType = ...,
+        parameters_perturbed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_abs_error", b"max_abs_error", "max_error_ratio", b"max_error_ratio", "passed_trials", b"passed_trials", "timed_outputs_checked", b"timed_outputs_checked", "total_trials", b"total_trials"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_abs_error", b"max_abs_error", "max_error_ratio", b"max_error_ratio", "observed_precision", b"observed_precision", "parameters_perturbed", b"parameters_perturbed", "passed_trials", b"passed_trials", "stress_trials", b"stress_trials", "timed_outputs_checked", b"timed_outputs_checked", "total_trials", b"total_trials"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
