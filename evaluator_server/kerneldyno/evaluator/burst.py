@@ -1,8 +1,9 @@
 """The timed loop: one burst of calls on inputs from an arena, outputs into an arena. Both sides run this same code.
 
 The runner runs it on the candidate, the judge on the reference and on nothing at all; so whatever the loop itself costs
-is the same in all three, and the judge can take it off. Each call gets its inputs copied afresh, every other one to a new
-address; its outputs are copied into the arena inside the burst, so a burst is over only when its outputs have arrived.
+is the same in all three, and the judge can take it off. Each call of a burst has an input set and an output slot of its
+own. On a GPU the whole burst is queued behind a gate before its inputs exist: what the host needs to launch it costs no
+time that anybody could hide work in.
 """
 
 from __future__ import annotations
@@ -14,7 +15,21 @@ from typing import Any
 import torch
 
 from . import tree
-from .devices.base import Device
+from .devices.base import Device, Gate
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one burst does: the input set and the output slot of each call, and whether calls find a cold cache.
+
+    Cold calls get copies of their inputs, every other one at an address used before with nothing visible changed (not
+    even its version counter), the others at new addresses. Warm ones work on the arena itself, without anything between
+    the calls but the copy of the output: no time passes in them that is not the candidate's.
+    """
+
+    sets: Sequence[int]
+    slots: Sequence[int]
+    cold: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +50,20 @@ class Station:
         specs: Sequence[tree.TensorSpec],
         arena_in: torch.Tensor,
         arena_out: torch.Tensor,
-        slot_bytes: int,
+        *,
+        sets: int,
+        slots: int,
     ) -> Station:
-        """Divide two arenas into input sets and output slots, as many as fit."""
+        """Divide two arenas into input sets and output slots; the second one divides evenly."""
         _, set_bytes = tree.layout(specs)
-        regions = [arena_in[at : at + set_bytes] for at in range(0, arena_in.numel() - set_bytes + 1, set_bytes)]
-        slots = [arena_out[at : at + slot_bytes] for at in range(0, arena_out.numel() - slot_bytes + 1, slot_bytes)]
-        return cls(device, arena_in, structure, [tree.views(region, specs) for region in regions], slots)
-
-    @property
-    def set_bytes(self) -> int:
-        """Size of the region of one input set in the arena."""
-        return self.arena.numel() // len(self.inputs)
+        size = arena_out.numel() // slots
+        return cls(
+            device,
+            arena_in,
+            structure,
+            [tree.views(arena_in[at * set_bytes : (at + 1) * set_bytes], specs) for at in range(sets)],
+            [arena_out[at * size : (at + 1) * size] for at in range(slots)],
+        )
 
     def arguments(self, structure: Any, specs: Sequence[tree.TensorSpec]) -> list[Any]:
         """Return positional arguments over the beginning of the arena itself, whatever their shapes."""
@@ -65,28 +82,43 @@ class Station:
 
 
 def run_burst(
-    call: Callable[..., Any], station: Station, order: Sequence[int], slots: Sequence[int], *, flush: bool
+    call: Callable[..., Any],
+    station: Station,
+    plan: Plan,
+    *,
+    gate: Gate | None = None,
+    value: int = 0,
+    queued: Callable[[], None] = lambda: None,
 ) -> list[float]:
-    """Call `call` once for each input set in `order`, storing into `slots`; return the device seconds of each call.
+    """Carry out `plan` behind `gate`; `queued` is called when all of it is in the queue. Return each call's device seconds.
 
     Returns only when the device has finished everything. Raises whatever the call raises.
     """
-    watch = station.device.stopwatch(len(order))
-    steady = [tensor.clone() for tensor in station.inputs[0]]
-    for step, (index, slot) in enumerate(zip(order, slots, strict=True)):
-        source = station.inputs[index]
-        if step % 2:
-            copies = [tensor.clone() for tensor in source]
-        else:
-            copies = steady
-            for target, tensor in zip(steady, source, strict=True):
-                target.copy_(tensor)
-        arguments = tree.rebuild(station.structure, copies, station.device.torch_device)
-        if flush:
-            station.device.flush_cache()
+    device = station.device
+    watch = device.stopwatch(len(plan.sets))
+    steady = [torch.empty_like(tensor) for tensor in station.inputs[0]] if plan.cold else []
+    if gate is None:
+        queued()
+    else:
+        gate.wait(value)
+    for step, (index, slot) in enumerate(zip(plan.sets, plan.slots, strict=True)):
+        given = station.inputs[index]
+        if plan.cold:
+            if step % 2:
+                given = [tensor.clone() for tensor in given]
+            else:
+                for target, tensor in zip(steady, given, strict=True):
+                    target.data.copy_(
+                        tensor
+                    )  # through `data`: the version counter of what the call sees stays as it was
+                given = steady
+            device.flush_cache()
+        arguments = tree.rebuild(station.structure, given, device.torch_device)
         watch.start(step)
         result = call(*arguments)
         watch.stop(step)
         station.store(result, slot)
-    station.device.synchronize()
+    if gate is not None:
+        queued()
+    device.synchronize()
     return watch.seconds()

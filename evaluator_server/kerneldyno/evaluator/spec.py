@@ -43,6 +43,9 @@ class EvalSpec:
     torch_compile: bool
     limits: Limits
     run_performance: bool
+    enable_profiling: bool
+    stress_inputs: bool
+    provenance_policy: str
     cases_code: str
     cases: tuple[tuple[str, str], ...]
 
@@ -50,7 +53,8 @@ class EvalSpec:
     def problem_key(self) -> str:
         """Identity of the reference side: equal keys may share one built reference."""
         digest = hashlib.sha256()
-        parts = (self.toolkit, self.entry_point, str(self.torch_compile), self.reference_code, self.cases_code)
+        switches = f"{self.torch_compile} {self.stress_inputs} {self.tolerance} {self.allowed_precision}"
+        parts = (self.toolkit, self.entry_point, switches, self.reference_code, self.cases_code)
         for part in (*parts, *(text for case in self.cases for text in case)):
             encoded = part.encode()
             digest.update(len(encoded).to_bytes(8, "big") + encoded)
@@ -79,6 +83,9 @@ class EvalSpec:
                 *(_seconds(limits[f"{stage}_timeout"]) for stage in ("load", "compile", "correctness", "timing"))
             ),
             run_performance=request.get("run_performance", True),
+            enable_profiling=request.get("enable_profiling", False),
+            stress_inputs=request.get("stress_inputs", False),
+            provenance_policy=request.get("provenance_policy", "PROVENANCE_POLICY_REJECT_DECOYS"),
             cases_code=request.get("cases_code", ""),
             cases=tuple((case["inputs_json"], case["expected_json"]) for case in request.get("cases", ())),
         )

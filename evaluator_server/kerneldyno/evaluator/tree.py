@@ -20,6 +20,10 @@ class UnsupportedValueError(TypeError):
     """A value of a type that cannot cross the wall."""
 
 
+class NotPlainTensorError(UnsupportedValueError):
+    """A tensor that computes when it is looked at: a subclass, or an instance with methods of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """What a tensor is, without its values. `stride` is in elements."""
@@ -91,6 +95,7 @@ def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
         if item is None or isinstance(item, bool | int | float | str):
             return item
         if isinstance(item, torch.Tensor):
+            _require_plain(item)
             tensors.append(item)
             return {"tensor": len(tensors) - 1}
         if isinstance(item, list):
@@ -110,6 +115,15 @@ def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
         )
 
     return walk(value, 0), tensors
+
+
+def _require_plain(tensor: torch.Tensor) -> None:
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        raise NotPlainTensorError(f"a tensor of class {type(tensor).__name__}; return plain tensors")
+    if any(callable(value) for value in tensor.__dict__.values()):
+        raise NotPlainTensorError("a tensor with methods of its own; return plain tensors")
+    if tensor.layout is not torch.strided:
+        raise UnsupportedValueError(f"a tensor of layout {tensor.layout}; use strided ones")
 
 
 def rebuild(structure: Any, tensors: Sequence[torch.Tensor], device: torch.device) -> Any:

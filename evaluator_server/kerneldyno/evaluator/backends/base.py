@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..devices.base import Device
 
@@ -14,6 +14,8 @@ class Launches:
     """Kernels of the candidate that were launched during a call, or None where this backend cannot tell."""
 
     count: int | None = None
+    #: Names of the kernels that were launched.
+    names: set[str] = field(default_factory=set)
 
 
 class Backend:
@@ -34,3 +36,12 @@ class Backend:
     def count_launches(self, device: Device) -> Iterator[Launches]:
         """Runner, around an untimed call: count the candidate's kernel launches. A tripwire, not evidence."""
         yield Launches()
+
+    @contextlib.contextmanager
+    def suppress_launches(self, device: Device) -> Iterator[Launches]:
+        """Runner, around an untimed call: make the candidate's kernel launches do nothing, and count them."""
+        yield Launches()
+
+    def own_kernels(self, source: str) -> list[str]:
+        """Return the names of kernels that the candidate's source defines, as a profile would show them."""
+        return []

@@ -7,15 +7,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import torch
 import triton
 from triton.runtime import driver
+from triton.runtime.jit import JITFunction
 
 from ..devices.base import Device
 from .base import Backend, Launches
 
 
 class TritonBackend(Backend):
-    """Counts launches through Triton's own launch hook, and through the interpreter's executor on the CPU."""
+    """Counts launches, and leaves them out, where all of them pass: JITFunction, or the interpreter on the CPU device."""
 
     name = "triton"
     must_launch = True
@@ -30,32 +32,80 @@ class TritonBackend(Backend):
     @contextlib.contextmanager
     def count_launches(self, device: Device) -> Iterator[Launches]:
         launches = Launches(0)
+        watching = _hooked(launches) if device.kind == "cuda" else _replaced(device, _counting(launches))
+        with watching, _graphs(launches, replay=True):
+            yield launches
 
-        def count(*_: Any, **__: Any) -> None:
+    @contextlib.contextmanager
+    def suppress_launches(self, device: Device) -> Iterator[Launches]:
+        launches = Launches(0)
+        with _replaced(device, _counting(launches, launch=False)), _graphs(launches, replay=False):
+            yield launches
+
+
+@contextlib.contextmanager
+def _hooked(launches: Launches) -> Iterator[None]:
+    """Count by Triton's launch hook, which also sees compiled kernels that are launched directly."""
+
+    def count(metadata: Any) -> None:
+        assert launches.count is not None
+        launches.count += 1
+        launches.names.add(str(metadata.get().get("name", "")))
+
+    hooks = triton.knobs.runtime.launch_enter_hook
+    hooks.add(count)
+    try:
+        yield
+    finally:
+        hooks.remove(count)
+
+
+def _counting(launches: Launches, *, launch: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
             assert launches.count is not None
             launches.count += 1
+            return original(self, *args, **kwargs) if launch else None
 
-        if device.kind == "cuda":
-            hooks = triton.knobs.runtime.launch_enter_hook
-            hooks.add(count)
-            try:
-                yield launches
-            finally:
-                hooks.remove(count)
-            return
+        return counted
+
+    return wrap
+
+
+@contextlib.contextmanager
+def _replaced(device: Device, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    """Replace what every launch goes through: JITFunction.run, or the interpreter's executor on the CPU."""
+    if device.kind == "cuda":
+        owner: Any = JITFunction
+        name = "run"
+    else:
         from triton.runtime.interpreter import GridExecutor
 
-        original = GridExecutor.__call__
+        owner, name = GridExecutor, "__call__"
+    original = getattr(owner, name)
+    setattr(owner, name, wrap(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
 
-        def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
-            count()
-            return original(self, *args, **kwargs)
 
-        GridExecutor.__call__ = counted
-        try:
-            yield launches
-        finally:
-            GridExecutor.__call__ = original
+@contextlib.contextmanager
+def _graphs(launches: Launches, *, replay: bool) -> Iterator[None]:
+    """Count replays of CUDA graphs, which may hold the candidate's launches; with `replay` false they do nothing."""
+    original = torch.cuda.CUDAGraph.replay
+
+    def counted(self: Any) -> None:
+        assert launches.count is not None
+        launches.count += 1
+        if replay:
+            original(self)
+
+    torch.cuda.CUDAGraph.replay = counted  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.cuda.CUDAGraph.replay = original  # type: ignore[method-assign]
 
 
 class _InterpreterDriver:

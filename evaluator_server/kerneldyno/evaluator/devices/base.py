@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -51,6 +52,10 @@ class Device(ABC):
         """Runner: return the judge's memory as a 1-D uint8 tensor."""
 
     @abstractmethod
+    def gate(self, word: torch.Tensor) -> Gate | None:
+        """Return a gate on `word` (one int32 on the device, at least 0), or None where calls are never queued."""
+
+    @abstractmethod
     def synchronize(self) -> None:
         """Wait until all work given to the device by this process is done. Raises what the device reports."""
 
@@ -58,9 +63,36 @@ class Device(ABC):
     def flush_cache(self) -> None:
         """Evict what earlier calls left in the device's cache (asynchronously, in stream order)."""
 
+    def probe_seconds(self) -> float:
+        """Judge: how long a fixed piece of device work takes now. Longer than usual: somebody else uses the device."""
+        return 0.0
+
+    def state(self) -> dict[str, Any]:
+        """Judge: what the driver says about clocks, power and temperature; empty where it says nothing."""
+        return {}
+
     @abstractmethod
     def stopwatch(self, count: int) -> Stopwatch:
         """Return a stopwatch for `count` intervals."""
+
+
+class Gate(ABC):
+    """Holds queued work back until the judge lets it go: what is behind a gate is in the queue, and has not begun.
+
+    Values count up; a gate that was opened with a value lets everything through that waits for it or for less.
+    """
+
+    @abstractmethod
+    def wait(self, value: int) -> None:
+        """Queue: nothing after this begins before the gate is opened with `value`. Does not block the host."""
+
+    @abstractmethod
+    def open(self, value: int) -> None:
+        """Open the gate, in order after what was queued under `beside`. May be called from any thread."""
+
+    @abstractmethod
+    def beside(self) -> contextlib.AbstractContextManager[Any]:
+        """What is queued inside is not held back by the gate."""
 
 
 class Stopwatch(ABC):

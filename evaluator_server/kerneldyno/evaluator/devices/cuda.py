@@ -7,18 +7,19 @@ runner shares no file system with the judge. Sources: CUDA Driver API, "cuIpcGet
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from .base import Arena, Device, Stopwatch
+from . import nvml
+from .base import Arena, Device, Gate, Stopwatch
 
 _IPC_LAZY_ENABLE_PEER_ACCESS = 1
-#: Times the flush buffer is written before each timed call: about 60 us each on an H200, together more than the host needs
-#: to launch a call, so that bursts are bound by the device and the judge's clock sees device time, not launch latency.
-_FLUSHES = 5
+_WAIT_VALUE_GEQ = 0
+_LIMIT_PERSISTING_L2 = 6
 
 
 class _IpcHandle(ctypes.Structure):
@@ -59,6 +60,21 @@ class _Driver:
         pointer = ctypes.c_uint64()
         self._call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), handle, ctypes.c_uint(_IPC_LAZY_ENABLE_PEER_ACCESS))
         return pointer.value
+
+    def wait_value(self, stream: int, pointer: int, value: int) -> None:
+        """Queue on `stream`: wait until the word at `pointer` is at least `value`."""
+        self._call(
+            "cuStreamWaitValue32_v2",
+            ctypes.c_void_p(stream),
+            ctypes.c_uint64(pointer),
+            ctypes.c_uint32(value),
+            ctypes.c_uint(_WAIT_VALUE_GEQ),
+        )
+
+    def forget_persisting(self) -> None:
+        """Make lines of the second-level cache that were marked as persisting ordinary again, and allow no new ones."""
+        self._library.cuCtxResetPersistingL2Cache()  # refused by GPUs that have no such thing
+        self._library.cuCtxSetLimit(ctypes.c_uint(_LIMIT_PERSISTING_L2), ctypes.c_size_t(0))
 
     def version(self) -> str:
         try:
@@ -123,6 +139,9 @@ class CudaDevice(Device):
         pointer = self.driver.reach(bytes.fromhex(ticket["handle"]))
         return torch.as_tensor(_Bytes(pointer, int(ticket["nbytes"])), device=self.torch_device)
 
+    def gate(self, word: torch.Tensor) -> Gate:
+        return _StreamGate(self.driver, word)
+
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
 
@@ -130,8 +149,20 @@ class CudaDevice(Device):
         if self._flush is None:
             cache = torch.cuda.get_device_properties(self.torch_device).L2_cache_size
             self._flush = torch.empty(max(4 * cache, 64 << 20), dtype=torch.uint8, device=self.torch_device)
-        for _ in range(_FLUSHES):
-            self._flush.zero_()
+        self.driver.forget_persisting()
+        self._flush.zero_()
+
+    def probe_seconds(self) -> float:
+        watch = self.stopwatch(1)
+        self.flush_cache()
+        watch.start(0)
+        self.flush_cache()
+        watch.stop(0)
+        self.synchronize()
+        return watch.seconds()[0]
+
+    def state(self) -> dict[str, Any]:
+        return nvml.state(self.torch_device.index)
 
     def stopwatch(self, count: int) -> Stopwatch:
         return _EventStopwatch(count)
@@ -155,6 +186,30 @@ class _DeviceArena(Arena):
         if self._pointer:
             self._driver.free(self._pointer)
             self._pointer = 0
+
+
+class _StreamGate(Gate):
+    """A word of device memory that the stream waits for (CUDA Driver API, "cuStreamWaitValue32").
+
+    The word may lie in an arena: a runner then waits for what the judge writes, without any message between them.
+    """
+
+    def __init__(self, driver: _Driver, word: torch.Tensor) -> None:
+        self._driver = driver
+        self._word = word
+        stream: Callable[..., Any] = torch.cuda.Stream
+        self._side = stream(word.device)
+
+    def wait(self, value: int) -> None:
+        stream = torch.cuda.current_stream(self._word.device)
+        self._driver.wait_value(stream.cuda_stream, self._word.data_ptr(), value)
+
+    def open(self, value: int) -> None:
+        with torch.cuda.stream(self._side):
+            self._word.fill_(value)
+
+    def beside(self) -> contextlib.AbstractContextManager[Any]:
+        return torch.cuda.stream(self._side)
 
 
 class _EventStopwatch(Stopwatch):

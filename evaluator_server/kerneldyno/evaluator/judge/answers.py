@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from .. import tree
@@ -9,14 +10,33 @@ from .handle import RunnerGarbled
 
 #: Largest device time that a runner may report for one call, in seconds: a day.
 _LONGEST = 86400.0
+#: Most constant tensors of a candidate that are looked at, and most rows of a profile.
+_MOST_TENSORS = 10_000
+_MOST_ROWS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """One kernel of a profile, as the runner says."""
+
+    name: str
+    launches: int
+    device_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A profile, as the runner says: kernels, the names of the candidate's own, and host seconds of all rows."""
+
+    rows: list[ProfileRow]
+    own: list[str]
+    host_seconds: float
 
 
 def read_call(answer: Any) -> tuple[Any, list[tree.TensorSpec], int | None]:
     """Return structure, tensors and launches of the answer to a call. Raises RunnerGarbled."""
     try:
-        count = answer["launches"]
-        if count is not None and type(count) is not int:
-            raise TypeError("launches")
+        count = _launches(answer)
         specs = answer["specs"]
         if not isinstance(specs, list):
             raise TypeError("specs")
@@ -28,7 +48,52 @@ def read_call(answer: Any) -> tuple[Any, list[tree.TensorSpec], int | None]:
 def read_burst(answer: Any, length: int) -> list[float]:
     """Return the device seconds of each call of a burst. Raises RunnerGarbled."""
     if isinstance(answer, list) and len(answer) == length and all(type(value) in (int, float) for value in answer):
-        seconds = [float(value) for value in answer]
+        try:
+            seconds = [float(value) for value in answer]
+        except OverflowError:
+            raise RunnerGarbled("malformed answer to a burst") from None
         if all(abs(value) < _LONGEST for value in seconds):  # neither infinite nor not a number
             return seconds
     raise RunnerGarbled("malformed answer to a burst")
+
+
+def _launches(answer: Any) -> int | None:
+    count = answer["launches"]
+    if count is None or (type(count) is int and 0 <= count < 1 << 40):
+        return count
+    raise TypeError("launches")
+
+
+def read_construction(answer: Any) -> tuple[dict[str, tree.TensorSpec], int | None]:
+    """Return the constant tensors that a candidate says it has, by name, and launches. Raises RunnerGarbled."""
+    try:
+        listing = answer["state"]
+        if not isinstance(listing, list) or len(listing) > _MOST_TENSORS:
+            raise TypeError("state")
+        found = {}
+        for name, spec in listing:
+            if not isinstance(name, str):
+                raise TypeError("state")
+            found[name] = tree.TensorSpec.from_json(spec)
+        return found, _launches(answer)
+    except (KeyError, TypeError, ValueError, tree.UnsupportedValueError) as error:
+        raise RunnerGarbled(f"malformed answer: {error}") from None
+
+
+def read_profile(answer: Any) -> Profile:
+    """Return a profile. Raises RunnerGarbled."""
+    try:
+        rows = [_row(row) for row in answer["kernels"][:_MOST_ROWS]]
+        own = [str(name)[:200] for name in answer["own"][:_MOST_ROWS]]
+        (host,) = read_burst([answer["host_seconds"]], 1)
+        return Profile(rows, own, max(0.0, host))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunnerGarbled(f"malformed answer: {error}") from None
+
+
+def _row(row: Any) -> ProfileRow:
+    name, launches, seconds = row
+    if not isinstance(name, str) or type(launches) is not int or not 0 <= launches < 1 << 31:
+        raise TypeError("kernels")
+    (checked,) = read_burst([seconds], 1)
+    return ProfileRow(name[:200], launches, max(0.0, checked))

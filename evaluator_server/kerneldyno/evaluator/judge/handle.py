@@ -63,6 +63,8 @@ class Runner:
     def __init__(self, channel: socket.socket, control: socket.socket, descriptors: list[int]) -> None:
         self._sockets = (channel, control)
         self.descriptors = descriptors
+        #: Whether a candidate was put into it.
+        self.has_candidate = False
         self._stopped_total = 0.0
         self._stopped_since: float | None = None
         self._exit: asyncio.Future[ExitReport] = asyncio.get_running_loop().create_future()
@@ -70,6 +72,7 @@ class Runner:
         self._channel: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._control: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._listener: asyncio.Task[None] | None = None
+        self._reading: asyncio.Future[wire.Frame | None] | None = None
 
     async def start(self) -> None:
         """Wait until the runner is warm. Raises RunnerStartError."""
@@ -78,7 +81,7 @@ class Runner:
         self._control = await asyncio.open_unix_connection(sock=control)
         self._listener = asyncio.create_task(self._listen())
         try:
-            answer = await self._answer(_READY_TIMEOUT)
+            answer = await self.answer(_READY_TIMEOUT)
         except (RunnerGone, RunnerLate, RunnerGarbled) as error:
             report = await self.end()
             raise RunnerStartError(f"{type(error).__name__}: {report.logs.strip()[-2000:] or 'no output'}") from None
@@ -91,7 +94,7 @@ class Runner:
         """Send `order`, return the answer. Raises RunnerLate after `timeout` seconds (not counting stops), RunnerGone,
         RunnerGarbled."""
         self.send(order)
-        return await self._answer(timeout)
+        return await self.answer(timeout)
 
     def send(self, order: wire.Frame) -> None:
         """Send `order` without waiting."""
@@ -99,21 +102,23 @@ class Runner:
         with contextlib.suppress(ConnectionError, RuntimeError):  # a runner that is gone shows in the answer
             wire.write_frame(self._channel[1], order)
 
-    async def _answer(self, timeout: float) -> wire.Frame:
+    async def answer(self, timeout: float) -> wire.Frame:
+        """Return the next answer; raises as `ask` does. What comes after RunnerLate can still be waited for."""
         assert self._channel is not None
         begin, stopped = time.monotonic(), self.stopped_seconds
-        reading = asyncio.ensure_future(wire.read_frame(self._channel[0], wire.MAX_RUNNER_FRAME))
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(wire.read_frame(self._channel[0], wire.MAX_RUNNER_FRAME))
+        reading = self._reading
+        while not reading.done():
+            spent = time.monotonic() - begin - (self.stopped_seconds - stopped)
+            if spent >= timeout:
+                raise RunnerLate
+            await asyncio.wait({reading}, timeout=timeout - spent)
+        self._reading = None
         try:
-            while not reading.done():
-                spent = time.monotonic() - begin - (self.stopped_seconds - stopped)
-                if spent >= timeout:
-                    raise RunnerLate
-                await asyncio.wait({reading}, timeout=timeout - spent)
             frame = reading.result()
         except wire.ProtocolError as error:
             raise RunnerGarbled(str(error)) from None
-        finally:
-            reading.cancel()
         if frame is None:
             raise RunnerGone
         return frame
@@ -184,6 +189,9 @@ class Runner:
             self._control[1].close()  # the warden waits for this before it ends
 
     def _close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
         if self._channel is not None:
             self._channel[1].close()
         for descriptor in self.descriptors:

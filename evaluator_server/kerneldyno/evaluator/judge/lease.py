@@ -27,6 +27,10 @@ class Lease:
         """Wait until nobody is being timed."""
         await self._quiet.wait()
 
+    def alone(self, holder: Runner) -> bool:
+        """Say whether no other runner has a candidate that could have left work on the device."""
+        return not any(runner.has_candidate for runner in self._runners if runner is not holder)
+
     @contextlib.asynccontextmanager
     async def work(self) -> AsyncIterator[None]:
         """Do a piece of the judge's own work: not while anyone is timed, nor beside another piece."""

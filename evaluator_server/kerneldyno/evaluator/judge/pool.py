@@ -112,6 +112,7 @@ class Pool:
             if runner.has_ended:  # died while it waited
                 await self.discard(runner)
                 continue
+            runner.has_candidate = True
             return runner
 
     async def discard(self, runner: Runner, *, overdue: bool = False) -> ExitReport:

@@ -1,4 +1,4 @@
-"""References, built once and kept hot: the problems that candidates are judged against, by identity.
+"""References, built and examined once and kept hot: the problems that candidates are judged against, by identity.
 
 Everything that executes a reference goes through here, so that the server can be told (a reference that kills the judge is
 known by its attempt) and so that no reference runs while a candidate is being timed.
@@ -10,11 +10,13 @@ import contextlib
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import Problem, toolkits
+from .examination import Examination, examine
 from .lease import Lease
 
 #: Built problems that are kept; each holds its model's parameters on the device.
@@ -24,32 +26,42 @@ _KEPT = 32
 Announce = Callable[[str], Coroutine[Any, Any, None]]
 
 
+@dataclass(slots=True)
+class Known:
+    """A problem and what has been learnt about it."""
+
+    problem: Problem
+    examination: Examination
+    #: Whether its reference waits for the device in mid-call, and so can never be queued ahead.
+    waits: bool = False
+
+
 class Problems:
     """The judge's problems."""
 
     def __init__(self, device: Device, lease: Lease) -> None:
         self._device = device
         self._lease = lease
-        self._built: OrderedDict[str, Problem] = OrderedDict()
+        self._built: OrderedDict[str, Known] = OrderedDict()
         self.hits = 0
         self.misses = 0
 
-    async def get(self, spec: EvalSpec, announce: Announce) -> Problem:
-        """Return the problem of `spec`, built now if it is not kept. Raises ReferenceFailure."""
+    async def get(self, spec: EvalSpec, announce: Announce) -> Known:
+        """Return the problem of `spec`, built and examined now if it is not kept. Raises ReferenceFailure."""
         key = spec.problem_key
         async with self.executing(announce):
-            problem = self._built.get(key)
-            if problem is None:
+            known = self._built.get(key)
+            if known is None:
                 self.misses += 1
                 # The seed is secret and of this judge alone: no candidate can have computed anything ahead for it.
                 problem = toolkits()[spec.toolkit].build(spec, self._device.torch_device, secrets.randbits(31))
-                self._built[key] = problem
+                known = self._built[key] = Known(problem, examine(problem, spec, self._device))
                 while len(self._built) > _KEPT:
                     self._built.popitem(last=False)
             else:
                 self.hits += 1
                 self._built.move_to_end(key)
-            return problem
+            return known
 
     @contextlib.asynccontextmanager
     async def executing(self, announce: Announce) -> AsyncIterator[None]:

@@ -24,6 +24,7 @@ from ..spec import EvalSpec
 from . import verdict
 from .handle import RunnerStartError
 from .lane import Bench, Lane
+from .measuring import Quiet
 from .pool import Pool
 from .problems import Problems
 
@@ -60,7 +61,8 @@ class Service:
             spares=settings.spares,
             memory_bytes=settings.memory_bytes,
         )
-        self._bench = Bench(device, self._pool, Problems(device, self._pool.lease), settings.memory_bytes)
+        problems = Problems(device, self._pool.lease)
+        self._bench = Bench(device, self._pool, problems, Quiet(device), settings.memory_bytes)
         self._lanes: dict[str, asyncio.Task[None]] = {}
         self._layers: list[list[Any]] = []
         self._writer: asyncio.StreamWriter | None = None

@@ -1,11 +1,10 @@
 """The clock: how long one call of a candidate takes, by the judge's own time.
 
-Bursts of random length run in turn in the runner (the candidate), in the judge (the reference) and in the judge again
-(nothing, through the same loop). A runner's burst counts from the moment the judge asks to the moment the answer is there
-and its outputs lie in the judge's memory. What one call costs is the slope of burst time over burst length, less the slope
-of the empty bursts, so that fixed costs of messages and waiting cancel. Times that the runner reports from device events
-are finer, and are believed only while they agree with that slope within its own standard error; else the judge's time
-counts, and a finding (T01) says so.
+A burst counts from the moment at which the judge lets its inputs into the arena to the moment at which its outputs have
+been copied out of it. What one call costs is the slope of burst time over burst length, less the slope of empty bursts of
+the same loop, so that fixed costs of messages and waiting cancel. Times that the runner reports from device events are
+finer, and are believed only while they agree with that slope within its own standard error; else the slower one counts,
+and a finding says so. Pure arithmetic; `bursts` makes what is fitted here.
 """
 
 from __future__ import annotations
@@ -13,21 +12,21 @@ from __future__ import annotations
 import math
 import random
 import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: Bursts of each kind.
-_BURSTS = 8
-#: Disagreement that is still called agreement: this factor, this many seconds a call, and this many standard errors.
-_FACTOR = 1.25
-_SLACK_SECONDS = {"cuda": 10e-6, "cpu": 200e-6}
+#: Disagreement between the clocks that is still called agreement: this factor, this many seconds a call, and so many
+#: standard errors. Cold bursts have the cache flushed between calls, which leaves more to be taken off.
+_WARM_FACTOR = 1.1
+_COLD_FACTOR = 1.25
+_WARM_SLACK = 3e-6
+_COLD_SLACK = {"cuda": 10e-6, "cpu": 200e-6}
 _STANDARD_ERRORS = 2.0
-#: Noise, in seconds a call, that is not worth a second measurement. The interpreter's times on the CPU are not worth much.
-_GOOD_ENOUGH_SECONDS = {"cuda": 15e-6, "cpu": 3e-3}
 #: Share of the device time of an empty call below which a device time is an invention.
 _LEAST = 0.5
+#: A mean this much above the median is made of calls that do the work and calls that do not (T27).
+_UNEVEN = 1.3
 _RESAMPLES = 400
 
 
@@ -50,20 +49,22 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Clock:
+    """What the judge's clock says of one call, in seconds, and its standard error."""
+
+    seconds: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """How long one call takes, in seconds."""
 
     samples: Sequence[float]
     clock: str
     judge_seconds: float
-    device_median: float
-    #: Whether the bursts were quiet enough to tell a lie of the size of the device times themselves.
-    sharp: bool
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the device times were believed."""
-        return self.clock == "CLOCK_DEVICE_EVENTS"
+    #: Why the runner's times were not believed: id of the finding and a sentence. Empty when they were.
+    doubt: tuple[str, str] | None = None
 
     @property
     def median(self) -> float:
@@ -86,19 +87,23 @@ class Timing:
         }
 
 
-def burst_lengths(calls: int, rng: random.Random) -> list[int]:
-    """Divide `calls` into bursts of random, clearly different lengths that nobody can predict."""
-    bursts = max(1, min(_BURSTS, calls // 2))
-    weights = [rng.uniform(0.2, 1.8) for _ in range(bursts)]
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Bursts of a candidate and of nothing: cold ones, which are reported, and warm ones, which are checked (GPU only)."""
+
+    cold: Sequence[Burst]
+    cold_empty: Sequence[Burst]
+    warm: Sequence[Burst]
+    warm_empty: Sequence[Burst]
+    kind: str
+
+
+def lengths(calls: int, longest: int, bursts: int, rng: random.Random) -> list[int]:
+    """Divide `calls` into at least `bursts` bursts of random, clearly different lengths that nobody can predict."""
+    count = max(min(bursts, max(1, calls // 2)), math.ceil(1.4 * calls / longest))
+    weights = [rng.uniform(0.4, 1.6) for _ in range(count)]
     total = sum(weights)
-    return [max(1, round(calls * weight / total)) for weight in weights]
-
-
-def timed(run: Callable[[], Sequence[float]], calls: int) -> Burst:
-    """Run a burst of the judge's own and time it."""
-    begin = time.perf_counter()
-    device_seconds = run()
-    return Burst(calls, time.perf_counter() - begin, device_seconds)
+    return [max(1, min(longest, round(calls * weight / total))) for weight in weights]
 
 
 def fit(bursts: Sequence[Burst]) -> Line:
@@ -115,31 +120,71 @@ def fit(bursts: Sequence[Burst]) -> Line:
     return Line(slope, math.sqrt(rest / (count - 2) / spread), intercept)
 
 
-def conclude(bursts: Sequence[Burst], empty: Sequence[Burst], kind: str) -> Timing:
-    """Decide what the bursts of a candidate say, given empty ones of the same loop on the same device."""
+def by_judge(bursts: Sequence[Burst], empty: Sequence[Burst]) -> Clock:
+    """Return what one call costs beyond an empty one, by the judge's clock."""
     ours, nothing = fit(bursts), fit(empty)
-    by_judge = max(1e-9, ours.slope - max(0.0, nothing.slope))
-    error = math.hypot(ours.error, nothing.error)
-    device = [sample for burst in bursts for sample in burst.device_seconds]
-    device_median = statistics.median(device)
-    # The mean, not the median: work that is done only now and then must cost what it costs (T27).
-    mean, slack = statistics.fmean(device), _SLACK_SECONDS[kind]
-    noise = slack + _STANDARD_ERRORS * error
-    sharp = noise <= max(mean, _GOOD_ENOUGH_SECONDS[kind])
-    # Nothing at all, timed by the judge on the same device, is the least that a call can take (T28).
-    least = _LEAST * statistics.median(sample for burst in empty for sample in burst.device_seconds)
-    if device_median > least and by_judge <= _FACTOR * mean + noise:
-        return Timing(device, "CLOCK_DEVICE_EVENTS", by_judge, device_median, sharp)
-    # Messages and waiting count in here: where the clocks disagree, whatever is slower is believed.
-    samples = [max(1e-9, burst.wall_seconds / burst.calls - max(0.0, nothing.slope)) for burst in bursts]
-    return Timing(samples, "CLOCK_JUDGE", by_judge, device_median, sharp)
+    return Clock(max(0.0, ours.slope - max(0.0, nothing.slope)), math.hypot(ours.error, nothing.error))
 
 
-def conclude_trusted(bursts: Sequence[Burst], empty: Sequence[Burst]) -> Timing:
+def sharp(evidence: Evidence) -> bool:
+    """Say whether the judge's clock is quiet enough to tell a lie of a tenth of the claim, or of a few microseconds."""
+    if not evidence.warm:
+        return True
+    clock = by_judge(evidence.warm, evidence.warm_empty)
+    return _STANDARD_ERRORS * clock.error <= max(_WARM_SLACK, 0.1 * _mean(evidence.warm))
+
+
+def conclude(evidence: Evidence) -> Timing:
+    """Decide what the bursts of a candidate say."""
+    samples = [sample for burst in evidence.cold for sample in burst.device_seconds]
+    cold = by_judge(evidence.cold, evidence.cold_empty)
+    clock = by_judge(evidence.warm, evidence.warm_empty) if evidence.warm else cold
+    doubt = _doubt(evidence, samples, cold, clock)
+    if doubt is None:
+        return Timing(samples, "CLOCK_DEVICE_EVENTS", max(1e-9, cold.seconds))
+    # Whatever is slower is believed: messages and waiting may count in here, and so does everything that was hidden.
+    nothing = max(0.0, fit(evidence.cold_empty).slope)
+    walls = [burst.wall_seconds / burst.calls - nothing for burst in evidence.cold]
+    floor = max(1e-9, clock.seconds, statistics.fmean(samples) if math.isfinite(sum(samples)) else 0.0)
+    return Timing([max(floor, wall) for wall in walls], "CLOCK_JUDGE", max(1e-9, clock.seconds), doubt)
+
+
+def _doubt(evidence: Evidence, samples: Sequence[float], cold: Clock, clock: Clock) -> tuple[str, str] | None:
+    mean, median = statistics.fmean(samples), statistics.median(samples)
+    # Nothing at all, timed by the judge on the same device, is the least that a call can take.
+    least = _LEAST * statistics.median(sample for burst in evidence.cold_empty for sample in burst.device_seconds)
+    if median <= least or min(samples) <= 0:
+        return "T28", f"device times say {median * 1e6:.1f} us a call, less than a call that does nothing"
+    if evidence.warm:
+        warm = _mean(evidence.warm)
+        noise = _WARM_SLACK + _STANDARD_ERRORS * clock.error
+        if clock.seconds > _WARM_FACTOR * warm + noise:
+            return "T01", _disagreement(warm, clock.seconds)
+        if clock.seconds > _COLD_FACTOR * mean + noise:
+            said = f"device times say {mean * 1e6:.1f} us for a call that finds a cold cache"
+            return "T16", f"{said}, the judge's clock {clock.seconds * 1e6:.1f} us for one that finds a warm one"
+    if cold.seconds > _COLD_FACTOR * mean + _COLD_SLACK[evidence.kind] + _STANDARD_ERRORS * cold.error:
+        return "T01", _disagreement(mean, cold.seconds)
+    trimmed = statistics.fmean(sorted(samples)[: max(1, round(0.95 * len(samples)))])
+    if evidence.kind == "cuda" and len(samples) >= 10 and trimmed > _UNEVEN * median + 2e-6:
+        return "T27", f"half of the calls take {median * 1e6:.1f} us or less, and the mean is {trimmed * 1e6:.1f} us"
+    return None
+
+
+def _disagreement(device: float, judge: float) -> str:
+    return (
+        f"device times say {device * 1e6:.1f} us a call, the judge's clock {judge * 1e6:.1f} us; the slower one counts"
+    )
+
+
+def _mean(bursts: Sequence[Burst]) -> float:
+    return statistics.fmean(sample for burst in bursts for sample in burst.device_seconds)
+
+
+def conclude_trusted(bursts: Sequence[Burst]) -> Timing:
     """The same for the reference, whose device times are the judge's own."""
-    device = [sample for burst in bursts for sample in burst.device_seconds]
-    by_judge = max(1e-9, fit(bursts).slope - max(0.0, fit(empty).slope))
-    return Timing(device, "CLOCK_DEVICE_EVENTS", by_judge, statistics.median(device), True)
+    samples = [sample for burst in bursts for sample in burst.device_seconds]
+    return Timing(samples, "CLOCK_DEVICE_EVENTS", max(1e-9, statistics.fmean(samples)))
 
 
 def ratio_interval(reference: Timing, candidate: Timing, rng: random.Random) -> tuple[float, float]:

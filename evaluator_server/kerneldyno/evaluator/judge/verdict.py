@@ -49,17 +49,22 @@ def correct(report: Result, passed: int) -> Result:
     return _result("CORRECT", f"all outputs of {passed} trials are right", compiled=True, correctness=report)
 
 
-def incorrect(comparison: Comparison, trial: int, report: Result) -> Result:
+def incorrect(comparison: Comparison, trial: int, report: Result, findings: Sequence[Result]) -> Result:
     """An output was wrong."""
     assert comparison.mismatch is not None
     evidence = {**comparison.mismatch, "detail": clean(comparison.mismatch["detail"], 500), "trial": trial}
     where = "a timed call" if trial < 0 else f"trial {trial}"
     return _result(
-        "INCORRECT", f"{evidence['detail']} ({where})", compiled=True, incorrect=evidence, correctness=report
+        "INCORRECT",
+        f"{evidence['detail']} ({where})",
+        compiled=True,
+        incorrect=evidence,
+        correctness=report,
+        findings=list(findings),
     )
 
 
-def raised(stage: str, error: Any, memory_limit: int) -> Result:
+def raised(stage: str, error: Any, memory_limit: int, findings: Sequence[Result] = ()) -> Result:
     """The candidate raised, as its runner says: believed, since no way of failing is better than another."""
     if not isinstance(error, dict):
         error = {}
@@ -71,6 +76,9 @@ def raised(stage: str, error: Any, memory_limit: int) -> Result:
     }
     bases = {str(base) for base in error.get("bases", ())} if isinstance(error.get("bases"), list) else set()
     sentence = f"{evidence['type']}: {_first_line(evidence['message'])}".removesuffix(": ")
+    if "NotPlainTensorError" in bases:
+        lazy = finding("T04", "SEVERITY_REJECT", f"the candidate returned {evidence['message']}")
+        return rejected([*findings, lazy], None, compiled=True)
     if "OutOfMemoryError" in bases or "MemoryError" in bases:
         memory = "host" if "MemoryError" in bases else "device"
         detail = {

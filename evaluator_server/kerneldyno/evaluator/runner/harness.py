@@ -2,7 +2,8 @@
 
 It obeys the judge, frame by frame: open the arenas, load the candidate, construct it, call it, run bursts. It holds
 neither expected values nor the reference nor the clock; a candidate that takes it over can only make itself fail.
-Each frame gets one answer: {"ok": ...} or {"error": ...} with a traceback of the candidate's own lines.
+Each frame gets one answer, {"ok": ...} or {"error": ...} with a traceback of the candidate's own lines; a burst gets two,
+the first one when all of it is queued.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ import torch
 from .. import burst, tree, wire
 from ..backends import Backend, backends
 from ..devices import open_device
-from ..devices.base import Device
+from ..devices.base import Device, Gate
 from ..tracebacks import describe_error
-from . import probe, sandbox
+from . import parameters, probe, profiler, sandbox
 
 #: Name under which tracebacks show the candidate's source.
 CANDIDATE_FILE = "candidate.py"
@@ -47,7 +48,7 @@ def run(channel: socket.socket, arena_fds: list[int], frame: wire.Frame, scratch
         backend.warm_up(device)
     if device.kind == "cpu":
         sandbox.limit_address_space(int(frame["memory_bytes"]))
-    harness = _Harness(device, arena_fds, scratch)
+    harness = _Harness(device, arena_fds, scratch, channel)
     wire.send(channel, {"ok": "ready"})
     while (received := wire.receive(channel)) is not None:
         order = received[0]
@@ -59,17 +60,22 @@ def run(channel: socket.socket, arena_fds: list[int], frame: wire.Frame, scratch
 
 
 class _Harness:
-    def __init__(self, device: Device, arena_fds: list[int], scratch: str) -> None:
+    def __init__(self, device: Device, arena_fds: list[int], scratch: str, channel: socket.socket) -> None:
         self._device = device
         self._arena_fds: list[int | None] = [*arena_fds] or [None, None]
         self._scratch = scratch
+        self._channel = channel
+        self._source = ""
         self._module: ModuleType | None = None
         self._backend: Backend | None = None
         self._call: Callable[..., Any] | None = None
         self._station: burst.Station | None = None
+        self._gate: Gate | None = None
+        self._previous: Any = None
+        self._construction: parameters.Construction | None = None
 
     def do_arenas(self, order: wire.Frame) -> None:
-        """Reach the judge's memory."""
+        """Reach the judge's memory. The last 256 bytes of the first arena hold the gate's word."""
         arena_in, arena_out = (
             self._device.reach_arena(ticket, descriptor)
             for ticket, descriptor in zip(order["tickets"], self._arena_fds, strict=True)
@@ -78,17 +84,25 @@ class _Harness:
             if descriptor is not None:
                 os.close(descriptor)
         specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
+        self._gate = self._device.gate(arena_in[-256:-252].view(torch.int32))
         self._station = burst.Station.over(
-            self._device, order["structure"], specs, arena_in, arena_out, int(order["slot_bytes"])
+            self._device,
+            order["structure"],
+            specs,
+            arena_in[:-256],
+            arena_out,
+            sets=order["sets"],
+            slots=order["slots"],
         )
 
     def do_load(self, order: wire.Frame) -> wire.Frame:
         """Import the candidate's source as a module of its own, from a file, as Triton's compiler needs it."""
         self._backend = backends()[order["backend"]]
         self._backend.prepare(self._device)
+        self._source = order["source"]
         path = os.path.join(self._scratch, CANDIDATE_FILE)
         with open(path, "w", encoding="utf-8") as file:
-            file.write(order["source"])
+            file.write(self._source)
         spec = importlib.util.spec_from_file_location("candidate", path)
         assert spec is not None
         assert spec.loader is not None
@@ -102,40 +116,79 @@ class _Harness:
         """Try to break out, before any candidate is here; say which walls held."""
         return [[layer.name, layer.active, layer.detail] for layer in probe.probe(order["outside"])]
 
-    def do_construct(self, order: wire.Frame) -> None:
-        """Make the callable: an instance of the candidate's class, with the reference's own seed, or a function."""
+    def do_construct(self, order: wire.Frame) -> wire.Frame:
+        """Make the callable: an instance of the candidate's class, with the reference's own seed, or a function.
+
+        Answers with the constant tensors that the instance has, if they are asked for.
+        """
         target = getattr(self._module, order["symbol"])
         if not order["instantiate"] and not isinstance(target, type):
             self._call = target
-            return
-        device = self._device.torch_device
-        arguments = tree.rebuild(order["args"], (), device)
-        keywords = tree.rebuild(order["kwargs"], (), device)
-        torch.manual_seed(order["seed"])
-        with torch.no_grad():
-            instance = target(*arguments, **keywords)
-            if isinstance(instance, torch.nn.Module):
-                instance = instance.to(device)
-        self._call = instance
+            return {"state": [], "launches": None}
+        self._construction = parameters.Construction(
+            target, order["args"], order["kwargs"], order["seed"], self._device.torch_device
+        )
+        assert self._backend is not None
+        with self._backend.count_launches(self._device) as launches:  # graphs may be captured here
+            self._call = self._construction.make()
+        state = self._construction.constants() if order["listing"] else []
+        return {"state": state, "launches": launches.count}
+
+    def do_reconstruct(self, order: wire.Frame) -> None:
+        """Make the instance again, with the values that the judge has put into the arena for some of its tensors."""
+        assert self._construction is not None
+        assert self._station is not None
+        specs = [tree.TensorSpec.from_json(spec) for _, spec in order["state"]]
+        values = [value.clone() for value in tree.views(self._station.arena, specs)]
+        names = [name for name, _ in order["state"]]
+        self._call = self._construction.make_with(dict(zip(names, values, strict=True)))
 
     def do_call(self, order: wire.Frame) -> wire.Frame:
-        """Call the candidate over the judge's memory itself; store what it returns in the first slot."""
-        assert self._station is not None
-        assert self._call is not None
+        """Call the candidate over the judge's memory itself; store what it returns in the first slot.
+
+        The second slot gets what the call before returned, as it is now: outputs must stay what they were.
+        """
         assert self._backend is not None
-        specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
-        arguments = self._station.arguments(order["structure"], specs)
-        torch.manual_seed(order["seed"])
-        with self._backend.count_launches(self._device) as launches, torch.no_grad():
-            result = self._call(*arguments)
+        counting = self._backend.suppress_launches if order["ghost"] else self._backend.count_launches
+        with counting(self._device) as launches, torch.no_grad():
+            result = self._call_once(order)
+            assert self._station is not None
             structure, returned = self._station.store(result, 0)
+            if self._previous is not None:
+                self._station.store(self._previous, 1)
             self._device.synchronize()
+        self._previous = result
         return {"structure": structure, "specs": [spec.to_json() for spec in returned], "launches": launches.count}
 
     def do_burst(self, order: wire.Frame) -> list[float]:
         """Run one burst; the judge holds the clock, these device times only refine it."""
         assert self._station is not None
         assert self._call is not None
+        self._previous = None
         torch.manual_seed(order["seed"])
+        plan = burst.Plan(order["sets"], order["slots"], order["cold"])
         with torch.no_grad():
-            return burst.run_burst(self._call, self._station, order["order"], order["slots"], flush=order["flush"])
+            return burst.run_burst(
+                self._call,
+                self._station,
+                plan,
+                gate=self._gate,
+                value=order["value"],
+                queued=lambda: wire.send(self._channel, {"ok": "queued"}),
+            )
+
+    def do_profile(self, order: wire.Frame) -> wire.Frame:
+        """Say which kernels a few calls ran."""
+        assert self._backend is not None
+        with self._backend.count_launches(self._device) as launches, torch.no_grad():
+            rows, host = profiler.profile(lambda: self._call_once({**order, "seed": 0}), order["calls"], self._device)
+        own = [*launches.names, *self._backend.own_kernels(self._source)]
+        return {"kernels": rows, "own": own, "host_seconds": host}
+
+    def _call_once(self, order: wire.Frame) -> Any:
+        assert self._station is not None
+        assert self._call is not None
+        specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
+        arguments = self._station.arguments(order["structure"], specs)
+        torch.manual_seed(order["seed"])
+        return self._call(*arguments)

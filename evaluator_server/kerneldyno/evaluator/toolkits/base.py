@@ -59,6 +59,17 @@ class Problem(ABC):
         """Return the expected value computed in float64, or None where that is impossible."""
         return None
 
+    def precise_at(self, arguments: Sequence[Any], seed: int, bits: int) -> Any:
+        """The same with parameters rounded to `bits` mantissa bits; the arguments come rounded already."""
+        return None
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return the constant parameters and buffers that `build` replaced by secret values, by name.
+
+        The candidate's tensors of the same names get these values before it is called, so that it cannot leave them out.
+        """
+        return {}
+
 
 class Toolkit(ABC):
     """Builds problems. Subclass it and register an instance."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ..precision import round_to
 from ..spec import EvalSpec
 from .base import Problem, ReferenceFailure, Toolkit, run_source, to_device
 
@@ -34,6 +35,7 @@ class _KernelBenchProblem(Problem):
         torch.manual_seed(seed)
         with torch.no_grad():
             self._model = getattr(module, spec.entry_point)(*self.init_args, **self.init_kwargs).to(device)
+        self._replaced = _replace_constants(self._model, seed) if spec.stress_inputs else {}
         self._precise_model: torch.nn.Module | None = None
         self._has_precise = True
         self._draws_on_device = device.type != "cpu"
@@ -68,15 +70,16 @@ class _KernelBenchProblem(Problem):
         with torch.no_grad():
             return self._model(*arguments)
 
+    def state(self) -> dict[str, torch.Tensor]:
+        return self._replaced
+
     def precise(self, arguments: Sequence[Any], seed: int) -> Any:
         if not self._has_precise:
             return None
         try:
             if self._precise_model is None:
                 self._precise_model = copy.deepcopy(self._model).double()
-            torch.manual_seed(seed)
-            with torch.no_grad():
-                return self._precise_model(*(_to_double(value) for value in arguments))
+            return self._run(self._precise_model, arguments, seed)
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
             self._has_precise = False
@@ -84,6 +87,45 @@ class _KernelBenchProblem(Problem):
             self._has_precise = False
         self._precise_model = None
         return None
+
+    def precise_at(self, arguments: Sequence[Any], seed: int, bits: int) -> Any:
+        if not self._has_precise:
+            return None
+        model = copy.deepcopy(self._model).double()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.is_floating_point():
+                    parameter.copy_(round_to(parameter, bits))
+        return self._run(model, arguments, seed)
+
+    @staticmethod
+    def _run(model: torch.nn.Module, arguments: Sequence[Any], seed: int) -> Any:
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            return model(*(_to_double(value) for value in arguments))
+
+
+def _replace_constants(model: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]:
+    """Replace parameters and buffers of which all elements are equal by secret values near them; return these by name.
+
+    A candidate could otherwise leave out a scale of ones and a bias of zeros. Single numbers stay: they are settings, and
+    a candidate may rightly have them in its source.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    replaced = {}
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            if (
+                not tensor.is_floating_point()
+                or tensor.numel() < 2
+                or not bool((tensor == tensor.reshape(-1)[0]).all())
+            ):
+                continue
+            change = torch.rand(tensor.shape, generator=generator).to(tensor.device) - 0.5
+            base = float(tensor.reshape(-1)[0])
+            tensor.copy_(change if base == 0 else base * (1 + change))
+            replaced[name] = tensor
+    return replaced
 
 
 def _split(made: Any) -> tuple[Sequence[Any], dict[str, Any]]:

@@ -1,0 +1,53 @@
+"""What the driver says about a GPU's clocks, power and temperature, through NVML. Read by the judge around a timing.
+
+NVML counts the GPUs of the host, CUDA those of the process: they are matched by UUID. Where NVML is missing or refuses, the
+answer is empty, and nothing else depends on it. Source: NVML API reference (https://docs.nvidia.com/deploy/nvml-api/).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+#: Reasons for lower clocks that are worth a word, by NVML's bit; idle and application settings are not.
+_REASONS = {
+    0x04: "sw_power_cap",
+    0x08: "hw_slowdown",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake",
+}
+
+
+@functools.cache
+def _handle(index: int) -> Any:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        uuid = f"GPU-{torch.cuda.get_device_properties(index).uuid}"
+        return pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+    except Exception:  # no library, no driver, no permission: all the same to us
+        return None
+
+
+def state(index: int) -> dict[str, Any]:
+    """Return clocks (MHz), temperature (Celsius), power (watts) and reasons for throttling of CUDA device `index`."""
+    handle = _handle(index)
+    if handle is None:
+        return {}
+    import pynvml
+
+    try:
+        reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+        return {
+            "sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
+            "temperature_celsius": pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
+            "power_watts": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+            "throttle_reasons": [name for bit, name in _REASONS.items() if reasons & bit],
+        }
+    except pynvml.NVMLError:
+        return {}

@@ -1,0 +1,292 @@
+"""Bursts as the judge makes them: fresh secret inputs, the reference, nothing at all, and the candidate, each by its clock.
+
+While inputs are drawn and the reference runs, the candidate's whole process tree stands still, and its inputs are not yet
+in its reach. Its clock starts when they are put there, and stops when the outputs that the judge wants to see, of calls
+that nobody else knows, have been copied away; only then are they compared.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .. import tree
+from ..burst import Plan, Station, run_burst
+from ..devices.base import Device, Gate
+from ..toolkits import Problem, ReferenceFailure
+from . import timing, trial, verdict
+from .answers import read_burst
+from .candidate import POISON, Candidate
+from .problems import Known
+from .record import Finished
+
+#: Outputs of one burst that are compared.
+_CHECKED = 6
+#: How long a burst may take to be queued before the judge lets it go as it is, in seconds.
+_PATIENCE = 0.25
+#: A burst of so many calls fits any queue; one that is not queued in time waits for the device in mid-call.
+_SHORTEST = 3
+#: Calls in the longest burst: with copies, events and a few kernels each they fit the queue of a CUDA stream.
+_LONGEST = 40
+#: A reference that waits for the device in mid-call would wait for ever behind a closed gate.
+_REFERENCE_PATIENCE = 0.3
+#: Time for drawing the input sets of one burst, in seconds, above which earlier ones are used again, changed.
+_DRAWING_SECONDS = 0.25
+
+
+@dataclass(slots=True)
+class Bursts:
+    """Makes bursts for one candidate. All of it happens under the exclusive lease."""
+
+    candidate: Candidate
+    known: Known
+    announce: Callable[[str], Any]
+    rng: random.Random
+    #: Whether the candidate's calls can be queued ahead, or wait for the device themselves.
+    gated: bool = True
+    #: The longest burst that makes sense: bounded by memory, and by how much can be queued ahead.
+    longest: int = field(init=False)
+    _staged: torch.Tensor = field(init=False)
+    _shadow: torch.Tensor = field(init=False)
+    _own: Station = field(init=False)
+    _own_gate: Gate | None = field(init=False)
+    _values: int = 0
+    _pool: list[trial.Inputs] = field(default_factory=list)
+    _drawing: float = 0.0
+
+    def __post_init__(self) -> None:
+        station, device = self.candidate.station, self.candidate.device
+        self.longest = min(len(station.inputs), len(station.outputs), _LONGEST)
+        size = len(station.inputs) * self.set_bytes
+        self._staged, self._shadow = (
+            torch.empty(size, dtype=torch.uint8, device=device.torch_device) for _ in range(2)
+        )
+        specs = self.specs
+        self._own = Station(
+            device,
+            self._shadow,
+            station.structure,
+            [
+                tree.views(self._shadow[at * self.set_bytes :][: self.set_bytes], specs)
+                for at in range(len(station.inputs))
+            ],
+            [torch.empty_like(station.outputs[0])],
+        )
+        self._own_gate = device.gate(torch.zeros(1, dtype=torch.int32, device=device.torch_device))
+
+    @property
+    def specs(self) -> list[tree.TensorSpec]:
+        """Descriptions of the tensors of one input set."""
+        return [tree.describe(tensor) for tensor in self.candidate.station.inputs[0]]
+
+    @property
+    def set_bytes(self) -> int:
+        """Size of one input set."""
+        return tree.layout([tree.describe(tensor) for tensor in self.candidate.station.inputs[0]])[1]
+
+    @property
+    def _device(self) -> Device:
+        return self.candidate.device
+
+    @property
+    def _problem(self) -> Problem:
+        return self.known.problem
+
+    def draw(self, count: int) -> dict[int, trial.Trial]:
+        """Draw `count` fresh input sets; return what is right for those, by number, whose outputs will be looked at."""
+        begin = time.monotonic()
+        checked = set(self.rng.sample(range(count), min(count, _CHECKED)))
+        season = self.known.examination.season(self._device)
+        right: dict[int, trial.Trial] = {}
+        for index in range(count):
+            seed = secrets.randbits(31)
+            inputs = self._inputs(index, seed, season)
+            if [spec.shape for spec in inputs.specs] != [spec.shape for spec in self.specs]:
+                raise ReferenceFailure("inputs", ValueError("get_inputs() must return the same shapes to be timed"))
+            self._staged[index * self.set_bytes :][: self.set_bytes].copy_(inputs.master)
+            if index in checked:
+                number = self._case(index)
+                right[index] = trial.answer(self._problem, self.candidate.spec, self._device, number, seed, inputs)
+        self._device.synchronize()
+        self._drawing = (time.monotonic() - begin) / count
+        return right
+
+    def _inputs(self, index: int, seed: int, season: trial.Vary | None) -> trial.Inputs:
+        """Draw one set; where drawing is slow, change secret elements of an earlier one instead."""
+        slow = self._drawing * self.longest > _DRAWING_SECONDS
+        if not slow or season is None or not self._pool:
+            drawn = trial.draw(self._problem, self._device, self._case(index), seed, season)
+            if len(self._pool) < 4:
+                self._pool.append(drawn)
+            return drawn
+        base = self.rng.choice(self._pool)
+        copy = trial.Inputs(base.structure, base.specs, base.master.clone())
+        for target, changed in zip(copy.tensors(), season(copy.tensors(), seed), strict=True):
+            target.copy_(changed)
+        return copy
+
+    def _case(self, index: int) -> int:
+        """Which fixed case an input set holds; problems without cases draw at random."""
+        return 0 if self._problem.cases is None else index % self._problem.cases
+
+    def plan(self, count: int, *, cold: bool) -> Plan:
+        """Return a plan whose sets and slots are in random order."""
+        sets, slots = list(range(count)), list(range(len(self.candidate.station.outputs)))
+        self.rng.shuffle(sets)
+        self.rng.shuffle(slots)
+        return Plan(sets, slots[:count], cold)
+
+    async def reference(self, count: int) -> timing.Burst:
+        """Time the reference on the sets that the candidate will get; device events, which are the judge's own."""
+        call = self._problem.timed
+        assert call is not None
+        plan = Plan(list(range(count)), [0] * count, True)
+        gate = None if self.known.waits else self._own_gate
+        await self.announce("begin")
+        try:
+            self._shadow.copy_(self._staged)
+            with torch.no_grad():
+                if gate is None:
+                    seconds = run_burst(call, self._own, plan)
+                else:
+                    self._values += 1
+                    seconds = self._behind(gate, call, plan)
+        except BaseException as error:
+            raise ReferenceFailure("timing", error) from error
+        finally:
+            await self.announce("end")
+        return timing.Burst(count, sum(seconds), seconds)
+
+    def _behind(self, gate: Gate, call: Callable[..., Any], plan: Plan) -> list[float]:
+        value = self._values
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            gate.open(value)
+
+        timer = threading.Timer(_REFERENCE_PATIENCE, give_up)
+        timer.daemon = True
+        timer.start()
+
+        def queued() -> None:
+            timer.cancel()
+            gate.open(value)
+
+        try:
+            return run_burst(call, self._own, plan, gate=gate, value=value, queued=queued)
+        finally:
+            timer.cancel()
+            gate.open(value)
+            self.known.waits |= late.is_set()
+
+    def nothing(self, count: int, *, cold: bool) -> timing.Burst:
+        """Time the loop itself on the judge's side: the same copies in and out, and no work. No secret is stored."""
+        station = self.candidate.station
+        own = Station(self._device, self._shadow, station.structure, self._own.inputs, station.outputs)
+        leaves = [
+            torch.zeros(leaf.shape, dtype=leaf.torch_dtype, device=self._device.torch_device)
+            for leaf in self._output_specs
+        ]
+        answer = tree.rebuild(self._output_structure, leaves, self._device.torch_device)
+        plan = self.plan(count, cold=cold)
+        began = 0.0
+        gate = self._own_gate if self.gated else None
+        self._values += 1
+
+        def reveal() -> None:
+            nonlocal began
+            began = time.perf_counter()
+            self._reveal(self._shadow, count, gate, self._values)
+
+        with torch.no_grad():
+            seconds = run_burst(lambda *_: answer, own, plan, gate=gate, value=self._values, queued=reveal)
+        self._snapshot(plan.slots[: min(count, _CHECKED)])
+        return timing.Burst(count, time.perf_counter() - began, seconds)
+
+    def expect_outputs(self, example: trial.Trial) -> None:
+        """Say what outputs look like, so that empty bursts store as much as the candidate does."""
+        self._output_structure = example.expected.structure
+        self._output_specs = [leaf.spec for leaf in example.expected.leaves]
+
+    _output_structure: Any = None
+    _output_specs: Sequence[tree.TensorSpec] = ()
+
+    async def candidate_burst(self, count: int, right: dict[int, trial.Trial], *, cold: bool) -> timing.Burst:
+        """Run one burst in the runner by the judge's clock, and compare secret ones of its outputs."""
+        candidate = self.candidate
+        plan = self.plan(count, cold=cold)
+        self._poison()
+        self._values += 1
+        value = self._values
+        gate = candidate.gate
+        if gate is not None and self.gated:
+            candidate.runner.resume()
+            await candidate.order_burst(plan, secrets.randbits(31), value)
+            queued = await candidate.queued(_PATIENCE)
+            if not queued:
+                self._shorten(count)
+            began = time.perf_counter()
+            self._reveal(self._arena, count, gate, value)
+        else:
+            began = time.perf_counter()
+            self._reveal(self._arena, count, gate, value)
+            candidate.runner.resume()
+            await candidate.order_burst(plan, secrets.randbits(31), value)
+            queued = False
+        answer = await candidate.finished(queued=queued)
+        watched = {plan.slots[plan.sets.index(index)]: expected for index, expected in right.items()}
+        outputs = self._snapshot(watched)
+        wall = time.perf_counter() - began
+        seconds = read_burst(answer, count)
+        await candidate.runner.stop()
+        for output, expected in zip(outputs, watched.values(), strict=True):
+            comparison = trial.judge_bytes(expected, candidate.spec, output)
+            candidate.record.note(comparison)
+            if comparison.mismatch is not None:
+                record = candidate.record
+                raise Finished(verdict.incorrect(comparison, -1, record.report(), record.findings))
+            candidate.record.timed_checks += 1
+        return timing.Burst(count, wall, seconds)
+
+    def _shorten(self, count: int) -> None:
+        """A burst that was not queued in time was too long for the device's queue, or its calls wait for the device."""
+        if count > _SHORTEST:
+            self.longest = max(_SHORTEST, count // 4)
+        else:
+            self.gated = False
+
+    @property
+    def _arena(self) -> torch.Tensor:
+        return self.candidate.station.arena
+
+    def _poison(self) -> None:
+        self._arena.fill_(POISON)
+        for slot in self.candidate.station.outputs:
+            slot.fill_(POISON)
+        self._device.synchronize()
+
+    def _reveal(self, target: torch.Tensor, count: int, gate: Gate | None, value: int) -> None:
+        """Put the staged inputs where they are waited for, evict them from the cache, and open the gate."""
+        size = count * self.set_bytes
+        if gate is None:
+            target[:size].copy_(self._staged[:size])
+            self._device.synchronize()
+            return
+        with gate.beside():
+            target[:size].copy_(self._staged[:size], non_blocking=True)
+            self._device.flush_cache()
+        gate.open(value)
+
+    def _snapshot(self, slots: Sequence[int] | dict[int, Any]) -> list[torch.Tensor]:
+        """Copy the bytes of some slots; what is there by the time this returns is what counts."""
+        copies = [self.candidate.station.outputs[slot].clone() for slot in slots]
+        self._device.synchronize()
+        return copies

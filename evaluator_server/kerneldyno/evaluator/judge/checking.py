@@ -1,0 +1,151 @@
+"""Correctness: trials on fresh secret inputs, nominal ones and stressed ones, until one is wrong or all are right.
+
+Of each trial the judge compares every leaf of the output, what became of the inputs, and what the call before had returned,
+which must not have changed. Called by the lane; what it finds goes into the record.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import torch
+
+from .. import tree
+from ..precision import RECOGNISED, of_dtype, recognise, rms
+from ..toolkits import ReferenceFailure
+from . import stress, trial, verdict
+from .candidate import Candidate
+from .compare import Comparison
+from .problems import Announce, Known, Problems
+from .record import Finished
+
+#: An error this many times the reference's own is looked at more closely: it may be that of coarser arithmetic.
+_CONSPICUOUS = 4.0
+
+
+async def check(candidate: Candidate, known: Known, problems: Problems, announce: Announce) -> trial.Trial:
+    """Run all trials; return the last nominal one. Raises Finished when one is wrong."""
+    spec, problem = candidate.spec, known.problem
+    nominal = spec.correct_trials if problem.cases is None else max(problem.cases, spec.correct_trials)
+    kinds: list[stress.Stress | None] = [None] * nominal
+    # Nominal and stressed ones in one order, which is secret: nothing tells them apart but their values.
+    kinds += known.examination.held
+    secrets.SystemRandom().shuffle(kinds)
+    previous = last = None
+    for number, kind in enumerate(kinds):
+        vary = None if kind is None else known.examination.vary(kind, candidate.device)
+        async with problems.executing(announce):
+            current = trial.prepare(problem, spec, candidate.device, number, secrets.randbits(31), vary)
+        current.stress = "" if kind is None else kind.kind
+        await _try(candidate, known, current, previous, number, problems, announce)
+        previous = current
+        if kind is None:
+            last = current
+    assert last is not None
+    return last
+
+
+async def _try(
+    candidate: Candidate,
+    known: Known,
+    current: trial.Trial,
+    previous: trial.Trial | None,
+    number: int,
+    problems: Problems,
+    announce: Announce,
+) -> None:
+    record, spec, station = candidate.record, candidate.spec, candidate.station
+    structure, specs, launches = await candidate.call(current)
+    record.launched(launches)
+    record.trials += 1
+    record.stress_trials += bool(current.stress)
+    async with problems.executing(announce):  # recognising a tier runs the reference
+        comparison = trial.judge(current, spec, structure, specs, station.outputs[0])
+        if comparison.mismatch is None and not trial.inputs_intact(current, station.arena):
+            comparison.mismatch = {
+                "output": "inputs",
+                "kind": "input mutated",
+                "detail": "after the call the inputs are not what the reference leaves",
+            }
+        if comparison.mismatch is None and previous is not None and not previous.aliased:
+            comparison = _again(candidate, previous, comparison)
+        record.note(comparison)
+        if _all_there(current, specs):
+            tier = _tier(candidate, known, current)
+            if _rank(tier) > _rank(record.precision):
+                record.precision = tier
+    if comparison.mismatch is not None:
+        if current.stress:
+            comparison.mismatch["detail"] += f" on stress inputs ({current.stress})"
+        _explain(candidate, known)
+        raise Finished(verdict.incorrect(comparison, number, record.report(), record.findings))
+    record.passed += 1
+
+
+def _again(candidate: Candidate, previous: trial.Trial, so_far: Comparison) -> Comparison:
+    """Compare what the call before returned as it is now, after another call has run."""
+    later = trial.judge_bytes(previous, candidate.spec, candidate.station.outputs[1])
+    if later.mismatch is None:
+        return so_far
+    detail = "an output changed when the candidate was called again; each call must return memory of its own"
+    later.mismatch |= {"kind": "output overwritten", "detail": detail}
+    return later
+
+
+def _all_there(current: trial.Trial, specs: list[tree.TensorSpec]) -> bool:
+    wanted = [(leaf.spec.shape, leaf.spec.dtype) for leaf in current.expected.leaves]
+    return wanted == [(spec.shape, spec.dtype) for spec in specs]
+
+
+def _tier(candidate: Candidate, known: Known, current: trial.Trial) -> str:
+    """Return the tier of arithmetic that the errors of a trial look like."""
+    leaves = current.expected.leaves
+    views = tree.views(candidate.station.outputs[0], [leaf.spec for leaf in leaves])
+    found = "PRECISION_UNSPECIFIED"
+    twins: dict[str, list[torch.Tensor]] = {}
+    for index, (leaf, value) in enumerate(zip(leaves, views, strict=True)):
+        if leaf.truth is leaf.value or not value.is_floating_point():
+            continue  # no float64 twin
+        stored = of_dtype(leaf.value.dtype)
+        own = rms(leaf.value.double() - leaf.truth)
+        error = rms(value.double() - leaf.truth)
+        tier = stored
+        if error > _CONSPICUOUS * own and stored in ("PRECISION_FP64", "PRECISION_FP32"):
+            for name in RECOGNISED:
+                if name not in twins:
+                    twins[name] = _twin(candidate, known, current, name)
+            tiers = [(name, rms(twin[index] - leaf.truth)) for name, twin in twins.items() if twin]
+            tier = recognise(error, own, tiers, stored)
+        if _rank(tier) > _rank(found):
+            found = tier
+    return found
+
+
+def _twin(candidate: Candidate, known: Known, current: trial.Trial, name: str) -> list[torch.Tensor]:
+    try:
+        return trial.twin_at(known.problem, candidate.device, current, name) or []
+    except (ReferenceFailure, RuntimeError):  # a reference without a rounded form: its tiers cannot be told
+        return []
+
+
+_ORDER = ("UNSPECIFIED", "FP64", "FP32", "TF32", "FP16", "BF16", "FP8")
+
+
+def _rank(precision: str) -> int:
+    return _ORDER.index(precision.removeprefix("PRECISION_"))
+
+
+def _explain(candidate: Candidate, known: Known) -> None:
+    """Add what may help to understand a wrong answer."""
+    record, spec = candidate.record, candidate.spec
+    allowed = spec.allowed_precision
+    if _rank(record.precision) > max(_rank(allowed), _rank("PRECISION_FP32")):
+        name = record.precision.removeprefix("PRECISION_").lower()
+        record.find("S23", "SEVERITY_INFO", f"the errors look like {name} arithmetic; allowed_precision can allow it")
+    missing = len(known.problem.state()) - record.parameters_perturbed
+    if missing > 0:
+        evidence = (
+            f"the reference's {', '.join(sorted(known.problem.state()))[:200]} hold secret values, and {missing} of them"
+            " have no counterpart among the candidate's parameters and buffers"
+        )
+        record.find("S29", "SEVERITY_INFO", evidence)

@@ -1,0 +1,156 @@
+"""Timing one candidate: which bursts are made, in which order, and what follows from them. Called by the lane.
+
+All of it happens under the exclusive lease; the runner stands still except in its own bursts. Cold bursts of reference, nothing and candidate in turn give the reported times; warm ones, in which nothing lies between
+the calls, tell by the judge's clock alone whether those can be true. More warm ones are made until the clock is sharp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import statistics
+import time
+from typing import Any
+
+from ..devices.base import Device
+from . import timing, verdict
+from .bursts import Bursts
+from .candidate import Candidate
+from .problems import Announce, Known
+from .trial import Trial
+
+#: Bursts of each kind; warm ones until the clock is sharp, at the most so many pairs.
+_COLD_BURSTS = 8
+_WARM_PAIRS = 3
+_MOST_WARM_PAIRS = 16
+#: Share of the timing limit that planned calls may take.
+_TIMING_SHARE = 0.3
+#: Longest stretch of reference bursts in one timing, in seconds.
+_MAX_REFERENCE_SECONDS = 20.0
+#: How much slower than at its quietest the device may be before somebody else must be using it.
+_QUIET_FACTOR = 1.3
+_QUIET_SECONDS = 0.5
+
+
+class DeviceBusyError(Exception):
+    """Somebody else uses the device, and does not stop: nothing can be timed now."""
+
+
+class Quiet:
+    """Knows how fast the device is when nobody else uses it."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._best = min((device.probe_seconds() for _ in range(5)), default=0.0)
+
+    async def wait(self) -> bool:
+        """Wait until the device is quiet; False when it does not become so."""
+        deadline = time.monotonic() + _QUIET_SECONDS
+        while True:
+            now = min(self._device.probe_seconds() for _ in range(3))
+            self._best = min(self._best, now) if now else 0.0
+            if now <= self._best * _QUIET_FACTOR:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.02)
+
+
+async def measure(
+    candidate: Candidate, known: Known, example: Trial, announce: Announce, quiet: Quiet
+) -> verdict.Result:
+    """Time the candidate; return the part of the result that says how fast it is. Raises Finished, ReferenceFailure."""
+    rng = random.Random(secrets.randbits(64))
+    await candidate.runner.stop()
+    if not await quiet.wait():
+        raise DeviceBusyError
+    device = candidate.device
+    bursts = Bursts(candidate, known, announce, rng)
+    bursts.expect_outputs(example)
+    timed = known.problem.timed is not None
+    before = device.state()
+    per_call = await _warm_up(bursts, candidate, timed=timed)
+    affordable = int(_TIMING_SHARE * candidate.spec.limits.timing / max(per_call, 1e-7))
+    calls = max(1, min(candidate.spec.perf_trials, max(affordable, _COLD_BURSTS)))
+    cold, cold_empty, reference = [], [], []
+    spent = 0.0
+    for length in timing.lengths(calls, bursts.longest, _COLD_BURSTS, rng):
+        count = min(length, bursts.longest)
+        right = bursts.draw(count)
+        if not await quiet.wait():  # what a stopped candidate left on the device would slow the reference down
+            raise candidate.record.reject("T26", "the candidate keeps the device busy after it has answered")
+        if timed and spent < _MAX_REFERENCE_SECONDS:
+            reference.append(await bursts.reference(count))
+            spent += reference[-1].wall_seconds
+        cold_empty.append(bursts.nothing(count, cold=True))
+        cold.append(await bursts.candidate_burst(count, right, cold=True))
+    warm, warm_empty = await _warm_bursts(bursts, cold, cold_empty, device.kind)
+    evidence = timing.Evidence(cold, cold_empty, warm, warm_empty, device.kind)
+    conclusion = timing.conclude(evidence)
+    return _result(candidate, conclusion, reference, rng, _state(before, device.state()))
+
+
+async def _warm_up(bursts: Bursts, candidate: Candidate, *, timed: bool) -> float:
+    """Make the untimed calls that were asked for, and a few more to see how long one takes; return that in seconds."""
+    for count in (min(max(1, candidate.spec.warmup), bursts.longest), min(2, bursts.longest)):
+        right = bursts.draw(count)
+        if timed:
+            await bursts.reference(count)
+        bursts.nothing(count, cold=True)
+        last = await bursts.candidate_burst(count, right, cold=True)
+    return last.wall_seconds / last.calls
+
+
+async def _warm_bursts(
+    bursts: Bursts, cold: list[timing.Burst], cold_empty: list[timing.Burst], kind: str
+) -> tuple[list[timing.Burst], list[timing.Burst]]:
+    warm: list[timing.Burst] = []
+    empty: list[timing.Burst] = []
+    if kind == "cpu" or not bursts.gated:
+        return warm, empty
+    for pair in range(_MOST_WARM_PAIRS):
+        for count in (max(1, bursts.longest // 4), bursts.longest):
+            right = bursts.draw(count)
+            empty.append(bursts.nothing(count, cold=False))
+            warm.append(await bursts.candidate_burst(count, right, cold=False))
+        enough = pair + 1 >= _WARM_PAIRS
+        if enough and timing.sharp(timing.Evidence(cold, cold_empty, warm, empty, kind)):
+            break
+    return warm, empty
+
+
+def _result(
+    candidate: Candidate,
+    conclusion: timing.Timing,
+    reference: list[timing.Burst],
+    rng: random.Random,
+    state: dict[str, Any],
+) -> verdict.Result:
+    record = candidate.record
+    if conclusion.doubt is not None:
+        record.find(conclusion.doubt[0], "SEVERITY_WARNING", conclusion.doubt[1])
+    result: verdict.Result = {"candidate_timing": conclusion.to_json(), "correctness": record.report()}
+    if state:
+        result["device_state"] = state
+    if reference:
+        baseline = timing.conclude_trusted(reference)
+        low, high = timing.ratio_interval(baseline, conclusion, rng)
+        result["reference_timing"] = baseline.to_json()
+        result["speedup"] = baseline.median / conclusion.median
+        result["speedup_interval"] = {"low": low, "high": high}
+    return result
+
+
+def _state(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    if not before or not after:
+        return {}
+    reasons = sorted({*before["throttle_reasons"], *after["throttle_reasons"]})
+    return {
+        "sm_clock_mhz_before": before["sm_clock_mhz"],
+        "sm_clock_mhz_after": after["sm_clock_mhz"],
+        "memory_clock_mhz": after["memory_clock_mhz"],
+        "temperature_celsius": after["temperature_celsius"],
+        "power_watts": statistics.fmean((before["power_watts"], after["power_watts"])),
+        "throttle_reasons": reasons,
+    }

@@ -1,0 +1,135 @@
+"""Provenance: whether the candidate's own kernels did the work, by taking them away, and by looking at what ran.
+
+The ghost replay calls the candidate once more on fresh inputs while launches of its own kernels do nothing: an output that
+is still right was not made by them (S20). The profile says which kernels ran and whose they are. Both happen inside the
+candidate's process. A candidate that takes its harness over can falsify them, at the price of nothing but a label: its
+outputs and its time are judged elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+
+from ..backends import backends
+from . import trial, verdict
+from .answers import Profile, ProfileRow, read_profile
+from .candidate import Candidate
+from .examination import PRECISION_MUTANTS
+from .handle import RunnerGone
+from .problems import Announce, Known, Problems
+from .record import Finished
+
+_PROFILED_CALLS = 5
+_MOST_ROWS = 50
+#: Below this share of device time in its own kernels, a candidate is called a wrapper around somebody else's (B01).
+_WRAPPER = 0.5
+_MEMORY = re.compile(r"^(memcpy|memset)", re.IGNORECASE)
+_TORCH = re.compile(
+    r"\bat::|\bat_cuda_detail|c10::|^void at_|triton_(poi|red|per|tem)_fused|_scatter_gather|elementwise_kernel"
+)
+#: Policies that reject, by how much they ask for.
+_REJECT_DECOYS = ("PROVENANCE_POLICY_REJECT_DECOYS", "PROVENANCE_POLICY_REQUIRE_OWN_KERNELS")
+
+
+def check_launches(candidate: Candidate) -> None:
+    """A candidate of a backend that has kernels, and launched none in any call, is a decoy (S19)."""
+    record, spec = candidate.record, candidate.spec
+    if backends()[spec.backend].must_launch and record.launches == 0:
+        evidence = f"no {spec.backend} kernel was launched in {record.trials} calls; the outputs come from elsewhere"
+        _judge(candidate, "S19", evidence)
+
+
+async def replay_as_ghost(candidate: Candidate, known: Known, problems: Problems, announce: Announce) -> None:
+    """Take the candidate's kernels away and see whether anything changes."""
+    record, spec = candidate.record, candidate.spec
+    examined = known.examination
+    if not record.launches or not examined.varies or set(examined.pass_all) - PRECISION_MUTANTS:
+        return  # nothing to take away, or a problem for which memory of an earlier call is as good as an answer
+    async with problems.executing(announce):
+        current = trial.prepare(known.problem, spec, candidate.device, 0, secrets.randbits(31))
+    try:
+        structure, specs, suppressed = await candidate.call(current, ghost=True)
+    except (Finished, RunnerGone):
+        return  # without its kernels it does not even run
+    async with problems.executing(announce):
+        comparison = trial.judge(current, spec, structure, specs, candidate.station.outputs[0])
+    if comparison.mismatch is None and suppressed:
+        _judge(candidate, "S20", f"{suppressed} launches of its kernels were left out, and the output was still right")
+
+
+async def profile(candidate: Candidate, last: trial.Trial) -> verdict.Result:
+    """Profile a few calls; return the part of the result that says which kernels ran."""
+    profiled = read_profile(await candidate.profile(last, _PROFILED_CALLS))
+    uses = [(row, _owner(row, profiled.own)) for row in profiled.rows]
+    total = sum(row.device_seconds for row, _ in uses)
+    launches = sum(row.launches for row, _ in uses)
+    own = [row for row, owner in uses if owner == "OWNER_CANDIDATE"]
+    own_seconds = sum(row.device_seconds for row in own)
+    coverage = own_seconds / total if total else 0.0
+    _label(candidate, uses, total, coverage)
+    return {
+        "coverage": coverage,
+        "profile": {
+            "kernels": [
+                {
+                    "name": verdict.clean(row.name, 200),
+                    "owner": owner,
+                    "launches": row.launches,
+                    "device_seconds": row.device_seconds,
+                }
+                for row, owner in sorted(uses, key=lambda use: -use[0].device_seconds)[:_MOST_ROWS]
+            ],
+            "device_time_coverage": coverage,
+            "launch_coverage": sum(row.launches for row in own) / launches if launches else 0.0,
+            "kernelgym_coverage": _kernelgym(profiled, own_seconds, total),
+            "device_seconds": total / _PROFILED_CALLS,
+            "calls": _PROFILED_CALLS,
+        },
+    }
+
+
+def _kernelgym(profiled: Profile, own_seconds: float, total: float) -> float:
+    everything = total + profiled.host_seconds
+    return own_seconds / everything if everything else 0.0
+
+
+def _owner(row: ProfileRow, own: Sequence[str]) -> str:
+    """Say whose kernel a row is: by the names that the candidate's own have, exactly, and by how others name theirs."""
+    if _MEMORY.match(row.name):
+        return "OWNER_MEMORY"
+    if _plain(row.name) in own:
+        return "OWNER_CANDIDATE"
+    return "OWNER_TORCH" if _TORCH.search(row.name) else "OWNER_LIBRARY"
+
+
+def _plain(name: str) -> str:
+    """Return the bare function name of a demangled kernel: no return type, namespaces, template or call arguments."""
+    bare = re.sub(r"^(void|__global__ void)\s+", "", name)
+    bare = re.split(r"[<(]", bare, maxsplit=1)[0]
+    return bare.rpartition("::")[2].strip()
+
+
+def _label(candidate: Candidate, uses: Sequence[tuple[ProfileRow, str]], total: float, coverage: float) -> None:
+    if candidate.spec.backend == "torch" or not uses:
+        return
+    owners = {owner for _, owner in uses}
+    if "OWNER_CANDIDATE" not in owners:
+        _judge(candidate, "S19", f"{len(uses)} different kernels ran, none of them the candidate's")
+    if coverage < _WRAPPER:
+        library = sum(row.device_seconds for row, owner in uses if owner == "OWNER_LIBRARY")
+        evidence = (
+            f"{coverage:.0%} of the device time is in the candidate's own kernels,"
+            f" {library / total if total else 0:.0%} in libraries"
+        )
+        reject = candidate.spec.provenance_policy == "PROVENANCE_POLICY_REQUIRE_OWN_KERNELS"
+        if reject:
+            raise candidate.record.reject("B01", evidence)
+        candidate.record.find("B01", "SEVERITY_INFO", evidence)
+
+
+def _judge(candidate: Candidate, identifier: str, evidence: str) -> None:
+    if candidate.spec.provenance_policy in _REJECT_DECOYS:
+        raise candidate.record.reject(identifier, evidence)
+    candidate.record.find(identifier, "SEVERITY_INFO", evidence)

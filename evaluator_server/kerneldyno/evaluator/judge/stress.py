@@ -1,0 +1,180 @@
+"""Stress inputs: a problem's own inputs, changed so that only the operator itself gives the right answer for them.
+
+Problems draw their inputs from one distribution, often uniform on [0, 1), on which many a shortcut is right: ReLU is the
+identity, a mean is one half, products of many factors vanish, bfloat16 errors average out. Each kind of stress takes one
+such support away. What candidates may rightly rely on is kept: integers, zeros, discrete values (masks, labels), symmetric
+matrices, rows that sum to one, sorted rows. Kinds on which the reference itself fails are dropped (`examination`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+#: Values that are looked at to tell what a tensor is.
+_SAMPLE = 1 << 16
+#: A tensor with no more different values than this holds labels or a mask, not measurements.
+_DISCRETE = 16
+#: Share of the elements of a timed input that are changed, and how many at the most.
+_SEASONING_SHARE = 1e-3
+_MOST_SEASONED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Trait:
+    """What of a tensor must stay as it is. `free` is False for tensors that must not be changed at all."""
+
+    free: bool
+    symmetric: bool = False
+    simplex: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stress:
+    """One kind of change, how strong, and whether signs may change."""
+
+    kind: str
+    amplitude: float
+    signed: bool
+
+
+#: Kinds in the order in which they are tried, each with amplitudes from the strongest down.
+KINDS: tuple[tuple[str, tuple[float, ...]], ...] = (
+    ("signs", (1.0,)),
+    ("large", (200.0, 16.0, 3.0)),
+    ("small", (1 / 1024, 1 / 16)),
+    ("rows", (32.0, 4.0)),
+    ("sparse", (1.0,)),
+    ("sorted", (1.0,)),
+)
+
+
+def trait(tensor: torch.Tensor) -> Trait:
+    """Find out what `tensor`, one nominal input, is."""
+    if not tensor.is_floating_point() or tensor.numel() < 2:
+        return Trait(free=False)
+    flat = tensor.reshape(-1)
+    step = max(1, flat.numel() // _SAMPLE)
+    sample = flat[::step][:_SAMPLE].double()
+    if not bool(torch.isfinite(sample).all()) or len(torch.unique(sample)) <= min(_DISCRETE, len(sample) // 2):
+        return Trait(free=False)
+    if tensor.dim() >= 1 and tensor.shape[-1] > 2:
+        rows = tensor.reshape(-1, tensor.shape[-1])[:64].double()
+        steps = rows.diff(dim=-1)
+        if bool((steps >= 0).all()) or bool((steps <= 0).all()):
+            return Trait(free=False)  # sorted: boundaries, positions
+        sums = rows.sum(-1)
+        if bool((rows >= 0).all()) and bool(((sums - 1).abs() < 1e-2).all()):
+            return Trait(free=True, simplex=True)
+    square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2]
+    return Trait(free=True, symmetric=square and bool(torch.equal(tensor, tensor.mT)))
+
+
+def apply(
+    stress: Stress, tensors: Sequence[torch.Tensor], traits: Sequence[Trait], generator: torch.Generator
+) -> list[torch.Tensor]:
+    """Return `tensors` changed by `stress`; those that must not be changed are returned themselves."""
+    change = _CHANGES[stress.kind]
+    return [
+        _keep(change(tensor, stress, generator), what) if what.free else tensor
+        for tensor, what in zip(tensors, traits, strict=True)
+    ]
+
+
+def season(
+    tensors: Sequence[torch.Tensor],
+    traits: Sequence[Trait],
+    held: Sequence[Stress],
+    generator: torch.Generator,
+) -> None:
+    """Change a few secret elements of each nominal tensor in place, by what the problem bears.
+
+    Timed inputs stay nominal to any statistic that does not look at every element, and are never purely nominal.
+    """
+    signed = any(stress.signed for stress in held)
+    amplitude = 8.0 if any(stress.kind == "large" and stress.amplitude >= 8 for stress in held) else 1.5
+    if not held:
+        return
+    for tensor, what in zip(tensors, traits, strict=True):
+        if not what.free or what.simplex or what.symmetric or not tensor.is_contiguous():
+            continue
+        flat = tensor.view(-1)
+        count = max(1, min(_MOST_SEASONED, int(flat.numel() * _SEASONING_SHARE)))
+        where = torch.randint(flat.numel(), (count,), generator=generator, device=tensor.device)
+        factor = amplitude * (_signs((count,), tensor, generator) if signed else 1.0)
+        flat[where] = flat[where] * factor
+
+
+def _signs(shape: Sequence[int], like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return torch.randint(2, tuple(shape), generator=generator, device=like.device).to(like.dtype).mul_(2).sub_(1)
+
+
+def _uniform(shape: Sequence[int], like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return torch.rand(tuple(shape), generator=generator, device=like.device, dtype=torch.float32)
+
+
+def _random_signs(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
+    if not stress.signed:
+        return tensor
+    return tensor * _signs(tensor.shape, tensor, generator)
+
+
+def _change_signs(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
+    return _random_signs(tensor, stress, generator)
+
+
+def _change_scale(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
+    return _random_signs(tensor, stress, generator) * stress.amplitude
+
+
+def _change_rows(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
+    """Give each row a scale of its own, and a few elements a much larger one."""
+    rows = (*tensor.shape[:-1], 1) if tensor.dim() > 1 else tensor.shape
+    exponent = (2 * _uniform(rows, tensor, generator) - 1) * torch.log2(torch.tensor(stress.amplitude)).item()
+    changed = _random_signs(tensor, stress, generator) * torch.exp2(exponent).to(tensor.dtype)
+    outliers = _uniform(tensor.shape, tensor, generator) < 1 / 64
+    return torch.where(outliers, changed * (stress.amplitude / 4), changed)
+
+
+def _change_sparse(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
+    """Zero most elements, all of one row, and make the elements of another row equal."""
+    changed = torch.where(_uniform(tensor.shape, tensor, generator) < 0.9, 0, tensor * stress.amplitude)
+    changed = _random_signs(changed.to(tensor.dtype), stress, generator)
+    if tensor.dim() > 1:
+        rows = changed.reshape(-1, tensor.shape[-1])
+        if len(rows) >= 4:
+            first, second = torch.randperm(len(rows), generator=generator, device=tensor.device)[:2]
+            rows[first] = 0
+            rows[second] = tensor.reshape(-1, tensor.shape[-1])[second, 0]
+        changed = rows.view(tensor.shape)
+    return changed
+
+
+def _change_sorted(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
+    """Sort each row, half of them upwards: what a row ends with now matters most, or least."""
+    changed = torch.sort(_random_signs(tensor, stress, generator), dim=-1).values
+    if tensor.dim() < 2:
+        return changed
+    upwards = _uniform((*tensor.shape[:-1], 1), tensor, generator) < 0.5
+    return torch.where(upwards, changed, changed.flip(-1))
+
+
+_CHANGES: dict[str, Callable[[torch.Tensor, Stress, torch.Generator], torch.Tensor]] = {
+    "signs": _change_signs,
+    "large": _change_scale,
+    "small": _change_scale,
+    "rows": _change_rows,
+    "sparse": _change_sparse,
+    "sorted": _change_sorted,
+}
+
+
+def _keep(changed: torch.Tensor, what: Trait) -> torch.Tensor:
+    if what.symmetric:
+        return (torch.triu(changed) + torch.triu(changed, 1).mT).contiguous()
+    if what.simplex:
+        positive = changed.abs() + torch.finfo(changed.dtype).tiny
+        return positive / positive.sum(-1, keepdim=True)
+    return changed

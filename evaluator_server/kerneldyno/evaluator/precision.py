@@ -1,0 +1,71 @@
+"""Tiers of arithmetic precision: what operands rounded to fewer bits do to a problem's output, and what an error looks like.
+
+The float64 twin of the reference is run again on operands rounded to a tier's mantissa. How far its output moves is what
+arithmetic of that tier costs on this very problem; a table of constants could not know it. Half precision and TensorFloat-32
+round operands to the same 11 significant bits and differ only in range, so they are told apart by the output's dtype alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+#: Explicit mantissa bits of each tier.
+BITS = {
+    "PRECISION_FP64": 52,
+    "PRECISION_FP32": 23,
+    "PRECISION_TF32": 10,
+    "PRECISION_FP16": 10,
+    "PRECISION_BF16": 7,
+    "PRECISION_FP8": 3,
+}
+#: From precise to coarse, as far as errors can tell them apart.
+RECOGNISED = ("PRECISION_TF32", "PRECISION_BF16", "PRECISION_FP8")
+_OF_DTYPE = {
+    torch.float64: "PRECISION_FP64",
+    torch.float32: "PRECISION_FP32",
+    torch.float16: "PRECISION_FP16",
+    torch.bfloat16: "PRECISION_BF16",
+}
+
+
+def of_dtype(dtype: torch.dtype) -> str:
+    """Return the tier in which tensors of `dtype` are stored."""
+    return _OF_DTYPE.get(dtype, "PRECISION_UNSPECIFIED")
+
+
+def coarser(precision: str, values: Sequence[torch.Tensor]) -> bool:
+    """Say whether `precision` allows less than the dtypes of `values` themselves do."""
+    if precision == "PRECISION_UNSPECIFIED":
+        return False
+    return any(BITS[precision] < BITS.get(of_dtype(value.dtype), 0) for value in values)
+
+
+def round_to(tensor: torch.Tensor, bits: int) -> torch.Tensor:
+    """Round to `bits` explicit mantissa bits, to nearest, in the tensor's own dtype; the range is not limited."""
+    mantissa, exponent = torch.frexp(tensor)
+    return torch.ldexp(torch.round(torch.ldexp(mantissa, torch.tensor(bits + 1))), exponent - (bits + 1))
+
+
+def rms(tensor: torch.Tensor) -> float:
+    """Root mean square of the finite elements, in float64."""
+    wide = tensor.reshape(-1).double()
+    wide = wide[torch.isfinite(wide)]
+    return math.sqrt(float(wide.square().mean())) if wide.numel() else 0.0
+
+
+def recognise(error: float, own: float, tiers: Sequence[tuple[str, float]], stored: str) -> str:
+    """Return the tier that an RMS `error` looks like. `own` is the reference's own error, `tiers` those of each tier.
+
+    An error is called that of a coarser tier only when it is nearer to it (in ratio) than to the tier before.
+    """
+    best, floor = stored, max(own, 1e-300)
+    for name, expected in tiers:
+        if expected <= 4 * floor:  # this problem cannot tell the two apart
+            continue
+        if error < math.sqrt(floor * expected):
+            break
+        best, floor = name, expected
+    return best
