@@ -9,6 +9,8 @@ from .handle import RunnerGarbled
 
 #: Largest device time that a runner may report for one call, in seconds: a day.
 _LONGEST = 86400.0
+#: What a time of nothing at all counts as, in seconds: no clock ticks faster, and ratios of times must exist.
+_SHORTEST = 1e-9
 
 
 def read_call(answer: Any) -> tuple[Any, list[tree.TensorSpec], int | None]:
@@ -27,8 +29,11 @@ def read_call(answer: Any) -> tuple[Any, list[tree.TensorSpec], int | None]:
 
 def read_burst(answer: Any, length: int) -> list[float]:
     """Return the device seconds of each call of a burst. Raises RunnerGarbled."""
-    if isinstance(answer, list) and len(answer) == length and all(type(value) in (int, float) for value in answer):
-        seconds = [float(value) for value in answer]
-        if all(abs(value) < _LONGEST for value in seconds):  # neither infinite nor not a number
-            return seconds
+    # Neither negative, nor infinite, nor not a number, nor a whole number that no float can hold.
+    if (
+        isinstance(answer, list)
+        and len(answer) == length
+        and all(type(value) in (int, float) and 0 <= value < _LONGEST for value in answer)
+    ):
+        return [max(float(value), _SHORTEST) for value in answer]
     raise RunnerGarbled("malformed answer to a burst")
