@@ -4,7 +4,7 @@ import torch
 import torch.nn as nn
 
 BIG = torch.cuda.is_available()
-ROWS, COLUMNS = (4096, 4096) if BIG else (512, 1024)
+ROWS, COLUMNS = (4096, 4096) if BIG else (384, 1024)
 
 
 class Model(nn.Module):
