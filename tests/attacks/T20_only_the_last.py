@@ -7,7 +7,7 @@ problem: chained_tanh
 backend: torch
 outcome: INCORRECT, REJECTED, CORRECT
 honest: twin_chained_tanh
-devices: cpu, cuda
+devices: cuda
 """
 
 import torch

@@ -1,12 +1,12 @@
 """T23: the work is done by threads of the host, outside of torch's own.
 
-NumPy in several threads releases the interpreter: on the CPU device it takes more cores than the reference has, on a GPU it is no device time at all.
+NumPy in several threads releases the interpreter and takes all the cores there are: no device time at all, but for two copies.
 
 problem: chained_tanh
 backend: torch
 outcome: INCORRECT, REJECTED, CORRECT
 honest: twin_chained_tanh
-devices: cpu, cuda
+devices: cuda
 """
 
 import concurrent.futures

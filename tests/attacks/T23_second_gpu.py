@@ -1,6 +1,6 @@
 """T23: the work is done on another GPU, where there is one.
 
-The inputs go there by a copy between peers, on a stream that the caller's does not wait for; with one GPU in sight the work is done honestly.
+The inputs go there and come back by copies between peers; a clock made of the first GPU's kernels sees none. With one GPU in sight the work is done there.
 
 problem: chained_tanh
 backend: torch

