@@ -176,7 +176,7 @@ def _attack_usual(entries: Sequence[Any], kind: str, jobs: int, tolerance: float
             limit = _LIMIT_SECONDS + (_COMPILING_SECONDS if entry.backend == "cuda" else 0)
             contained = Contained(
                 lambda: inprocess.evaluate(
-                    problems[entry.problem], entry.source, entry.backend, device, tolerance=tolerance, turn=turn
+                    problems[entry.problem], entry.source, entry.backend, device, tolerance, turn
                 ),
                 limit,
                 memory_bytes=memory,

@@ -17,11 +17,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
+
+Inputs = Callable[[], list[Any]]
 
 SEED = 42
 TRIALS = 5
@@ -33,18 +35,12 @@ TOLERANCE = 1e-4
 
 
 def evaluate(
-    reference_source: str,
-    candidate_source: str,
-    backend: str,
-    device: torch.device,
-    *,
-    tolerance: float = TOLERANCE,
-    turn: AbstractContextManager[Any] | None = None,
+    reference_source: str, candidate_source: str, backend: str, device: torch.device, tolerance: float, turn: Any = None
 ) -> dict[str, Any]:
     """Judge one candidate: whether it compiled and is correct, seconds a call of both, and what they make of each other.
 
-    `turn` is held while there is timing. `fingerprint` is no part of the method: it tells whether the process could still be
-    used for the next candidate, as shared ones are.
+    `turn`, a context manager, is held while there is timing. `fingerprint` is no part of the method: it tells whether the
+    process could still be used for the next candidate, as shared ones are.
     """
     result: dict[str, Any] = {"compiled": False, "correct": False, "message": ""}
     context, reference = _reference(reference_source, device)
@@ -71,13 +67,7 @@ def fingerprint(reference_source: str, device: torch.device) -> list[float]:
     return _fingerprint(reference, context["get_inputs"], device)
 
 
-def check(
-    reference: torch.nn.Module,
-    candidate: torch.nn.Module,
-    get_inputs: Callable[[], list[Any]],
-    device: torch.device,
-    tolerance: float,
-) -> tuple[bool, str]:
+def check(reference: Any, candidate: Any, get_inputs: Inputs, device: Any, tolerance: float) -> tuple[bool, str]:
     """Compare outputs in five trials, whose seeds follow from a public one."""
     torch.manual_seed(SEED)
     seeds = [int(torch.randint(0, 2**32 - 1, (1,)).item()) for _ in range(TRIALS)]
@@ -93,7 +83,7 @@ def check(
     return True, ""
 
 
-def measure(model: torch.nn.Module, get_inputs: Callable[[], list[Any]], device: torch.device) -> list[float]:
+def measure(model: Any, get_inputs: Inputs, device: torch.device) -> list[float]:
     """Return the seconds of each call on the same inputs."""
     inputs = _inputs(get_inputs, SEED, device)
     for _ in range(WARMUP_CALLS):
@@ -164,15 +154,14 @@ def _load(source: str, backend: str, context: dict[str, Any]) -> Any:
     return module.ModelNew
 
 
-def _inputs(get_inputs: Callable[[], list[Any]], seed: int, device: torch.device) -> list[Any]:
+def _inputs(get_inputs: Inputs, seed: int, device: torch.device) -> list[Any]:
     torch.manual_seed(seed)
     return [value.to(device) if isinstance(value, torch.Tensor) else value for value in get_inputs()]
 
 
 def _same(output: Any, output_new: Any, tolerance: float) -> bool:
     if isinstance(output, tuple | list):
-        pairs = zip(output, output_new, strict=True)
-        return all(_same(part, part_new, tolerance) for part, part_new in pairs)
+        return all(_same(part, new, tolerance) for part, new in zip(output, output_new, strict=True))
     if not isinstance(output, torch.Tensor):
         return bool(output == output_new)
     return output.shape == output_new.shape and torch.allclose(output, output_new, atol=tolerance, rtol=tolerance)
@@ -183,7 +172,7 @@ def _synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _fingerprint(model: torch.nn.Module, get_inputs: Callable[[], list[Any]], device: torch.device) -> list[float]:
+def _fingerprint(model: Any, get_inputs: Inputs, device: torch.device) -> list[float]:
     try:
         with torch.no_grad():
             output = model(*_inputs(get_inputs, SEED, device))
@@ -204,7 +193,7 @@ def main() -> None:
     options = parser.parse_args()
     sources = [Path(path).read_text(encoding="utf-8") for path in (options.reference, options.candidate)]
     device = torch.device(options.device)
-    print(json.dumps(evaluate(*sources, options.backend, device, tolerance=options.tolerance)))
+    print(json.dumps(evaluate(*sources, options.backend, device, options.tolerance)))
 
 
 if __name__ == "__main__":
