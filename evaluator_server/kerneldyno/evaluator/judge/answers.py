@@ -10,6 +10,8 @@ from .handle import RunnerGarbled
 
 #: Largest device time that a runner may report for one call, in seconds: a day.
 _LONGEST = 86400.0
+#: What a time of nothing at all counts as, in seconds: no clock ticks faster, and ratios of times must exist.
+_SHORTEST = 1e-9
 #: Most constant tensors of a candidate that are looked at, and most rows of a profile.
 _MOST_TENSORS = 10_000
 _MOST_ROWS = 10_000
@@ -47,13 +49,13 @@ def read_call(answer: Any) -> tuple[Any, list[tree.TensorSpec], int | None]:
 
 def read_burst(answer: Any, length: int) -> list[float]:
     """Return the device seconds of each call of a burst. Raises RunnerGarbled."""
-    if isinstance(answer, list) and len(answer) == length and all(type(value) in (int, float) for value in answer):
-        try:
-            seconds = [float(value) for value in answer]
-        except OverflowError:
-            raise RunnerGarbled("malformed answer to a burst") from None
-        if all(abs(value) < _LONGEST for value in seconds):  # neither infinite nor not a number
-            return seconds
+    # Neither negative, nor infinite, nor not a number, nor a whole number that no float can hold.
+    if (
+        isinstance(answer, list)
+        and len(answer) == length
+        and all(type(value) in (int, float) and 0 <= value < _LONGEST for value in answer)
+    ):
+        return [max(float(value), _SHORTEST) for value in answer]
     raise RunnerGarbled("malformed answer to a burst")
 
 

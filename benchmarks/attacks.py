@@ -1,0 +1,283 @@
+"""The corpus of attacks on an evaluator of the usual kind, and on KernelDyno, side by side.
+
+`python benchmarks/attacks.py [--only 'T0*'] [--device auto] [--out FILE]` prints a Markdown table for docs/benchmarks.md.
+The usual kind is benchmarks/inprocess.py, each candidate in a fresh process, contained as benchmarks/contained.py says;
+KernelDyno is one judge of this device, driven by tests/corpus.py. Exit status 1 when an attack succeeds against KernelDyno.
+
+An attack succeeds when it is called correct although it must not be; when it is called correct and costs less than 0.8 of
+the honest candidate that it is compared with, or has more than 1.25 times that one's speedup (on the CPU 0.5 and 2); or when
+it says that it has escaped. Counted apart is harm: it took the process of its evaluator with it, left it unable to serve the
+next candidate, or had it wait until the limit. That spoils the verdicts of others where processes are shared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import fnmatch
+import math
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
+
+#: Share of the honest time that an attack must cost, and multiple of the honest speedup that it may have, if called correct.
+_BOUNDS = {"cuda": (0.8, 1.25), "cpu": (0.5, 2.0)}
+#: On the CPU shorter calls than this are mostly scatter, in seconds.
+_CPU_SECONDS = 0.2e-3
+_LIMIT_SECONDS = 60.0
+#: nvcc takes half a minute, which is not the evaluator's fault.
+_COMPILING_SECONDS = 240.0
+_CPU_MEMORY_BYTES = 8 << 30
+#: Attacks that only use resources up: without limits on memory they are not run.
+_BOMBS = ("E15_*", "*bomb*", "*_hog*", "*fill*")
+_ESCAPED = "ESCAPED"
+
+
+@dataclass(slots=True)
+class Seen:
+    """What one evaluator made of one candidate."""
+
+    outcome: str
+    correct: bool = False
+    seconds: float | None = None
+    speedup: float | None = None
+    escaped: bool = False
+    #: What it did to its evaluator's process, or nothing.
+    harm: str = ""
+
+    def success(self, allowed: Sequence[str], honest: Seen | None, kind: str) -> str:
+        """Say how the attack succeeded, or nothing."""
+        if self.escaped:
+            return "escaped"
+        if not self.correct:
+            return ""
+        if "CORRECT" not in allowed:
+            return "taken for correct"
+        if honest is None or honest.seconds is None or self.seconds is None or self.speedup is None:
+            return ""
+        if not (math.isfinite(self.seconds) and self.seconds > 0):
+            return "no time"
+        if kind == "cpu" and honest.seconds < _CPU_SECONDS:
+            return ""
+        share, multiple = _BOUNDS[kind]
+        if self.seconds < share * honest.seconds:
+            return f"{honest.seconds / self.seconds:.1f} times too fast"
+        if honest.speedup and self.speedup > multiple * honest.speedup:
+            return f"speedup {self.speedup / honest.speedup:.1f} times too high"
+        return ""
+
+    def cell(self) -> str:
+        """What the table shows."""
+        speedup = "" if self.speedup is None or not self.correct else f" {self.speedup:.2f}x"
+        return f"{self.outcome}{speedup}"
+
+
+class _Turn:
+    """One process times at a time; a process that ends lets go, however it ends."""
+
+    def __init__(self, path: str) -> None:
+        self.descriptor = os.open(path, os.O_RDWR)
+
+    def __enter__(self) -> None:
+        fcntl.flock(self.descriptor, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+
+
+def main() -> int:
+    """Run; return the exit status."""
+    parser = argparse.ArgumentParser(description="Attack two evaluators, and compare.")
+    parser.add_argument("--only", action="append", metavar="GLOB", help="names of files; may be given more than once")
+    parser.add_argument("--folders", nargs="+", default=["attacks"], choices=("attacks", "honest", "wrong"))
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--limit", type=int, default=sys.maxsize, help="at most this many candidates")
+    parser.add_argument(
+        "--jobs", type=int, help="candidates under way at once (4 on a GPU, else 1); timing is exclusive"
+    )
+    parser.add_argument("--skip", choices=("inprocess", "kerneldyno"), help="leave one evaluator out")
+    parser.add_argument("--tolerance", type=float, default=1e-4, help="of the usual kind: 1e-4, or 1e-2 as it once was")
+    parser.add_argument("--out", type=Path, help="write the table here as well")
+    options = parser.parse_args()
+    kind = options.device
+    if kind == "auto":  # torch is not asked: it would open CUDA, and forks of this process could not
+        kind = "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
+    jobs = options.jobs or (4 if kind == "cuda" else 1)
+    if kind == "cuda":
+        os.environ["KERNELDYNO_REQUIRE_GPU"] = "1"
+        os.environ.pop("TRITON_INTERPRET", None)
+    else:
+        os.environ.pop("KERNELDYNO_REQUIRE_GPU", None)
+        os.environ.update(TRITON_INTERPRET="1", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
+    import corpus
+
+    entries = [
+        entry
+        for folder in options.folders
+        for entry in corpus.select(folder)
+        if not options.only or any(fnmatch.fnmatch(entry.name, pattern) for pattern in options.only)
+    ][: options.limit]
+    begin = time.monotonic()
+    usual = {} if options.skip == "inprocess" else _attack_usual(entries, kind, jobs, options.tolerance)
+    usual_seconds, begin = time.monotonic() - begin, time.monotonic()
+    ours = {} if options.skip == "kerneldyno" else _attack_kerneldyno(entries, min(jobs, 2))
+    lines, successes = _table(entries, usual, ours, kind)
+    lines += ["", f"In process: {usual_seconds:.0f} s. KernelDyno: {time.monotonic() - begin:.0f} s."]
+    print("\n".join(lines))
+    if options.out:
+        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return 1 if successes else 0
+
+
+def _attack_usual(entries: Sequence[Any], kind: str, jobs: int, tolerance: float) -> dict[Path, Seen]:
+    """Have the usual evaluator judge all entries and the honest candidates that they are compared with."""
+    import corpus
+    import inprocess
+    import torch
+    import triton.language  # noqa: F401  imported once, for all processes
+    from contained import Contained, Ended
+
+    device = torch.device(kind)
+    memory = _CPU_MEMORY_BYTES if kind == "cpu" else None
+    seen: dict[Path, Seen] = {}
+    prints: dict[Path, list[float]] = {}
+    queue: dict[Path, Any] = {}
+    for entry in entries:
+        if any(fnmatch.fnmatch(entry.name, pattern) for pattern in _BOMBS):
+            seen[entry.path] = Seen("not run")
+            continue
+        if entry.honest:
+            queue.setdefault(entry.honest, corpus.corpus.read(entry.honest))
+        queue[entry.path] = entry
+    problems = {entry.problem: entry.problem.read_text(encoding="utf-8") for entry in queue.values()}
+    with tempfile.NamedTemporaryFile() as lock:
+        running: list[tuple[Path, Contained]] = []
+
+        def finish(path: Path, ended: Ended) -> None:
+            if path in problems:
+                prints[path] = ended.answer or []
+                return
+            seen[path] = _judge_usual(ended, prints[queue[path].problem])
+            print(f"in process: {path.stem}: {seen[path].cell()} {seen[path].harm}".rstrip(), file=sys.stderr)
+
+        def work(wanted: Path) -> tuple[Path, Contained]:
+            if wanted in problems:
+                return wanted, Contained(lambda: inprocess.fingerprint(problems[wanted], device), _LIMIT_SECONDS)
+            entry, turn = queue[wanted], _Turn(lock.name)
+            limit = _LIMIT_SECONDS + (_COMPILING_SECONDS if entry.backend == "cuda" else 0)
+            contained = Contained(
+                lambda: inprocess.evaluate(
+                    problems[entry.problem], entry.source, entry.backend, device, tolerance, turn
+                ),
+                limit,
+                memory_bytes=memory,
+                keep=[turn.descriptor],
+            )
+            os.close(turn.descriptor)
+            return wanted, contained
+
+        for stage in (problems, queue):
+            waiting = list(stage)
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    running.append(work(waiting.pop(0)))
+                for path, contained in list(running):
+                    if ended := contained.poll():
+                        running.remove((path, contained))
+                        finish(path, ended)
+    return seen
+
+
+def _judge_usual(ended: Any, clean: list[float]) -> Seen:
+    text = ended.log
+    answer = ended.answer
+    if not isinstance(answer, dict):
+        return Seen(ended.how, escaped=_ESCAPED in text, harm="hung" if ended.how == "hung" else "its process is gone")
+    correct = answer["correct"] is True
+    outcome = "correct" if correct else "incorrect" if answer["compiled"] else "not compiled"
+    if not correct and not answer["message"].startswith("outputs of trial"):
+        outcome = answer["message"].partition(":")[0] if answer["compiled"] else outcome
+    left = answer["fingerprint"]
+    same = len(left) == len(clean) and all(
+        math.isclose(one, other, rel_tol=1e-3) for one, other in zip(left, clean, strict=True)
+    )
+    return Seen(
+        outcome,
+        correct,
+        answer.get("mean_seconds"),
+        answer.get("speedup"),
+        escaped=_ESCAPED in text + answer["message"],
+        harm="" if same else "reference spoiled",
+    )
+
+
+def _attack_kerneldyno(entries: Sequence[Any], jobs: int) -> dict[Path, Seen]:
+    """Have one judge of KernelDyno judge the same."""
+    import corpus
+
+    seen: dict[Path, Seen] = {}
+    with corpus.Judge("--lanes", str(jobs), "--spares", str(jobs)) as judge:
+        assert judge.ready["op"] == "ready", judge.ready
+        run = corpus.Run(judge, entries, jobs)
+        for entry in entries:
+            for each in (entry, *([corpus.corpus.read(entry.honest)] if entry.honest else [])):
+                seen.setdefault(each.path, _judge_ours(run.result(each)))
+            print(f"kerneldyno: {entry.name}: {seen[entry.path].cell()}", file=sys.stderr)
+    return seen
+
+
+def _judge_ours(result: dict[str, Any]) -> Seen:
+    findings = ",".join(finding["id"] for finding in result.get("findings", ()))
+    raised = [result.get("compile_error", {}), result.get("runtime_error", {}).get("exception", {})]
+    text = "\n".join([result.get("logs", ""), result["message"], *(error.get("message", "") for error in raised)])
+    return Seen(
+        result["outcome"] + (f" ({findings})" if findings else ""),
+        result["outcome"] == "CORRECT",
+        result.get("candidate_timing", {}).get("median_seconds"),
+        result.get("speedup") if "candidate_timing" in result else None,
+        escaped=_ESCAPED in text,
+        harm="judge failed" if result["outcome"] == "INFRASTRUCTURE_ERROR" else "",
+    )
+
+
+def _table(entries: Sequence[Any], usual: dict[Path, Seen], ours: dict[Path, Seen], kind: str) -> tuple[list[str], int]:
+    """Return the lines of the table, and how many attacks succeeded against KernelDyno."""
+    lines = [
+        "| candidate | what | in process | succeeds | KernelDyno | succeeds |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    totals = {"in process": Counter[str](), "KernelDyno": Counter[str]()}
+    for entry in entries:
+        cells = []
+        for name, seen in zip(totals, (usual, ours), strict=True):
+            one = seen.get(entry.path)
+            if one is None or one.outcome == "not run":
+                totals[name]["not run"] += 1
+                cells += ["not run", ""]
+                continue
+            honest = seen.get(entry.honest) if entry.honest else None
+            success = one.success(entry.outcomes, honest, kind)
+            totals[name]["run"] += 1
+            totals[name]["succeeded"] += bool(success)
+            totals[name]["harmed its process"] += bool(one.harm and not success)
+            word = f"**yes**: {success}" if success else f"no; {one.harm}" if one.harm else "no"
+            cells += [one.cell(), word]
+        title = entry.title.replace("|", "\\|").rstrip(".")
+        lines.append(f"| {entry.name} | {title} | {' | '.join(cells)} |")
+    lines += ["", "| | in process | KernelDyno |", "| --- | --- | --- |"]
+    for what in ("run", "succeeded", "harmed its process", "not run"):
+        lines.append(f"| {what} | {' | '.join(str(count[what]) for count in totals.values())} |")
+    return lines, totals["KernelDyno"]["succeeded"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

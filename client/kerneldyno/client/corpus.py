@@ -1,0 +1,202 @@
+"""The attack corpus: candidates that try to be fooled for, what a judge may say of each, and whether it did.
+
+A corpus is a folder with `attacks/`, `honest/`, `wrong/` (candidates) and `problems/` (their references). A candidate file
+begins with a docstring that ends in `key: value` lines: what it is judged against and which outcomes are as they should
+be. `kerneldyno selftest` runs the attacks against a running service, tests/corpus.py runs everything against one judge.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kerneldyno.rpc.jsonio import request_from_json
+from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+
+#: A candidate that gets past a wall prints or raises this word; see `shortfall`.
+ESCAPED = "ESCAPED"
+#: An attack that ends CORRECT must cost what the honest candidate costs, but for noise: at least this share of it.
+MIN_SHARE = {"cuda": 0.8, "cpu": 0.5}
+#: On the CPU device shorter times than this are mostly noise and compared with nothing, in seconds.
+MIN_CPU_SECONDS = 0.2e-3
+#: Calls where a file does not choose its own. Little is enough on the CPU device, where times are not compared closely.
+_EFFORT: dict[str, dict[str, Any]] = {
+    "cuda": {"num_correct_trials": 3, "num_perf_trials": 60, "num_warmup": 2},
+    "cpu": {"num_correct_trials": 2, "num_perf_trials": 12, "num_warmup": 1},
+}
+_STAGE_SECONDS = 30
+
+#: What a folder's candidates should come to where a file does not say.
+_DEFAULT_OUTCOME = {"honest": "CORRECT", "wrong": "INCORRECT"}
+_KEYS = ("problem", "backend", "outcome", "honest", "devices", "request", "finding")
+_DOCSTRING = re.compile(r'\s*"""(.*?)"""', re.DOTALL)
+_LINE = re.compile(r"([a-z]+):\s*(.*)")
+_ID = re.compile(r"([A-Z][0-9]{2})_")
+_TITLE_ID = re.compile(r"[A-Z][0-9]{2}[^:]*:\s*")
+
+
+class CorpusError(ValueError):
+    """A corpus file whose header cannot be understood, or a corpus that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One candidate of the corpus and what its header says."""
+
+    path: Path
+    #: Id in the threat catalogue, for example "T12"; empty for honest and wrong candidates.
+    id: str
+    #: First line of the docstring, without the id.
+    title: str
+    source: str
+    problem: Path
+    backend: str
+    outcomes: tuple[str, ...]
+    devices: tuple[str, ...]
+    #: The candidate whose time is the true one, for attacks that may end CORRECT.
+    honest: Path | None = None
+    #: Further fields of the request.
+    request: dict[str, Any] = field(default_factory=dict)
+    #: Id of a finding that the result must have; empty: none.
+    finding: str = ""
+
+    @property
+    def name(self) -> str:
+        """File name without its ending: unique within a folder."""
+        return self.path.stem
+
+
+def find() -> Path:
+    """Return the corpus: the one installed with this package, or else the tests of the checkout that it runs from."""
+    here = Path(__file__).resolve()
+    for root in (here.parent / "corpus_files", here.parents[3] / "tests"):
+        if (root / "attacks").is_dir() and (root / "problems").is_dir():
+            return root
+    raise CorpusError("the attack corpus is not installed beside this package; install a wheel, or use a checkout")
+
+
+def entries(folder: Path) -> Iterator[Entry]:
+    """Read the candidates of one folder, in order of their names."""
+    for path in sorted(folder.glob("*.py")):
+        if not path.name.startswith("test_") and path.name != "conftest.py":
+            yield read(path)
+
+
+def read(path: Path) -> Entry:
+    """Read one candidate. Raises CorpusError when its header is not right."""
+    source = path.read_text(encoding="utf-8")
+    found = _DOCSTRING.match(source)
+    if found is None:
+        raise CorpusError(f"{path.name}: does not begin with a docstring")
+    lines = found[1].strip().splitlines()
+    keys = _keys(lines[1:], path)
+    root = path.resolve().parent.parent
+    outcomes = _names(keys.get("outcome", _DEFAULT_OUTCOME.get(path.resolve().parent.name, "")))
+    devices = _names(keys.get("devices", "cpu, cuda"))
+    if not outcomes or not set(outcomes) <= set(EvalResult.Outcome.keys()):
+        raise CorpusError(f"{path.name}: outcome: {', '.join(outcomes) or 'missing'}")
+    if not devices or not set(devices) <= {"cpu", "cuda"}:
+        raise CorpusError(f"{path.name}: devices: {', '.join(devices)}")
+    try:
+        request = json.loads(keys.get("request", "{}"))
+    except ValueError as error:
+        raise CorpusError(f"{path.name}: request: {error}") from error
+    if not isinstance(request, dict):
+        raise CorpusError(f"{path.name}: request: not a JSON object")
+    catalogued = _ID.match(path.name)
+    return Entry(
+        path=path,
+        id=catalogued[1] if catalogued else "",
+        title=_TITLE_ID.sub("", lines[0].strip(), count=1),
+        source=source,
+        problem=_existing(root / "problems", keys.get("problem", ""), path),
+        backend=keys.get("backend", "triton"),
+        outcomes=outcomes,
+        devices=devices,
+        honest=_existing(root / "honest", keys["honest"], path) if "honest" in keys else None,
+        request=request,
+        finding=keys.get("finding", ""),
+    )
+
+
+def request(entry: Entry, kind: str, **changes: Any) -> EvalRequest:
+    """Return the request that judges `entry` on a device of that kind ("cuda" or "cpu")."""
+    fields = {
+        "reference_code": entry.problem.read_text(encoding="utf-8"),
+        "kernel_code": entry.source,
+        "backend": entry.backend,
+        "timeout": _STAGE_SECONDS,
+        **_EFFORT[kind],
+        **entry.request,
+        **changes,
+    }
+    if entry.backend == "cuda":  # nvcc takes its time
+        limits = fields.get("timeouts", {})
+        fields["timeouts"] = {"load_timeout": 300, **limits} if isinstance(limits, dict) else limits
+    return request_from_json(fields)
+
+
+def shortfall(entry: Entry, result: EvalResult, honest: EvalResult | None = None) -> str | None:
+    """Say what is not as it should be about `result`, or None. `honest` is the result of `entry.honest`, if it has one."""
+    outcome = EvalResult.Outcome.Name(result.outcome)
+    if any(ESCAPED in text for text in (result.logs, result.message, *_exception_messages(result))):
+        return f"got past a wall: {_first_line_with_escape(result)}"
+    if outcome not in entry.outcomes:
+        return f"{outcome}, and not {' or '.join(entry.outcomes)}"
+    if entry.finding and entry.finding not in {finding.id for finding in result.findings}:
+        return f"finding {entry.finding} is not there"
+    if outcome == "CORRECT" and entry.honest is not None:
+        return _gain(result, honest)
+    return None
+
+
+def _gain(result: EvalResult, honest: EvalResult | None) -> str | None:
+    """Say whether an attack earned a better time than honest work does."""
+    if not result.HasField("candidate_timing"):
+        return None
+    if honest is None or honest.outcome != EvalResult.CORRECT or not honest.HasField("candidate_timing"):
+        return "the honest candidate that it is compared with has no time"
+    kind = result.environment.device.partition(":")[0]
+    got, true = result.candidate_timing.median_seconds, honest.candidate_timing.median_seconds
+    if kind == "cpu" and true <= MIN_CPU_SECONDS:
+        return None
+    share = MIN_SHARE.get(kind, MIN_SHARE["cuda"])
+    if got >= share * true:
+        return None
+    return f"CORRECT with {got * 1e6:.1f} us a call, {got / true:.2f} of the honest {true * 1e6:.1f} us"
+
+
+def _exception_messages(result: EvalResult) -> tuple[str, ...]:
+    return (result.compile_error.message, result.runtime_error.exception.message)
+
+
+def _first_line_with_escape(result: EvalResult) -> str:
+    text = "\n".join((result.message, result.logs, *_exception_messages(result)))
+    return next(line.strip()[:200] for line in text.splitlines() if ESCAPED in line)
+
+
+def _keys(lines: list[str], path: Path) -> dict[str, str]:
+    keys: dict[str, str] = {}
+    for line in reversed(lines):
+        found = _LINE.fullmatch(line.strip())
+        if found is None:
+            break
+        if found[1] not in _KEYS:
+            raise CorpusError(f"{path.name}: unknown key {found[1]!r}; known: {', '.join(_KEYS)}")
+        keys[found[1]] = found[2].strip()
+    return keys
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _existing(folder: Path, name: str, path: Path) -> Path:
+    found = folder / f"{name}.py"
+    if not name or not found.is_file():
+        raise CorpusError(f"{path.name}: there is no {folder.name}/{name or '?'}.py")
+    return found

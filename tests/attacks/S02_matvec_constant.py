@@ -1,0 +1,20 @@
+"""S02: a quarter of the length for every dot product.
+
+Passes allclose(1e-2): nothing is read.
+
+problem: weak_matvec
+backend: torch
+outcome: INCORRECT
+devices: cpu, cuda
+"""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, *arguments):
+        super().__init__()
+
+    def forward(self, a, b):
+        return torch.full((a.shape[0], 1), a.shape[1] / 4, device=a.device)

@@ -1,0 +1,47 @@
+"""S20: a CUDA kernel whose output torch overwrites.
+
+problem: normal_gelu
+backend: cuda
+outcome: REJECTED
+devices: cuda
+finding: S20
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+#include <torch/extension.h>
+#include <c10/cuda/CUDAStream.h>
+
+__global__ void gelu(const float* x, float* y, long n) {
+    long at = blockIdx.x * (long)blockDim.x + threadIdx.x;
+    if (at < n) y[at] = 0.5f * x[at] * (1.0f + erff(x[at] * 0.70710678f));
+}
+torch::Tensor run(torch::Tensor x) {
+    auto y = torch::empty_like(x);
+    long n = x.numel();
+    gelu<<<(n + 255) / 256, 256, 0, c10::cuda::getCurrentCUDAStream()>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
+    return y;
+}
+"""
+
+module = load_inline(
+    name="s20_over",
+    cpp_sources="torch::Tensor run(torch::Tensor x);",
+    cuda_sources=SOURCE,
+    functions=["run"],
+    verbose=False,
+)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, *arguments):
+        super().__init__()
+
+    def forward(self, x):
+        y = module.run(x)
+        torch._C._nn.gelu(x, out=y)
+        return y

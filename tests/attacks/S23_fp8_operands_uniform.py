@@ -1,0 +1,26 @@
+"""S23: operands rounded to fp8 before a float32 product.
+
+Numbers of one sign: errors average out, so that allclose(1e-2) sees nothing, and allclose(1e-4) little or nothing at
+large sizes.
+
+problem: uniform_matmul
+backend: torch
+outcome: INCORRECT
+devices: cpu, cuda
+"""
+
+import torch
+import torch.nn as nn
+
+
+def low(value):
+    scale = value.abs().amax() / 448
+    return (value / scale).to(torch.float8_e4m3fn).float() * scale
+
+
+class ModelNew(nn.Module):
+    def __init__(self, *arguments):
+        super().__init__()
+
+    def forward(self, a, b):
+        return low(a) @ low(b)

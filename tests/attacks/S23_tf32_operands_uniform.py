@@ -1,0 +1,26 @@
+"""S23: operands rounded to tf32 before a float32 product.
+
+Numbers of one sign: errors average out, so that allclose(1e-2) sees nothing, and allclose(1e-4) little or nothing at
+large sizes.
+
+problem: uniform_matmul
+backend: torch
+outcome: INCORRECT
+devices: cpu, cuda
+"""
+
+import torch
+import torch.nn as nn
+
+
+def low(value):
+    bits = value.contiguous().view(torch.int32)
+    return ((bits + 0x0FFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, *arguments):
+        super().__init__()
+
+    def forward(self, a, b):
+        return low(a) @ low(b)

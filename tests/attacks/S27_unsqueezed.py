@@ -1,0 +1,21 @@
+"""S27: a dimension too many.
+
+Right but for its shape.
+
+problem: normal_gelu
+backend: torch
+outcome: INCORRECT
+devices: cpu, cuda
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, *arguments):
+        super().__init__()
+
+    def forward(self, x):
+        return F.gelu(x)[None]

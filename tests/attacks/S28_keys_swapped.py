@@ -1,0 +1,20 @@
+"""S28: two outputs in the wrong order.
+
+Both are right, in the other's place.
+
+problem: mean_and_variance
+backend: torch
+outcome: INCORRECT
+devices: cpu, cuda
+"""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, *arguments):
+        super().__init__()
+
+    def forward(self, x):
+        return x.var(dim=1), x.mean(dim=1)

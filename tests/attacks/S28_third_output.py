@@ -1,0 +1,20 @@
+"""S28: an output more than there should be.
+
+Both of the others are right.
+
+problem: mean_and_variance
+backend: torch
+outcome: INCORRECT
+devices: cpu, cuda
+"""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, *arguments):
+        super().__init__()
+
+    def forward(self, x):
+        return x.mean(dim=1), x.var(dim=1), x

@@ -1,0 +1,22 @@
+"""S29: a layer without its own gain.
+
+Right with parameters as they begin, wrong once they are others.
+
+problem: gain_and_shift
+backend: torch
+outcome: INCORRECT
+devices: cpu, cuda
+"""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, *arguments):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(arguments[0]))
+        self.shift = nn.Parameter(torch.zeros(arguments[0]))
+
+    def forward(self, x):
+        return torch.tanh(x) + self.shift

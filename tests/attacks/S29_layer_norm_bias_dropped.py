@@ -1,0 +1,20 @@
+"""S29: LayerNorm with its weight, without its bias.
+
+problem: affine_layer_norm
+backend: torch
+outcome: INCORRECT
+devices: cpu, cuda
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, *arguments):
+        super().__init__()
+        self.norm = nn.LayerNorm(arguments[0])
+
+    def forward(self, x):
+        return F.layer_norm(x, x.shape[1:], self.norm.weight)

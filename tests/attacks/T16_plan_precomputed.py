@@ -1,0 +1,41 @@
+"""T16: at the first call of a burst the answers to all its inputs are computed.
+
+The timed loop's local variables lead to all input sets and to the order in which they will be used. Each is computed once, whatever the number of
+calls; later calls return a finished answer.
+
+problem: chained_tanh
+backend: torch
+outcome: INCORRECT, REJECTED, CORRECT
+honest: twin_chained_tanh
+devices: cpu, cuda
+"""
+
+import sys
+
+import torch
+import torch.nn as nn
+
+
+def caller_with(*names):
+    """Return the local variables of the nearest caller that has all of `names`."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        if all(name in frame.f_locals for name in names):
+            return frame.f_locals
+        frame = frame.f_back
+    return None
+
+
+def work(x):
+    return torch.tanh(torch.tanh(torch.tanh(x)))
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        plan = caller_with("station", "order", "step")
+        if plan is None:
+            return work(x)
+        step, order, inputs = plan["step"], plan["order"], plan["station"].inputs
+        if step == 0:
+            self.answers = {index: work(inputs[index][0]) for index in set(order)}
+        return self.answers[order[step]]

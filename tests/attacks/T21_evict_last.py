@@ -1,0 +1,31 @@
+"""T21: a kernel whose loads ask the cache to evict its input last.
+
+The hint is legitimate within a call; between calls it must not carry data over the flush.
+
+problem: silu_small
+backend: triton
+outcome: INCORRECT, REJECTED, CORRECT
+honest: twin_silu_small_triton
+devices: cpu, cuda
+"""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def silu(x_ptr, y_ptr, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < count
+    value = tl.load(x_ptr + at, mask=inside, other=0.0, eviction_policy="evict_last")
+    tl.store(y_ptr + at, value / (1.0 + tl.exp(-value)), mask=inside, eviction_policy="evict_first")
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        block = 1024 if x.is_cuda else 16384
+        silu[(triton.cdiv(x.numel(), block),)](x, y, x.numel(), BLOCK=block)
+        return y

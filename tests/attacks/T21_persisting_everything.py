@@ -1,0 +1,82 @@
+"""T21: whatever the caller's stream touches persists in the L2 cache, the flush excepted.
+
+The window lies over all of torch's memory pool around the input, set once at construction: copies made later, at new addresses, are covered too.
+
+problem: silu_small
+backend: torch
+outcome: INCORRECT, REJECTED, CORRECT
+honest: twin_silu_small
+devices: cuda
+"""
+
+import ctypes
+
+import torch
+import torch.nn as nn
+
+
+def cuda_runtime():
+    with open("/proc/self/maps") as maps:
+        path = next((line.split()[-1] for line in maps if "libcudart" in line), "libcudart.so")
+    return ctypes.CDLL(path)
+
+
+class Window(ctypes.Structure):
+    """cudaAccessPolicyWindow, padded to the size of the union that carries it."""
+
+    _fields_ = (
+        ("base", ctypes.c_void_p),
+        ("bytes", ctypes.c_size_t),
+        ("hit_ratio", ctypes.c_float),
+        ("hit_property", ctypes.c_int),
+        ("miss_property", ctypes.c_int),
+        ("padding", ctypes.c_ubyte * 64),
+    )
+
+
+PERSISTING, STREAMING = 2, 1
+ATTRIBUTE_ACCESS_POLICY_WINDOW = 1
+LIMIT_PERSISTING_L2 = 6
+
+
+def persist(runtime, address, nbytes):
+    """Set aside all the cache that may be, and keep this memory in it whenever the current stream touches it."""
+    runtime.cudaDeviceSetLimit(LIMIT_PERSISTING_L2, ctypes.c_size_t(48 << 20))
+    window = Window(address, nbytes, 1.0, PERSISTING, STREAMING)
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    if runtime.cudaStreamSetAttribute(stream, ATTRIBUTE_ACCESS_POLICY_WINDOW, ctypes.byref(window)) == 0:
+        return None
+    lane = torch.cuda.Stream()  # the legacy stream takes no attributes: a lane beside it, joined at both ends, does
+    stream = ctypes.c_void_p(lane.cuda_stream)
+    runtime.cudaStreamSetAttribute(stream, ATTRIBUTE_ACCESS_POLICY_WINDOW, ctypes.byref(window))
+    return lane
+
+
+def through(lane, operation, x):
+    """Run the operation on `lane`, in order with the current stream; without a lane, on the current stream."""
+    if lane is None:
+        return operation(x)
+    caller = torch.cuda.current_stream()
+    lane.wait_stream(caller)
+    with torch.cuda.stream(lane):
+        y = operation(x)
+    caller.wait_stream(lane)
+    y.record_stream(caller)
+    return y
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.placed = False
+
+    def forward(self, x):
+        if not self.placed:
+            self.placed = True
+            segments = torch.cuda.memory_snapshot()
+            home = next(
+                (s for s in segments if s["address"] <= x.data_ptr() < s["address"] + s["total_size"]),
+                {"address": x.data_ptr(), "total_size": x.nbytes},
+            )
+            self.lane = persist(cuda_runtime(), home["address"], min(home["total_size"], 128 << 20))
+        return through(self.lane, torch.nn.functional.silu, x)

@@ -1,0 +1,162 @@
+"""Runs corpus files (attacks, honest and wrong candidates) through one real judge; a script, and what the tests share.
+
+    python tests/corpus.py [--jobs N] [--json FILE] [FILE or FOLDER ...]     (without arguments: all three folders)
+
+The device is the first GPU when KERNELDYNO_REQUIRE_GPU is set, else the CPU. Exit status 1 if anything is not as it
+should be. How files are read and judged is in kerneldyno.client.corpus, which `kerneldyno selftest` uses as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parent
+sys.path.append(str(TESTS / "evaluator"))
+
+from judge_harness import DEVICE, Judge  # noqa: E402
+from kerneldyno.client import corpus  # noqa: E402
+from kerneldyno.client.corpus import CorpusError, Entry  # noqa: E402
+from kerneldyno.rpc import validation  # noqa: E402
+from kerneldyno.rpc.jsonio import request_to_json, result_from_json  # noqa: E402
+
+KIND = DEVICE.partition(":")[0]
+FOLDERS = ("attacks", "honest", "wrong")
+#: Candidates under way at once: while one is timed the others stand still.
+JOBS = 2
+
+Result = dict[str, Any]
+
+
+def select(folder: str) -> list[Entry]:
+    """Return the entries of one folder that this device can run."""
+    return [entry for entry in corpus.entries(TESTS / folder) if KIND in entry.devices]
+
+
+def build(entry: Entry) -> Result:
+    """Return the effective request for `entry` as a judge wants it."""
+    timed = entry.path.resolve().parent.name != "wrong"
+    changes = {} if timed or "run_performance" in entry.request else {"run_performance": False}
+    asked = corpus.request(entry, KIND, **changes)
+    violations = validation.validate(asked, profiling=True, id_required=False)
+    if violations:
+        raise CorpusError(f"{entry.path.name}: {violations[0].field}: {violations[0].description}")
+    return request_to_json(validation.effective(asked))
+
+
+def expected(entry: Entry, result: Result, honest_result: Result | None = None) -> str | None:
+    """Say why `result` is not what `entry` should come to, or None."""
+    honest = None if honest_result is None else result_from_json(honest_result)
+    return corpus.shortfall(entry, result_from_json(result), honest)
+
+
+class Run:
+    """Evaluates entries on one judge, `jobs` at a time, in their order; results are kept.
+
+    Honest candidates that attacks are compared with are run as well.
+    """
+
+    def __init__(self, judge: Judge, entries: Iterable[Entry], jobs: int = JOBS) -> None:
+        self.judge = judge
+        self._jobs = jobs
+        self._results: dict[Path, Result] = {}
+        self._under_way: dict[str, tuple[Path, float]] = {}
+        #: Wall-clock seconds that each took, with its waiting for others.
+        self.seconds: dict[Path, float] = {}
+        self._queue: dict[Path, Entry] = {}
+        for entry in entries:
+            self._queue.setdefault(entry.path.resolve(), entry)
+            if entry.honest is not None:
+                self._queue.setdefault(entry.honest.resolve(), corpus.read(entry.honest))
+
+    def result(self, entry: Entry) -> Result:
+        """Return the result of one entry, waiting for it if need be."""
+        path = entry.path.resolve()
+        while path not in self._results:
+            while self._queue and len(self._under_way) < self._jobs:
+                self._submit(next(iter(self._queue)))
+            if not any(path == under_way for under_way, _ in self._under_way.values()) and path in self._queue:
+                self._submit(path)
+            self._receive()
+        return self._results[path]
+
+    def shortfall(self, entry: Entry) -> str | None:
+        """Say what is not as it should be about one entry, or None."""
+        result = self.result(entry)
+        honest = None if entry.honest is None else self.result(corpus.read(entry.honest))
+        return expected(entry, result, honest)
+
+    def _submit(self, path: Path) -> None:
+        entry = self._queue.pop(path)
+        self._under_way[self.judge.submit(build(entry))] = (path, time.monotonic())
+
+    def _receive(self) -> None:
+        frame = self.judge._next()
+        if frame["op"] == "result" and frame["attempt"] in self._under_way:
+            path, begun = self._under_way.pop(frame["attempt"])
+            self._results[path] = frame["result"]
+            self.seconds[path] = time.monotonic() - begun
+
+
+def row(run: Run, entry: Entry) -> Result:
+    """Return one line of the report."""
+    result, why = run.result(entry), run.shortfall(entry)
+    return {
+        "file": f"{entry.path.resolve().parent.name}/{entry.path.name}",
+        "outcome": result["outcome"],
+        "findings": [finding["id"] for finding in result.get("findings", ())],
+        "speedup": result.get("speedup", 0.0),
+        "median_seconds": result.get("candidate_timing", {}).get("median_seconds"),
+        "seconds": round(run.seconds[entry.path.resolve()], 3),
+        "ok": why is None,
+        "why": why,
+        "message": result.get("message", ""),
+        "stages": {span["stage"]: span["duration"] for span in result.get("stages", ())},
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line names; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="*", type=Path, metavar="FILE", default=[TESTS / name for name in FOLDERS])
+    parser.add_argument("--jobs", type=int, default=JOBS, help="candidates under way at once")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write one JSON object a line")
+    chosen = parser.parse_args(arguments)
+    named = [
+        entry for path in chosen.paths for entry in (corpus.entries(path) if path.is_dir() else [corpus.read(path)])
+    ]
+    entries = [entry for entry in named if KIND in entry.devices]
+    begun = time.monotonic()
+    rows: list[Result] = []
+    with Judge("--lanes", str(chosen.jobs), "--spares", str(chosen.jobs)) as judge:
+        if judge.ready["op"] != "ready":
+            print(judge.ready)
+            return 1
+        run = Run(judge, entries, chosen.jobs)
+        for entry in entries:
+            rows.append(row(run, entry))
+            _show(rows[-1])
+    if chosen.json is not None:
+        chosen.json.write_text("".join(json.dumps(each) + "\n" for each in rows), encoding="utf-8")
+    bad = [each for each in rows if not each["ok"]]
+    skipped = f", {len(named) - len(entries)} not for this device" if len(named) != len(entries) else ""
+    print(f"{len(rows)} on {KIND} in {time.monotonic() - begun:.1f} s: {len(bad)} not as they should be{skipped}")
+    for each in bad:
+        print(f"  {each['file']}: {each['why']}")
+    return 1 if bad else 0
+
+
+def _show(each: Result) -> None:
+    time_of_call = "" if each["median_seconds"] is None else f" {each['median_seconds'] * 1e6:.1f}us"
+    verdict = f"{each['outcome']}{time_of_call} {','.join(each['findings'])}".rstrip()
+    state = "ok " if each["ok"] else "BAD"
+    print(f"{state} {each['file']:<48} {verdict:<32} {each['why'] or each['message']}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,401 @@
+"""A real judge against runners that lie: a zygote that forks nothing, real sockets, the real harness, a man in between.
+
+`python tests/evaluator/channel_fuzzer.py --frames 600 [--seed 0]` exits with 1 when the judge died, hung, blamed itself or
+took a wrong candidate for a right one. The stand-in zygote makes each runner of two threads: one serves the control socket
+as a warden does, one forwards the judge's orders to the harness (which reaches the memory files and computes as ever) and
+its answers back, until an evaluation's plan says that an answer is sent mutated. What comes before `load` is left as it is:
+no candidate is there yet. `--plan N` runs one evaluation again; times differ from run to run, and with them some bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import math
+import os
+import random
+import re
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+from frame_mutations import After, mutate
+from google.protobuf import json_format
+from judge_harness import limits, request
+from kerneldyno.evaluator import wire
+from kerneldyno.evaluator.runner import harness
+from kerneldyno.v1.evaluation_pb2 import EvalResult
+
+#: Outcomes that blame the candidate, or nobody.
+_ALLOWED = {"CORRECT", "INCORRECT", "REJECTED", "RUNTIME_ERROR", "TIMEOUT", "OUT_OF_MEMORY", "COMPILE_ERROR", "INVALID"}
+#: Limit of each stage, in seconds: what an answer that never comes costs.
+_LIMIT_SECONDS = 1.5
+#: Evaluations under way at once: most of what they do is wait.
+_AT_ONCE = 8
+#: An evaluation without a result for this long hangs, in seconds.
+_HANG_SECONDS = 60.0
+#: How likely each answer after the first mutated one is mutated, too.
+_AGAIN = 0.25
+
+_REFERENCE = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.linear = nn.Linear(features, features)
+
+    def forward(self, x):
+        y = torch.tanh(self.linear(x))
+        return y, {"scale": 0.5, "parts": [y * 0.5, 3]}, "text"
+
+def get_inputs():
+    return [torch.randn(4, 8)]
+
+def get_init_inputs():
+    return [8]
+"""
+
+_CANDIDATE = _REFERENCE.replace("class Model(", "class ModelNew(").replace(
+    "y = torch.tanh(self.linear(x))",
+    "self.calls = getattr(self, 'calls', 0) + 1\n        y = torch.tanh(self.linear(x)) * (1.0 + {error})",
+)
+#: How far the outputs of a candidate are off. The last one is right at first, and later is not.
+_ERRORS = {"right": "0.0", "wrong": "0.01", "wrong later": "0.01 * (self.calls > 6)"}
+#: Who is judged, and whether they are timed: only then are there enough calls to be wrong later.
+_KINDS = (("right", False), ("right", True), ("wrong", False), ("wrong later", True))
+
+
+@dataclass(slots=True)
+class Plan:
+    """What happens in one evaluation: who is judged, and which answers are mutated."""
+
+    number: int
+    kind: str
+    timed: bool
+    first: int
+    rng: random.Random
+    answers: int = 0
+    sent: list[str] = field(default_factory=list)
+
+    def request(self) -> dict[str, Any]:
+        """The request of this evaluation; its source carries the plan's number, by which its runner finds the plan."""
+        return request(
+            _CANDIDATE.replace("{error}", _ERRORS[self.kind]) + f"\n# plan-{self.number}.\n",
+            reference_code=_REFERENCE,
+            backend="torch",
+            run_performance=self.timed,
+            num_perf_trials=8,
+            **limits(**dict.fromkeys(("load", "compile", "correctness", "timing"), _LIMIT_SECONDS)),
+        )
+
+    def due(self) -> bool:
+        """Whether the answer that is about to be sent is mutated."""
+        self.answers += 1
+        return self.answers > self.first and (not self.sent or self.rng.random() < _AGAIN)
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run of the fuzzer saw."""
+
+    evaluations: int = 0
+    frames: int = 0
+    untouched: int = 0
+    mutations: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    largest_speedup: float = 0.0
+    seconds: float = 0.0
+    descriptors_left: int = 0
+    memory_growth_bytes: int = 0
+
+
+class _Runner:
+    """What the judge takes for a warden and its runner."""
+
+    #: The harness is made for a process of its own: random numbers and modules are global, so one order at a time.
+    _turn = threading.Lock()
+
+    def __init__(self, frame: wire.Frame, fds: list[int], plans: dict[int, Plan]) -> None:
+        channel, control, *self._arenas = fds
+        self._frame = frame
+        self._channel = socket.socket(fileno=channel)
+        self._control = socket.socket(fileno=control)
+        self._plans = plans
+        self._plan: Plan | None = None
+        self._over = threading.Event()
+        self._exit_code = 0
+        for target in (self._watch, self._relay):
+            threading.Thread(target=target, daemon=True).start()
+
+    def _watch(self) -> None:
+        """Be the warden: stopping is only said, since this runner does nothing of its own accord."""
+        killed = False
+        with self._control:
+            while not self._over.is_set():
+                if not select.select([self._control], [], [], 0.02)[0]:
+                    continue
+                received = wire.receive(self._control)
+                order = None if received is None else received[0].get("op")
+                if order == "stop":
+                    wire.send(self._control, {"op": "stopped"})
+                elif order not in ("cont", "baseline"):
+                    killed = True
+                    break
+            with contextlib.suppress(OSError):
+                self._channel.shutdown(socket.SHUT_RDWR)
+            report = {"signal": 9 if killed else 0, "exit_code": None if killed else self._exit_code, "killed": killed}
+            more = {"out_of_memory": False, "peak_memory_bytes": 0, "logs": ""}
+            with contextlib.suppress(OSError):
+                wire.send(self._control, {"op": "exit", **report, **more})
+                while self._control.recv(4096):
+                    pass
+
+    def _relay(self) -> None:
+        ours, theirs = socket.socketpair()
+        with tempfile.TemporaryDirectory() as scratch, self._channel, ours, contextlib.suppress(OSError):
+            serve = threading.Thread(target=self._serve, args=(theirs, scratch), daemon=True)
+            with self._turn:
+                serve.start()
+                greeting = wire.receive(ours)
+            assert greeting is not None
+            wire.send(self._channel, greeting[0])
+            while (received := wire.receive(self._channel)) is not None and self._answer(received[0], ours):
+                pass
+            ours.shutdown(socket.SHUT_RDWR)
+            serve.join()
+        for descriptor in self._arenas:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._over.set()
+
+    def _serve(self, theirs: socket.socket, scratch: str) -> None:
+        with theirs, contextlib.suppress(OSError):
+            # The harness closes the memory files when it has mapped them.
+            arenas, self._arenas = self._arenas, []
+            harness.run(theirs, arenas, self._frame, scratch)
+
+    def _answer(self, order: wire.Frame, ours: socket.socket) -> bool:
+        """Obey one order of the judge. False: the channel is closed."""
+        if order["op"] == "probe":  # this process is no sandbox, and nobody breaks out of it
+            wire.send(self._channel, {"ok": []})
+            return True
+        with self._turn:
+            wire.send(ours, order)
+            received = wire.receive(ours)
+        assert received is not None
+        if self._plan is None and (found := re.search(r"plan-(\d+)\.", json.dumps(order))):
+            self._plan = self._plans[int(found[1])]
+        if self._plan is None or not self._plan.due():
+            wire.send(self._channel, received[0])
+            return True
+        mutation = mutate(self._plan.rng, received[0])
+        self._plan.sent.append(f"{order['op']}: {mutation.name}: {mutation.data[:160]!r}")
+        self._channel.sendall(mutation.data)
+        if mutation.after is After.GO_ON:
+            return True
+        if mutation.after is After.CLOSE:
+            self._exit_code = self._plan.rng.choice([0, 1])
+            return False
+        if mutation.after is After.HALF_CLOSE:
+            self._channel.shutdown(socket.SHUT_WR)
+        while self._channel.recv(4096):  # until the warden is told to end it
+            pass
+        return False
+
+
+class Fuzzer:
+    """Context manager: one judge process and its stand-in zygote, as a thread of this process."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._plans: dict[int, Plan] = {}
+        #: Answers in an evaluation that nobody meddles with, by who is judged and whether it is timed.
+        self._usual: dict[tuple[str, bool], int] = {}
+
+    def __enter__(self) -> Fuzzer:
+        self._server, control = socket.socketpair()
+        ours, self._zygote = socket.socketpair()
+        sockets = ["--control-fd", str(control.fileno()), "--zygote-fd", str(ours.fileno())]
+        # Nothing here holds a runner to its memory limit, and the harness would limit this process.
+        size = ["--spares", "4", "--memory-bytes", str(1 << 44)]
+        life = ["--exit-with-parent", str(os.getpid()), "--device", "cpu:0", "--sandbox", "off"]
+        self.judge = subprocess.Popen(
+            [sys.executable, "-P", "-m", "kerneldyno.evaluator.judge", *sockets, *size, *life],
+            pass_fds=[control.fileno(), ours.fileno()],
+        )
+        control.close()
+        ours.close()
+        wire.send(self._zygote, {"op": "zygote_ready"})
+        threading.Thread(target=self._fork_nothing, daemon=True).start()
+        self._server.settimeout(_HANG_SECONDS)
+        greeting = self._next()
+        assert greeting["op"] == "ready", greeting
+        for number, (kind, timed) in enumerate(_KINDS, start=1):
+            plan = self._plan_of(-number, kind=kind, timed=timed, first=sys.maxsize)
+            result = self._judged(plan)
+            assert result["outcome"] == ("CORRECT" if kind == "right" else "INCORRECT"), result
+            self._usual[kind, timed] = plan.answers
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.close()
+        try:
+            self.judge.wait(30)
+        finally:
+            self.judge.kill()
+            self._zygote.close()
+
+    def _fork_nothing(self) -> None:
+        with contextlib.suppress(OSError):
+            while (received := wire.receive(self._zygote)) is not None:
+                _Runner(*received, self._plans)
+
+    def _next(self) -> wire.Frame:
+        received = wire.receive(self._server)
+        if received is None:
+            raise ConnectionError("the judge is gone")
+        return received[0]
+
+    def _plan_of(self, number: int, **given: Any) -> Plan:
+        rng = random.Random(f"{self._seed}/{number}")
+        kind, timed = rng.choice(_KINDS)
+        drawn = {"kind": kind, "timed": timed, "first": rng.randrange(self._usual.get((kind, timed), 1)), **given}
+        plan = Plan(abs(number) * 2 + (number < 0), rng=rng, **drawn)
+        self._plans[plan.number] = plan
+        return plan
+
+    def _submit(self, plan: Plan) -> None:
+        wire.send(self._server, {"op": "evaluate", "attempt": str(plan.number), "request": plan.request()})
+
+    def _judged(self, plan: Plan) -> dict[str, Any]:
+        self._submit(plan)
+        while (frame := self._next())["op"] != "result":
+            pass
+        result: dict[str, Any] = frame["result"]
+        return result
+
+    def run(self, frames: int, only: int | None = None) -> Report:
+        """Evaluate until `frames` mutated frames have been sent, or the one plan that is named."""
+        report = Report()
+        begin = time.monotonic()
+        process = psutil.Process(self.judge.pid)
+        descriptors, memory = process.num_fds(), process.memory_info().rss
+        numbers: Iterator[int] = itertools.count() if only is None else iter([only])
+        waiting: dict[str, tuple[Plan, float]] = {}
+        try:
+            while True:
+                while len(waiting) < _AT_ONCE and report.frames < frames:
+                    number = next(numbers, None)
+                    if number is None:
+                        break
+                    plan = self._plan_of(number)
+                    waiting[str(plan.number)] = (plan, time.monotonic())
+                    self._submit(plan)
+                if not waiting:
+                    break
+                frame = self._next()
+                if frame["op"] == "result":
+                    plan, _ = waiting.pop(frame["attempt"])
+                    self._note(report, plan, frame["result"])
+                for plan, since in waiting.values():
+                    if time.monotonic() - since > _HANG_SECONDS:
+                        raise TimeoutError(f"plan {plan.number // 2} hangs: {plan.sent}")
+            # The last runner is ended while its result is under way.
+            report.descriptors_left = max(0, process.num_fds() - descriptors)
+            report.memory_growth_bytes = process.memory_info().rss - memory
+            epilogue = self._plan_of(-99, kind="right", timed=True, first=sys.maxsize)
+            result = self._judged(epilogue)
+            if result["outcome"] != "CORRECT":
+                report.failures.append(f"afterwards an honest candidate was judged {result}")
+        except (OSError, TimeoutError) as error:
+            under_way = "\n  ".join(f"plan {plan.number // 2}: {plan.sent}" for plan, _ in waiting.values())
+            status = self.judge.poll()
+            report.failures.append(
+                f"{type(error).__name__}: {error} (judge's status {status}); under way:\n  {under_way}"
+            )
+        report.seconds = time.monotonic() - begin
+        return report
+
+    def _note(self, report: Report, plan: Plan, result: dict[str, Any]) -> None:
+        """Count one result, and say what is wrong with it."""
+        outcome = result["outcome"]
+        report.evaluations += 1
+        report.frames += len(plan.sent)
+        report.untouched += not plan.sent
+        report.mutations.update(line.split(": ")[1] for line in plan.sent)
+        report.outcomes[f"{plan.kind}: {outcome}"] += 1
+        report.largest_speedup = max(report.largest_speedup, result.get("speedup", 0.0))
+        complaints = []
+        if outcome not in _ALLOWED:
+            complaints.append("blames itself")
+        if outcome == "CORRECT" and plan.kind != "right":
+            complaints.append("takes wrong for right")
+        if not plan.sent and outcome not in (
+            ("CORRECT", "TIMEOUT") if plan.kind == "right" else ("INCORRECT", "TIMEOUT")
+        ):
+            complaints.append("though nothing was mutated")
+        try:
+            json_format.ParseDict(result, EvalResult()).SerializeToString()
+            times = [result.get(name) for name in ("speedup", "candidate_timing", "reference_timing")]
+            if not all(math.isfinite(number) and number >= 0 for number in _numbers(times)):
+                complaints.append(f"times {times}")
+        except (json_format.ParseError, ValueError) as error:
+            complaints.append(f"not a result: {error}")
+        if complaints:
+            sent = "\n  ".join(plan.sent)
+            report.failures.append(
+                f"plan {plan.number // 2} ({plan.kind}, {'timed' if plan.timed else 'untimed'}): {', '.join(complaints)}:"
+                f" {outcome}: {result.get('message')}\n  {sent}"
+            )
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(part)
+    elif type(value) in (int, float):
+        yield value
+
+
+def main(frames: int = 600) -> int:
+    """Fuzz; return the exit status."""
+    parser = argparse.ArgumentParser(description="Lie to a judge, and see whether it notices.")
+    parser.add_argument("--frames", type=int, default=frames)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--plan", type=int, help="run one evaluation only")
+    options = parser.parse_args()
+    with Fuzzer(options.seed) as fuzzer:
+        report = fuzzer.run(options.frames, options.plan)
+    print("| what | seen |\n| --- | --- |")
+    print(f"| mutated frames | {report.frames}, seed {options.seed} |")
+    print(f"| evaluations | {report.evaluations}, {report.untouched} of them over before a frame was to be mutated |")
+    for title, counts in (("mutations", report.mutations), ("verdicts", report.outcomes)):
+        print(f"| {title} | {', '.join(f'{count} {name}' for name, count in counts.most_common())} |")
+    print(f"| largest claimed speedup of an equal candidate | {report.largest_speedup:.2f} |")
+    print(f"| judge's descriptors left open, growth of its memory | {report.descriptors_left}, "
+          f"{report.memory_growth_bytes >> 20} MiB |")  # fmt: skip
+    print(f"| time | {report.seconds:.1f} s |")
+    print(f"| failures | {len(report.failures)} |")
+    for failure in report.failures:
+        print(failure, file=sys.stderr)
+    sys.stdout.flush()
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    # Threads of runners may be within torch; nothing of theirs is worth waiting for.
+    os._exit(main())

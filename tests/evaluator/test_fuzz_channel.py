@@ -1,0 +1,78 @@
+"""A runner whose every answer may be forged: the judge survives, blames the candidate, and never takes wrong for right.
+
+The fuzzer runs as a process of its own, since it holds runners as threads; `benchmarks/fuzz.py` sends more frames.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kerneldyno.evaluator import wire
+from kerneldyno.evaluator.judge.answers import read_burst, read_call
+from kerneldyno.evaluator.judge.handle import RunnerGarbled
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("seed", [0])
+def test_no_forged_answer_breaks_the_judge_or_its_verdict(seed: int) -> None:
+    command = [sys.executable, str(HERE / "channel_fuzzer.py"), "--frames", "600", "--seed", str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-8000:]
+    seen = dict(line.strip("| ").split(" | ", 1) for line in done.stdout.splitlines())
+    assert int(seen["mutated frames"].split(",")[0]) >= 600
+    assert "right: CORRECT" in seen["verdicts"]  # nothing would be shown by a judge that refuses everybody
+    left, growth = seen["judge's descriptors left open, growth of its memory"].removesuffix(" MiB").split(", ")
+    assert int(left) < 8
+    assert int(growth) < 256
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, 1, {}, [], [0.1], ["0.1", 0.1], [True, 0.1], [None, 0.1], [float("nan"), 0.1], [float("inf"), 0.1],
+     [10**400, 0.1], [-(10**400), 0.1], [-1e-9, 0.1], [1e300, 0.1], [[0.1], 0.1], [0.1, 0.1, 0.1]],
+)  # fmt: skip
+def test_forged_times_are_refused(answer: Any) -> None:
+    with pytest.raises(RunnerGarbled):
+        read_burst(answer, 2)
+
+
+def test_no_time_is_zero() -> None:
+    assert min(read_burst([0, 0.0, -0.0, 1], 4)) > 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, 1, "x", [], {}, {"structure": None, "specs": []}, {"structure": None, "specs": {}, "launches": None},
+     {"structure": None, "specs": [], "launches": 1.0}, {"structure": None, "specs": [], "launches": True},
+     {"structure": None, "specs": [["float32", [10**400], [1], True]], "launches": 1},
+     {"structure": None, "specs": [["float32", [1] * 65, [1] * 65, True]], "launches": 1}],
+)  # fmt: skip
+def test_forged_descriptions_of_results_are_refused(answer: Any) -> None:
+    with pytest.raises(RunnerGarbled):
+        read_call(answer)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff\xfe",
+        b"\xed\xa0\x80",
+        b"{",
+        b"[]",
+        b"null",
+        b'"x"',
+        b"NaN",
+        b"1" * 5000,
+        b"[" * 500_000,
+        b'{"a":' * 200_000,
+    ],
+)
+def test_what_is_no_object_is_a_protocol_error(body: bytes) -> None:
+    with pytest.raises(wire.ProtocolError):
+        wire.decode(body)

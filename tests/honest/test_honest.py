@@ -1,0 +1,11 @@
+"""Honest candidates, one test for each file of this folder: none may be refused, however unusual its way of working."""
+
+from __future__ import annotations
+
+import pytest
+from corpus import Entry, Run, select
+
+
+@pytest.mark.parametrize("entry", select("honest"), ids=lambda entry: entry.name)
+def test_honest_work_is_accepted(run: Run, entry: Entry) -> None:
+    assert run.shortfall(entry) is None, run.result(entry)

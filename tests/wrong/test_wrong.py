@@ -1,0 +1,11 @@
+"""Wrong candidates, one test for each file of this folder: mistakes, not attacks; none may pass."""
+
+from __future__ import annotations
+
+import pytest
+from corpus import Entry, Run, select
+
+
+@pytest.mark.parametrize("entry", select("wrong"), ids=lambda entry: entry.name)
+def test_a_mistake_is_found(run: Run, entry: Entry) -> None:
+    assert run.shortfall(entry) is None, run.result(entry)
