@@ -79,7 +79,21 @@ class Bursts:
             ],
             [torch.empty_like(station.outputs[0])],
         )
+        # Of fixed cases those are timed that are as large as the first one; random inputs are all alike.
+        self._cases = [
+            number
+            for number in range(self._problem.cases or 1)
+            if self._problem.cases is None or self._shapes(trial.draw(self._problem, device, number, 0)) == self._wanted
+        ]
         self._own_gate = device.gate(torch.zeros(1, dtype=torch.int32, device=device.torch_device))
+
+    @staticmethod
+    def _shapes(inputs: trial.Inputs) -> list[tuple[int, ...]]:
+        return [spec.shape for spec in inputs.specs]
+
+    @property
+    def _wanted(self) -> list[tuple[int, ...]]:
+        return [spec.shape for spec in self.specs]
 
     @property
     def specs(self) -> list[tree.TensorSpec]:
@@ -108,7 +122,7 @@ class Bursts:
         for index in range(count):
             seed = secrets.randbits(31)
             inputs = self._inputs(index, seed, season)
-            if [spec.shape for spec in inputs.specs] != [spec.shape for spec in self.specs]:
+            if self._shapes(inputs) != self._wanted:
                 raise ReferenceFailure("inputs", ValueError("get_inputs() must return the same shapes to be timed"))
             self._staged[index * self.set_bytes :][: self.set_bytes].copy_(inputs.master)
             if index in checked:
@@ -134,7 +148,7 @@ class Bursts:
 
     def _case(self, index: int) -> int:
         """Which fixed case an input set holds; problems without cases draw at random."""
-        return 0 if self._problem.cases is None else index % self._problem.cases
+        return self._cases[index % len(self._cases)]
 
     def plan(self, count: int, *, cold: bool) -> Plan:
         """Return a plan whose sets and slots are in random order."""
