@@ -1,12 +1,12 @@
-"""E15: takes the host's memory with many processes, each of which is modest.
+"""E15: takes half of the host's memory with a hundred processes, each of which is modest.
 
-And keeps it in memory files and shared mappings, which belong to nobody in particular.
+In shared mappings, which belong to nobody in particular; counting takes longer the more there are.
 
 problem: silu_small
 backend: torch
-outcome: OUT_OF_MEMORY, RUNTIME_ERROR, TIMEOUT, CORRECT
+outcome: OUT_OF_MEMORY, RUNTIME_ERROR, CORRECT
 devices: cpu, cuda
-request: {"run_performance": false, "timeout": 20}
+request: {"run_performance": false, "timeout": 45}
 """
 
 import mmap
@@ -16,25 +16,25 @@ import time
 import torch
 import torch.nn as nn
 
-SHARE = 64 << 20
+CHILDREN = 100
 with open("/proc/meminfo") as file:
     available = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable")) << 10
+share = min(available // 2 // CHILDREN, 400 << 20) // 4096 * 4096
 
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        shared = mmap.mmap(-1, 4096)
-        for each in range(100):
+        done = mmap.mmap(-1, 4096)
+        for each in range(CHILDREN):
             if os.fork() == 0:
-                kept = []
-                while sum(map(len, kept)) < min(available // 100, 40 * SHARE):
-                    kept.append(mmap.mmap(-1, SHARE))
-                    kept[-1][:] = b"x" * SHARE
-                shared[each] = 1
-                time.sleep(30)
+                kept = mmap.mmap(-1, share)
+                memoryview(kept)[::4096] = bytes(share // 4096)
+                done[each] = 1
+                time.sleep(60)
                 os._exit(0)
-        for _ in range(150):
+        for _ in range(300):
             time.sleep(0.1)
-            if sum(shared[:100]) == 100:
-                raise RuntimeError("ESCAPED: every one of a hundred has its share of the host's memory")
+            if sum(done[:CHILDREN]) == CHILDREN:
+                time.sleep(1)
+                raise RuntimeError("ESCAPED: a hundred processes have half of the host's memory")
         return torch.nn.functional.silu(x)

@@ -16,7 +16,7 @@ import sys
 import torch
 import torch.nn as nn
 
-LINE = "def get_" + "init_inputs"
+LINE = "def get_init_inputs"
 
 
 def texts():
