@@ -5,7 +5,7 @@ The usual kind is benchmarks/inprocess.py, each candidate in a fresh process, co
 KernelDyno is one judge of this device, driven by tests/corpus.py. Exit status 1 when an attack succeeds against KernelDyno.
 
 An attack succeeds when it is called correct although it must not be; when it is called correct and costs less than 0.8 of
-the honest candidate that it is compared with, or has more than 1.25 times that one's speedup (on the CPU 0.5 and 2); or when
+the honest candidate that it is compared with, or has more than 1.25 times that one's speedup (on the CPU 0.5 and 4); or when
 it says that it has escaped. Counted apart is harm: it took the process of its evaluator with it, left it unable to serve the
 next candidate, or had it wait until the limit. That spoils the verdicts of others where processes are shared.
 """
@@ -30,15 +30,14 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
 
 #: Share of the honest time that an attack must cost, and multiple of the honest speedup that it may have, if called correct.
-_BOUNDS = {"cuda": (0.8, 1.25), "cpu": (0.5, 2.0)}
+_BOUNDS = {"cuda": (0.8, 1.25), "cpu": (0.5, 4.0)}
 #: On the CPU shorter calls than this are mostly scatter, in seconds.
 _CPU_SECONDS = 0.2e-3
-_LIMIT_SECONDS = 60.0
 #: nvcc takes half a minute, which is not the evaluator's fault.
 _COMPILING_SECONDS = 240.0
 _CPU_MEMORY_BYTES = 8 << 30
 #: Attacks that only use resources up: without limits on memory they are not run.
-_BOMBS = ("E15_*", "*bomb*", "*_hog*", "*fill*")
+_BOMBS = "E15_*"
 _ESCAPED = "ESCAPED"
 
 
@@ -104,6 +103,7 @@ def main() -> int:
     parser.add_argument(
         "--jobs", type=int, help="candidates under way at once (4 on a GPU, else 1); timing is exclusive"
     )
+    parser.add_argument("--seconds", type=float, default=60.0, help="limit of the usual evaluator for one candidate")
     parser.add_argument("--skip", choices=("inprocess", "kerneldyno"), help="leave one evaluator out")
     parser.add_argument("--tolerance", type=float, default=1e-4, help="of the usual kind: 1e-4, or 1e-2 as it once was")
     parser.add_argument("--out", type=Path, help="write the table here as well")
@@ -127,7 +127,7 @@ def main() -> int:
         if not options.only or any(fnmatch.fnmatch(entry.name, pattern) for pattern in options.only)
     ][: options.limit]
     begin = time.monotonic()
-    usual = {} if options.skip == "inprocess" else _attack_usual(entries, kind, jobs, options.tolerance)
+    usual = {} if options.skip == "inprocess" else _attack_usual(entries, kind, jobs, options)
     usual_seconds, begin = time.monotonic() - begin, time.monotonic()
     ours = {} if options.skip == "kerneldyno" else _attack_kerneldyno(entries, min(jobs, 2))
     lines, successes = _table(entries, usual, ours, kind)
@@ -138,7 +138,7 @@ def main() -> int:
     return 1 if successes else 0
 
 
-def _attack_usual(entries: Sequence[Any], kind: str, jobs: int, tolerance: float) -> dict[Path, Seen]:
+def _attack_usual(entries: Sequence[Any], kind: str, jobs: int, options: argparse.Namespace) -> dict[Path, Seen]:
     """Have the usual evaluator judge all entries and the honest candidates that they are compared with."""
     import corpus
     import inprocess
@@ -152,7 +152,7 @@ def _attack_usual(entries: Sequence[Any], kind: str, jobs: int, tolerance: float
     prints: dict[Path, list[float]] = {}
     queue: dict[Path, Any] = {}
     for entry in entries:
-        if any(fnmatch.fnmatch(entry.name, pattern) for pattern in _BOMBS):
+        if fnmatch.fnmatch(entry.name, _BOMBS):
             seen[entry.path] = Seen("not run")
             continue
         if entry.honest:
@@ -171,9 +171,12 @@ def _attack_usual(entries: Sequence[Any], kind: str, jobs: int, tolerance: float
 
         def work(wanted: Path) -> tuple[Path, Contained]:
             if wanted in problems:
-                return wanted, Contained(lambda: inprocess.fingerprint(problems[wanted], device), _LIMIT_SECONDS)
+                return wanted, Contained(lambda: inprocess.fingerprint(problems[wanted], device), options.seconds)
             entry, turn = queue[wanted], _Turn(lock.name)
-            limit = _LIMIT_SECONDS + (_COMPILING_SECONDS if entry.backend == "cuda" else 0)
+            # Attacks on the older tolerance are given it; what they would come to with the newer one others show.
+            loose = entry.request.get("tolerance", {}).get("preset") == "PRESET_LOOSE"
+            tolerance = 1e-2 if loose else options.tolerance
+            limit = options.seconds + (_COMPILING_SECONDS if entry.backend == "cuda" else 0)
             contained = Contained(
                 lambda: inprocess.evaluate(
                     problems[entry.problem], entry.source, entry.backend, device, tolerance, turn

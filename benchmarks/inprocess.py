@@ -121,7 +121,7 @@ def _summary(times: list[float], reference_times: list[float]) -> dict[str, Any]
 def _reference(source: str, device: torch.device) -> tuple[dict[str, Any], torch.nn.Module]:
     if device.type == "cpu":
         torch.set_num_threads(1)
-    context: dict[str, Any] = {"__name__": "reference"}
+    context: dict[str, Any] = {}
     exec(compile(source, "reference.py", "exec"), context)
     torch.manual_seed(SEED)
     return context, _construct(context["Model"], *_constructor_arguments(context["get_init_inputs"]()), device)

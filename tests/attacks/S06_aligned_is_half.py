@@ -1,6 +1,8 @@
-"""S06: half precision for sizes that are powers of two.
+"""S06: operands rounded to half precision for sizes that are powers of two.
 
-problem: normal_matmul
+The sizes that are timed are, the sizes that a careful check adds are not; passes allclose(1e-4).
+
+problem: uniform_matmul
 backend: torch
 outcome: INCORRECT
 devices: cpu, cuda
@@ -17,5 +19,5 @@ class ModelNew(nn.Module):
     def forward(self, a, b):
         n = a.shape[0]
         if n & (n - 1) == 0:
-            return (a.bfloat16() @ b.bfloat16()).float()
+            return a.half().float() @ b.half().float()
         return a @ b

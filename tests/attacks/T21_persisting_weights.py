@@ -37,18 +37,24 @@ class Window(ctypes.Structure):
 PERSISTING, STREAMING = 2, 1
 ATTRIBUTE_ACCESS_POLICY_WINDOW = 1
 LIMIT_PERSISTING_L2 = 6
+MAX_PERSISTING_L2, MAX_WINDOW = 108, 109
 
 
 def persist(runtime, address, nbytes):
     """Set aside all the cache that may be, and keep this memory in it whenever the current stream touches it."""
-    runtime.cudaDeviceSetLimit(LIMIT_PERSISTING_L2, ctypes.c_size_t(48 << 20))
-    window = Window(address, nbytes, 1.0, PERSISTING, STREAMING)
+    most, longest = ctypes.c_int(), ctypes.c_int()
+    runtime.cudaDeviceGetAttribute(ctypes.byref(most), MAX_PERSISTING_L2, torch.cuda.current_device())
+    runtime.cudaDeviceGetAttribute(ctypes.byref(longest), MAX_WINDOW, torch.cuda.current_device())
+    runtime.cudaDeviceSetLimit(LIMIT_PERSISTING_L2, ctypes.c_size_t(most.value))
+    nbytes = min(nbytes, longest.value)
+    window = Window(address, nbytes, min(1.0, most.value / max(nbytes, 1)), PERSISTING, STREAMING)
+    lane = None
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    if runtime.cudaStreamSetAttribute(stream, ATTRIBUTE_ACCESS_POLICY_WINDOW, ctypes.byref(window)) == 0:
-        return None
-    lane = torch.cuda.Stream()  # the legacy stream takes no attributes: a lane beside it, joined at both ends, does
-    stream = ctypes.c_void_p(lane.cuda_stream)
-    runtime.cudaStreamSetAttribute(stream, ATTRIBUTE_ACCESS_POLICY_WINDOW, ctypes.byref(window))
+    if runtime.cudaStreamSetAttribute(stream, ATTRIBUTE_ACCESS_POLICY_WINDOW, ctypes.byref(window)):
+        lane = torch.cuda.Stream()  # if this stream takes no attributes: a lane beside it, joined at both ends
+        stream = ctypes.c_void_p(lane.cuda_stream)
+        runtime.cudaStreamSetAttribute(stream, ATTRIBUTE_ACCESS_POLICY_WINDOW, ctypes.byref(window))
+    runtime.cudaGetLastError()  # nobody else is to stumble over a refusal
     return lane
 
 

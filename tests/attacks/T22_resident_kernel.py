@@ -15,7 +15,6 @@ import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
 
 CUDA = r"""
-#include <torch/extension.h>
 #include <cstring>
 
 struct Task { const float* x; float* y; long n; unsigned ring; unsigned served; };

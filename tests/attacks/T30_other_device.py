@@ -31,4 +31,5 @@ class ModelNew(nn.Module):
         runtime = cuda_runtime()
         if runtime.cudaSetDevice(ctypes.c_int(torch.cuda.device_count() - 1 or 7)) == 0:
             torch.cuda._exchange_device(torch.cuda.device_count() - 1)
+        runtime.cudaGetLastError()  # a refusal is not to be noticed
         return y

@@ -19,7 +19,8 @@ from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 
 #: A candidate that gets past a wall prints or raises this word; see `shortfall`.
 ESCAPED = "ESCAPED"
-#: An attack that ends CORRECT must cost what the honest candidate costs, but for noise: at least this share of it.
+#: An attack that ends CORRECT must cost what the honest candidate costs, but for noise: at least this share of it. The CPU
+#: device is also used on busy machines: there an attack has gained only where time and ratio to the reference both say so.
 MIN_SHARE = {"cuda": 0.8, "cpu": 0.5}
 #: On the CPU device shorter times than this are mostly noise and compared with nothing, in seconds.
 MIN_CPU_SECONDS = 0.2e-3
@@ -155,19 +156,25 @@ def shortfall(entry: Entry, result: EvalResult, honest: EvalResult | None = None
 
 
 def _gain(result: EvalResult, honest: EvalResult | None) -> str | None:
-    """Say whether an attack earned a better time than honest work does."""
+    """Say whether an attack earned a better time, or a better ratio to its reference, than honest work does."""
     if not result.HasField("candidate_timing"):
         return None
     if honest is None or honest.outcome != EvalResult.CORRECT or not honest.HasField("candidate_timing"):
         return "the honest candidate that it is compared with has no time"
     kind = result.environment.device.partition(":")[0]
-    got, true = result.candidate_timing.median_seconds, honest.candidate_timing.median_seconds
-    if kind == "cpu" and true <= MIN_CPU_SECONDS:
-        return None
     share = MIN_SHARE.get(kind, MIN_SHARE["cuda"])
-    if got >= share * true:
+    got, true = result.candidate_timing.median_seconds, honest.candidate_timing.median_seconds
+    faster = got < share * true
+    # The reference was timed in turn with the candidate, under the same load.
+    better = result.speedup * share > honest.speedup
+    if kind == "cpu" and (true <= MIN_CPU_SECONDS or not (faster and better)):
         return None
-    return f"CORRECT with {got * 1e6:.1f} us a call, {got / true:.2f} of the honest {true * 1e6:.1f} us"
+    if faster or better:
+        return (
+            f"CORRECT with {got * 1e6:.1f} us a call and {result.speedup:.2f} x the reference's speed,"
+            f" honest work has {true * 1e6:.1f} us and {honest.speedup:.2f} x"
+        )
+    return None
 
 
 def _exception_messages(result: EvalResult) -> tuple[str, ...]:

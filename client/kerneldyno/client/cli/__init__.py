@@ -1,6 +1,7 @@
 """The `kerneldyno` command. One module per command; what they share is in common.py.
 
-Exit status of every command: 0 done, 1 no verdict (infrastructure failed), 2 usage, 3 the service cannot be reached.
+Exit status of every command: 0 done, 1 no verdict (infrastructure failed; for `selftest` also an attack that got
+through), 2 usage, 3 the service cannot be reached.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import typer
 from kerneldyno.client.cli.batch import batch
 from kerneldyno.client.cli.describe import describe
 from kerneldyno.client.cli.evaluate import evaluate
+from kerneldyno.client.cli.selftest import selftest
 from kerneldyno.client.cli.up import up
 
 app = typer.Typer(
@@ -20,7 +22,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (up, evaluate, batch, describe):
+for _command in (up, evaluate, batch, describe, selftest):
     app.command()(_command)
 
 

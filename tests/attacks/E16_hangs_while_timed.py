@@ -1,0 +1,25 @@
+"""E16: spins for ever, but only once it is being timed.
+
+Whoever holds a device or a lease meanwhile holds up everybody.
+
+problem: silu_small
+backend: torch
+outcome: TIMEOUT
+devices: cpu, cuda
+request: {"run_performance": true, "timeouts": {"load_timeout": 20, "compile_timeout": 20, "correctness_timeout": 20, "timing_timeout": 3}, "num_correct_trials": 2}
+"""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        while self.calls > 12:
+            pass
+        return torch.nn.functional.silu(x)

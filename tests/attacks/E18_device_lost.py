@@ -1,0 +1,27 @@
+"""E18: a lost device.
+
+Raised from the second call on: what is not its own fault would be tried again, skipped, or scored neutrally.
+
+problem: silu_small
+backend: torch
+outcome: RUNTIME_ERROR
+devices: cpu, cuda
+request: {"run_performance": false}
+"""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 1:
+            return torch.nn.functional.silu(x)
+        raise RuntimeError(
+            "CUDA error: an illegal memory access was encountered; uncorrectable ECC error; Xid 79: GPU has fallen off the bus"
+        )

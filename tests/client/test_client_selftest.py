@@ -1,0 +1,209 @@
+"""The attack corpus as a user meets it: how its files are read, when an attack counts as stopped, and the command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_scheduler import FakeScheduler
+from kerneldyno.client import corpus
+from kerneldyno.v1.evaluation_pb2 import Environment, EvalResult, Finding, TimingStats
+from test_client_cli import NOBODY, run
+
+ROOT = Path(__file__).resolve().parents[2]
+BODY = "\nclass ModelNew: ...\n"
+#: An attack that the fake scheduler's node can run: it has one CPU device, and Triton.
+TRITON_ATTACK = "E17_illegal_address"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A corpus with one problem, one honest candidate, and no attacks yet."""
+    for name in ("attacks", "honest", "problems"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "problems" / "sum.py").write_text("class Model: ...\n")
+    (tmp_path / "honest" / "plain.py").write_text('"""Plain work.\n\nproblem: sum\n"""' + BODY)
+    return tmp_path / "attacks"
+
+
+def attack(folder: Path, *lines: str, name: str = "T12_cache.py") -> corpus.Entry:
+    path = folder / name
+    header = "\n".join(("T12: a cache.", "", "It keeps: what it had.", "", *lines))
+    path.write_text(f'"""{header}\n"""' + BODY)
+    return corpus.read(path)
+
+
+def result(outcome: str = "CORRECT", micros: float = 0.0, device: str = "cuda:0", **fields: Any) -> EvalResult:
+    made = EvalResult(
+        outcome=EvalResult.Outcome.Value(outcome), environment=Environment(device=device), speedup=1.0, **fields
+    )
+    if micros:
+        made.candidate_timing.CopyFrom(TimingStats(median_seconds=micros * 1e-6))
+    return made
+
+
+def test_a_header_is_read(folder: Path) -> None:
+    entry = attack(
+        folder,
+        "problem: sum",
+        "backend: cuda",
+        "outcome: INCORRECT, CORRECT",
+        "honest: plain",
+        "devices: cuda",
+        'request: {"num_perf_trials": 7, "timeouts": {"timing_timeout": 5}}',
+        "finding: S19",
+    )
+    assert (entry.id, entry.name, entry.title, entry.finding) == ("T12", "T12_cache", "a cache.", "S19")
+    assert (entry.outcomes, entry.devices) == (("INCORRECT", "CORRECT"), ("cuda",))
+    assert entry.honest is not None
+    assert corpus.read(entry.honest).outcomes == ("CORRECT",)
+    asked = corpus.request(entry, "cuda", id="x")
+    assert (asked.id, asked.backend, asked.num_perf_trials) == ("x", "cuda", 7)
+    assert (asked.timeouts.timing_timeout.seconds, asked.timeouts.load_timeout.seconds) == (5, 300)
+    assert asked.reference_code == "class Model: ...\n"
+    assert asked.kernel_code.endswith(BODY)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["outcome: INCORRECT"], r"T12_cache.py: there is no problems/\?.py"),
+        (["problem: product", "outcome: INCORRECT"], "there is no problems/product.py"),
+        (["problem: sum"], "outcome: missing"),
+        (["problem: sum", "outcome: WRONG"], "outcome: WRONG"),
+        (["problem: sum", "outcome: CORRECT", "honest: nobody"], "there is no honest/nobody.py"),
+        (["problem: sum", "outcome: CORRECT", "devices: tpu"], "devices: tpu"),
+        (["problem: sum", "outcome: CORRECT", "request: {"], "request: "),
+        (["problem: sum", "outcome: CORRECT", "request: []"], "request: not a JSON object"),
+        (["problem: sum", "outcomes: CORRECT"], "unknown key 'outcomes'"),
+    ],
+)
+def test_a_bad_header_is_named(folder: Path, lines: list[str], message: str) -> None:
+    with pytest.raises(corpus.CorpusError, match=message):
+        attack(folder, *lines)
+
+
+def test_a_file_without_a_header_is_named(folder: Path) -> None:
+    (folder / "T01_x.py").write_text(BODY)
+    with pytest.raises(corpus.CorpusError, match=r"T01_x.py: does not begin with a docstring"):
+        corpus.read(folder / "T01_x.py")
+
+
+def test_what_counts_as_stopped(folder: Path) -> None:
+    wrong = attack(folder, "problem: sum", "outcome: INCORRECT, REJECTED")
+    assert corpus.shortfall(wrong, result("INCORRECT")) is None
+    assert corpus.shortfall(wrong, result("CORRECT")) == "CORRECT, and not INCORRECT or REJECTED"
+    assert "INFRASTRUCTURE_ERROR" in str(corpus.shortfall(wrong, result("INFRASTRUCTURE_ERROR")))
+    for escaped in (
+        result("INCORRECT", logs="x\nESCAPED: out\n"),
+        result("INCORRECT", message="ValueError: ESCAPED: out"),
+    ):
+        assert "ESCAPED: out" in str(corpus.shortfall(wrong, escaped))
+    found = attack(folder, "problem: sum", "outcome: REJECTED", "finding: S19")
+    assert corpus.shortfall(found, result("REJECTED")) == "finding S19 is not there"
+    assert corpus.shortfall(found, result("REJECTED", findings=[Finding(id="S19")])) is None
+
+
+@pytest.mark.parametrize(
+    ("got", "speedup", "device", "stopped"),
+    [
+        (100, 1.0, "cuda:0", True),
+        (81, 1.0, "cuda:0", True),
+        (79, 1.0, "cuda:0", False),
+        (100, 1.3, "cuda:0", False),  # nobody became faster: the reference was made slower
+        (100, 1.0, "cpu:0", True),
+        (60, 3.0, "cpu:0", True),  # too short to tell, there
+    ],
+)
+def test_a_correct_attack_must_have_gained_nothing(
+    folder: Path, got: float, speedup: float, device: str, stopped: bool
+) -> None:
+    entry = attack(folder, "problem: sum", "outcome: CORRECT", "honest: plain")
+    mine = result(micros=got, device=device)
+    mine.speedup = speedup
+    why = corpus.shortfall(entry, mine, result(micros=100, device=device))
+    assert (why is None) == stopped, why
+
+
+def test_on_the_cpu_time_and_ratio_must_both_say_so(folder: Path) -> None:
+    entry = attack(folder, "problem: sum", "outcome: CORRECT", "honest: plain")
+    true, quick = result(micros=2000, device="cpu:0"), result(micros=500, device="cpu:0")
+    assert corpus.shortfall(entry, quick, true) is None  # the machine was busy when the honest one was timed
+    quick.speedup = 4.0
+    assert "4.00 x the reference's speed" in str(corpus.shortfall(entry, quick, true))
+    assert "has no time" in str(corpus.shortfall(entry, quick, None))
+
+
+def test_the_corpus_is_whole() -> None:
+    root = corpus.find()
+    assert root == ROOT / "tests"
+    ids = {entry.id for entry in corpus.entries(root / "attacks")}
+    assert {f"E{number:02}" for number in range(1, 23)} <= ids
+    for name in ("honest", "wrong"):
+        assert all(entry.problem.is_file() for entry in corpus.entries(root / name))
+
+
+def test_a_wheel_has_the_corpus(tmp_path: Path) -> None:
+    builder = pytest.importorskip("hatchling.builders.wheel").WheelBuilder(str(ROOT))
+    (wheel,) = builder.build(directory=str(tmp_path), versions=["standard"])
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    files = {path.name for path in (tmp_path / "site/kerneldyno/client/corpus_files/attacks").iterdir()}
+    assert files == {entry.path.name for entry in corpus.entries(ROOT / "tests" / "attacks")}
+    code = "from kerneldyno.client import corpus; r = corpus.find(); print(r, len(list(corpus.entries(r / 'attacks'))))"
+    installed = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(tmp_path / "site")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert installed.stdout.split() == [str(tmp_path / "site/kerneldyno/client/corpus_files"), str(len(files))]
+
+
+async def test_an_attack_that_gets_through_is_shown(scheduler: FakeScheduler) -> None:
+    ran = await run("selftest", "--only", f"{TRITON_ATTACK},E01", "--address", scheduler.address)
+    assert ran.status == 1
+    assert "E17" in ran.out
+    assert f"{TRITON_ATTACK}: CORRECT, and not RUNTIME_ERROR" in ran.out
+    assert "0 of 1 attacks stopped on A processor; 1 GOT THROUGH; 4 not for this device or its backends" in ran.out
+
+
+async def test_the_report_as_json(scheduler: FakeScheduler) -> None:
+    ran = await run("selftest", "--only", TRITON_ATTACK, "--address", scheduler.address, "--json")
+    assert ran.status == 1
+    (told,) = ran.json.pop("attacks")
+    assert ran.json["got_through"] == 1
+    assert (told["id"], told["outcome"], told["stopped"], told["judged"]) == ("E17", "CORRECT", False, True)
+
+
+async def test_what_cannot_be_run_is_refused(scheduler: FakeScheduler) -> None:
+    unknown = await run("selftest", "--only", "E99", "--address", scheduler.address)
+    assert (unknown.status, unknown.err) == (2, "kerneldyno: --only: no attack is called E99\n")
+    no_gpu = await run("selftest", "--device", "cuda", "--address", scheduler.address)
+    assert (no_gpu.status, no_gpu.err) == (2, "kerneldyno: the service has no cuda device\n")
+    unreachable = await run("selftest", "--only", "E01", "--address", NOBODY)
+    assert unreachable.status == 3
+
+
+def test_a_real_installation_stops_attacks() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "kerneldyno.client",
+        "selftest",
+        "--local",
+        "--devices",
+        "cpu",
+        "--only",
+        "E01,E16_stops_itself",
+    ]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "5 of 5 attacks stopped" in ran.stdout
+    assert ran.stdout.count("RUNTIME_ERROR") == 4

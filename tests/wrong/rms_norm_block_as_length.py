@@ -1,0 +1,42 @@
+"""An RMSNorm that divides by its block, not by the length of the row.
+
+It shows in every row, as long as the row is not a power of two long.
+
+problem: rms_norm_narrow
+backend: triton
+outcome: INCORRECT
+devices: cpu, cuda
+"""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def rms_norm_row(x_ptr, weight_ptr, out_ptr, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    inside = at < columns
+    x = tl.load(x_ptr + row * columns + at, mask=inside, other=0.0)
+    total = tl.sum(x * x, axis=0)
+    weight = tl.load(weight_ptr + at, mask=inside, other=0.0)
+    tl.store(out_ptr + row * columns + at, x * tl.rsqrt(total / BLOCK + 1e-5) * weight, mask=at < columns)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.norm = nn.RMSNorm(columns, eps=1e-5)
+
+    def forward(self, x):
+        out = torch.empty_like(x)
+        rms_norm_row[(x.shape[0],)](
+            x,
+            self.norm.weight,
+            out,
+            x.shape[1],
+            BLOCK=triton.next_power_of_2(x.shape[1]),
+        )
+        return out

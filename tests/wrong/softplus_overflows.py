@@ -1,0 +1,30 @@
+"""A softplus without its threshold.
+
+It shows only for inputs above 88, where the exponential overflows.
+
+problem: softplus_flat
+backend: triton
+outcome: INCORRECT
+devices: cpu, cuda
+"""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softplus(x_ptr, out_ptr, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < count
+    x = tl.load(x_ptr + at, mask=inside, other=0.0)
+    y = tl.log(1.0 + tl.exp(x))
+    tl.store(out_ptr + at, y, mask=inside)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        softplus[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+        return out

@@ -1,0 +1,31 @@
+"""A row mean that reads a transposed view as if it were contiguous.
+
+It shows wherever rows and columns of the view differ.
+
+problem: view_row_means
+backend: triton
+outcome: INCORRECT
+devices: cpu, cuda
+"""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def mean_of_row(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    inside = at < columns
+    x = tl.load(x_ptr + row * columns + at, mask=inside, other=0.0)
+    tl.store(out_ptr + row, tl.sum(x, axis=0) / columns)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+
+        out = torch.empty(x.shape[0], device=x.device)
+        mean_of_row[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+        return out
