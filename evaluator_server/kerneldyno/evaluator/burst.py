@@ -20,7 +20,7 @@ from .devices.base import Device, Gate
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one burst does: the input set and the output slot of each call, and whether calls find a cold cache.
+    """What one burst does: input set, output slot and random seed of each call, and whether calls find a cold cache.
 
     Cold calls get copies of their inputs, every other one at an address used before with nothing visible changed (not
     even its version counter), the others at new addresses. Warm ones work on the arena itself, without anything between
@@ -29,6 +29,7 @@ class Plan:
 
     sets: Sequence[int]
     slots: Sequence[int]
+    seeds: Sequence[int]
     cold: bool
 
 
@@ -114,6 +115,7 @@ def run_burst(
                 given = steady
             device.flush_cache()
         arguments = tree.rebuild(station.structure, given, device.torch_device)
+        torch.manual_seed(plan.seeds[step])
         watch.start(step)
         result = call(*arguments)
         watch.stop(step)

@@ -64,8 +64,9 @@ def _counting(launches: Launches, *, launch: bool = True) -> Callable[[Callable[
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
             assert launches.count is not None
-            launches.count += 1
-            return original(self, *args, **kwargs) if launch else None
+            result = original(self, *args, **kwargs) if launch else None
+            launches.count += 1  # a launch that fails is none
+            return result
 
         return counted
 

@@ -56,6 +56,7 @@ class Bursts:
     _staged: torch.Tensor = field(init=False)
     _shadow: torch.Tensor = field(init=False)
     _own: Station = field(init=False)
+    _cases: list[int] = field(init=False)
     _own_gate: Gate | None = field(init=False)
     _values: int = 0
     _pool: list[trial.Inputs] = field(default_factory=list)
@@ -83,7 +84,7 @@ class Bursts:
         self._cases = [
             number
             for number in range(self._problem.cases or 1)
-            if self._problem.cases is None or self._shapes(trial.draw(self._problem, device, number, 0)) == self._wanted
+            if self._problem.cases is None or self._shapes(trial.draw(self._problem, device, number)) == self._wanted
         ]
         self._own_gate = device.gate(torch.zeros(1, dtype=torch.int32, device=device.torch_device))
 
@@ -120,29 +121,28 @@ class Bursts:
         season = self.known.examination.season(self._device)
         right: dict[int, trial.Trial] = {}
         for index in range(count):
-            seed = secrets.randbits(31)
-            inputs = self._inputs(index, seed, season)
+            inputs = self._inputs(index, season)
             if self._shapes(inputs) != self._wanted:
                 raise ReferenceFailure("inputs", ValueError("get_inputs() must return the same shapes to be timed"))
             self._staged[index * self.set_bytes :][: self.set_bytes].copy_(inputs.master)
             if index in checked:
                 number = self._case(index)
-                right[index] = trial.answer(self._problem, self.candidate.spec, self._device, number, seed, inputs)
+                right[index] = trial.answer(self._problem, self.candidate.spec, self._device, number, inputs)
         self._device.synchronize()
         self._drawing = (time.monotonic() - begin) / count
         return right
 
-    def _inputs(self, index: int, seed: int, season: trial.Vary | None) -> trial.Inputs:
+    def _inputs(self, index: int, season: trial.Vary | None) -> trial.Inputs:
         """Draw one set; where drawing is slow, change secret elements of an earlier one instead."""
         slow = self._drawing * self.longest > _DRAWING_SECONDS
         if not slow or season is None or not self._pool:
-            drawn = trial.draw(self._problem, self._device, self._case(index), seed, season)
+            drawn = trial.draw(self._problem, self._device, self._case(index), season)
             if len(self._pool) < 4:
                 self._pool.append(drawn)
             return drawn
         base = self.rng.choice(self._pool)
         copy = trial.Inputs(base.structure, base.specs, base.master.clone())
-        for target, changed in zip(copy.tensors(), season(copy.tensors(), seed), strict=True):
+        for target, changed in zip(copy.tensors(), season(copy.tensors(), secrets.randbits(31)), strict=True):
             target.copy_(changed)
         return copy
 
@@ -150,18 +150,21 @@ class Bursts:
         """Which fixed case an input set holds; problems without cases draw at random."""
         return self._cases[index % len(self._cases)]
 
-    def plan(self, count: int, *, cold: bool) -> Plan:
-        """Return a plan whose sets and slots are in random order."""
+    def plan(self, count: int, *, cold: bool, right: dict[int, trial.Trial] | None = None) -> Plan:
+        """Return a plan whose sets and slots are in random order. Seeds say nothing of which calls will be looked at."""
         sets, slots = list(range(count)), list(range(len(self.candidate.station.outputs)))
         self.rng.shuffle(sets)
         self.rng.shuffle(slots)
-        return Plan(sets, slots[:count], cold)
+        seeds = [secrets.randbits(31) for _ in sets]
+        for index, expected in (right or {}).items():
+            seeds[sets.index(index)] = expected.seed
+        return Plan(sets, slots[:count], seeds, cold)
 
     async def reference(self, count: int) -> timing.Burst:
         """Time the reference on the sets that the candidate will get; device events, which are the judge's own."""
         call = self._problem.timed
         assert call is not None
-        plan = Plan(list(range(count)), [0] * count, True)
+        plan = Plan(list(range(count)), [0] * count, [0] * count, True)
         gate = None if self.known.waits else self._own_gate
         await self.announce("begin")
         try:
@@ -236,14 +239,14 @@ class Bursts:
     async def candidate_burst(self, count: int, right: dict[int, trial.Trial], *, cold: bool) -> timing.Burst:
         """Run one burst in the runner by the judge's clock, and compare secret ones of its outputs."""
         candidate = self.candidate
-        plan = self.plan(count, cold=cold)
+        plan = self.plan(count, cold=cold, right=right)
         self._poison()
         self._values += 1
         value = self._values
         gate = candidate.gate
         if gate is not None and self.gated:
             candidate.runner.resume()
-            await candidate.order_burst(plan, secrets.randbits(31), value)
+            await candidate.order_burst(plan, value)
             queued = await candidate.queued(_PATIENCE)
             if not queued:
                 self._shorten(count)
@@ -253,7 +256,7 @@ class Bursts:
             began = time.perf_counter()
             self._reveal(self._arena, count, gate, value)
             candidate.runner.resume()
-            await candidate.order_burst(plan, secrets.randbits(31), value)
+            await candidate.order_burst(plan, value)
             queued = False
         answer = await candidate.finished(queued=queued)
         watched = {plan.slots[plan.sets.index(index)]: expected for index, expected in right.items()}

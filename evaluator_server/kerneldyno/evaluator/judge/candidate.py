@@ -153,7 +153,7 @@ class Candidate:
     async def call(self, trial: Trial, *, ghost: bool = False) -> tuple[Any, list[tree.TensorSpec], int | None]:
         """Call once on a trial's inputs; with `ghost`, with the candidate's own kernels doing nothing.
 
-        Slot 0 then holds the output, slot 1 what the call before returned, as it is now.
+        Slot 0 then holds the output, slots 1 and 2 what the calls before returned, as it is now.
         """
         station = self.station
         inputs = trial.inputs
@@ -161,7 +161,7 @@ class Candidate:
             raise ReferenceFailure("inputs", ValueError("get_inputs() returned larger inputs than the first time"))
         async with self._lease.work():
             station.arena[: inputs.set_bytes].copy_(inputs.master)
-            for slot in station.outputs[:2]:
+            for slot in station.outputs[:3]:
                 slot.fill_(POISON)
             self.device.synchronize()
         specs = [spec.to_json() for spec in inputs.specs]
@@ -177,14 +177,14 @@ class Candidate:
         structure = trial.inputs.structure
         return await self._ask({"op": "profile", "structure": structure, "specs": specs, "calls": calls})
 
-    async def order_burst(self, plan: Plan, seed: int, value: int) -> None:
+    async def order_burst(self, plan: Plan, value: int) -> None:
         """Send the order for a burst; the answers are read by `queued` and `finished`."""
         self.runner.send(
             {
                 "op": "burst",
-                "seed": seed,
                 "sets": list(plan.sets),
                 "slots": list(plan.slots),
+                "seeds": list(plan.seeds),
                 "cold": plan.cold,
                 "value": value,
             }

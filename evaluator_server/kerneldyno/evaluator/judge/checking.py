@@ -7,6 +7,7 @@ which must not have changed. Called by the lane; what it finds goes into the rec
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 
 import torch
 
@@ -31,14 +32,15 @@ async def check(candidate: Candidate, known: Known, problems: Problems, announce
     # Nominal and stressed ones in one order, which is secret: nothing tells them apart but their values.
     kinds += known.examination.held
     secrets.SystemRandom().shuffle(kinds)
-    previous = last = None
+    last = None
+    earlier: list[trial.Trial] = []
     for number, kind in enumerate(kinds):
         vary = None if kind is None else known.examination.vary(kind, candidate.device)
         async with problems.executing(announce):
-            current = trial.prepare(problem, spec, candidate.device, number, secrets.randbits(31), vary)
+            current = trial.prepare(problem, spec, candidate.device, number, vary)
         current.stress = "" if kind is None else kind.kind
-        await _try(candidate, known, current, previous, number, problems, announce)
-        previous = current
+        await _try(candidate, known, current, earlier, number, problems, announce)
+        earlier = [current, *earlier[:1]]
         if kind is None:
             last = current
     assert last is not None
@@ -49,7 +51,7 @@ async def _try(
     candidate: Candidate,
     known: Known,
     current: trial.Trial,
-    previous: trial.Trial | None,
+    earlier: Sequence[trial.Trial],
     number: int,
     problems: Problems,
     announce: Announce,
@@ -67,8 +69,8 @@ async def _try(
                 "kind": "input mutated",
                 "detail": "after the call the inputs are not what the reference leaves",
             }
-        if comparison.mismatch is None and previous is not None and not previous.aliased:
-            comparison = _again(candidate, previous, comparison)
+        if comparison.mismatch is None:
+            comparison = _again(candidate, earlier, comparison)
         record.note(comparison)
         if _all_there(current, specs):
             tier = _tier(candidate, known, current)
@@ -82,14 +84,17 @@ async def _try(
     record.passed += 1
 
 
-def _again(candidate: Candidate, previous: trial.Trial, so_far: Comparison) -> Comparison:
-    """Compare what the call before returned as it is now, after another call has run."""
-    later = trial.judge_bytes(previous, candidate.spec, candidate.station.outputs[1])
-    if later.mismatch is None:
-        return so_far
-    detail = "an output changed when the candidate was called again; each call must return memory of its own"
-    later.mismatch |= {"kind": "output overwritten", "detail": detail}
-    return later
+def _again(candidate: Candidate, earlier: Sequence[trial.Trial], so_far: Comparison) -> Comparison:
+    """Compare what the calls before returned as it is now, after another call has run."""
+    for before, slot in zip(earlier, candidate.station.outputs[1:], strict=False):
+        if before.aliased:
+            continue
+        later = trial.judge_bytes(before, candidate.spec, slot)
+        if later.mismatch is not None:
+            detail = "an output changed when the candidate was called again; each call must return memory of its own"
+            later.mismatch |= {"kind": "output overwritten", "detail": detail}
+            return later
+    return so_far
 
 
 def _all_there(current: trial.Trial, specs: list[tree.TensorSpec]) -> bool:

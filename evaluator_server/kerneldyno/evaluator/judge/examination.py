@@ -7,7 +7,6 @@ candidates get; results of weak problems say so (finding D06).
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -68,7 +67,7 @@ def _generator(device: Device, seed: int) -> torch.Generator:
 
 def examine(problem: Problem, spec: EvalSpec, device: Device) -> Examination:
     """Examine `problem`. Raises ReferenceFailure only when the reference fails on its own inputs."""
-    nominal = trial.prepare(problem, spec, device, 0, secrets.randbits(31))
+    nominal = trial.prepare(problem, spec, device, 0)
     found = Examination([stress.trait(tensor) for tensor in nominal.inputs.tensors()])
     if problem.cases is not None:
         return found
@@ -95,8 +94,7 @@ def _hold(problem: Problem, spec: EvalSpec, device: Device, nominal: trial.Trial
 def _bears(problem: Problem, spec: EvalSpec, device: Device, found: Examination, candidate: stress.Stress) -> bool:
     try:
         for _ in range(2):
-            seed = secrets.randbits(31)
-            tried = trial.prepare(problem, spec, device, 0, seed, found.vary(candidate, device))
+            tried = trial.prepare(problem, spec, device, 0, found.vary(candidate, device))
             if not all(_sound(leaf.value, leaf.truth, leaf.typical) for leaf in tried.expected.leaves):
                 return False
     except ReferenceFailure:
@@ -116,7 +114,7 @@ def _sound(value: torch.Tensor, truth: torch.Tensor, typical: float) -> bool:
 def _look_for_weakness(
     problem: Problem, spec: EvalSpec, device: Device, nominal: trial.Trial, found: Examination
 ) -> None:
-    other = trial.prepare(problem, spec, device, 0, secrets.randbits(31))
+    other = trial.prepare(problem, spec, device, 0)
     if [leaf.spec for leaf in other.expected.leaves] != [leaf.spec for leaf in nominal.expected.leaves]:
         return  # outputs of varying shape: nothing to compare with
     found.varies = _right(nominal, spec, [leaf.value for leaf in other.expected.leaves]) is False
@@ -125,9 +123,7 @@ def _look_for_weakness(
     for kind in found.held:
         if not passing:
             break
-        stressed, another = (
-            trial.prepare(problem, spec, device, 0, secrets.randbits(31), found.vary(kind, device)) for _ in range(2)
-        )
+        stressed, another = (trial.prepare(problem, spec, device, 0, found.vary(kind, device)) for _ in range(2))
         passing &= _passing(problem, spec, device, stressed, another, only=passing)
     found.pass_all = sorted(passing)
 

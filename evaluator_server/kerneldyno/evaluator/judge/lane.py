@@ -7,7 +7,6 @@ printed is attached to the result.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -137,9 +136,9 @@ class Lane:
         return {**verdict.correct(record.report(), record.passed), **timed, "findings": record.findings}
 
     def _sizes(self, trials: list[trial.Trial]) -> tuple[int, int]:
-        """Return how many input sets and output slots the arenas hold. Two slots at least: earlier outputs stay alive."""
+        """Return how many input sets and output slots the arenas hold. Three slots at least: earlier outputs stay alive."""
         if not self._spec.run_performance:
-            return 1, 2
+            return 1, 3
         budget = _ARENA_BUDGET[self._bench.device.kind]
         sets = budget // trials[0].inputs.set_bytes
         slots = budget // max(each.slot_bytes for each in trials)
@@ -149,7 +148,7 @@ class Lane:
     async def _prepare(self, known: Known, number: int) -> trial.Trial:
         """Draw inputs and answers from entropy that did not exist before now."""
         async with self._bench.problems.executing(self._announce):
-            return trial.prepare(known.problem, self._spec, self._bench.device, number, secrets.randbits(31))
+            return trial.prepare(known.problem, self._spec, self._bench.device, number)
 
     async def _time(self, candidate: Candidate, known: Known, example: trial.Trial) -> verdict.Result:
         """Wait for the lease and measure; a device that others keep busy is left to them for a while."""

@@ -9,7 +9,6 @@ outputs and its time are judged elsewhere.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Sequence
 
 from ..backends import backends
@@ -48,7 +47,7 @@ async def replay_as_ghost(candidate: Candidate, known: Known, problems: Problems
     if not record.launches or not examined.varies or set(examined.pass_all) - PRECISION_MUTANTS:
         return  # nothing to take away, or a problem for which memory of an earlier call is as good as an answer
     async with problems.executing(announce):
-        current = trial.prepare(known.problem, spec, candidate.device, 0, secrets.randbits(31))
+        current = trial.prepare(known.problem, spec, candidate.device, 0)
     try:
         structure, specs, suppressed = await candidate.call(current, ghost=True)
     except (Finished, RunnerGone):

@@ -44,8 +44,7 @@ class Stress:
 KINDS: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("signs", (1.0,)),
     ("large", (200.0, 16.0, 3.0)),
-    ("small", (1 / 1024, 1 / 16)),
-    ("rows", (32.0, 4.0)),
+    ("rows", (1.0, 1 / 32)),
     ("sparse", (1.0,)),
     ("sorted", (1.0,)),
 )
@@ -130,26 +129,33 @@ def _change_scale(tensor: torch.Tensor, stress: Stress, generator: torch.Generat
 
 
 def _change_rows(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
-    """Give each row a scale of its own, and a few elements a much larger one."""
+    """Give each row a scale of its own, from 2**-10 to 2**5, a quarter of them one sign, and a few elements large values."""
     rows = (*tensor.shape[:-1], 1) if tensor.dim() > 1 else tensor.shape
-    exponent = (2 * _uniform(rows, tensor, generator) - 1) * torch.log2(torch.tensor(stress.amplitude)).item()
-    changed = _random_signs(tensor, stress, generator) * torch.exp2(exponent).to(tensor.dtype)
+    scale = torch.exp2(15 * _uniform(rows, tensor, generator) - 10).clamp(max=32 * stress.amplitude, min=1 / 1024)
+    changed = tensor * _signs(tensor.shape, tensor, generator) if stress.signed else tensor
+    if stress.signed and tensor.dim() > 1:
+        one_sided = -tensor.abs() * torch.ones_like(tensor)
+        changed = torch.where(_uniform(rows, tensor, generator) < 0.25, one_sided, changed)
+    changed = changed * scale.to(tensor.dtype)
     outliers = _uniform(tensor.shape, tensor, generator) < 1 / 64
-    return torch.where(outliers, changed * (stress.amplitude / 4), changed)
+    return torch.where(outliers, changed * 8, changed)
 
 
 def _change_sparse(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
-    """Zero most elements, all of one row, and make the elements of another row equal."""
-    changed = torch.where(_uniform(tensor.shape, tensor, generator) < 0.9, 0, tensor * stress.amplitude)
-    changed = _random_signs(changed.to(tensor.dtype), stress, generator)
-    if tensor.dim() > 1:
-        rows = changed.reshape(-1, tensor.shape[-1])
-        if len(rows) >= 4:
-            first, second = torch.randperm(len(rows), generator=generator, device=tensor.device)[:2]
-            rows[first] = 0
-            rows[second] = tensor.reshape(-1, tensor.shape[-1])[second, 0]
-        changed = rows.view(tensor.shape)
-    return changed
+    """Zero most elements, all of some rows, and make the elements of other rows equal.
+
+    Equal elements have few significant bits: sums of them are exact in any order, as an honest mean may suppose.
+    """
+    changed = torch.where(_uniform(tensor.shape, tensor, generator) < 0.9, 0, tensor).to(tensor.dtype)
+    changed = _random_signs(changed, stress, generator)
+    if tensor.dim() < 2 or tensor.numel() == tensor.shape[-1]:
+        return changed
+    what = _uniform((*tensor.shape[:-1], 1), tensor, generator)
+    equal = tensor[..., :1].to(torch.bfloat16).to(tensor.dtype)
+    if stress.signed:
+        equal = equal * _signs(equal.shape, tensor, generator)
+    changed = torch.where(what < 0.2, 0, changed).to(tensor.dtype)
+    return torch.where(what > 0.6, equal, changed)
 
 
 def _change_sorted(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
@@ -164,7 +170,6 @@ def _change_sorted(tensor: torch.Tensor, stress: Stress, generator: torch.Genera
 _CHANGES: dict[str, Callable[[torch.Tensor, Stress, torch.Generator], torch.Tensor]] = {
     "signs": _change_signs,
     "large": _change_scale,
-    "small": _change_scale,
     "rows": _change_rows,
     "sparse": _change_sparse,
     "sorted": _change_sorted,

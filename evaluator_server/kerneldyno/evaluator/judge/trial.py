@@ -7,6 +7,7 @@ input that should have been changed goes unnoticed.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,7 @@ class Inputs:
 class Trial:
     """Inputs and what a right candidate makes of them."""
 
+    #: What the generators are set to before the call: never what the inputs were drawn under.
     seed: int
     inputs: Inputs
     after: torch.Tensor
@@ -66,8 +68,9 @@ class Trial:
         return tree.layout([leaf.spec for leaf in self.expected.leaves])[1]
 
 
-def draw(problem: Problem, device: Device, number: int, seed: int, vary: Vary | None = None) -> Inputs:
-    """Draw one input set under `seed`. Raises ReferenceFailure."""
+def draw(problem: Problem, device: Device, number: int, vary: Vary | None = None) -> Inputs:
+    """Draw one input set from entropy that did not exist before. Raises ReferenceFailure."""
+    seed = secrets.randbits(31)
     try:
         structure, tensors = tree.flatten(list(problem.inputs(number, seed)))
         specs = [tree.describe(tensor) for tensor in tensors]
@@ -84,8 +87,9 @@ def draw(problem: Problem, device: Device, number: int, seed: int, vary: Vary | 
         raise ReferenceFailure("inputs", error) from error
 
 
-def answer(problem: Problem, spec: EvalSpec, device: Device, number: int, seed: int, inputs: Inputs) -> Trial:
+def answer(problem: Problem, spec: EvalSpec, device: Device, number: int, inputs: Inputs) -> Trial:
     """Run the reference on `inputs`, and in float64 where it can. Raises ReferenceFailure."""
+    seed = secrets.randbits(31)
     try:
         after = inputs.master.clone()
         structure, values = tree.flatten(problem.expected(number, inputs.arguments(after, device), seed))
@@ -105,11 +109,9 @@ def answer(problem: Problem, spec: EvalSpec, device: Device, number: int, seed: 
         raise ReferenceFailure("reference", error) from error
 
 
-def prepare(
-    problem: Problem, spec: EvalSpec, device: Device, number: int, seed: int, vary: Vary | None = None
-) -> Trial:
-    """Draw inputs under `seed` and run the reference on them. Raises ReferenceFailure."""
-    return answer(problem, spec, device, number, seed, draw(problem, device, number, seed, vary))
+def prepare(problem: Problem, spec: EvalSpec, device: Device, number: int, vary: Vary | None = None) -> Trial:
+    """Draw inputs and run the reference on them. Raises ReferenceFailure."""
+    return answer(problem, spec, device, number, draw(problem, device, number, vary))
 
 
 def twin_at(problem: Problem, device: Device, trial: Trial, precision: str) -> list[torch.Tensor] | None:

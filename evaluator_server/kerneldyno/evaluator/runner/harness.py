@@ -14,6 +14,7 @@ import io
 import os
 import socket
 import sys
+from collections import deque
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -29,6 +30,8 @@ from . import parameters, probe, profiler, sandbox
 
 #: Name under which tracebacks show the candidate's source.
 CANDIDATE_FILE = "candidate.py"
+#: Outputs of earlier calls that are kept, and must not change.
+_KEPT_ALIVE = 2
 
 
 def preload() -> None:
@@ -71,7 +74,7 @@ class _Harness:
         self._call: Callable[..., Any] | None = None
         self._station: burst.Station | None = None
         self._gate: Gate | None = None
-        self._previous: Any = None
+        self._earlier: deque[Any] = deque(maxlen=_KEPT_ALIVE)
         self._construction: parameters.Construction | None = None
 
     def do_arenas(self, order: wire.Frame) -> None:
@@ -146,7 +149,7 @@ class _Harness:
     def do_call(self, order: wire.Frame) -> wire.Frame:
         """Call the candidate over the judge's memory itself; store what it returns in the first slot.
 
-        The second slot gets what the call before returned, as it is now: outputs must stay what they were.
+        The next slots get what the calls before returned, as it is now: outputs must stay what they were.
         """
         assert self._backend is not None
         counting = self._backend.suppress_launches if order["ghost"] else self._backend.count_launches
@@ -154,19 +157,18 @@ class _Harness:
             result = self._call_once(order)
             assert self._station is not None
             structure, returned = self._station.store(result, 0)
-            if self._previous is not None:
-                self._station.store(self._previous, 1)
+            for slot, earlier in enumerate(self._earlier, 1):
+                self._station.store(earlier, slot)
             self._device.synchronize()
-        self._previous = result
+        self._earlier.appendleft(result)
         return {"structure": structure, "specs": [spec.to_json() for spec in returned], "launches": launches.count}
 
     def do_burst(self, order: wire.Frame) -> list[float]:
         """Run one burst; the judge holds the clock, these device times only refine it."""
         assert self._station is not None
         assert self._call is not None
-        self._previous = None
-        torch.manual_seed(order["seed"])
-        plan = burst.Plan(order["sets"], order["slots"], order["cold"])
+        self._earlier.clear()
+        plan = burst.Plan(order["sets"], order["slots"], order["seeds"], order["cold"])
         with torch.no_grad():
             return burst.run_burst(
                 self._call,
