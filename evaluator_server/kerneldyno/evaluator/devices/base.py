@@ -53,7 +53,11 @@ class Device(ABC):
 
     @abstractmethod
     def gate(self, word: torch.Tensor) -> Gate | None:
-        """Return a gate on `word` (one int32 on the device, at least 0), or None where calls are never queued."""
+        """Return a gate on `word` (one int32 on the device or in pinned memory), or None where calls are never queued."""
+
+    def own_gate(self) -> Gate | None:
+        """Judge: return a gate for work of its own, which opens without the help of the device."""
+        return None
 
     @abstractmethod
     def synchronize(self) -> None:

@@ -140,7 +140,12 @@ class CudaDevice(Device):
         return torch.as_tensor(_Bytes(pointer, int(ticket["nbytes"])), device=self.torch_device)
 
     def gate(self, word: torch.Tensor) -> Gate:
-        return _StreamGate(self.driver, word)
+        return _StreamGate(self.driver, word, self.torch_device)
+
+    def own_gate(self) -> Gate:
+        # Loading a kernel for the first time may wait for the whole device: a device that waits for its own process to
+        # launch the kernel that opens the gate would then wait for ever. A word in host memory needs no launch.
+        return _StreamGate(self.driver, torch.zeros(1, dtype=torch.int32).pin_memory(), self.torch_device)
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
@@ -194,18 +199,23 @@ class _StreamGate(Gate):
     The word may lie in an arena: a runner then waits for what the judge writes, without any message between them.
     """
 
-    def __init__(self, driver: _Driver, word: torch.Tensor) -> None:
+    def __init__(self, driver: _Driver, word: torch.Tensor, device: torch.device) -> None:
         self._driver = driver
         self._word = word
+        self._device = device
         stream: Callable[..., Any] = torch.cuda.Stream
-        self._side = stream(word.device)
+        self._side = stream(device)
 
     def wait(self, value: int) -> None:
-        stream = torch.cuda.current_stream(self._word.device)
+        stream = torch.cuda.current_stream(self._device)
         self._driver.wait_value(stream.cuda_stream, self._word.data_ptr(), value)
 
     def open(self, value: int) -> None:
-        with torch.cuda.stream(self._side):
+        if self._word.is_cuda:
+            with torch.cuda.stream(self._side):
+                self._word.fill_(value)
+        else:
+            self._side.synchronize()
             self._word.fill_(value)
 
     def beside(self) -> contextlib.AbstractContextManager[Any]:

@@ -86,7 +86,7 @@ class Bursts:
             for number in range(self._problem.cases or 1)
             if self._problem.cases is None or self._shapes(trial.draw(self._problem, device, number)) == self._wanted
         ]
-        self._own_gate = device.gate(torch.zeros(1, dtype=torch.int32, device=device.torch_device))
+        self._own_gate = device.own_gate()
 
     @staticmethod
     def _shapes(inputs: trial.Inputs) -> list[tuple[int, ...]]:
@@ -160,12 +160,12 @@ class Bursts:
             seeds[sets.index(index)] = expected.seed
         return Plan(sets, slots[:count], seeds, cold)
 
-    async def reference(self, count: int) -> timing.Burst:
+    async def reference(self, count: int, *, gated: bool = True) -> timing.Burst:
         """Time the reference on the sets that the candidate will get; device events, which are the judge's own."""
         call = self._problem.timed
         assert call is not None
         plan = Plan(list(range(count)), [0] * count, [0] * count, True)
-        gate = None if self.known.waits else self._own_gate
+        gate = None if self.known.waits or not gated else self._own_gate
         await self.announce("begin")
         try:
             self._shadow.copy_(self._staged)
@@ -173,15 +173,19 @@ class Bursts:
                 if gate is None:
                     seconds = run_burst(call, self._own, plan)
                 else:
-                    self._values += 1
-                    seconds = self._behind(gate, call, plan)
+                    seconds, late = self._behind(gate, self._own, call, plan, lambda value: gate.open(value))
+                    self.known.waits |= late
         except BaseException as error:
             raise ReferenceFailure("timing", error) from error
         finally:
             await self.announce("end")
         return timing.Burst(count, sum(seconds), seconds)
 
-    def _behind(self, gate: Gate, call: Callable[..., Any], plan: Plan) -> list[float]:
+    def _behind(
+        self, gate: Gate, station: Station, call: Callable[..., Any], plan: Plan, let_go: Callable[[int], None]
+    ) -> tuple[list[float], bool]:
+        """Run a burst of the judge's own behind a gate that `let_go` opens; say whether it had to be opened early."""
+        self._values += 1
         value = self._values
         late = threading.Event()
 
@@ -195,16 +199,15 @@ class Bursts:
 
         def queued() -> None:
             timer.cancel()
-            gate.open(value)
+            let_go(value)
 
         try:
-            return run_burst(call, self._own, plan, gate=gate, value=value, queued=queued)
+            return run_burst(call, station, plan, gate=gate, value=value, queued=queued), late.is_set()
         finally:
             timer.cancel()
             gate.open(value)
-            self.known.waits |= late.is_set()
 
-    def nothing(self, count: int, *, cold: bool) -> timing.Burst:
+    def nothing(self, count: int, *, cold: bool, gated: bool = True) -> timing.Burst:
         """Time the loop itself on the judge's side: the same copies in and out, and no work. No secret is stored."""
         station = self.candidate.station
         own = Station(self._device, self._shadow, station.structure, self._own.inputs, station.outputs)
@@ -215,16 +218,18 @@ class Bursts:
         answer = tree.rebuild(self._output_structure, leaves, self._device.torch_device)
         plan = self.plan(count, cold=cold)
         began = 0.0
-        gate = self._own_gate if self.gated else None
-        self._values += 1
+        gate = self._own_gate if self.gated and gated else None
 
-        def reveal() -> None:
+        def reveal(value: int) -> None:
             nonlocal began
             began = time.perf_counter()
-            self._reveal(self._shadow, count, gate, self._values)
+            self._reveal(self._shadow, count, gate, value)
 
         with torch.no_grad():
-            seconds = run_burst(lambda *_: answer, own, plan, gate=gate, value=self._values, queued=reveal)
+            if gate is None:
+                seconds = run_burst(lambda *_: answer, own, plan, queued=lambda: reveal(0))
+            else:
+                seconds, _ = self._behind(gate, own, lambda *_: answer, plan, reveal)
         self._snapshot(plan.slots[: min(count, _CHECKED)])
         return timing.Burst(count, time.perf_counter() - began, seconds)
 
@@ -236,7 +241,9 @@ class Bursts:
     _output_structure: Any = None
     _output_specs: Sequence[tree.TensorSpec] = ()
 
-    async def candidate_burst(self, count: int, right: dict[int, trial.Trial], *, cold: bool) -> timing.Burst:
+    async def candidate_burst(
+        self, count: int, right: dict[int, trial.Trial], *, cold: bool, gated: bool = True
+    ) -> timing.Burst:
         """Run one burst in the runner by the judge's clock, and compare secret ones of its outputs."""
         candidate = self.candidate
         plan = self.plan(count, cold=cold, right=right)
@@ -244,7 +251,7 @@ class Bursts:
         self._values += 1
         value = self._values
         gate = candidate.gate
-        if gate is not None and self.gated:
+        if gate is not None and self.gated and gated:
             candidate.runner.resume()
             await candidate.order_burst(plan, value)
             queued = await candidate.queued(_PATIENCE)

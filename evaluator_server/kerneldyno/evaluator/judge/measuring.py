@@ -1,7 +1,8 @@
 """Timing one candidate: which bursts are made, in which order, and what follows from them. Called by the lane.
 
-All of it happens under the exclusive lease; the runner stands still except in its own bursts. Cold bursts of reference, nothing and candidate in turn give the reported times; warm ones, in which nothing lies between
-the calls, tell by the judge's clock alone whether those can be true. More warm ones are made until the clock is sharp.
+All of it happens under the exclusive lease; the runner stands still except in its own bursts. Cold bursts of reference,
+nothing and candidate in turn give the reported times; warm ones, in which nothing lies between the calls, tell by the
+judge's clock alone whether those can be true. More warm ones are made until the clock is sharp.
 """
 
 from __future__ import annotations
@@ -92,13 +93,17 @@ async def measure(
 
 
 async def _warm_up(bursts: Bursts, candidate: Candidate, *, timed: bool) -> float:
-    """Make the untimed calls that were asked for, and a few more to see how long one takes; return that in seconds."""
-    for count in (min(max(1, candidate.spec.warmup), bursts.longest), min(2, bursts.longest)):
+    """Make the untimed calls that were asked for; return how long one takes, in seconds.
+
+    Nothing waits behind a gate yet: what is loaded or tuned at first use would wait for the device, and so for the gate.
+    """
+    for cold in (False, True):
+        count = min(max(1, candidate.spec.warmup), bursts.longest)
         right = bursts.draw(count)
         if timed:
-            await bursts.reference(count)
-        bursts.nothing(count, cold=True)
-        last = await bursts.candidate_burst(count, right, cold=True)
+            await bursts.reference(count, gated=False)
+        bursts.nothing(count, cold=cold, gated=False)
+        last = await bursts.candidate_burst(count, right, cold=cold, gated=False)
     return last.wall_seconds / last.calls
 
 
