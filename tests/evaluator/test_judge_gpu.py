@@ -115,4 +115,4 @@ def test_times_taken_through_a_patched_event_are_not_believed(judge: Judge) -> N
     )
     assert result["outcome"] == "CORRECT", result["message"]
     assert result["speedup"] < 1.5
-    assert [finding["id"] for finding in result["findings"]] == ["T01"]
+    assert [finding["id"] for finding in result["findings"]] in (["T01"], ["T28"])

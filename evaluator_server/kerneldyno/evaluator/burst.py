@@ -98,6 +98,7 @@ def run_burst(
     device = station.device
     watch = device.stopwatch(len(plan.sets))
     steady = [torch.empty_like(tensor) for tensor in station.inputs[0]] if plan.cold else []
+    device.settle_cache()
     if gate is None:
         queued()
     else:

@@ -67,6 +67,9 @@ class Device(ABC):
     def flush_cache(self) -> None:
         """Evict what earlier calls left in the device's cache (asynchronously, in stream order)."""
 
+    def settle_cache(self) -> None:
+        """Undo what calls may have asked of the device's cache. Waits for queued work, so never behind a closed gate."""
+
     def probe_seconds(self) -> float:
         """Judge: how long a fixed piece of device work takes now. Longer than usual: somebody else uses the device."""
         return 0.0

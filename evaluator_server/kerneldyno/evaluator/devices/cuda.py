@@ -154,8 +154,10 @@ class CudaDevice(Device):
         if self._flush is None:
             cache = torch.cuda.get_device_properties(self.torch_device).L2_cache_size
             self._flush = torch.empty(max(4 * cache, 64 << 20), dtype=torch.uint8, device=self.torch_device)
-        self.driver.forget_persisting()
         self._flush.zero_()
+
+    def settle_cache(self) -> None:
+        self.driver.forget_persisting()
 
     def probe_seconds(self) -> float:
         watch = self.stopwatch(1)

@@ -126,7 +126,7 @@ def _structural_difference(expected: Any, got: Any, where: str) -> tuple[str, st
             return None
         return where, "structure", f"{where} is {_name(got)}, expected {_name(expected)}"
     if isinstance(expected, int | float) and isinstance(got, int | float):
-        if math.isclose(expected, got, rel_tol=1e-4, abs_tol=1e-6):
+        if _is_close(expected, got):
             return None
         return where, "values", f"{where} is a wrong number"
     if isinstance(expected, list) and isinstance(got, list):
@@ -143,6 +143,13 @@ def _structural_difference(expected: Any, got: Any, where: str) -> tuple[str, st
             return None if expected == got else (where, "structure", f"{where} differs in structure")
         return _structural_difference(expected[kind], got[kind], where)
     return where, "structure", f"{where} is {_name(got)}, expected {_name(expected)}"
+
+
+def _is_close(expected: float, got: float) -> bool:
+    try:
+        return math.isclose(expected, got, rel_tol=1e-4, abs_tol=1e-6)
+    except OverflowError:  # a whole number that no float holds
+        return expected == got
 
 
 def _name(structure: Any) -> str:

@@ -16,7 +16,7 @@ from .. import tree
 from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
-from . import stress, trial
+from . import stress, trial, verdict
 from .mutants import Material, mutants
 
 #: A stressed reference may be off from its twin by this share of an element and of the typical size of elements.
@@ -174,11 +174,13 @@ def _right(this: trial.Trial, spec: EvalSpec, leaves: Sequence[torch.Tensor]) ->
     return trial.judge_bytes(this, spec, slot).mismatch is None
 
 
-def warning(found: Examination) -> str:
-    """Return the sentence that results of a weak problem carry, or nothing."""
+def warnings(found: Examination) -> list[verdict.Result]:
+    """Return the findings that results of a weak problem carry."""
     weak = [name for name in found.pass_all if name not in PRECISION_MUTANTS]
     if weak:
-        return f"this problem cannot tell a kernel from {', '.join(weak)}"
-    if set(found.pass_all) & PRECISION_MUTANTS:
-        return "this problem cannot tell float32 arithmetic from bfloat16 operands"
-    return ""
+        evidence = f"this problem cannot tell a kernel from {', '.join(weak)}"
+        return [verdict.finding("D06", "SEVERITY_WARNING", evidence)]
+    if found.pass_all:
+        evidence = "this problem cannot tell float32 arithmetic from bfloat16 operands"
+        return [verdict.finding("D06", "SEVERITY_INFO", evidence)]
+    return []

@@ -124,9 +124,7 @@ class Lane:
         self._enter("correctness", "STAGE_CHECKING")
         last = await check(candidate, known, bench.problems, self._announce)
         provenance.check_launches(candidate)
-        weakness = examination.warning(known.examination)
-        if weakness:
-            record.find("D06", "SEVERITY_WARNING", weakness)
+        record.findings += examination.warnings(known.examination)
         timed = await self._time(candidate, known, last) if spec.run_performance else {}
         if spec.enable_profiling:
             self._enter("correctness", "STAGE_PROFILING")
