@@ -196,6 +196,9 @@ def _attack_usual(entries: Sequence[Any], kind: str, jobs: int, options: argpars
                 for path, contained in list(running):
                     if ended := contained.poll():
                         running.remove((path, contained))
+                        if ended.how == "hung":  # perhaps while it was its turn
+                            for _, other in running:
+                                other.extend(options.seconds)
                         finish(path, ended)
     return seen
 
