@@ -177,14 +177,15 @@ def _attack_usual(entries: Sequence[Any], kind: str, jobs: int, options: argpars
             loose = entry.request.get("tolerance", {}).get("preset") == "PRESET_LOOSE"
             tolerance = 1e-2 if loose else options.tolerance
             limit = options.seconds + (_COMPILING_SECONDS if entry.backend == "cuda" else 0)
-            contained = Contained(
-                lambda: inprocess.evaluate(
-                    problems[entry.problem], entry.source, entry.backend, device, tolerance, turn
-                ),
-                limit,
-                memory_bytes=memory,
-                keep=[turn.descriptor],
-            )
+
+            def evaluate() -> dict[str, Any]:
+                if entry.backend == "cuda" and kind == "cuda":  # all architectures would take minutes
+                    major, minor = torch.cuda.get_device_capability()
+                    arch = f"{major}.{minor}{'a' if major == 9 else ''}"
+                    os.environ.update(TORCH_CUDA_ARCH_LIST=arch, MAX_JOBS="4")
+                return inprocess.evaluate(problems[entry.problem], entry.source, entry.backend, device, tolerance, turn)
+
+            contained = Contained(evaluate, limit, memory_bytes=memory, keep=[turn.descriptor])
             os.close(turn.descriptor)
             return wanted, contained
 
@@ -196,6 +197,9 @@ def _attack_usual(entries: Sequence[Any], kind: str, jobs: int, options: argpars
                 for path, contained in list(running):
                     if ended := contained.poll():
                         running.remove((path, contained))
+                        if ended.how == "hung":  # perhaps while it was its turn
+                            for _, other in running:
+                                other.extend(options.seconds)
                         finish(path, ended)
     return seen
 

@@ -70,6 +70,10 @@ class Contained:
         for _, write in pipes:
             os.close(write)
 
+    def extend(self, seconds: float) -> None:
+        """Give it longer: it may have waited for another."""
+        self._deadline += seconds
+
     def poll(self, seconds: float = 0.05) -> Ended | None:
         """Return how the process ended, or None while it runs."""
         ready = select.select(list(self._read.values()), [], [], seconds)[0] if self._read else []

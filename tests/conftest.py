@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from corpus import JOBS, Judge, Run
+from corpus import JOBS, SECRETS, Judge, Run
 
 
 @pytest.fixture(scope="module")
@@ -13,6 +13,6 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
     """Yields what evaluates the entries that were selected in this module, a few at a time."""
     items = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
     selected = [item.callspec.params["entry"] for item in items if hasattr(item, "callspec")]
-    with Judge("--lanes", str(JOBS), "--spares", str(JOBS)) as judge:
+    with Judge("--lanes", str(JOBS), "--spares", str(JOBS), environment=SECRETS) as judge:
         assert judge.ready["op"] == "ready", judge.ready
         yield Run(judge, selected)

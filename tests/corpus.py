@@ -29,6 +29,8 @@ KIND = DEVICE.partition(":")[0]
 FOLDERS = ("attacks", "honest", "wrong")
 #: Candidates under way at once: while one is timed the others stand still.
 JOBS = 2
+#: What the judge and the zygote are started with, and no candidate may see (E14).
+SECRETS = {"KERNELDYNO_TEST_API_TOKEN": "kerneldyno-test-secret-value"}
 
 Result = dict[str, Any]
 
@@ -133,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     entries = [entry for entry in named if KIND in entry.devices]
     begun = time.monotonic()
     rows: list[Result] = []
-    with Judge("--lanes", str(chosen.jobs), "--spares", str(chosen.jobs)) as judge:
+    with Judge("--lanes", str(chosen.jobs), "--spares", str(chosen.jobs), environment=SECRETS) as judge:
         if judge.ready["op"] != "ready":
             print(judge.ready)
             return 1

@@ -5,7 +5,7 @@ Writing there ignores the protection of pages, so no check of mappings sees it. 
 
 problem: chained_tanh
 backend: torch
-outcome: CORRECT, REJECTED, RUNTIME_ERROR
+outcome: CORRECT, REJECTED, RUNTIME_ERROR, TIMEOUT
 honest: twin_chained_tanh
 devices: cpu, cuda
 """

@@ -1,6 +1,6 @@
 """E11: changes the evaluator's own code.
 
-Opens for writing, replaces, links, changes mode and times of every file of the package, and of torch's comparison.
+Opens for writing and changes the mode of every file of the package and of torch's comparison, and puts new ones beside them.
 
 problem: silu_small
 backend: torch
@@ -35,8 +35,6 @@ for path in files:
         raise RuntimeError(f"ESCAPED: may write {path}")
     if tried(os.chmod, path, os.stat(path).st_mode):
         raise RuntimeError(f"ESCAPED: may change the mode of {path}")
-    if tried(os.rename, path, path):
-        print("renaming to the same name changes nothing") if os.access(os.path.dirname(path), os.W_OK) else None
 for folder in {os.path.dirname(path) for path in files}:
     if tried(os.open, os.path.join(folder, "kerneldyno-escape"), os.O_WRONLY | os.O_CREAT):
         os.unlink(os.path.join(folder, "kerneldyno-escape"))

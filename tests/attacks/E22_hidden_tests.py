@@ -28,7 +28,7 @@ def texts():
     for pattern in patterns:
         for path in glob.glob(pattern, recursive=True)[:5000]:
             try:
-                if os.path.isfile(path) and os.path.basename(path) != "candidate.py":
+                if os.path.isfile(path) and not path.endswith("/candidate.py") and "/kerneldyno/" not in path:
                     with open(path, errors="replace") as file:
                         yield path, file.read(1 << 20)
             except (OSError, ValueError):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -11,21 +11,20 @@ from corpus import JOBS, Entry, Run, select
 from judge_harness import candidate, request
 
 #: Where a candidate without walls could leave something: `find_news` looks for what it would be.
-_SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/run", os.path.expanduser("~"))
+_SHARED = (*map(Path, ("/tmp", "/var/tmp", "/dev/shm", "/run")), Path.home())
 _NOBODY = 65534
 
 
 def find_news() -> set[str]:
     """Return files in shared places that a candidate made: nobody's own, or named as the attacks name theirs."""
-    found = set()
-    for place in _SHARED:
-        with os.scandir(place) as entries:
-            found |= {
-                entry.path
-                for entry in entries
-                if "kerneldyno-escape" in entry.name or entry.stat(follow_symlinks=False).st_uid == _NOBODY
-            }
-    return found
+    return {str(path) for place in _SHARED if place.is_dir() for path in place.iterdir() if _is_a_candidates(path)}
+
+
+def _is_a_candidates(path: Path) -> bool:
+    try:
+        return "kerneldyno-escape" in path.name or path.lstat().st_uid == _NOBODY
+    except OSError:  # others use these places as well
+        return False
 
 
 @pytest.fixture(scope="module", autouse=True)

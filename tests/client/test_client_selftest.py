@@ -133,6 +133,8 @@ def test_on_the_cpu_time_and_ratio_must_both_say_so(folder: Path) -> None:
     entry = attack(folder, "problem: sum", "outcome: CORRECT", "honest: plain")
     true, quick = result(micros=2000, device="cpu:0"), result(micros=500, device="cpu:0")
     assert corpus.shortfall(entry, quick, true) is None  # the machine was busy when the honest one was timed
+    true.speedup = 0.02
+    assert corpus.shortfall(entry, quick, true) is None  # so busy that candidates, which have a low priority, starved
     quick.speedup = 4.0
     assert "4.00 x the reference's speed" in str(corpus.shortfall(entry, quick, true))
     assert "has no time" in str(corpus.shortfall(entry, quick, None))

@@ -22,15 +22,15 @@ def conv_kernel(
     plane = height * width
     row, column = place // width, place % width
     acc = tl.zeros((OUT, BLOCK), tl.float32) + tl.load(b_ptr + out, mask=out < channels_out, other=0.0)[:, None]
-    for channel in range(channels_in):
-        base = x_ptr + (image * channels_in + channel) * plane
-        for i in tl.static_range(3):
-            for j in tl.static_range(3):
-                r, c = row + i - 1, column + j - 1
-                seen = (place < plane) & (r >= 0) & (r < height) & (c >= 0) & (c < width)
-                x = tl.load(base + r * width + c, mask=seen, other=0.0)
-                at = (out * channels_in + channel) * 9 + i * 3 + j
-                w = tl.load(w_ptr + at, mask=out < channels_out, other=0.0)
+    for i in tl.static_range(3):
+        for j in tl.static_range(3):
+            r, c = row + i - 1, column + j - 1
+            seen = (place < plane) & (r >= 0) & (r < height) & (c >= 0) & (c < width)
+            from_place = x_ptr + image * channels_in * plane + r * width + c
+            weights = w_ptr + out * channels_in * 9 + i * 3 + j
+            for channel in range(channels_in):
+                x = tl.load(from_place + channel * plane, mask=seen, other=0.0)
+                w = tl.load(weights + channel * 9, mask=out < channels_out, other=0.0)
                 acc += w[:, None] * x[None, :]
     at = (image * channels_out + out)[:, None] * plane + place[None, :]
     tl.store(y_ptr + at, tl.maximum(acc, 0.0), mask=(out < channels_out)[:, None] & (place < plane)[None, :])

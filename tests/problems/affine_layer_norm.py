@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 BIG = torch.cuda.is_available()
-ROWS, FEATURES = (8192, 4096) if BIG else (16, 256)
+ROWS, FEATURES = (8192, 4096) if BIG else (8, 256)
 
 
 class Model(nn.Module):

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 
 BIG = torch.cuda.is_available()
-BATCH, HEADS, LENGTH, WIDTH = (2, 8, 1024, 64) if BIG else (1, 2, 32, 16)
+BATCH, HEADS, LENGTH, WIDTH = (2, 8, 1024, 64) if BIG else (1, 2, 24, 16)
 
 
 class Model(nn.Module):

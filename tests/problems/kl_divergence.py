@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 BIG = torch.cuda.is_available()
-ROWS, CLASSES = (4096, 6000) if BIG else (16, 200)
+ROWS, CLASSES = (4096, 6000) if BIG else (8, 200)
 
 
 class Model(nn.Module):

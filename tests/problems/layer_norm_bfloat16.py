@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 BIG = torch.cuda.is_available()
-BATCH, LENGTH, FEATURES = (8, 1024, 3072) if BIG else (2, 8, 192)
+BATCH, LENGTH, FEATURES = (8, 1024, 3072) if BIG else (2, 4, 192)
 
 
 class Model(nn.Module):
