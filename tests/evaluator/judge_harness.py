@@ -108,7 +108,7 @@ class Judge:
     def __enter__(self) -> Judge:
         self._socket, control = socket.socketpair()
         ours, theirs = socket.socketpair()
-        life = ["--exit-with-parent", str(os.getpid()), "--device", DEVICE, "--sandbox", self._sandbox]
+        life = ["--exit-with-parent", str(os.getpid()), "--device", DEVICE]
         python = [sys.executable, "-P", "-m"]
         self.zygote = subprocess.Popen(
             [*python, "kerneldyno.evaluator.runner.zygote", "--fd", str(theirs.fileno()), *life],
@@ -116,7 +116,7 @@ class Judge:
             env=self._environment,
         )
         sockets = ["--control-fd", str(control.fileno()), "--zygote-fd", str(ours.fileno())]
-        capacity = ["--lanes", "2", "--spares", "1"]
+        capacity = ["--lanes", "2", "--spares", "1", "--sandbox", self._sandbox]
         self.process = subprocess.Popen(
             [*python, "kerneldyno.evaluator.judge", *sockets, *capacity, *self._arguments, *life],
             pass_fds=[control.fileno(), ours.fileno()],
