@@ -97,8 +97,15 @@ def limits(**seconds: float) -> dict[str, Any]:
 class Judge:
     """Context manager around one judge; `evaluate` blocks until the result is there."""
 
-    def __init__(self, *arguments: str, sandbox: str = "auto", environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        sandbox: str = "auto",
+        environment: dict[str, str] | None = None,
+        prefix: tuple[str, ...] = (),
+    ) -> None:
         self._arguments = arguments
+        self._prefix = prefix
         self._sandbox = sandbox
         self._environment = {**os.environ, **(environment or {})}
         self._tokens = itertools.count()
@@ -109,7 +116,7 @@ class Judge:
         self._socket, control = socket.socketpair()
         ours, theirs = socket.socketpair()
         life = ["--exit-with-parent", str(os.getpid()), "--device", DEVICE]
-        python = [sys.executable, "-P", "-m"]
+        python = [*self._prefix, sys.executable, "-P", "-m"]
         self.zygote = subprocess.Popen(
             [*python, "kerneldyno.evaluator.runner.zygote", "--fd", str(theirs.fileno()), *life],
             pass_fds=[theirs.fileno()],
