@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 from judge_harness import DEVICE, Judge, candidate, limits, request
-
 from kerneldyno.evaluator.judge.ladder import shortfall
 from kerneldyno.evaluator.runner.walls import Layer, Unavailable, landlock
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from judge_harness import Judge, candidate, request
-
 from kerneldyno.evaluator.runner.walls import Unavailable, cgroup, gpu, seccomp
 from kerneldyno.evaluator.runner.walls.limits import scratch_is_full
 from kerneldyno.evaluator.runner.walls.root import SCRATCH_FILES
@@ -252,7 +251,7 @@ def fake_gpus(root: Path, minors: dict[str, int], uuid: str = "GPU-{}") -> None:
         (root / f"dev/nvidia{minor}").touch()
         folder = root / "proc/driver/nvidia/gpus" / address
         folder.mkdir(parents=True)
-        text = f"Model: \t\t A GPU\nGPU UUID: \t {uuid.format(minor)}\nBus Location: \t {address}\nDevice Minor: \t {minor}\n"
+        text = f"Model: \t\t A GPU\nGPU UUID: \t {uuid.format(minor)}\nBus Type: \t PCIe\nDevice Minor: \t {minor}\n"
         (folder / "information").write_text(text)
 
 

@@ -53,6 +53,7 @@ async def climb_down(pool: Pool, device_kind: str, wanted: str) -> list[Layer]:
     """
     own, no_single_gpu = _own_gpu(device_kind)
     reasons: list[str] = []
+    causes = ["--sandbox=off"] if wanted == "off" else []
     for walls, uuid in _rungs(wanted, own, gpu.all_nodes() if device_kind == "cuda" else ()):
         pool.walls = walls
         # The number that CUDA gives a GPU depends on how many others can be opened.
@@ -61,6 +62,7 @@ async def climb_down(pool: Pool, device_kind: str, wanted: str) -> list[Layer]:
             layers = await _probe(pool)
         except RunnerStartError as error:
             reasons.append(f"a runner {_describe(walls)} could not be started: {error}")
+            causes.append(str(error))
             continue
         if no_single_gpu:
             layers = [_with_reason(layer, no_single_gpu) if layer.name == "one_gpu" else layer for layer in layers]
@@ -69,10 +71,8 @@ async def climb_down(pool: Pool, device_kind: str, wanted: str) -> list[Layer]:
             continue
         for reason in reasons:
             _log.warning("sandbox: %s", reason)
-        if wanted == "off":
-            reasons = ["--sandbox=off"]
         lost = (_NAMESPACES if not walls.namespaces else frozenset()) | (_FILTERS if not walls.filters else frozenset())
-        return [_with_reason(layer, reasons[0]) if reasons and layer.name in lost else layer for layer in layers]
+        return [_with_reason(layer, causes[0]) if causes and layer.name in lost else layer for layer in layers]
     raise NoWallsError("; ".join(dict.fromkeys(reasons)))
 
 

@@ -86,7 +86,7 @@ def _fail(fds: list[int], error: OSError) -> int:
     """Tell the judge, which waits for a runner, why there will be none."""
     with socket.socket(fileno=fds[1]) as control:
         os.close(fds[0])
-        _farewell(control, _exit_report(70, logs=str(error)))
+        _farewell(control, _exit_report(70, logs=error.strerror or str(error)))
     return 70
 
 
