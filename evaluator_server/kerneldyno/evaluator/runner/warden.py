@@ -53,15 +53,16 @@ def run(frame: wire.Frame, fds: list[int], staging: str, delegated: Path | str) 
     group = _group(delegated, int(frame["memory_bytes"]))
     try:
         return _run(frame, fds, staging, walls, group)
-    except OSError as error:
-        return _fail(fds, error)
     finally:
         if group is not None:
             group.remove()
 
 
 def _run(frame: wire.Frame, fds: list[int], staging: str, walls: sandbox.Walls, group: cgroup.Group | None) -> int:
-    sandbox.leave_host(walls)
+    try:
+        sandbox.leave_host(walls)
+    except OSError as error:
+        return _fail(fds, error)
     if not walls.namespaces:
         return _Warden(frame, fds, staging, walls, group).watch()
     # Only children enter the new pid namespace: one more fork, and this process waits for the warden proper.
@@ -70,10 +71,7 @@ def _run(frame: wire.Frame, fds: list[int], staging: str, walls: sandbox.Walls, 
         linux.die_with_parent()
         status = 70
         try:
-            sandbox.build_root(walls, staging)
-            status = _Warden(frame, fds, staging, walls, group).watch()
-        except OSError as error:
-            status = _fail(fds, error)
+            status = _run_inside(frame, fds, staging, walls, group)
         finally:
             os._exit(status)
     for fd in fds:
@@ -82,8 +80,18 @@ def _run(frame: wire.Frame, fds: list[int], staging: str, walls: sandbox.Walls, 
     return os.waitstatus_to_exitcode(status) & 0xFF
 
 
+def _run_inside(
+    frame: wire.Frame, fds: list[int], staging: str, walls: sandbox.Walls, group: cgroup.Group | None
+) -> int:
+    try:
+        sandbox.build_root(walls, staging)
+    except OSError as error:
+        return _fail(fds, error)
+    return _Warden(frame, fds, staging, walls, group).watch()
+
+
 def _fail(fds: list[int], error: OSError) -> int:
-    """Tell the judge, which waits for a runner, why there will be none."""
+    """Tell the judge, which waits for a runner, why there will be none. Not for errors once there is one."""
     with socket.socket(fileno=fds[1]) as control:
         os.close(fds[0])
         _farewell(control, _exit_report(70, logs=error.strerror or str(error)))
