@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from judge_harness import DEVICE, Judge, candidate, limits, request
 from kerneldyno.evaluator.judge.ladder import shortfall
-from kerneldyno.evaluator.runner.walls import Layer, Unavailable, landlock
+from kerneldyno.evaluator.walls import Layer, Unavailable, landlock
 
 #: Starts a program as root of an ordinary container: without CAP_SYS_ADMIN (21), so without namespaces.
 NO_NAMESPACES = (

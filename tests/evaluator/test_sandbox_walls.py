@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from judge_harness import Judge, candidate, request
-from kerneldyno.evaluator.runner.walls import Unavailable, cgroup, gpu, seccomp
-from kerneldyno.evaluator.runner.walls.limits import scratch_is_full
-from kerneldyno.evaluator.runner.walls.root import SCRATCH_FILES
+from kerneldyno.evaluator.walls import Unavailable, cgroup, gpu, seccomp
+from kerneldyno.evaluator.walls.limits import scratch_is_full
+from kerneldyno.evaluator.walls.root import SCRATCH_FILES
 
 
 @pytest.fixture(scope="module")
@@ -369,7 +369,7 @@ def test_a_scratch_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (deep / "file").write_bytes(bytes(1 << 20))
     (tmp_path / "link").symlink_to("/")
     assert not scratch_is_full(str(tmp_path))
-    monkeypatch.setattr("kerneldyno.evaluator.runner.walls.limits.SCRATCH_BYTES", 1 << 19)
+    monkeypatch.setattr("kerneldyno.evaluator.walls.limits.SCRATCH_BYTES", 1 << 19)
     assert scratch_is_full(str(tmp_path))
     monkeypatch.undo()
     begin = time.monotonic()

@@ -19,8 +19,7 @@ from typing import Any
 
 import torch
 
-from ..runner.sandbox import Walls
-from ..runner.walls import Layer, Unavailable, gpu, namespaces
+from ..walls import Layer, Unavailable, Walls, gpu, namespaces
 from .handle import RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
 from .pool import Pool
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import wire
 from ..devices.base import Device
-from ..runner.sandbox import Walls
+from ..walls import Walls
 from .handle import ExitReport, Runner, RunnerStartError
 from .lease import Lease
 

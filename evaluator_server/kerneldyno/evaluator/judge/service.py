@@ -19,8 +19,8 @@ import triton
 
 from .. import wire
 from ..devices.base import Device
-from ..runner.walls import Layer
 from ..spec import EvalSpec
+from ..walls import Layer
 from . import ladder, verdict
 from .lane import Bench, Lane
 from .pool import Pool

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from ..devices.base import Device
+from ..walls import Layer, limits, root
 from . import attempts, sandbox
-from .walls import Layer, limits, root
 
 _Attempt = Callable[[dict[str, Any]], None]
 

@@ -1,4 +1,4 @@
-"""The walls around one candidate, raised in steps by the processes that lead to it. Each wall is a file in `walls`.
+"""The walls around one candidate, raised in steps by the processes that lead to it. Each wall is a file in `..walls`.
 
 Called by the warden, in this order: `leave_host` (new namespaces), `build_root` (a private, read-only file system),
 and, in the candidate's own process just before its code runs, `give_up_powers` (uid, capabilities, limits, environment,
@@ -15,10 +15,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from .. import linux
-from .walls import Layer, Unavailable, landlock, limits, namespaces, root, seccomp
+from ..walls import Layer, Unavailable, Walls, landlock, limits, namespaces, root, seccomp
 
 #: Environment variables that a runner keeps: where libraries are, and nothing that could be a secret.
 KEPT_ENVIRONMENT = (
@@ -32,18 +31,6 @@ KEPT_ENVIRONMENT = (
     "TRITON_INTERPRET",
     "PYTHONPATH",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Walls:
-    """Which walls to raise. The judge decides, and tries another set where one cannot be had."""
-
-    #: New namespaces and a private root. Off where the kernel or a container forbids them.
-    namespaces: bool
-    #: Landlock and seccomp, each as far as the kernel has it.
-    filters: bool
-    #: Nodes of the GPU driver that the candidate may open, by name below /dev.
-    gpu_nodes: tuple[str, ...] = ()
 
 
 #: What the walls that are not known by their effect alone said when this process raised them; for the self-test.

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import linux, wire
+from ..walls import Layer, Walls, cgroup, limits, root
 from . import harness, sandbox
-from .walls import Layer, cgroup, limits, root
 
 #: Captured output that is kept, in bytes: this much from the beginning and this much from the end.
 LOG_HEAD_BYTES = 8 * 1024
@@ -45,7 +45,7 @@ def run(frame: wire.Frame, fds: list[int], staging: str, delegated: Path | str) 
     `fds` are the runner's channel, the warden's control socket and, on the CPU, two memory files for the arenas.
     `delegated` is the control group in which the runner's is made, or why there is none.
     """
-    walls = sandbox.Walls(
+    walls = Walls(
         bool(frame["walls"]["namespaces"]), bool(frame["walls"]["filters"]), tuple(frame["walls"]["gpu_nodes"])
     )
     # While the parent is the zygote: its death must not leave a warden behind.
@@ -58,7 +58,7 @@ def run(frame: wire.Frame, fds: list[int], staging: str, delegated: Path | str) 
             group.remove()
 
 
-def _run(frame: wire.Frame, fds: list[int], staging: str, walls: sandbox.Walls, group: cgroup.Group | None) -> int:
+def _run(frame: wire.Frame, fds: list[int], staging: str, walls: Walls, group: cgroup.Group | None) -> int:
     try:
         sandbox.leave_host(walls)
     except OSError as error:
@@ -80,9 +80,7 @@ def _run(frame: wire.Frame, fds: list[int], staging: str, walls: sandbox.Walls, 
     return os.waitstatus_to_exitcode(status) & 0xFF
 
 
-def _run_inside(
-    frame: wire.Frame, fds: list[int], staging: str, walls: sandbox.Walls, group: cgroup.Group | None
-) -> int:
+def _run_inside(frame: wire.Frame, fds: list[int], staging: str, walls: Walls, group: cgroup.Group | None) -> int:
     try:
         sandbox.build_root(walls, staging)
     except OSError as error:
@@ -142,7 +140,7 @@ class _Warden:
         frame: wire.Frame,
         fds: list[int],
         staging: str,
-        walls: sandbox.Walls,
+        walls: Walls,
         group: cgroup.Group | None,
     ) -> None:
         channel_fd, control_fd, *arena_fds = fds

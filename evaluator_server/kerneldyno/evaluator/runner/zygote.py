@@ -18,8 +18,8 @@ import tempfile
 from pathlib import Path
 
 from .. import linux, process, wire
+from ..walls import Unavailable, cgroup
 from . import sandbox, warden
-from .walls import Unavailable, cgroup
 
 #: Set in the environment of a zygote that has already left the secrets of its parent behind.
 _CLEAN = "KERNELDYNO_ZYGOTE_CLEAN"
