@@ -97,8 +97,15 @@ def limits(**seconds: float) -> dict[str, Any]:
 class Judge:
     """Context manager around one judge; `evaluate` blocks until the result is there."""
 
-    def __init__(self, *arguments: str, sandbox: str = "auto", environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        sandbox: str = "auto",
+        environment: dict[str, str] | None = None,
+        prefix: tuple[str, ...] = (),
+    ) -> None:
         self._arguments = arguments
+        self._prefix = prefix
         self._sandbox = sandbox
         self._environment = {**os.environ, **(environment or {})}
         self._tokens = itertools.count()
@@ -108,15 +115,15 @@ class Judge:
     def __enter__(self) -> Judge:
         self._socket, control = socket.socketpair()
         ours, theirs = socket.socketpair()
-        life = ["--exit-with-parent", str(os.getpid()), "--device", DEVICE, "--sandbox", self._sandbox]
-        python = [sys.executable, "-P", "-m"]
+        life = ["--exit-with-parent", str(os.getpid()), "--device", DEVICE]
+        python = [*self._prefix, sys.executable, "-P", "-m"]
         self.zygote = subprocess.Popen(
             [*python, "kerneldyno.evaluator.runner.zygote", "--fd", str(theirs.fileno()), *life],
             pass_fds=[theirs.fileno()],
             env=self._environment,
         )
         sockets = ["--control-fd", str(control.fileno()), "--zygote-fd", str(ours.fileno())]
-        capacity = ["--lanes", "2", "--spares", "1"]
+        capacity = ["--lanes", "2", "--spares", "1", "--sandbox", self._sandbox]
         self.process = subprocess.Popen(
             [*python, "kerneldyno.evaluator.judge", *sockets, *capacity, *self._arguments, *life],
             pass_fds=[control.fileno(), ours.fileno()],

@@ -82,10 +82,10 @@ class CellSettings:
         """The judge's whole command line."""
         own = [f"--control-fd={control_fd}", f"--zygote-fd={zygote_fd}"]
         size = [f"--lanes={self.lanes}", f"--spares={self.spares}", f"--node-id={self.node_id}"]
-        return [*self.judge_command, *own, *size, *self._common()]
+        return [*self.judge_command, *own, *size, f"--sandbox={self.sandbox}", *self._common()]
 
     def _common(self) -> list[str]:
-        return [f"--device={self.device}", f"--sandbox={self.sandbox}", f"--exit-with-parent={os.getpid()}"]
+        return [f"--device={self.device}", f"--exit-with-parent={os.getpid()}"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,10 @@ _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_SET_CHILD_SUBREAPER = 36
-_SYS_PIVOT_ROOT = 155
-_SYS_CAPSET = 126
+#: The machine whose system call numbers hold here; calls below 424 have other numbers on other machines.
+MACHINE = os.uname().machine
+_SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}.get(MACHINE, -1)
+_SYS_CAPSET = {"x86_64": 126, "aarch64": 91}.get(MACHINE, -1)
 _SYS_MOUNT_SETATTR = 442
 _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
@@ -49,6 +51,15 @@ def _check(result: int, call: str) -> None:
         raise OSError(number, f"{call}: {os.strerror(number)}")
 
 
+def system_call(call: str, number: int, *arguments: object) -> int:
+    """Make a system call that libc has no function for. Arguments are ctypes values, bytes, or ints of pointer size."""
+    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
+    result = int(_libc.syscall(ctypes.c_long(number), *words))
+    if result < 0:
+        _check(result, call)
+    return result
+
+
 def unshare(flags: int) -> None:
     """Move this process (for pid namespaces: its later children) into new namespaces."""
     _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
@@ -58,6 +69,11 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
     """mount(2)."""
     encoded = [None if text is None else text.encode() for text in (source, target, kind, data)]
     _check(_libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]), f"mount {target}")
+
+
+def unmount(target: str) -> None:
+    """umount2(2): take the mount away from the tree now, and let it go when nothing uses it any more."""
+    _check(_libc.umount2(target.encode(), ctypes.c_int(_MNT_DETACH)), f"umount2 {target}")
 
 
 class _MountAttributes(ctypes.Structure):
@@ -72,22 +88,16 @@ class _MountAttributes(ctypes.Structure):
 def make_read_only(target: str) -> None:
     """Make the mount at `target`, and all below it, read-only and nosuid."""
     attributes = _MountAttributes(attr_set=_MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID)
-    result = _libc.syscall(
-        ctypes.c_long(_SYS_MOUNT_SETATTR),
-        ctypes.c_int(_AT_FDCWD),
-        target.encode(),
-        ctypes.c_uint(_AT_RECURSIVE),
-        ctypes.byref(attributes),
-        ctypes.c_size_t(ctypes.sizeof(attributes)),
-    )
-    _check(int(result), f"mount_setattr {target}")
+    size = ctypes.sizeof(attributes)
+    arguments = (_AT_FDCWD, target.encode(), _AT_RECURSIVE, ctypes.byref(attributes), size)
+    system_call(f"mount_setattr {target}", _SYS_MOUNT_SETATTR, *arguments)
 
 
 def pivot_root(new_root: str) -> None:
     """Make `new_root` (a mount point) the root of this mount namespace and let go of the old one."""
     os.chdir(new_root)
-    _check(int(_libc.syscall(ctypes.c_long(_SYS_PIVOT_ROOT), b".", b".")), "pivot_root")
-    _check(_libc.umount2(b".", ctypes.c_int(_MNT_DETACH)), "umount2 old root")
+    system_call("pivot_root", _SYS_PIVOT_ROOT, b".", b".")
+    unmount(".")
     os.chdir("/")
 
 
@@ -126,4 +136,4 @@ def drop_capabilities() -> None:
             break
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
     data = (ctypes.c_uint32 * 6)()
-    _check(int(_libc.syscall(ctypes.c_long(_SYS_CAPSET), header, data)), "capset")
+    system_call("capset", _SYS_CAPSET, header, data)

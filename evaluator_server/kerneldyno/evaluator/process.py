@@ -32,6 +32,12 @@ def visible_device(device: str) -> str:
     return names[index]
 
 
+def device_environment(device: str) -> dict[str, str]:
+    """Return the variables with which a process sees only `device`; it is then cuda:0."""
+    # One order for judge and runners alike; CUDA's own, fastest first, is not settled among equal devices.
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible_device(device)}
+
+
 def see_only(device: str) -> None:
-    """Make `device` the only one that this process and its children see; it is then cuda:0."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = visible_device(device)
+    """Make `device` the only one that this process and its children see."""
+    os.environ.update(device_environment(device))

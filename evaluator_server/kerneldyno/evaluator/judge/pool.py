@@ -6,6 +6,7 @@ It asks the zygote for runners; no answer is needed, since a runner that could n
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import socket
 from collections import Counter
@@ -13,6 +14,7 @@ from typing import Any
 
 from .. import wire
 from ..devices.base import Device
+from ..walls import Walls
 from .handle import ExitReport, Runner, RunnerStartError
 from .lease import Lease
 
@@ -33,7 +35,10 @@ class Pool:
         self._device_name = device_name
         self._spares = spares
         self._memory_bytes = memory_bytes
-        self.namespaces = True
+        #: Which walls the runners get; see `ladder`.
+        self.walls = Walls(namespaces=True, filters=True)
+        #: Variables that the runners get beside those that they keep.
+        self.environment: dict[str, str] = {}
         #: Every runner that is alive, spares and taken ones: what the lease stops.
         self.runners: set[Runner] = set()
         self.lease = Lease(self.runners)
@@ -56,9 +61,9 @@ class Pool:
         order = {
             "op": "spawn",
             "device": self._device_name,
-            "namespaces": self.namespaces,
+            "walls": dataclasses.asdict(self.walls),
             "memory_bytes": self._memory_bytes,
-            "environment": {},
+            "environment": self.environment,
         }
         try:
             wire.send(self._zygote, order, (channel_theirs.fileno(), control_theirs.fileno(), *descriptors))

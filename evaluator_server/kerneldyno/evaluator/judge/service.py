@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import platform
 import socket
 from collections.abc import Callable
@@ -21,8 +20,8 @@ import triton
 from .. import wire
 from ..devices.base import Device
 from ..spec import EvalSpec
-from . import verdict
-from .handle import RunnerStartError
+from ..walls import Layer
+from . import ladder, verdict
 from .lane import Bench, Lane
 from .measuring import Quiet
 from .pool import Pool
@@ -64,7 +63,7 @@ class Service:
         problems = Problems(device, self._pool.lease)
         self._bench = Bench(device, self._pool, problems, Quiet(device), settings.memory_bytes)
         self._lanes: dict[str, asyncio.Task[None]] = {}
-        self._layers: list[list[Any]] = []
+        self._layers: list[Layer] = []
         self._writer: asyncio.StreamWriter | None = None
         self._broken = asyncio.Event()
 
@@ -93,34 +92,13 @@ class Service:
 
     async def _prove_sandbox(self) -> str:
         """Find out which walls hold; return why the judge must not serve, or nothing."""
-        wanted = self._settings.sandbox
-        reasons = []
-        for namespaces in (True, False) if wanted == "auto" else (wanted == "require",):
-            self._pool.namespaces = namespaces
-            try:
-                runner = await self._pool.spawn()
-            except RunnerStartError as error:
-                reasons.append(f"a runner {'in' if namespaces else 'without'} namespaces could not be started: {error}")
-                continue
-            outside = {
-                "pid": os.getpid(),
-                "namespaces": {
-                    kind: os.readlink(f"/proc/self/ns/{kind}") for kind in ("user", "pid", "net", "ipc", "mnt")
-                },
-            }
-            answer = await runner.ask({"op": "probe", "outside": outside}, 20)
-            await self._pool.discard(runner)
-            if "ok" not in answer:
-                reasons.append(f"the sandbox could not be probed: {answer}")
-                continue
-            self._layers = answer["ok"]
-            missing = [name for name, active, _ in self._layers if not active]
-            if wanted == "require" and missing:
-                return f"--sandbox=require, and these layers do not hold: {', '.join(missing)}"
-            if missing:
-                _log.warning("sandbox layers that do not hold: %s", ", ".join(missing))
-            return ""
-        return "; ".join(reasons)
+        try:
+            self._layers = await ladder.climb_down(self._pool, self._device.kind, self._settings.sandbox)
+        except ladder.NoWallsError as error:
+            return str(error)
+        if missing := [layer.name for layer in self._layers if not layer.active]:
+            _log.warning("sandbox layers that do not hold: %s", ", ".join(missing))
+        return ""
 
     def _ready(self) -> wire.Frame:
         described = self._device.describe()
@@ -137,7 +115,7 @@ class Service:
             },
             "environment": self._environment(described),
             "sandbox_layers": [
-                {"name": name, "active": active, "detail": detail} for name, active, detail in self._layers
+                {"name": layer.name, "active": layer.active, "detail": layer.detail} for layer in self._layers
             ],
             "spare_runners": settings.spares,
             "candidate_memory_bytes": str(settings.memory_bytes),

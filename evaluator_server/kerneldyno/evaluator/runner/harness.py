@@ -117,7 +117,7 @@ class _Harness:
 
     def do_probe(self, order: wire.Frame) -> list[list[Any]]:
         """Try to break out, before any candidate is here; say which walls held."""
-        return [[layer.name, layer.active, layer.detail] for layer in probe.probe(order["outside"])]
+        return [[layer.name, layer.active, layer.detail] for layer in probe.probe(order["outside"], self._device)]
 
     def do_construct(self, order: wire.Frame) -> wire.Frame:
         """Make the callable: an instance of the candidate's class, with the reference's own seed, or a function.

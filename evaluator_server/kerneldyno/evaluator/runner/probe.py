@@ -1,63 +1,74 @@
 """The sandbox's self-test: a runner without a candidate tries to break out, and reports which walls held.
 
-Run once when a judge starts; `GetCapabilities` shows the answers. Each layer is proved by an attempt where one is
-possible, and read from the kernel's own account of this process where it is not.
+Run once when a judge starts; `GetCapabilities` shows the answers. A layer is proved by attempts where they are possible,
+and read from the kernel's own account of this process where they are not.
 """
 
 from __future__ import annotations
 
 import os
 import resource
-import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from . import sandbox
+import torch
+
+from ..devices.base import Device
+from ..walls import Layer, limits, root
+from . import attempts, sandbox
+
+_Attempt = Callable[[dict[str, Any]], None]
+
+#: What each namespace is good for; its kind in /proc/self/ns and the layer's name.
+_NAMESPACES = (
+    ("user", "user_namespace", "no capability in it counts outside, and process limits are its own"),
+    ("pid", "pid_namespace", "other processes can be neither seen nor signalled"),
+    ("net", "network_namespace", "no interface but a loopback of its own"),
+    ("ipc", "ipc_namespace", "no System V or POSIX IPC with other processes"),
+    ("mnt", "mount_namespace", "a private root: system and Python read-only, nothing else"),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One wall and whether it holds."""
-
-    name: str
-    active: bool
-    detail: str
-
-
-def probe(outside: dict[str, Any]) -> list[Layer]:
-    """Try each wall. `outside` tells what the judge sees of the host, to compare with: namespace ids and its own pid."""
+def probe(target: dict[str, Any], device: Device) -> list[Layer]:
+    """Try each wall. `target` tells what the judge has put up to be reached, and what it sees of the host itself."""
     status = _own_status()
-    spaces = {kind: _namespace(kind) for kind in ("user", "pid", "net", "ipc", "mnt")}
-    layers = [
-        Layer(f"{label}_namespace", inside != outside["namespaces"].get(kind), detail)
-        for (kind, inside), (label, detail) in zip(
-            spaces.items(),
-            (
-                ("user", "no capability in it counts outside, and process limits are its own"),
-                ("pid", "other processes can be neither seen nor signalled"),
-                ("network", "no interface but a loopback of its own"),
-                ("ipc", "no System V or POSIX IPC with other processes"),
-                ("mount", "a private root: system and Python read-only, nothing else"),
-            ),
-            strict=True,
-        )
-    ]
     return [
-        *layers,
-        _denied("network", "TCP and UDP to other hosts fail", _reach_network),
-        _denied("processes", "signals to the judge fail", lambda: os.kill(int(outside["pid"]), 0)),
-        _denied("files", "writing outside the scratch fails", _write_outside),
+        *(
+            Layer(name, os.readlink(f"/proc/self/ns/{kind}") != target["namespaces"][kind], detail)
+            for kind, name, detail in _NAMESPACES
+        ),
+        _filter("landlock", attempts.make_device, target),
+        _filter("seccomp", attempts.unshare_nothing, target),
+        sandbox.raised.get("cgroup", Layer("cgroup", False, "none was tried")),
+        _denied(
+            *("network", "TCP, UDP and abstract sockets to the outside fail", target),
+            *(attempts.connect_tcp, attempts.send_udp, attempts.connect_abstract),
+        ),
+        _denied("processes", "signals to the judge fail", target, attempts.signal_judge),
+        _denied("process_list", "other processes are not listed in /proc", target, attempts.list_processes),
+        _denied(
+            *("memory_of_others", "tracing the judge and reading memory or environment of others fail", target),
+            *(attempts.trace_judge, attempts.read_judge, attempts.read_others),
+        ),
+        _denied("files", "writing outside the scratch fails", target, attempts.write_outside),
+        _denied("private_files", "reading others' files and scratches fails", target, attempts.read_bait),
+        _denied("one_gpu", "no other GPU can be opened", target, attempts.open_other_gpus),
+        _scratch(),
         Layer("unprivileged_uid", os.getuid() != 0, f"runs as uid {os.getuid()}"),
         Layer("no_capabilities", int(status.get("CapEff", "1"), 16) == 0, "holds no capability and can gain none"),
         Layer("no_new_privs", status.get("NoNewPrivs") == "1", "set-uid programs do not work"),
         Layer(
             "rlimits",
-            resource.getrlimit(resource.RLIMIT_NPROC)[1] == sandbox.MAX_PROCESSES,
-            f"at most {sandbox.MAX_PROCESSES} processes, {sandbox.MAX_OPEN_FILES} open files, no core dumps",
+            resource.getrlimit(resource.RLIMIT_NPROC)[1] == limits.MAX_PROCESSES,
+            f"at most {limits.MAX_PROCESSES} processes, {limits.MAX_OPEN_FILES} open files, no core dumps",
         ),
         Layer(
             "clean_environment", "HOME" in os.environ and len(os.environ) < 24, "no variable of the host's but paths"
+        ),
+        _works(device),
+        _denied(
+            *("kernel", "mounts, user namespaces, bpf, perf, userfaultfd, io_uring and keyrings are refused", target),
+            *(attempts.use_dark_corners, attempts.mount, attempts.new_user_namespace),
         ),
     ]
 
@@ -67,33 +78,45 @@ def _own_status() -> dict[str, str]:
         return {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
 
 
-def _namespace(kind: str) -> str:
-    return os.readlink(f"/proc/self/ns/{kind}")
-
-
-def _denied(name: str, detail: str, attempt: Callable[[], None]) -> Layer:
-    try:
-        attempt()
-    except OSError as error:
-        return Layer(name, True, f"{detail} ({error.strerror or error})")
-    return Layer(name, False, f"not so: {detail}")
-
-
-def _reach_network() -> None:
-    # 192.0.2.1 is reserved for documentation (RFC 5737): where there is a network, connecting a datagram socket to it
-    # succeeds without a packet being sent; where there is none, there is no route.
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.connect(("192.0.2.1", 9))
-
-
-def _write_outside() -> None:
-    for directory in (os.path.dirname(os.__file__), "/", "/etc", "/tmp", "/var/tmp", "/dev/shm/.."):
-        path = f"{directory}/kerneldyno-probe-{os.getpid()}"
+def _denied(name: str, detail: str, target: dict[str, Any], *tried: _Attempt) -> Layer:
+    """Say whether every attempt failed; name those that did not."""
+    stopped, succeeded = [], []
+    for attempt in tried:
         try:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            attempt(target)
+            succeeded.append(attempt.__name__)
         except OSError as error:
-            last = error
-            continue
-        os.unlink(path)
-        return
-    raise last
+            stopped.append(error.strerror or str(error))
+    if succeeded:
+        return Layer(name, False, f"not so: {detail} (succeeded: {', '.join(succeeded)})")
+    return Layer(name, True, f"{detail} ({', '.join(dict.fromkeys(stopped))})")
+
+
+def _filter(name: str, attempt: _Attempt, target: dict[str, Any]) -> Layer:
+    """Say whether a filter was raised, and holds against what nothing but it forbids."""
+    layer = sandbox.raised.get(name, Layer(name, False, "not raised"))
+    return (
+        layer if not layer.active or _denied(name, "", target, attempt).active else Layer(name, False, "has no effect")
+    )
+
+
+def _scratch() -> Layer:
+    scratch = os.statvfs(".")
+    if os.getcwd() != root.SCRATCH:
+        return Layer("scratch_quota", True, f"the warden ends whoever stores more than {root.SCRATCH_BYTES >> 20} MiB")
+    bounded = scratch.f_blocks * scratch.f_frsize <= root.SCRATCH_BYTES and scratch.f_files <= root.SCRATCH_FILES
+    shared = os.stat("/dev/shm").st_dev == os.stat(".").st_dev
+    detail = (
+        f"scratch and /dev/shm together hold {root.SCRATCH_BYTES >> 20} MiB in {root.SCRATCH_FILES} files, in memory"
+    )
+    return Layer("scratch_quota", bounded and shared, detail)
+
+
+def _works(device: Device) -> Layer:
+    """Walls that keep the device from working would be no use."""
+    try:
+        total = torch.ones(1024, device=device.torch_device).add_(1).sum().item()
+        device.synchronize()
+    except RuntimeError as error:
+        return Layer("device", False, f"the device does not work behind the walls: {str(error)[:200]}")
+    return Layer("device", total == 2048, "a kernel behind all the walls gives the right result")

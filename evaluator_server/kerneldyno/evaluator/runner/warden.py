@@ -18,8 +18,10 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from .. import linux, wire
+from ..walls import Layer, Walls, cgroup, limits, root
 from . import harness, sandbox
 
 #: Captured output that is kept, in bytes: this much from the beginning and this much from the end.
@@ -29,36 +31,83 @@ LOG_TAIL_BYTES = 8 * 1024
 _USAGE_INTERVAL = 0.1
 #: How long one exact count of shared memory may take, in seconds.
 _COUNTING_SECONDS = 0.05
+#: How often the size of a scratch without a quota is looked at, in seconds.
+_SCRATCH_INTERVAL = 0.5
+#: Host memory in a runner's control group beyond what the candidate may use: Python, torch and a CUDA context.
+_RUNNER_BYTES = 2 << 30
 #: How long a warden waits for its judge to take note of the report, in seconds.
 _FAREWELL_TIMEOUT = 10.0
 
 
-def run(frame: wire.Frame, fds: list[int], staging: str) -> int:
+def run(frame: wire.Frame, fds: list[int], staging: str, delegated: Path | str) -> int:
     """Start the runner that `frame` asks for and see it to its end. Returns this process's exit status.
 
     `fds` are the runner's channel, the warden's control socket and, on the CPU, two memory files for the arenas.
+    `delegated` is the control group in which the runner's is made, or why there is none.
     """
-    channel_fd, control_fd, *arena_fds = fds
-    walls = sandbox.Walls(namespaces=bool(frame["namespaces"]))
+    walls = Walls(
+        bool(frame["walls"]["namespaces"]), bool(frame["walls"]["filters"]), tuple(frame["walls"]["gpu_nodes"])
+    )
     # While the parent is the zygote: its death must not leave a warden behind.
     linux.die_with_parent()
-    sandbox.leave_host(walls)
+    group = _group(delegated, int(frame["memory_bytes"]))
+    try:
+        return _run(frame, fds, staging, walls, group)
+    finally:
+        if group is not None:
+            group.remove()
+
+
+def _run(frame: wire.Frame, fds: list[int], staging: str, walls: Walls, group: cgroup.Group | None) -> int:
+    try:
+        sandbox.leave_host(walls)
+    except OSError as error:
+        return _fail(fds, error)
     if not walls.namespaces:
-        return _Warden(frame, channel_fd, control_fd, arena_fds, staging, walls).watch()
+        return _Warden(frame, fds, staging, walls, group).watch()
     # Only children enter the new pid namespace: one more fork, and this process waits for the warden proper.
     inner = os.fork()
     if inner == 0:
         linux.die_with_parent()
         status = 70
         try:
-            sandbox.build_root(walls, staging)
-            status = _Warden(frame, channel_fd, control_fd, arena_fds, staging, walls).watch()
+            status = _run_inside(frame, fds, staging, walls, group)
         finally:
             os._exit(status)
     for fd in fds:
         os.close(fd)
     _, status = os.waitpid(inner, 0)
     return os.waitstatus_to_exitcode(status) & 0xFF
+
+
+def _run_inside(frame: wire.Frame, fds: list[int], staging: str, walls: Walls, group: cgroup.Group | None) -> int:
+    try:
+        sandbox.build_root(walls, staging)
+    except OSError as error:
+        return _fail(fds, error)
+    return _Warden(frame, fds, staging, walls, group).watch()
+
+
+def _fail(fds: list[int], error: OSError) -> int:
+    """Tell the judge, which waits for a runner, why there will be none. Not for errors once there is one."""
+    with socket.socket(fileno=fds[1]) as control:
+        os.close(fds[0])
+        _farewell(control, _exit_report(70, logs=error.strerror or str(error)))
+    return 70
+
+
+def _group(delegated: Path | str, memory_bytes: int) -> cgroup.Group | None:
+    """Make the runner's control group, where there can be one; keep for the self-test what became of it."""
+    allowed = cgroup.Limits(memory_bytes + root.SCRATCH_BYTES + _RUNNER_BYTES, limits.MAX_PROCESSES)
+    reason, group = delegated, None
+    if isinstance(delegated, Path):
+        try:
+            group = cgroup.Group(delegated, allowed)
+        except OSError as error:
+            reason = f"a group could not be made ({error.strerror})"
+    detail = f"memory.max {allowed.memory_bytes >> 20} MiB, pids.max {allowed.processes}" if group else str(reason)
+    sandbox.raised["cgroup"] = Layer("cgroup", group is not None, detail)
+    return group
 
 
 @dataclass(slots=True)
@@ -89,14 +138,15 @@ class _Warden:
     def __init__(
         self,
         frame: wire.Frame,
-        channel_fd: int,
-        control_fd: int,
-        arena_fds: list[int],
+        fds: list[int],
         staging: str,
-        walls: sandbox.Walls,
+        walls: Walls,
+        group: cgroup.Group | None,
     ) -> None:
+        channel_fd, control_fd, *arena_fds = fds
         self._control = socket.socket(fileno=control_fd)
         self._walls = walls
+        self._group = group
         self._memory_limit = int(frame["memory_bytes"])
         self._log = _Log()
         self._peak = 0
@@ -122,6 +172,8 @@ class _Warden:
         status = 70
         try:
             os.setsid()
+            if self._group is not None:
+                self._group.enter()
             null = os.open("/dev/null", os.O_RDONLY)
             os.dup2(null, 0)
             os.dup2(log_write, 1)
@@ -129,8 +181,6 @@ class _Warden:
             keep = sorted({channel_fd, *arena_fds})
             _close_all_but(keep)
             scratch = sandbox.enter_scratch(self._walls, self._private)
-            if sandbox.host_is_root():
-                os.chown(scratch, sandbox.NOBODY, sandbox.NOBODY)
             sandbox.give_up_powers(self._walls, scratch, dict(frame["environment"]))
             harness.run(socket.socket(fileno=channel_fd), arena_fds, frame, scratch)
             status = 0
@@ -147,7 +197,7 @@ class _Warden:
         for fd in (self._control.fileno(), self._log_read, runner):
             poll.register(fd, select.POLLIN)
         exited = killed = False
-        next_look = time.monotonic()
+        next_look = next_scratch_look = time.monotonic()
         while not exited:
             ready = dict(poll.poll(1000 * _USAGE_INTERVAL))
             if self._log_read in ready and not self._read_log():
@@ -161,13 +211,20 @@ class _Warden:
             if not killed and time.monotonic() >= next_look:
                 self._look_at_usage()
                 next_look = time.monotonic() + _USAGE_INTERVAL
+            if not killed and not self._walls.namespaces and time.monotonic() >= next_scratch_look:
+                self._look_at_scratch()
+                next_scratch_look = time.monotonic() + _SCRATCH_INTERVAL
         _, status = os.waitpid(self._runner, 0)
         self._signal_tree(signal.SIGKILL)
         if not self._walls.namespaces:
             _reap_descendants()
             shutil.rmtree(self._private, ignore_errors=True)
         self._drain_log()
-        self._report(os.waitstatus_to_exitcode(status), killed)
+        if self._group is not None:
+            self._out_of_memory |= self._group.ran_out_of_memory()
+        code = os.waitstatus_to_exitcode(status)
+        usage = {"out_of_memory": self._out_of_memory, "peak_memory_bytes": self._peak}
+        _farewell(self._control, _exit_report(code, killed=killed, logs=self._log.text(), **usage))
         return 0
 
     def _obey(self) -> bool:
@@ -188,6 +245,8 @@ class _Warden:
         return True
 
     def _signal_tree(self, number: signal.Signals) -> None:
+        if number == signal.SIGKILL and self._group is not None:
+            self._group.kill()
         try:
             if self._walls.namespaces:
                 os.kill(-1, number)  # everything in this pid namespace but its process 1, which is us
@@ -199,15 +258,20 @@ class _Warden:
 
     def _look_at_usage(self) -> None:
         pids = _visible_pids() - {1} if self._walls.namespaces else _descendants(os.getpid())
-        if len(pids) > sandbox.MAX_PROCESSES:
+        if len(pids) > limits.MAX_PROCESSES:
             # The kernel does not hold RLIMIT_NPROC against the host's root, not even in a user namespace.
-            self._log.add(f"\n[more than {sandbox.MAX_PROCESSES} processes: killed]\n".encode())
+            self._log.add(f"\n[more than {limits.MAX_PROCESSES} processes: killed]\n".encode())
             self._signal_tree(signal.SIGKILL)
             return
         used = self._memory(pids)
         self._peak = max(self._peak, used)
         if used - self._baseline > self._memory_limit:
             self._out_of_memory = True
+            self._signal_tree(signal.SIGKILL)
+
+    def _look_at_scratch(self) -> None:
+        if limits.scratch_is_full(self._private):
+            self._log.add(f"\n[more than {root.SCRATCH_BYTES >> 20} MiB in the scratch: killed]\n".encode())
             self._signal_tree(signal.SIGKILL)
 
     def _memory(self, pids: set[int]) -> int:
@@ -239,22 +303,21 @@ class _Warden:
         except BlockingIOError:
             pass
 
-    def _report(self, exit_code: int, killed: bool) -> None:
-        frame = {
-            "op": "exit",
-            "signal": -exit_code if exit_code < 0 else 0,
-            "exit_code": exit_code if exit_code >= 0 else None,
-            "killed": killed,
-            "out_of_memory": self._out_of_memory,
-            "peak_memory_bytes": self._peak,
-            "logs": self._log.text(),
-        }
-        with contextlib.suppress(OSError):  # the judge may be gone, and then nobody wants to know
-            wire.send(self._control, frame)
-            # Closing with orders unread would reset the connection, and could take the report with it.
-            self._control.settimeout(_FAREWELL_TIMEOUT)
-            while self._control.recv(4096):
-                pass
+
+def _exit_report(code: int, *, logs: str, killed: bool = False, **usage: int) -> wire.Frame:
+    """Return the frame that ends the conversation; `code` is negative for a signal."""
+    report = {"signal": max(-code, 0), "exit_code": code if code >= 0 else None, "killed": killed, "logs": logs}
+    return {"op": "exit", "out_of_memory": False, "peak_memory_bytes": 0, **report, **usage}
+
+
+def _farewell(control: socket.socket, report: wire.Frame) -> None:
+    """Send the last frame and wait until it has been read."""
+    with contextlib.suppress(OSError):  # the judge may be gone, and then nobody wants to know
+        wire.send(control, report)
+        # Closing with orders unread would reset the connection, and could take the report with it.
+        control.settimeout(_FAREWELL_TIMEOUT)
+        while control.recv(4096):
+            pass
 
 
 def _close_all_but(keep: list[int]) -> None:

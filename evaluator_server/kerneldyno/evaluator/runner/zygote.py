@@ -15,8 +15,10 @@ import signal
 import socket
 import sys
 import tempfile
+from pathlib import Path
 
 from .. import linux, process, wire
+from ..walls import Unavailable, cgroup
 from . import sandbox, warden
 
 #: Set in the environment of a zygote that has already left the secrets of its parent behind.
@@ -28,7 +30,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Forks runners. Started by the evaluator server.")
     parser.add_argument("--fd", type=int, required=True, help="socket to the judge")
     parser.add_argument("--device", default="cpu:0", help="device of the runners: cpu:0 or cuda:N")
-    parser.add_argument("--sandbox", choices=("auto", "require", "off"), default="auto")
     parser.add_argument("--exit-with-parent", type=int, default=0, metavar="PID", help="die when process PID does")
     args = parser.parse_args()
     _leave_secrets_behind(args.device)
@@ -42,7 +43,15 @@ def main() -> None:
         wire.send(judge, {"op": "zygote_ready"})
         # Objects of the imports never die; out of the collector's sight, their pages stay shared with the runners.
         gc.freeze()
-        _serve(judge, staging)
+        _serve(judge, staging, _delegated_group(args.exit_with_parent or os.getpid()))
+
+
+def _delegated_group(family: int) -> Path | str:
+    """Return the control group in which runners get theirs, or why there is none."""
+    try:
+        return cgroup.delegated(family)
+    except (Unavailable, OSError) as reason:
+        return str(reason)
 
 
 def _leave_secrets_behind(device: str) -> None:
@@ -50,7 +59,7 @@ def _leave_secrets_behind(device: str) -> None:
     if os.environ.get(_CLEAN):
         return
     wanted = {name: os.environ[name] for name in sandbox.KEPT_ENVIRONMENT if name in os.environ}
-    wanted.update(PYTHONSAFEPATH="1", PYTHONDONTWRITEBYTECODE="1", CUDA_VISIBLE_DEVICES=process.visible_device(device))
+    wanted.update(PYTHONSAFEPATH="1", PYTHONDONTWRITEBYTECODE="1", **process.device_environment(device))
     if device.startswith("cpu"):
         # Triton reads it when a kernel is decorated, torch's OpenMP when it starts.
         wanted.update(TRITON_INTERPRET="1", OMP_NUM_THREADS="1")
@@ -72,7 +81,7 @@ def _import_heavy() -> None:
         sys.exit("the zygote has touched CUDA; its children could not use it")
 
 
-def _serve(judge: socket.socket, staging: str) -> None:
+def _serve(judge: socket.socket, staging: str, delegated: Path | str) -> None:
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -88,7 +97,7 @@ def _serve(judge: socket.socket, staging: str) -> None:
             frame, fds = received
             child = os.fork()
             if child == 0:
-                _become_warden(judge, (wake_read, wake_write), frame, fds, staging)
+                _become_warden(judge, (wake_read, wake_write), frame, fds, staging, delegated)
             for fd in fds:
                 os.close(fd)
 
@@ -104,7 +113,12 @@ def _reap() -> None:
 
 
 def _become_warden(
-    judge: socket.socket, wake: tuple[int, int], frame: wire.Frame, fds: list[int], staging: str
+    judge: socket.socket,
+    wake: tuple[int, int],
+    frame: wire.Frame,
+    fds: list[int],
+    staging: str,
+    delegated: Path | str,
 ) -> None:
     """In the forked child: leave the host and run the warden. Never returns."""
     status = 70  # EX_SOFTWARE
@@ -114,7 +128,7 @@ def _become_warden(
         judge.close()
         for fd in wake:
             os.close(fd)
-        status = warden.run(frame, fds, staging)
+        status = warden.run(frame, fds, staging, delegated)
     except BaseException as error:  # the child must never return into the zygote's loop
         sys.stderr.write(f"warden failed: {type(error).__name__}: {error}\n")
         sys.stderr.flush()

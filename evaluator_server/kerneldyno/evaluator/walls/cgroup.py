@@ -1,0 +1,173 @@
+"""A control group (version 2) for each runner: memory and processes counted by the kernel, and killed as one.
+
+Only where the evaluator's own group is delegated to it, as with systemd's `Delegate=yes`, or as root of a container with a
+writable /sys/fs/cgroup. The kernel allows limits only below a group without processes, so the zygote first moves the
+evaluator's processes, and nobody else's, into a group `kerneldyno` of their own; runners get groups beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import Unavailable
+
+#: The group of everything that is not a runner.
+_OURS = "kerneldyno"
+_RUNNER_PREFIX = "kerneldyno-runner-"
+_CONTROLLERS = frozenset({"memory", "pids"})
+#: Attempts to move all processes: one that is started meanwhile is found the next time.
+_MOVES = 5
+#: How long an emptied group may stay busy, in seconds.
+_BUSY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a runner's group may use."""
+
+    memory_bytes: int
+    processes: int
+
+
+def delegated(family: int, root: Path = Path("/")) -> Path:
+    """Return the group in which runners get theirs. Called once by each zygote; `family` is the evaluator's process.
+
+    Raises Unavailable.
+    """
+    mount, own = _mounted(root), _own_group(root)
+    group = mount / own.lstrip("/")
+    if not group.is_dir():
+        raise Unavailable("the evaluator's control group is not in the mounted hierarchy")
+    if group.name == _OURS:  # another cell has been here
+        group = group.parent
+    lacking = _CONTROLLERS - _words(group / "cgroup.controllers")
+    if lacking:
+        raise Unavailable(f"no {' and '.join(sorted(lacking))} controller in {own}")
+    try:
+        if _CONTROLLERS - _words(group / "cgroup.subtree_control"):
+            _hand_down(group, family, root)
+        for left in group.glob(f"{_RUNNER_PREFIX}*"):  # by wardens that were killed
+            with contextlib.suppress(OSError):
+                left.rmdir()
+        trial = group / f"{_RUNNER_PREFIX}{os.getpid()}-trial"
+        trial.mkdir()
+        trial.rmdir()
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            raise Unavailable(f"processes that are not the evaluator's share its control group {own}") from None
+        raise Unavailable(f"the control group {own} is not delegated to the evaluator ({error.strerror})") from None
+    return group
+
+
+def _hand_down(group: Path, family: int, root: Path) -> None:
+    for _ in range(_MOVES):
+        inside = {int(pid) for pid in _words(group / "cgroup.procs")}
+        if ours := inside & _family(family, root):
+            (group / _OURS).mkdir(exist_ok=True)
+            for pid in ours:
+                with contextlib.suppress(ProcessLookupError):
+                    (group / _OURS / "cgroup.procs").write_text(str(pid))
+        try:
+            (group / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in sorted(_CONTROLLERS)))
+        except OSError as error:
+            if error.errno != errno.EBUSY or not ours:
+                raise
+        else:
+            return
+    raise OSError(errno.EBUSY, "new processes kept coming")
+
+
+def _family(first: int, root: Path) -> set[int]:
+    """Return `first` and its descendants."""
+    parents: dict[int, int] = {}
+    for entry in (root / "proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    found = {first}
+    while new := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= new
+    return found
+
+
+def _mounted(root: Path) -> Path:
+    for line in (root / "proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        if after.startswith("cgroup2 "):
+            return root / before.split()[4].lstrip("/")
+    raise Unavailable("control groups of version 2 are not mounted")
+
+
+def _own_group(root: Path) -> str:
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        if line.startswith("0::"):
+            return line.removeprefix("0::")
+    raise Unavailable("this process is in no control group of version 2")
+
+
+def _words(file: Path) -> set[str]:
+    with contextlib.suppress(OSError):
+        return set(file.read_text().split())
+    return set()
+
+
+class Group:
+    """One runner's group. Works through open directories, also when the file system around this process has changed."""
+
+    def __init__(self, parent: Path, limits: Limits) -> None:
+        """Make the group. Raises OSError."""
+        self._name = f"{_RUNNER_PREFIX}{os.getpid()}"
+        self._parent = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.mkdir(self._name, dir_fd=self._parent)
+            self._own = os.open(self._name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._parent)
+            self._write("memory.max", str(limits.memory_bytes))
+            self._write("pids.max", str(limits.processes))
+            for name, value in (("memory.swap.max", "0"), ("memory.oom.group", "1")):
+                with contextlib.suppress(OSError):  # not every kernel counts swap
+                    self._write(name, value)
+        except BaseException:
+            self.remove()
+            raise
+
+    def enter(self) -> None:
+        """Move this process, and so its later children, into the group."""
+        self._write("cgroup.procs", "0")
+
+    def kill(self) -> None:
+        """Kill every process in the group at once. Linux before 5.14 cannot; then others have to."""
+        with contextlib.suppress(OSError):
+            self._write("cgroup.kill", "1")
+
+    def ran_out_of_memory(self) -> bool:
+        """Say whether the kernel has killed the group for its memory."""
+        try:
+            with open(os.open("memory.events", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._own)) as file:
+                counts = dict(line.split() for line in file)
+        except OSError:
+            return False
+        return int(counts.get("oom_kill", "0")) > 0
+
+    def remove(self) -> None:
+        """Remove the group, which must be empty, or nearly so."""
+        deadline = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                os.rmdir(self._name, dir_fd=self._parent)
+            except OSError as error:
+                if error.errno == errno.EBUSY and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                    continue
+            return
+
+    def _write(self, name: str, text: str) -> None:
+        file = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._own)
+        try:
+            os.write(file, text.encode())
+        finally:
+            os.close(file)

@@ -1,0 +1,70 @@
+"""Limits on what a candidate may use: processes, files, memory on the CPU device, and a scratch without a quota."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+
+from .root import SCRATCH_BYTES, SCRATCH_FILES
+
+#: Processes and threads that one candidate may have. CUDA and nvcc need a few dozen.
+MAX_PROCESSES = 128
+#: Largest file that a candidate may write, in bytes.
+MAX_FILE_BYTES = 1 << 30
+#: Open files of one candidate.
+MAX_OPEN_FILES = 1024
+#: How long one look at a scratch may take, in seconds.
+_LOOK_SECONDS = 0.2
+
+
+def lower() -> None:
+    """Set this process's limits, for itself and all that it starts."""
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
+    _limit(resource.RLIMIT_NOFILE, MAX_OPEN_FILES)
+    _limit(resource.RLIMIT_NPROC, MAX_PROCESSES)
+    _limit(resource.RLIMIT_MSGQUEUE, 0)
+
+
+def limit_address_space(nbytes: int) -> None:
+    """Let this process map at most `nbytes` more than it has. Not for CUDA, which reserves far more than it uses."""
+    with open("/proc/self/statm") as file:
+        mapped = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    _limit(resource.RLIMIT_AS, mapped + nbytes)
+
+
+def scratch_is_full(directory: str) -> bool:
+    """Say whether a scratch that is no file system of its own holds more than a candidate may store.
+
+    A directory that cannot be looked into counts as too much: nothing honest makes one.
+    """
+    stored = count = 0
+    pending = [directory]
+    until = time.monotonic() + _LOOK_SECONDS
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    count += 1
+                    try:
+                        stored += entry.stat(follow_symlinks=False).st_blocks * 512
+                    except FileNotFoundError:
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return True
+        if stored > SCRATCH_BYTES or count > SCRATCH_FILES:
+            return True
+        if time.monotonic() > until:
+            return False
+    return False
+
+
+def _limit(which: int, value: int) -> None:
+    _, hard = resource.getrlimit(which)
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(which, (value, value))
