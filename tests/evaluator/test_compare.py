@@ -8,6 +8,7 @@ import pytest
 import torch
 from kerneldyno.evaluator import tree
 from kerneldyno.evaluator.judge.compare import Comparison, compare, expect
+from kerneldyno.evaluator.precision import BITS, RECOGNISED, recognise, rms, round_to
 from kerneldyno.evaluator.spec import ToleranceRule
 
 CALIBRATED = ToleranceRule("PRESET_CALIBRATED", None, None)
@@ -16,13 +17,13 @@ LOOSE = ToleranceRule("PRESET_LOOSE", None, None)
 
 
 def outcome(
-    expected: Any, got: Any, rule: ToleranceRule = CALIBRATED, precise: Any = None, precision: str = ""
+    expected: Any, got: Any, rule: ToleranceRule = CALIBRATED, precise: Any = None, allowed: Any = None
 ) -> Comparison:
     structure, values = tree.flatten(expected)
-    precise_values = None if precise is None else tree.flatten(precise)[1]
+    precise_values, allowed_values = (None if twin is None else tree.flatten(twin)[1] for twin in (precise, allowed))
     got_structure, got_values = tree.flatten(got)
     specs = [tree.describe(value, keep_layout=False) for value in got_values]
-    return compare(expect(structure, values, precise_values), got_structure, specs, got_values, rule, precision)
+    return compare(expect(structure, values, precise_values, allowed_values), got_structure, specs, got_values, rule)
 
 
 def kind(comparison: Comparison) -> str | None:
@@ -59,8 +60,44 @@ def test_a_twin_that_is_another_function_is_not_used_as_truth() -> None:
 def test_reduced_precision_is_found_out_and_can_be_allowed() -> None:
     a, b = torch.randn(64, 64), torch.randn(64, 64)
     rounded = (a.bfloat16() @ b.bfloat16()).float()
-    assert kind(outcome(a @ b, rounded)) == "values"
-    assert kind(outcome(a @ b, rounded, precision="PRECISION_BF16")) is None
+    precise = a.double() @ b.double()
+    assert kind(outcome(a @ b, rounded, precise=precise)) == "values"
+    bits = BITS["PRECISION_BF16"]
+    allowed = round_to(a, bits).double() @ round_to(b, bits).double()
+    assert kind(outcome(a @ b, rounded, precise=precise, allowed=allowed)) is None
+
+
+def test_a_few_outliers_do_not_loosen_the_tolerance_of_the_others() -> None:
+    x = torch.randn(100_000)
+    x[0] = 1e7
+    y = x.clone()
+    y[1] += 0.1
+    assert kind(outcome(x, y)) == "values"
+
+
+def test_a_number_that_no_float_holds_is_a_wrong_number() -> None:
+    assert kind(outcome(3, 10**400)) == "values"
+
+
+def test_rounding_agrees_with_the_real_formats() -> None:
+    x = torch.randn(10_000)
+    x = x[x.abs() > 1e-3]  # half precision has no more than that above its subnormal numbers
+    assert torch.equal(round_to(x, 7), x.bfloat16().float())
+    assert torch.equal(round_to(x, 10), x.half().float())
+
+
+def test_tiers_are_recognised_by_their_errors() -> None:
+    a, b = torch.randn(128, 256), torch.randn(256, 128)
+    truth = a.double() @ b.double()
+    own = rms((a @ b).double() - truth)
+    tiers = []
+    for name in RECOGNISED:
+        bits = BITS[name]
+        tiers.append((name, rms(round_to(a, bits).double() @ round_to(b, bits).double() - truth)))
+    assert recognise(own, own, tiers, "PRECISION_FP32") == "PRECISION_FP32"
+    assert recognise(3 * own, own, tiers, "PRECISION_FP32") == "PRECISION_FP32"
+    for name, size in tiers:
+        assert recognise(size, own, tiers, "PRECISION_FP32") == name
 
 
 @pytest.mark.parametrize(

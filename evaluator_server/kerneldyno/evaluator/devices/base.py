@@ -67,7 +67,7 @@ class Device(ABC):
     def flush_cache(self) -> None:
         """Evict what earlier calls left in the device's cache (asynchronously, in stream order)."""
 
-    def settle_cache(self) -> None:
+    def settle_cache(self) -> None:  # noqa: B027  (devices without such a cache have nothing to do)
         """Undo what calls may have asked of the device's cache. Waits for queued work, so never behind a closed gate."""
 
     def probe_seconds(self) -> float:
