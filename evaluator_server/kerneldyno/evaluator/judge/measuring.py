@@ -25,6 +25,9 @@ from .trial import Trial
 _COLD_BURSTS = 8
 _WARM_PAIRS = 3
 _MOST_WARM_PAIRS = 16
+#: Length of a long warm burst: about so many seconds, and at least so many calls if memory allows.
+_WARM_SECONDS = 0.1
+_SHORTEST_LONG = 4
 #: Share of the timing limit that planned calls may take.
 _TIMING_SHARE = 0.3
 #: Longest stretch of reference bursts in one timing, in seconds.
@@ -86,8 +89,8 @@ async def measure(
             spent += reference[-1].wall_seconds
         cold_empty.append(bursts.nothing(count, cold=True))
         cold.append(await bursts.candidate_burst(count, right, cold=True))
-    warm, warm_empty = await _warm_bursts(bursts, cold, cold_empty, device.kind)
-    evidence = timing.Evidence(cold, cold_empty, warm, warm_empty, device.kind)
+    evidence = timing.Evidence(cold, cold_empty, [], [], device.kind, bursts.gated)
+    await _add_warm_bursts(evidence, bursts, per_call)
     conclusion = timing.conclude(evidence)
     return _result(candidate, conclusion, reference, rng, _state(before, device.state()))
 
@@ -107,22 +110,17 @@ async def _warm_up(bursts: Bursts, candidate: Candidate, *, timed: bool) -> floa
     return last.wall_seconds / last.calls
 
 
-async def _warm_bursts(
-    bursts: Bursts, cold: list[timing.Burst], cold_empty: list[timing.Burst], kind: str
-) -> tuple[list[timing.Burst], list[timing.Burst]]:
-    warm: list[timing.Burst] = []
-    empty: list[timing.Burst] = []
-    if kind == "cpu" or not bursts.gated:
-        return warm, empty
+async def _add_warm_bursts(evidence: timing.Evidence, bursts: Bursts, per_call: float) -> None:
+    """Make pairs of a short and a long warm burst until the judge's clock is sharp."""
+    long = max(_SHORTEST_LONG, min(bursts.longest, int(_WARM_SECONDS / max(per_call, 1e-6))))
+    long = min(long, bursts.longest)
     for pair in range(_MOST_WARM_PAIRS):
-        for count in (max(1, bursts.longest // 4), bursts.longest):
+        for count in (max(1, long // 4), long):
             right = bursts.draw(count)
-            empty.append(bursts.nothing(count, cold=False))
-            warm.append(await bursts.candidate_burst(count, right, cold=False))
-        enough = pair + 1 >= _WARM_PAIRS
-        if enough and timing.sharp(timing.Evidence(cold, cold_empty, warm, empty, kind)):
+            evidence.warm_empty.append(bursts.nothing(count, cold=False))
+            evidence.warm.append(await bursts.candidate_burst(count, right, cold=False))
+        if pair + 1 >= _WARM_PAIRS and timing.sharp(evidence):
             break
-    return warm, empty
 
 
 def _result(

@@ -77,7 +77,7 @@ def apply(
     """Return `tensors` changed by `stress`; those that must not be changed are returned themselves."""
     change = _CHANGES[stress.kind]
     return [
-        _keep(change(tensor, stress, generator), what) if what.free else tensor
+        _keep(tensor, change(tensor, stress, generator), what) if what.free else tensor
         for tensor, what in zip(tensors, traits, strict=True)
     ]
 
@@ -125,13 +125,22 @@ def _change_signs(tensor: torch.Tensor, stress: Stress, generator: torch.Generat
 
 
 def _change_scale(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
-    return _random_signs(tensor, stress, generator) * stress.amplitude
+    """Enlarge everything; half of the rows have one sign and no small values, so that no shift or padding goes unseen."""
+    changed = _random_signs(tensor, stress, generator)
+    if tensor.dim() > 1:
+        which = _uniform((*tensor.shape[:-1], 1), tensor, generator)
+        away = torch.where(tensor == 0, 0, tensor.abs() + 1).to(tensor.dtype)
+        changed = torch.where(which < 0.25, -away if stress.signed else away, changed)
+        changed = torch.where(which > 0.75, away, changed)
+    return changed * stress.amplitude
 
 
 def _change_rows(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
-    """Give each row a scale of its own, from 2**-10 to 2**5, a quarter of them one sign, and a few elements large values."""
+    """Give each row a scale of its own, from 2**-10 to 2**5, some far less, a quarter of them one sign, a few outliers."""
     rows = (*tensor.shape[:-1], 1) if tensor.dim() > 1 else tensor.shape
-    scale = torch.exp2(15 * _uniform(rows, tensor, generator) - 10).clamp(max=32 * stress.amplitude, min=1 / 1024)
+    scale = torch.exp2(15 * _uniform(rows, tensor, generator) - 10).clamp(max=32 * stress.amplitude)
+    if stress.amplitude >= 1 and tensor.dim() > 1:
+        scale = torch.where(_uniform(rows, tensor, generator) < 0.15, 2.0**-20, scale)
     changed = tensor * _signs(tensor.shape, tensor, generator) if stress.signed else tensor
     if stress.signed and tensor.dim() > 1:
         one_sided = -tensor.abs() * torch.ones_like(tensor)
@@ -176,7 +185,8 @@ _CHANGES: dict[str, Callable[[torch.Tensor, Stress, torch.Generator], torch.Tens
 }
 
 
-def _keep(changed: torch.Tensor, what: Trait) -> torch.Tensor:
+def _keep(tensor: torch.Tensor, changed: torch.Tensor, what: Trait) -> torch.Tensor:
+    changed = torch.where(tensor == 0, 0, changed).to(tensor.dtype)  # triangles, bands, padding
     if what.symmetric:
         return (torch.triu(changed) + torch.triu(changed, 1).mT).contiguous()
     if what.simplex:

@@ -18,10 +18,12 @@ from typing import Any
 
 #: Disagreement between the clocks that is still called agreement: this factor, this many seconds a call, and so many
 #: standard errors. Cold bursts have the cache flushed between calls, which leaves more to be taken off.
-_WARM_FACTOR = 1.1
+_WARM_FACTOR = {"cuda": 1.1, "cpu": 1.25}
 _COLD_FACTOR = 1.25
-_WARM_SLACK = 3e-6
+_WARM_SLACK = {"cuda": 3e-6, "cpu": 100e-6}
 _COLD_SLACK = {"cuda": 10e-6, "cpu": 200e-6}
+#: The same where calls cannot be queued ahead, so that launching them takes part of the time.
+_UNGATED_SLACK = 50e-6
 _STANDARD_ERRORS = 2.0
 #: Share of the device time of an empty call below which a device time is an invention.
 _LEAST = 0.5
@@ -89,13 +91,19 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Bursts of a candidate and of nothing: cold ones, which are reported, and warm ones, which are checked (GPU only)."""
+    """Bursts of a candidate and of nothing: cold ones, which are reported, and warm ones, which check them."""
 
     cold: Sequence[Burst]
     cold_empty: Sequence[Burst]
-    warm: Sequence[Burst]
-    warm_empty: Sequence[Burst]
+    warm: list[Burst]
+    warm_empty: list[Burst]
     kind: str
+    gated: bool = True
+
+    @property
+    def slack(self) -> float:
+        """Seconds a call by which warm bursts may disagree."""
+        return _WARM_SLACK[self.kind] if self.gated else max(_UNGATED_SLACK, _WARM_SLACK[self.kind])
 
 
 def lengths(calls: int, longest: int, bursts: int, rng: random.Random) -> list[int]:
@@ -128,41 +136,44 @@ def by_judge(bursts: Sequence[Burst], empty: Sequence[Burst]) -> Clock:
 
 def sharp(evidence: Evidence) -> bool:
     """Say whether the judge's clock is quiet enough to tell a lie of a tenth of the claim, or of a few microseconds."""
-    if not evidence.warm:
-        return True
     clock = by_judge(evidence.warm, evidence.warm_empty)
-    return _STANDARD_ERRORS * clock.error <= max(_WARM_SLACK, 0.1 * _mean(evidence.warm))
+    tellable = (_WARM_FACTOR[evidence.kind] - 1) * max(clock.seconds, _claimed(_samples(evidence.warm)))
+    return _STANDARD_ERRORS * clock.error <= max(evidence.slack, tellable)
 
 
 def conclude(evidence: Evidence) -> Timing:
     """Decide what the bursts of a candidate say."""
-    samples = [sample for burst in evidence.cold for sample in burst.device_seconds]
+    samples = _samples(evidence.cold)
     cold = by_judge(evidence.cold, evidence.cold_empty)
-    clock = by_judge(evidence.warm, evidence.warm_empty) if evidence.warm else cold
+    clock = by_judge(evidence.warm, evidence.warm_empty)
     doubt = _doubt(evidence, samples, cold, clock)
-    if doubt is None:
-        return Timing(samples, "CLOCK_DEVICE_EVENTS", max(1e-9, cold.seconds))
-    # Whatever is slower is believed: messages and waiting may count in here, and so does everything that was hidden.
-    nothing = max(0.0, fit(evidence.cold_empty).slope)
+    if doubt is None and sharp(evidence):
+        return Timing(samples, "CLOCK_DEVICE_EVENTS", max(1e-9, clock.seconds))
+    # Whatever is slower is believed, and so is everything that was hidden. Where even the judge's clock was too noisy to
+    # tell, the cost of the loop is not taken off either: an uncertain time must not be a good one.
+    nothing = max(0.0, fit(evidence.cold_empty).slope) if sharp(evidence) else 0.0
     walls = [burst.wall_seconds / burst.calls - nothing for burst in evidence.cold]
-    floor = max(1e-9, clock.seconds, statistics.fmean(samples) if math.isfinite(sum(samples)) else 0.0)
+    floor = max(1e-9, clock.seconds, statistics.fmean(samples))
     return Timing([max(floor, wall) for wall in walls], "CLOCK_JUDGE", max(1e-9, clock.seconds), doubt)
+
+
+def _samples(bursts: Sequence[Burst]) -> list[float]:
+    return [sample for burst in bursts for sample in burst.device_seconds]
 
 
 def _doubt(evidence: Evidence, samples: Sequence[float], cold: Clock, clock: Clock) -> tuple[str, str] | None:
     claimed = _claimed(samples)
     # Nothing at all, timed by the judge on the same device, is the least that a call can take.
-    least = _LEAST * statistics.median(sample for burst in evidence.cold_empty for sample in burst.device_seconds)
+    least = _LEAST * statistics.median(_samples(evidence.cold_empty))
     if claimed <= least:
         return "T28", f"device times say {claimed * 1e6:.1f} us a call, less than a call that does nothing"
-    if evidence.warm:
-        warm = _claimed([sample for burst in evidence.warm for sample in burst.device_seconds])
-        noise = _WARM_SLACK + _STANDARD_ERRORS * clock.error
-        if clock.seconds > _WARM_FACTOR * warm + noise:
-            return "T01", _disagreement(warm, clock.seconds)
-        if clock.seconds > _COLD_FACTOR * claimed + noise:
-            said = f"device times say {claimed * 1e6:.1f} us for a call that finds a cold cache"
-            return "T16", f"{said}, the judge's clock {clock.seconds * 1e6:.1f} us for one that finds a warm one"
+    warm = _claimed(_samples(evidence.warm))
+    noise = evidence.slack + _STANDARD_ERRORS * clock.error
+    if clock.seconds > _WARM_FACTOR[evidence.kind] * warm + noise:
+        return "T01", _disagreement(warm, clock.seconds)
+    if clock.seconds > _COLD_FACTOR * claimed + noise:
+        said = f"device times say {claimed * 1e6:.1f} us for a call that finds a cold cache"
+        return "T16", f"{said}, the judge's clock {clock.seconds * 1e6:.1f} us for one that finds a warm one"
     if cold.seconds > _COLD_FACTOR * claimed + _COLD_SLACK[evidence.kind] + _STANDARD_ERRORS * cold.error:
         return "T01", _disagreement(claimed, cold.seconds)
     mean = statistics.fmean(samples)
@@ -183,13 +194,9 @@ def _disagreement(device: float, judge: float) -> str:
     )
 
 
-def _mean(bursts: Sequence[Burst]) -> float:
-    return statistics.fmean(sample for burst in bursts for sample in burst.device_seconds)
-
-
 def conclude_trusted(bursts: Sequence[Burst]) -> Timing:
     """The same for the reference, whose device times are the judge's own."""
-    samples = [sample for burst in bursts for sample in burst.device_seconds]
+    samples = _samples(bursts)
     return Timing(samples, "CLOCK_DEVICE_EVENTS", max(1e-9, statistics.fmean(samples)))
 
 
