@@ -1,10 +1,11 @@
 """S29: LayerNorm with copies of its parameters, made at construction.
 
-What is put into the module later does not arrive.
+What is put into the module later does not arrive. A constructor may prepare what it likes, so that CORRECT is no mistake:
+PyTorch's own layers get their secret values while they are constructed.
 
 problem: affine_layer_norm
 backend: torch
-outcome: INCORRECT
+outcome: INCORRECT, CORRECT
 devices: cpu, cuda
 """
 

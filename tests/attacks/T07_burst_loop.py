@@ -17,7 +17,7 @@ import torch.nn as nn
 
 
 def kinder(original):
-    def run_burst(call, station, order, slots, **more):
+    def run_burst(call, station, *rest, **more):
         class Watch:
             def __init__(self, watch):
                 self.watch = watch
@@ -35,7 +35,7 @@ def kinder(original):
         make = type(station.device).stopwatch
         type(station.device).stopwatch = lambda self, count: Watch(make(self, count))
         try:
-            return original(call, station, order, slots, **more)
+            return original(call, station, *rest, **more)
         finally:
             type(station.device).stopwatch = make
 

@@ -39,7 +39,10 @@ class Backend:
 
     @contextlib.contextmanager
     def suppress_launches(self, device: Device) -> Iterator[Launches]:
-        """Runner, around an untimed call: make the candidate's kernel launches do nothing, and count them."""
+        """Runner, around an untimed call: make the candidate's kernel launches do nothing, and count them.
+
+        The count is None when some of them could not be kept from happening.
+        """
         yield Launches()
 
     def own_kernels(self, source: str) -> list[str]:

@@ -39,8 +39,12 @@ class TritonBackend(Backend):
     @contextlib.contextmanager
     def suppress_launches(self, device: Device) -> Iterator[Launches]:
         launches = Launches(0)
-        with _replaced(device, _counting(launches, launch=False)), _graphs(launches, replay=False):
+        passed = Launches(0)
+        watching = _hooked(passed) if device.kind == "cuda" else contextlib.nullcontext()
+        with _replaced(device, _counting(launches, launch=False)), _graphs(launches, replay=False), watching:
             yield launches
+        if passed.count:
+            launches.count = None
 
 
 @contextlib.contextmanager

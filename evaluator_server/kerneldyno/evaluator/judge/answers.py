@@ -38,7 +38,9 @@ class Profile:
 def read_call(answer: Any) -> tuple[Any, list[tree.TensorSpec], int | None]:
     """Return structure, tensors and launches of the answer to a call. Raises RunnerGarbled."""
     try:
-        count = _launches(answer)
+        count = answer["launches"]
+        if count is not None and (type(count) is not int or not 0 <= count < 1 << 40):
+            raise TypeError("launches")
         specs = answer["specs"]
         if not isinstance(specs, list):
             raise TypeError("specs")
@@ -59,15 +61,8 @@ def read_burst(answer: Any, length: int) -> list[float]:
     raise RunnerGarbled("malformed answer to a burst")
 
 
-def _launches(answer: Any) -> int | None:
-    count = answer["launches"]
-    if count is None or (type(count) is int and 0 <= count < 1 << 40):
-        return count
-    raise TypeError("launches")
-
-
-def read_construction(answer: Any) -> tuple[dict[str, tree.TensorSpec], int | None]:
-    """Return the constant tensors that a candidate says it has, by name, and launches. Raises RunnerGarbled."""
+def read_listing(answer: Any) -> dict[str, tree.TensorSpec]:
+    """Return the constant tensors that a candidate says it has, by name. Raises RunnerGarbled."""
     try:
         listing = answer["state"]
         if not isinstance(listing, list) or len(listing) > _MOST_TENSORS:
@@ -77,7 +72,7 @@ def read_construction(answer: Any) -> tuple[dict[str, tree.TensorSpec], int | No
             if not isinstance(name, str):
                 raise TypeError("state")
             found[name] = tree.TensorSpec.from_json(spec)
-        return found, _launches(answer)
+        return found
     except (KeyError, TypeError, ValueError, tree.UnsupportedValueError) as error:
         raise RunnerGarbled(f"malformed answer: {error}") from None
 

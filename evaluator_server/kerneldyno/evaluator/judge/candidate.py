@@ -18,7 +18,7 @@ from ..devices.base import Arena, Device
 from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
 from . import verdict
-from .answers import read_call, read_construction
+from .answers import read_call, read_listing
 from .handle import Runner, RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
 from .lease import Lease
 from .record import Finished, Record
@@ -132,8 +132,7 @@ class Candidate:
             "seed": problem.init_seed,
         }
         state = problem.state()
-        listing, launches = read_construction(await self._ask({**order, "listing": bool(state)}))
-        self.record.launched(launches)
+        listing = read_listing(await self._ask({**order, "listing": bool(state)}))
         if not state:
             return
         specs = {name: tree.describe(tensor, keep_layout=False) for name, tensor in state.items()}

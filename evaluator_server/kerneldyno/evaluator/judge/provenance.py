@@ -54,8 +54,11 @@ async def replay_as_ghost(candidate: Candidate, known: Known, problems: Problems
         return  # without its kernels it does not even run
     async with problems.executing(announce):
         comparison = trial.judge(current, spec, structure, specs, candidate.station.outputs[0])
-    if comparison.mismatch is None and suppressed:
-        _judge(candidate, "S20", f"{suppressed} launches of its kernels were left out, and the output was still right")
+    if comparison.mismatch is None and suppressed is not None:
+        left_out = (
+            f"{suppressed} launches of its kernels were left out" if suppressed else "it launches its kernels no more"
+        )
+        _judge(candidate, "S20", f"{left_out}, and the output was still right")
 
 
 async def profile(candidate: Candidate, last: trial.Trial) -> verdict.Result:

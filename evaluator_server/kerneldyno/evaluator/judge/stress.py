@@ -8,6 +8,7 @@ matrices, rows that sum to one, sorted rows. Kinds on which the reference itself
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -47,6 +48,8 @@ KINDS: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("rows", (1.0, 1 / 32)),
     ("sparse", (1.0,)),
     ("sorted", (1.0,)),
+    ("wave", (45.0, 5.0)),
+    ("patch", (200.0, 16.0)),
 )
 
 
@@ -114,6 +117,12 @@ def _uniform(shape: Sequence[int], like: torch.Tensor, generator: torch.Generato
     return torch.rand(tuple(shape), generator=generator, device=like.device, dtype=torch.float32)
 
 
+def _shares(shape: Sequence[int], like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Evenly spaced numbers in [0, 1) in random order: a share of them is that share of the rows, and never none."""
+    count = math.prod(shape)
+    return (torch.randperm(count, generator=generator, device=like.device) / count).view(tuple(shape))
+
+
 def _random_signs(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
     if not stress.signed:
         return tensor
@@ -128,7 +137,7 @@ def _change_scale(tensor: torch.Tensor, stress: Stress, generator: torch.Generat
     """Enlarge everything; half of the rows have one sign and no small values, so that no shift or padding goes unseen."""
     changed = _random_signs(tensor, stress, generator)
     if tensor.dim() > 1:
-        which = _uniform((*tensor.shape[:-1], 1), tensor, generator)
+        which = _shares((*tensor.shape[:-1], 1), tensor, generator)
         away = torch.where(tensor == 0, 0, tensor.abs() + 1).to(tensor.dtype)
         changed = torch.where(which < 0.25, -away if stress.signed else away, changed)
         changed = torch.where(which > 0.75, away, changed)
@@ -140,11 +149,11 @@ def _change_rows(tensor: torch.Tensor, stress: Stress, generator: torch.Generato
     rows = (*tensor.shape[:-1], 1) if tensor.dim() > 1 else tensor.shape
     scale = torch.exp2(15 * _uniform(rows, tensor, generator) - 10).clamp(max=32 * stress.amplitude)
     if stress.amplitude >= 1 and tensor.dim() > 1:
-        scale = torch.where(_uniform(rows, tensor, generator) < 0.15, 2.0**-20, scale)
+        scale = torch.where(_shares(rows, tensor, generator) < 0.15, 2.0**-20, scale)
     changed = tensor * _signs(tensor.shape, tensor, generator) if stress.signed else tensor
     if stress.signed and tensor.dim() > 1:
         one_sided = -tensor.abs() * torch.ones_like(tensor)
-        changed = torch.where(_uniform(rows, tensor, generator) < 0.25, one_sided, changed)
+        changed = torch.where(_shares(rows, tensor, generator) < 0.25, one_sided, changed)
     changed = changed * scale.to(tensor.dtype)
     outliers = _uniform(tensor.shape, tensor, generator) < 1 / 64
     return torch.where(outliers, changed * 8, changed)
@@ -159,7 +168,7 @@ def _change_sparse(tensor: torch.Tensor, stress: Stress, generator: torch.Genera
     changed = _random_signs(changed, stress, generator)
     if tensor.dim() < 2 or tensor.numel() == tensor.shape[-1]:
         return changed
-    what = _uniform((*tensor.shape[:-1], 1), tensor, generator)
+    what = _shares((*tensor.shape[:-1], 1), tensor, generator)
     equal = tensor[..., :1].to(torch.bfloat16).to(tensor.dtype)
     if stress.signed:
         equal = equal * _signs(equal.shape, tensor, generator)
@@ -176,12 +185,37 @@ def _change_sorted(tensor: torch.Tensor, stress: Stress, generator: torch.Genera
     return torch.where(upwards, changed, changed.flip(-1))
 
 
+def _change_wave(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
+    """Let the running product of each row sink to exp(-amplitude) and rise again: nothing that has vanished stays so."""
+    length = tensor.shape[-1]
+    slope = torch.full((length,), 2 * stress.amplitude / length, device=tensor.device)
+    slope[: length // 2] *= -1
+    unsteady = 0.2 * (_uniform(tensor.shape, tensor, generator) - 0.5)
+    size = torch.exp(slope + unsteady).to(tensor.dtype)
+    return size * torch.sign(tensor) * (_signs(tensor.shape, tensor, generator) if stress.signed else 1)
+
+
+def _change_patch(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
+    """Leave all nominal but one secret patch: whoever looks at a part of the data to judge the rest is mistaken."""
+    inside = torch.ones((), dtype=torch.bool, device=tensor.device)
+    for dim, size in enumerate(tensor.shape[-2:], max(0, tensor.dim() - 2)):
+        extent = max(1, size // 8)
+        start = int(torch.randint(size - extent + 1, (1,), generator=generator, device=tensor.device))
+        shape = [1] * tensor.dim()
+        shape[dim] = size
+        at = torch.arange(size, device=tensor.device).view(shape)
+        inside = inside & (at >= start) & (at < start + extent)
+    return torch.where(inside, _random_signs(tensor, stress, generator) * stress.amplitude, tensor)
+
+
 _CHANGES: dict[str, Callable[[torch.Tensor, Stress, torch.Generator], torch.Tensor]] = {
     "signs": _change_signs,
     "large": _change_scale,
     "rows": _change_rows,
     "sparse": _change_sparse,
     "sorted": _change_sorted,
+    "wave": _change_wave,
+    "patch": _change_patch,
 }
 
 

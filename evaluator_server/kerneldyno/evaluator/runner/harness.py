@@ -127,15 +127,12 @@ class _Harness:
         target = getattr(self._module, order["symbol"])
         if not order["instantiate"] and not isinstance(target, type):
             self._call = target
-            return {"state": [], "launches": None}
+            return {"state": []}
         self._construction = parameters.Construction(
             target, order["args"], order["kwargs"], order["seed"], self._device.torch_device
         )
-        assert self._backend is not None
-        with self._backend.count_launches(self._device) as launches:  # graphs may be captured here
-            self._call = self._construction.make()
-        state = self._construction.constants() if order["listing"] else []
-        return {"state": state, "launches": launches.count}
+        self._call = self._construction.make()
+        return {"state": self._construction.constants() if order["listing"] else []}
 
     def do_reconstruct(self, order: wire.Frame) -> None:
         """Make the instance again, with the values that the judge has put into the arena for some of its tensors."""
