@@ -118,9 +118,7 @@ def test_the_references_own_device_times_are_trusted() -> None:
 
 
 def test_noisy_bursts_accuse_nobody_and_count_as_they_are() -> None:
-    noisy = [
-        Burst(count, 0.02 + wall, [50e-6] * count) for count, wall in ((5, 0.01), (20, 0.0), (10, 0.02), (40, 0.01))
-    ]
+    noisy = bursts(48e-6, 50e-6, overhead=10e-6, noise=1.5e-3)
     evidence = Evidence(noisy, EMPTY, noisy, WARM_EMPTY, "cuda")
     assert not sharp(evidence)
     timing = conclude(evidence)

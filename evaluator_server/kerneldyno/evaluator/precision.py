@@ -44,9 +44,16 @@ def coarser(precision: str, values: Sequence[torch.Tensor]) -> bool:
 
 
 def round_to(tensor: torch.Tensor, bits: int) -> torch.Tensor:
-    """Round to `bits` explicit mantissa bits, to nearest, in the tensor's own dtype; the range is not limited."""
-    mantissa, exponent = torch.frexp(tensor)
-    return torch.ldexp(torch.round(torch.ldexp(mantissa, torch.tensor(bits + 1))), exponent - (bits + 1))
+    """Round to `bits` explicit mantissa bits, to nearest even, in the tensor's own dtype; the range is not limited."""
+    wide = tensor if tensor.dtype == torch.float64 else tensor.float()
+    as_integer, stored = (torch.int64, 52) if wide.dtype == torch.float64 else (torch.int32, 23)
+    surplus = stored - bits
+    if surplus <= 0:
+        return tensor
+    pattern = wide.contiguous().view(as_integer)
+    even = (pattern >> surplus) & 1
+    rounded = (pattern + ((1 << (surplus - 1)) - 1) + even) & -(1 << surplus)
+    return rounded.view(wide.dtype).to(tensor.dtype)
 
 
 def rms(tensor: torch.Tensor) -> float:

@@ -70,6 +70,12 @@ class Device(ABC):
     def settle_cache(self) -> None:  # noqa: B027  (devices without such a cache have nothing to do)
         """Undo what calls may have asked of the device's cache. Waits for queued work, so never behind a closed gate."""
 
+    def keep_within(self, share: float) -> None:  # noqa: B027
+        """Judge: use at most this share of the device's memory; the rest is the candidates'."""
+
+    def trim(self) -> None:  # noqa: B027
+        """Judge: give memory back that is only kept for later."""
+
     def probe_seconds(self) -> float:
         """Judge: how long a fixed piece of device work takes now. Longer than usual: somebody else uses the device."""
         return 0.0

@@ -20,6 +20,8 @@ from .base import Arena, Device, Gate, Stopwatch
 _IPC_LAZY_ENABLE_PEER_ACCESS = 1
 _WAIT_VALUE_GEQ = 0
 _LIMIT_PERSISTING_L2 = 6
+#: Memory that the judge's allocator may keep for later, in bytes.
+_MOST_IDLE_BYTES = 4 << 30
 
 
 class _IpcHandle(ctypes.Structure):
@@ -158,6 +160,14 @@ class CudaDevice(Device):
 
     def settle_cache(self) -> None:
         self.driver.forget_persisting()
+
+    def keep_within(self, share: float) -> None:
+        torch.cuda.set_per_process_memory_fraction(share, self.torch_device)
+
+    def trim(self) -> None:
+        idle = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
+        if idle > _MOST_IDLE_BYTES:
+            torch.cuda.empty_cache()
 
     def probe_seconds(self) -> float:
         watch = self.stopwatch(1)

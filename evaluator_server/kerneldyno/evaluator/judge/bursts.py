@@ -11,7 +11,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -223,14 +223,14 @@ class Bursts:
         def reveal(value: int) -> None:
             nonlocal began
             began = time.perf_counter()
-            self._reveal(self._shadow, count, gate, value)
+            self._reveal(self._shadow, gate, value)
 
         with torch.no_grad():
             if gate is None:
                 seconds = run_burst(lambda *_: answer, own, plan, queued=lambda: reveal(0))
             else:
                 seconds, _ = self._behind(gate, own, lambda *_: answer, plan, reveal)
-        self._snapshot(plan.slots[: min(count, _CHECKED)])
+        self._snapshot(plan.slots)
         return timing.Burst(count, time.perf_counter() - began, seconds)
 
     def expect_outputs(self, example: trial.Trial) -> None:
@@ -258,10 +258,10 @@ class Bursts:
             if not queued:
                 self._shorten(count)
             began = time.perf_counter()
-            self._reveal(self._arena, count, gate, value)
+            self._reveal(self._arena, gate, value)
         else:
             began = time.perf_counter()
-            self._reveal(self._arena, count, gate, value)
+            self._reveal(self._arena, gate, value)
             candidate.runner.resume()
             await candidate.order_burst(plan, value)
             queued = False
@@ -271,8 +271,8 @@ class Bursts:
         wall = time.perf_counter() - began
         seconds = read_burst(answer, count)
         await candidate.runner.stop()
-        for output, expected in zip(outputs, watched.values(), strict=True):
-            comparison = trial.judge_bytes(expected, candidate.spec, output)
+        for slot, expected in watched.items():
+            comparison = trial.judge_bytes(expected, candidate.spec, outputs[slot])
             candidate.record.note(comparison)
             if comparison.mismatch is not None:
                 record = candidate.record
@@ -297,20 +297,26 @@ class Bursts:
             slot.fill_(POISON)
         self._device.synchronize()
 
-    def _reveal(self, target: torch.Tensor, count: int, gate: Gate | None, value: int) -> None:
-        """Put the staged inputs where they are waited for, evict them from the cache, and open the gate."""
-        size = count * self.set_bytes
+    def _reveal(self, target: torch.Tensor, gate: Gate | None, value: int) -> None:
+        """Put the staged inputs where they are waited for, evict them from the cache, and open the gate.
+
+        All that is staged is copied, however short the burst: contexts that wait slow each other's copies down, and what
+        every burst pays alike does not count in the slope.
+        """
+        size = self._staged.numel()
         if gate is None:
-            target[:size].copy_(self._staged[:size])
+            target[:size].copy_(self._staged)
             self._device.synchronize()
             return
         with gate.beside():
-            target[:size].copy_(self._staged[:size], non_blocking=True)
+            target[:size].copy_(self._staged, non_blocking=True)
             self._device.flush_cache()
         gate.open(value)
 
-    def _snapshot(self, slots: Sequence[int] | dict[int, Any]) -> list[torch.Tensor]:
-        """Copy the bytes of some slots; what is there by the time this returns is what counts."""
-        copies = [self.candidate.station.outputs[slot].clone() for slot in slots]
+    def _snapshot(self, slots: Iterable[int]) -> dict[int, torch.Tensor]:
+        """Copy the bytes of some slots, equally many after every burst; what is there when this returns is what counts."""
+        outputs = self.candidate.station.outputs
+        wanted = list(dict.fromkeys([*slots, *range(len(outputs))]))[: min(_CHECKED, len(outputs))]
+        copies = {slot: outputs[slot].clone() for slot in wanted}
         self._device.synchronize()
         return copies

@@ -58,6 +58,11 @@ class Comparison:
     max_error_ratio: float = 0.0
 
 
+def relative_tolerance(dtype: torch.dtype) -> float:
+    """Return the relative error that the calibrated rule allows for outputs of `dtype`."""
+    return _RTOL.get(dtype, 1e-4)
+
+
 def expect(
     structure: Any,
     values: Sequence[torch.Tensor],
@@ -223,7 +228,7 @@ def _bounds(leaf: Leaf, rule: ToleranceRule) -> tuple[float, float]:
             default if rule.atol is None else rule.atol,
             default if rule.rtol is None else rule.rtol,
         )
-    rtol = _RTOL.get(dtype, 1e-4)
+    rtol = relative_tolerance(dtype)
     return rtol * leaf.typical + _NOISE_FACTOR * leaf.noise, rtol
 
 

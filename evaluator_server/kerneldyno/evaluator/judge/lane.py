@@ -25,7 +25,7 @@ from .record import Finished, Record
 from .stages import Stages
 
 #: Memory of one arena beyond what one input set or output slot needs, in bytes: more sets make longer bursts.
-_ARENA_BUDGET = {"cuda": 1 << 30, "cpu": 64 << 20}
+_ARENA_BUDGET = {"cuda": 2 << 30, "cpu": 64 << 20}
 _MAX_SETS = 40
 #: Fewest sets and slots of a candidate that is timed: bursts must differ in length.
 _MIN_SETS = 3
@@ -85,6 +85,7 @@ class Lane:
                 overdue = cancelled or self._candidate.overdue
                 logs = (await self._bench.pool.discard(self._candidate.runner, overdue=overdue)).logs
                 self._candidate.close()
+                self._bench.device.trim()
         self._stages.close()
         result["stages"] = self._stages.spans
         result.setdefault("findings", self._record.findings)

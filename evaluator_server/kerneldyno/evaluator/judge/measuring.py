@@ -8,6 +8,7 @@ judge's clock alone whether those can be true. More warm ones are made until the
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import secrets
 import statistics
@@ -20,6 +21,8 @@ from .bursts import Bursts
 from .candidate import Candidate
 from .problems import Announce, Known
 from .trial import Trial
+
+_log = logging.getLogger("kerneldyno.judge")
 
 #: Bursts of each kind; warm ones until the clock is sharp, at the most so many pairs.
 _COLD_BURSTS = 8
@@ -92,6 +95,7 @@ async def measure(
     evidence = timing.Evidence(cold, cold_empty, [], [], device.kind, bursts.gated)
     await _add_warm_bursts(evidence, bursts, per_call)
     conclusion = timing.conclude(evidence)
+    _log.debug("%s", timing.summary(evidence))
     return _result(candidate, conclusion, reference, rng, _state(before, device.state()))
 
 

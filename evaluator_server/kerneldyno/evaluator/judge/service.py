@@ -29,6 +29,9 @@ from .problems import Problems
 
 _log = logging.getLogger("kerneldyno.judge")
 
+#: Share of the device's memory that references, twins and copies of outputs may take.
+_SHARE_OF_MEMORY = 0.4
+
 #: Exit statuses: told to by the server; must not serve; the device of this process is broken.
 EXIT_FATAL = 3
 EXIT_BROKEN = 4
@@ -60,6 +63,7 @@ class Service:
             spares=settings.spares,
             memory_bytes=settings.memory_bytes,
         )
+        device.keep_within(_SHARE_OF_MEMORY)
         problems = Problems(device, self._pool.lease)
         self._bench = Bench(device, self._pool, problems, Quiet(device), settings.memory_bytes)
         self._lanes: dict[str, asyncio.Task[None]] = {}

@@ -25,6 +25,8 @@ _COLD_SLACK = {"cuda": 10e-6, "cpu": 200e-6}
 #: The same where calls cannot be queued ahead, so that launching them takes part of the time.
 _UNGATED_SLACK = 50e-6
 _STANDARD_ERRORS = 2.0
+#: What messages, waking up and waiting may cost a burst of a runner more than one of the judge's own, in seconds.
+_MESSAGES = {"cuda": 500e-6, "cpu": 20e-3}
 #: Share of the device time of an empty call below which a device time is an invention.
 _LEAST = 0.5
 #: A mean this much above the typical call is made of calls that do the work and calls that do not (T27).
@@ -128,15 +130,23 @@ def fit(bursts: Sequence[Burst]) -> Line:
     return Line(slope, math.sqrt(rest / (count - 2) / spread), intercept)
 
 
-def by_judge(bursts: Sequence[Burst], empty: Sequence[Burst]) -> Clock:
-    """Return what one call costs beyond an empty one, by the judge's clock."""
+def by_judge(bursts: Sequence[Burst], empty: Sequence[Burst], kind: str) -> Clock:
+    """Return what one call costs beyond an empty one, by the judge's clock.
+
+    Fixed costs cancel in the slope, but only up to what messages can cost: whoever makes short bursts wait, so that they
+    look as long as the long ones, pays for the wait in each call of the longest burst.
+    """
     ours, nothing = fit(bursts), fit(empty)
-    return Clock(max(0.0, ours.slope - max(0.0, nothing.slope)), math.hypot(ours.error, nothing.error))
+    error = math.hypot(ours.error, nothing.error)
+    longest = max(burst.calls for burst in bursts)
+    allowed = _MESSAGES[kind] + _STANDARD_ERRORS * error * longest
+    waited = max(0.0, ours.intercept - nothing.intercept - allowed) / longest
+    return Clock(max(0.0, ours.slope - max(0.0, nothing.slope)) + waited, error)
 
 
 def sharp(evidence: Evidence) -> bool:
     """Say whether the judge's clock is quiet enough to tell a lie of a tenth of the claim, or of a few microseconds."""
-    clock = by_judge(evidence.warm, evidence.warm_empty)
+    clock = by_judge(evidence.warm, evidence.warm_empty, evidence.kind)
     tellable = (_WARM_FACTOR[evidence.kind] - 1) * max(clock.seconds, _claimed(_samples(evidence.warm)))
     return _STANDARD_ERRORS * clock.error <= max(evidence.slack, tellable)
 
@@ -144,17 +154,42 @@ def sharp(evidence: Evidence) -> bool:
 def conclude(evidence: Evidence) -> Timing:
     """Decide what the bursts of a candidate say."""
     samples = _samples(evidence.cold)
-    cold = by_judge(evidence.cold, evidence.cold_empty)
-    clock = by_judge(evidence.warm, evidence.warm_empty)
+    cold = by_judge(evidence.cold, evidence.cold_empty, evidence.kind)
+    clock = by_judge(evidence.warm, evidence.warm_empty, evidence.kind)
     doubt = _doubt(evidence, samples, cold, clock)
+    judge_seconds = max(1e-9, clock.seconds)
     if doubt is None and sharp(evidence):
-        return Timing(samples, "CLOCK_DEVICE_EVENTS", max(1e-9, clock.seconds))
-    # Whatever is slower is believed, and so is everything that was hidden. Where even the judge's clock was too noisy to
-    # tell, the cost of the loop is not taken off either: an uncertain time must not be a good one.
-    nothing = max(0.0, fit(evidence.cold_empty).slope) if sharp(evidence) else 0.0
-    walls = [burst.wall_seconds / burst.calls - nothing for burst in evidence.cold]
-    floor = max(1e-9, clock.seconds, statistics.fmean(samples))
-    return Timing([max(floor, wall) for wall in walls], "CLOCK_JUDGE", max(1e-9, clock.seconds), doubt)
+        return Timing(samples, "CLOCK_DEVICE_EVENTS", judge_seconds)
+    if doubt is None:
+        # Too noisy to tell: what the clock does say is the least that counts.
+        return Timing([max(sample, judge_seconds) for sample in samples], "CLOCK_JUDGE", judge_seconds)
+    # Whatever is slower is believed, and so is everything that was hidden.
+    nothing = fit(evidence.cold_empty)
+    walls = [
+        (burst.wall_seconds - max(0.0, nothing.intercept)) / burst.calls - max(0.0, nothing.slope)
+        for burst in evidence.cold
+    ]
+    floor = max(judge_seconds, statistics.fmean(samples))
+    return Timing([max(floor, wall) for wall in walls], "CLOCK_JUDGE", judge_seconds, doubt)
+
+
+def summary(evidence: Evidence) -> str:
+    """Return the fitted lines of all bursts, in microseconds, for a log."""
+    lines = {
+        name: fit(bursts)
+        for name, bursts in (
+            ("cold", evidence.cold),
+            ("cold_empty", evidence.cold_empty),
+            ("warm", evidence.warm),
+            ("warm_empty", evidence.warm_empty),
+        )
+    }
+    fitted = " ".join(
+        f"{name}={line.slope * 1e6:.1f}+-{line.error * 1e6:.1f}/call+{line.intercept * 1e6:.0f}"
+        for name, line in lines.items()
+    )
+    claims = f"{_claimed(_samples(evidence.cold)) * 1e6:.1f} cold, {_claimed(_samples(evidence.warm)) * 1e6:.1f} warm"
+    return f"{fitted} claimed={claims} longest={max(burst.calls for burst in evidence.warm)} pairs={len(evidence.warm)}"
 
 
 def _samples(bursts: Sequence[Burst]) -> list[float]:
