@@ -102,10 +102,12 @@ async def test_the_evaluator_is_killed_and_another_takes_over(strays: set[psutil
 async def test_a_judge_is_killed_and_nobody_notices(cluster: tuple[Service, Service]) -> None:
     front, back = cluster
     before = metric(page(back.ready["metrics"]), "kerneldyno_judge_restarts_total", cause="judge")
+    await collect(front.address, [request("j")])  # its problem is known from now on
     work = asyncio.create_task(
-        collect(front.address, [request(f"j{number}", "time.sleep(1)") for number in range(LANES)])
+        collect(front.address, [request(f"j{number}", "time.sleep(3)") for number in range(LANES)])
     )
     await eventually(lambda: running(back) == LANES, 30, "running attempts")
+    await asyncio.sleep(1.5)  # while a reference executes, that one is to blame
     family = descendants(back.process.pid)
     judge = judge_of(back.process.pid)
     kill(judge)

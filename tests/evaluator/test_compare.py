@@ -23,7 +23,8 @@ def outcome(
     precise_values, allowed_values = (None if twin is None else tree.flatten(twin)[1] for twin in (precise, allowed))
     got_structure, got_values = tree.flatten(got)
     specs = [tree.describe(value, keep_layout=False) for value in got_values]
-    return compare(expect(structure, values, precise_values, allowed_values), got_structure, specs, got_values, rule)
+    others = [] if allowed_values is None else [allowed_values]
+    return compare(expect(structure, values, precise_values, others), got_structure, specs, got_values, rule)
 
 
 def kind(comparison: Comparison) -> str | None:

@@ -11,7 +11,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,8 +27,10 @@ from .candidate import POISON, Candidate
 from .problems import Known
 from .record import Finished
 
-#: Outputs of one burst that are compared.
+#: Outputs of one burst that are compared: of large ones, fewer. All together, of every size, some dozens are.
 _CHECKED = 6
+_CHECKED_LARGE = 2
+_LARGE_BYTES = 16 << 20
 #: How long a burst may take to be queued before the judge lets it go as it is, in seconds.
 _PATIENCE = 0.25
 #: A burst of so many calls fits any queue; one that is not queued in time waits for the device in mid-call.
@@ -48,6 +50,8 @@ class Bursts:
     candidate: Candidate
     known: Known
     announce: Callable[[str], Any]
+    #: A nominal trial: what outputs look like, and how noisy they are.
+    _example: trial.Trial
     rng: random.Random
     #: Whether the candidate's calls can be queued ahead, or wait for the device themselves.
     gated: bool = True
@@ -88,6 +92,11 @@ class Bursts:
         ]
         self._own_gate = device.own_gate()
 
+    @property
+    def _checks(self) -> int:
+        large = self.set_bytes + self.candidate.station.outputs[0].numel() > _LARGE_BYTES
+        return _CHECKED_LARGE if large else _CHECKED
+
     @staticmethod
     def _shapes(inputs: trial.Inputs) -> list[tuple[int, ...]]:
         return [spec.shape for spec in inputs.specs]
@@ -117,7 +126,7 @@ class Bursts:
     def draw(self, count: int) -> dict[int, trial.Trial]:
         """Draw `count` fresh input sets; return what is right for those, by number, whose outputs will be looked at."""
         begin = time.monotonic()
-        checked = set(self.rng.sample(range(count), min(count, _CHECKED)))
+        checked = set(self.rng.sample(range(count), min(count, self._checks)))
         season = self.known.examination.season(self._device)
         right: dict[int, trial.Trial] = {}
         for index in range(count):
@@ -127,7 +136,11 @@ class Bursts:
             self._staged[index * self.set_bytes :][: self.set_bytes].copy_(inputs.master)
             if index in checked:
                 number = self._case(index)
-                right[index] = trial.answer(self._problem, self.candidate.spec, self._device, number, inputs)
+                right[index] = trial.answer(
+                    self._problem, self.candidate.spec, self._device, number, inputs, self._example.expected
+                )
+                if not any(inputs is kept for kept in self._pool):
+                    right[index].forget_inputs()
         self._device.synchronize()
         self._drawing = (time.monotonic() - begin) / count
         return right
@@ -160,11 +173,11 @@ class Bursts:
             seeds[sets.index(index)] = expected.seed
         return Plan(sets, slots[:count], seeds, cold)
 
-    async def reference(self, count: int, *, gated: bool = True) -> timing.Burst:
+    async def reference(self, count: int, *, cold: bool = True, gated: bool = True) -> timing.Burst:
         """Time the reference on the sets that the candidate will get; device events, which are the judge's own."""
         call = self._problem.timed
         assert call is not None
-        plan = Plan(list(range(count)), [0] * count, [0] * count, True)
+        plan = Plan(list(range(count)), [0] * count, [0] * count, cold)
         gate = None if self.known.waits or not gated else self._own_gate
         await self.announce("begin")
         try:
@@ -213,9 +226,9 @@ class Bursts:
         own = Station(self._device, self._shadow, station.structure, self._own.inputs, station.outputs)
         leaves = [
             torch.zeros(leaf.shape, dtype=leaf.torch_dtype, device=self._device.torch_device)
-            for leaf in self._output_specs
+            for leaf in (leaf.spec for leaf in self._example.expected.leaves)
         ]
-        answer = tree.rebuild(self._output_structure, leaves, self._device.torch_device)
+        answer = tree.rebuild(self._example.expected.structure, leaves, self._device.torch_device)
         plan = self.plan(count, cold=cold)
         began = 0.0
         gate = self._own_gate if self.gated and gated else None
@@ -232,14 +245,6 @@ class Bursts:
                 seconds, _ = self._behind(gate, own, lambda *_: answer, plan, reveal)
         self._snapshot(plan.slots)
         return timing.Burst(count, time.perf_counter() - began, seconds)
-
-    def expect_outputs(self, example: trial.Trial) -> None:
-        """Say what outputs look like, so that empty bursts store as much as the candidate does."""
-        self._output_structure = example.expected.structure
-        self._output_specs = [leaf.spec for leaf in example.expected.leaves]
-
-    _output_structure: Any = None
-    _output_specs: Sequence[tree.TensorSpec] = ()
 
     async def candidate_burst(
         self, count: int, right: dict[int, trial.Trial], *, cold: bool, gated: bool = True
@@ -316,7 +321,7 @@ class Bursts:
     def _snapshot(self, slots: Iterable[int]) -> dict[int, torch.Tensor]:
         """Copy the bytes of some slots, equally many after every burst; what is there when this returns is what counts."""
         outputs = self.candidate.station.outputs
-        wanted = list(dict.fromkeys([*slots, *range(len(outputs))]))[: min(_CHECKED, len(outputs))]
+        wanted = list(dict.fromkeys([*slots, *range(len(outputs))]))[: min(self._checks, len(outputs))]
         copies = {slot: outputs[slot].clone() for slot in wanted}
         self._device.synchronize()
         return copies

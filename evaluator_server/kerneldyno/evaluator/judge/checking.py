@@ -41,7 +41,11 @@ async def check(candidate: Candidate, known: Known, problems: Problems, announce
         current.stress = "" if kind is None else kind.kind
         await _try(candidate, known, current, earlier, number, problems, announce)
         earlier = [current, *earlier[:1]]
-        if kind is None:
+        if kind is not None:
+            current.forget_inputs()
+        else:
+            if last is not None:
+                last.forget_inputs()
             last = current
     assert last is not None
     return last

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -37,6 +37,8 @@ class Leaf:
     value: torch.Tensor
     truth: torch.Tensor
     noise: float
+    #: The same relative to the element and the typical size of elements, for float32 arithmetic.
+    relative_noise: float
     #: Size of most elements: the root mean square, or twice the mean where a few outliers make it larger than that.
     typical: float
 
@@ -47,6 +49,15 @@ class Expected:
 
     structure: Any
     leaves: Sequence[Leaf]
+
+    def as_noisy_as(self, other: Expected) -> Expected:
+        """Return this with the noise of another answer, twice: here the reference's own output stands for the truth."""
+        if len(self.leaves) != len(other.leaves):
+            return self
+        return Expected(
+            self.structure,
+            [replace(leaf, noise=2 * like.noise) for leaf, like in zip(self.leaves, other.leaves, strict=True)],
+        )
 
 
 @dataclass(slots=True)
@@ -67,25 +78,32 @@ def expect(
     structure: Any,
     values: Sequence[torch.Tensor],
     precise: Sequence[torch.Tensor] | None,
-    allowed: Sequence[torch.Tensor] | None = None,
+    others: Sequence[Sequence[torch.Tensor]] = (),
+    allowed: float = math.inf,
 ) -> Expected:
-    """Make an Expected of the reference's output, its float64 twin, and that twin at the allowed precision, if there are."""
+    """Make an Expected of the reference's output and, if there is one, its float64 twin.
+
+    `others` are twins on inputs moved by as much as arithmetic may be wrong: what they are off is allowed as well, unless
+    it is more than `allowed`, relative to the outputs: then a step was crossed, and no rounding excuses that.
+    """
     leaves = []
     for index, value in enumerate(values):
-        truth, noise = value, 0.0
+        truth, noise, relative = value, 0.0, 0.0
         if precise is not None and index < len(precise) and value.is_floating_point():
-            candidate = precise[index]
-            if candidate.shape == value.shape and candidate.dtype == torch.float64:
-                noise = _largest(value.double() - candidate)
-                scale = _rms(candidate)
+            twin = precise[index]
+            if twin.shape == value.shape and twin.dtype == torch.float64:
+                error = _largest(value.double() - twin)
                 # A twin that disagrees by more than rounding is a different function (random layers, dtype branches).
-                if noise <= 0.05 * scale or noise == 0.0:
-                    truth = candidate
-                    if allowed is not None:
-                        noise = max(noise, _largest(allowed[index].double() - candidate))
-                else:
-                    noise = 0.0
-        leaves.append(Leaf(describe(value, keep_layout=False), value, truth, noise, _typical(truth)))
+                if error <= 0.05 * _rms(twin) or error == 0.0:
+                    truth, typical = twin, _typical(twin)
+                    noise = error
+                    relative = _largest((value.double() - twin).abs() / (twin.abs() + typical))
+                    for other in (other[index] for other in others if index < len(other)):
+                        moved = _largest((other - twin).abs() / (twin.abs() + typical))
+                        relative = max(relative, moved)
+                        if moved <= allowed:
+                            noise = max(noise, _largest(other - twin))
+        leaves.append(Leaf(describe(value, keep_layout=False), value, truth, noise, relative, _typical(truth)))
     return Expected(structure, leaves)
 
 

@@ -73,8 +73,7 @@ async def measure(
     if not await quiet.wait():
         raise DeviceBusyError
     device = candidate.device
-    bursts = Bursts(candidate, known, announce, rng)
-    bursts.expect_outputs(example)
+    bursts = Bursts(candidate, known, announce, example, rng)
     timed = known.problem.timed is not None
     before = device.state()
     per_call = await _warm_up(bursts, candidate, timed=timed)
@@ -92,7 +91,7 @@ async def measure(
             spent += reference[-1].wall_seconds
         cold_empty.append(bursts.nothing(count, cold=True))
         cold.append(await bursts.candidate_burst(count, right, cold=True))
-    evidence = timing.Evidence(cold, cold_empty, [], [], device.kind, bursts.gated)
+    evidence = timing.Evidence(cold, cold_empty, [], [], device.kind, bursts.gated, cold_reference=reference)
     await _add_warm_bursts(evidence, bursts, per_call)
     conclusion = timing.conclude(evidence)
     _log.debug("%s", timing.summary(evidence))
@@ -121,6 +120,8 @@ async def _add_warm_bursts(evidence: timing.Evidence, bursts: Bursts, per_call: 
     for pair in range(_MOST_WARM_PAIRS):
         for count in (max(1, long // 4), long):
             right = bursts.draw(count)
+            if evidence.cold_reference and pair == 0 and evidence.kind == "cuda":
+                evidence.warm_reference.append(await bursts.reference(count, cold=False))
             evidence.warm_empty.append(bursts.nothing(count, cold=False))
             evidence.warm.append(await bursts.candidate_burst(count, right, cold=False))
         if pair + 1 >= _WARM_PAIRS and timing.sharp(evidence):

@@ -13,7 +13,7 @@ import math
 import random
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 #: Disagreement between the clocks that is still called agreement: this factor, this many seconds a call, and so many
@@ -26,7 +26,7 @@ _COLD_SLACK = {"cuda": 10e-6, "cpu": 200e-6}
 _UNGATED_SLACK = 50e-6
 _STANDARD_ERRORS = 2.0
 #: What messages, waking up and waiting may cost a burst of a runner more than one of the judge's own, in seconds.
-_MESSAGES = {"cuda": 500e-6, "cpu": 20e-3}
+_MESSAGES = {"cuda": 900e-6, "cpu": 20e-3}
 #: Share of the device time of an empty call below which a device time is an invention.
 _LEAST = 0.5
 #: A mean this much above the typical call is made of calls that do the work and calls that do not (T27).
@@ -101,6 +101,16 @@ class Evidence:
     warm_empty: list[Burst]
     kind: str
     gated: bool = True
+    #: Warm bursts of the reference: how much longer a call takes whose inputs lie where no call has been, if at all.
+    warm_reference: list[Burst] = field(default_factory=list)
+    cold_reference: Sequence[Burst] = ()
+
+    def warmed(self, seconds: float) -> float:
+        """Return what a call that takes `seconds` in a cold burst may take in a warm one, going by the reference."""
+        if not self.warm_reference or not self.cold_reference:
+            return seconds
+        warm, cold = (statistics.median(_samples(bursts)) for bursts in (self.warm_reference, self.cold_reference))
+        return max(seconds, seconds * warm / cold, seconds + warm - cold)
 
     @property
     def slack(self) -> float:
@@ -206,7 +216,7 @@ def _doubt(evidence: Evidence, samples: Sequence[float], cold: Clock, clock: Clo
     noise = evidence.slack + _STANDARD_ERRORS * clock.error
     if clock.seconds > _WARM_FACTOR[evidence.kind] * warm + noise:
         return "T01", _disagreement(warm, clock.seconds)
-    if clock.seconds > _COLD_FACTOR * claimed + noise:
+    if clock.seconds > _COLD_FACTOR * evidence.warmed(claimed) + noise:
         said = f"device times say {claimed * 1e6:.1f} us for a call that finds a cold cache"
         return "T16", f"{said}, the judge's clock {clock.seconds * 1e6:.1f} us for one that finds a warm one"
     if cold.seconds > _COLD_FACTOR * claimed + _COLD_SLACK[evidence.kind] + _STANDARD_ERRORS * cold.error:

@@ -7,6 +7,7 @@ input that should have been changed goes unnoticed.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,12 @@ from ..precision import BITS, coarser, round_to
 from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
 from .compare import Comparison, Expected, compare, expect
+
+#: Relative change of inputs that float32 arithmetic can be as wrong as: four units in the last place.
+_SHAKE = 2.0**-22
+
+#: Outputs that move by more than this, relative to their size, have crossed a step: that is no conditioning.
+_STEP = 2.5e-3
 
 #: Changes drawn inputs: stress, or seasoning. Gets the tensors and a secret seed, returns tensors of the same shapes.
 Vary = Callable[[list[torch.Tensor], int], list[torch.Tensor]]
@@ -62,6 +69,10 @@ class Trial:
     #: Name of the kind of stress, or empty for nominal inputs.
     stress: str = ""
 
+    def forget_inputs(self) -> None:
+        """Give back the memory of what is not needed to compare an output."""
+        self.inputs.master = self.after = torch.empty(0, dtype=torch.uint8)
+
     @property
     def slot_bytes(self) -> int:
         """Size of one output slot in an arena."""
@@ -87,8 +98,13 @@ def draw(problem: Problem, device: Device, number: int, vary: Vary | None = None
         raise ReferenceFailure("inputs", error) from error
 
 
-def answer(problem: Problem, spec: EvalSpec, device: Device, number: int, inputs: Inputs) -> Trial:
-    """Run the reference on `inputs`, and in float64 where it can. Raises ReferenceFailure."""
+def answer(
+    problem: Problem, spec: EvalSpec, device: Device, number: int, inputs: Inputs, like: Expected | None = None
+) -> Trial:
+    """Run the reference on `inputs`, and in float64 where it can. Raises ReferenceFailure.
+
+    With `like`, an answer to inputs of the same kind, its noise is taken over, and nothing is computed in float64.
+    """
     seed = secrets.randbits(31)
     try:
         after = inputs.master.clone()
@@ -96,13 +112,21 @@ def answer(problem: Problem, spec: EvalSpec, device: Device, number: int, inputs
         first, last = after.data_ptr(), after.data_ptr() + after.numel()
         aliased = any(first <= value.data_ptr() < last for value in values)
         values = [value.detach().clone() for value in values]
-        precise = allowed = None
-        if spec.tolerance.preset == "PRESET_CALIBRATED":
+        precise = None
+        others: list[list[torch.Tensor]] = []
+        most = _STEP
+        if spec.tolerance.preset == "PRESET_CALIBRATED" and like is None:
             precise = _twin(problem, device, inputs, seed, None)
-            if precise is not None and coarser(spec.allowed_precision, values):
-                allowed = _twin(problem, device, inputs, seed, spec.allowed_precision)
+            if precise is not None:
+                others += [_twin(problem, device, inputs, seed, _shake) or []]
+                if coarser(spec.allowed_precision, values):
+                    others += [_rounded_twin(problem, device, inputs, seed, spec.allowed_precision) or []]
+                    most = math.inf
         device.synchronize()
-        return Trial(seed, inputs, after, expect(structure, values, precise, allowed), aliased)
+        expected = expect(structure, values, precise, others, most)
+        if like is not None:
+            expected = expected.as_noisy_as(like)
+        return Trial(seed, inputs, after, expected, aliased)
     except tree.UnsupportedValueError as error:
         raise ReferenceFailure("reference", TypeError(f"the reference returned {error}")) from error
     except BaseException as error:
@@ -116,22 +140,32 @@ def prepare(problem: Problem, spec: EvalSpec, device: Device, number: int, vary:
 
 def twin_at(problem: Problem, device: Device, trial: Trial, precision: str) -> list[torch.Tensor] | None:
     """Return the float64 answer to a trial with every operand that comes from outside rounded to `precision`."""
-    return _twin(problem, device, trial.inputs, trial.seed, precision)
+    return _rounded_twin(problem, device, trial.inputs, trial.seed, precision)
+
+
+def _rounded_twin(
+    problem: Problem, device: Device, inputs: Inputs, seed: int, precision: str
+) -> list[torch.Tensor] | None:
+    bits = BITS[precision]
+    tensors = [round_to(tensor, bits) if tensor.is_floating_point() else tensor for tensor in inputs.tensors()]
+    result = problem.precise_at(tree.rebuild(inputs.structure, tensors, device.torch_device), seed, bits)
+    return None if result is None else [value.detach() for value in tree.flatten(result)[1]]
 
 
 def _twin(
-    problem: Problem, device: Device, inputs: Inputs, seed: int, precision: str | None
+    problem: Problem, device: Device, inputs: Inputs, seed: int, change: Callable[[torch.Tensor], torch.Tensor] | None
 ) -> list[torch.Tensor] | None:
-    bits = None if precision is None else BITS[precision]
-    region = inputs.master
-    if bits is not None:
-        region = region.clone()
-        for tensor in tree.views(region, inputs.specs):
-            if tensor.is_floating_point():
-                tensor.copy_(round_to(tensor, bits))
-    arguments = inputs.arguments(region, device)
-    result = problem.precise(arguments, seed) if bits is None else problem.precise_at(arguments, seed, bits)
+    """Return the float64 answer for inputs of which the floating-point tensors went through `change`."""
+    tensors = [
+        change(tensor) if change is not None and tensor.is_floating_point() else tensor for tensor in inputs.tensors()
+    ]
+    result = problem.precise(tree.rebuild(inputs.structure, tensors, device.torch_device), seed)
     return None if result is None else [value.detach() for value in tree.flatten(result)[1]]
+
+
+def _shake(tensor: torch.Tensor) -> torch.Tensor:
+    """Move each element by a random part of what float32 arithmetic can do to it: how far outputs move is conditioning."""
+    return tensor.double() * (1 + _SHAKE * (2 * torch.rand_like(tensor, dtype=torch.float64) - 1))
 
 
 def judge(

@@ -1,0 +1,177 @@
+"""Examining problems: which stress they bear, and which of them cannot tell a kernel from a shrug."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from judge_harness import request
+from kerneldyno.evaluator.devices import open_device
+from kerneldyno.evaluator.judge import stress, trial
+from kerneldyno.evaluator.judge.examination import Examination, examine, warnings
+from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.toolkits import Problem, ReferenceFailure, toolkits
+
+CPU = open_device("cpu:0")
+NORMAL = "torch.randn(32, 64)"
+UNIFORM = "torch.rand(32, 64)"
+
+
+def reference(returned: str, *inputs: str) -> str:
+    names = ", ".join("xyz"[: len(inputs)])
+    return f"""
+import torch
+import torch.nn.functional as F
+
+class Model(torch.nn.Module):
+    def forward(self, {names}):
+        return {returned}
+
+def get_inputs():
+    return [{", ".join(inputs)}]
+"""
+
+
+def known(returned: str, *inputs: str, **changes: Any) -> tuple[Problem, EvalSpec, Examination]:
+    asked = {"reference_code": reference(returned, *inputs), "stress_inputs": True, **changes}
+    spec = EvalSpec.from_json(request("", **asked))
+    problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
+    return problem, spec, examine(problem, spec, CPU)
+
+
+def examined(returned: str, *inputs: str, **changes: Any) -> Examination:
+    return known(returned, *inputs, **changes)[2]
+
+
+def kinds(found: Examination) -> set[str]:
+    return {each.kind for each in found.held}
+
+
+ALL = {kind for kind, _ in stress.KINDS}
+
+
+@pytest.mark.parametrize("returned", ["torch.relu(x)", "torch.softmax(x, -1)", "x.cumsum(-1)", "F.gelu(x)"])
+def test_ordinary_problems_bear_everything_and_are_not_weak(returned: str) -> None:
+    found = examined(returned, NORMAL)
+    assert kinds(found) == ALL
+    assert found.varies
+    assert found.pass_all == []
+    assert warnings(found) == []
+
+
+@pytest.mark.parametrize(
+    ("returned", "inputs"),
+    [
+        ("x * 0", NORMAL),
+        ("torch.full_like(x, 3.0)", NORMAL),
+        ("torch.relu(x - 1e9).sum(-1)", UNIFORM),
+        ("torch.softmax(x, -1).sum(-1)", NORMAL),
+    ],
+)
+def test_a_constant_reference_is_a_weak_problem(returned: str, inputs: str) -> None:
+    found = examined(returned, inputs)
+    assert not found.varies
+    assert "another draw's answer" in found.pass_all
+    (finding,) = warnings(found)
+    assert (finding["id"], finding["severity"]) == ("D06", "SEVERITY_WARNING")
+    assert "another draw's answer" in finding["evidence"]
+
+
+def test_stress_makes_up_for_inputs_that_show_too_little() -> None:
+    strong, weak = examined("torch.relu(x)", UNIFORM), examined("torch.relu(x)", UNIFORM, stress_inputs=False)
+    assert "a copy of the input" in strong.pass_nominal
+    assert warnings(strong) == []
+    assert weak.held == []
+    assert "a copy of the input" in weak.pass_all
+    assert "a copy of the input" in warnings(weak)[0]["evidence"]
+
+
+@pytest.mark.parametrize(
+    "returned", ["torch.log(x)", "x.sqrt()", "torch.rsqrt(x + 1e-3)", "F.kl_div(torch.log(x), x * x, reduction='sum')"]
+)
+def test_functions_of_positive_numbers_get_no_signs(returned: str) -> None:
+    found = examined(returned, f"{UNIFORM} + 0.01")
+    assert "large" in kinds(found)
+    assert "signs" not in kinds(found)
+    assert not any(each.signed for each in found.held)
+
+
+def test_the_strongest_that_the_reference_bears_is_used() -> None:
+    amplitudes = {each.kind: each.amplitude for each in examined("torch.exp(x)", UNIFORM).held}
+    assert amplitudes["large"] == 16.0  # exp(200) is no float
+    assert {each.kind: each.amplitude for each in examined("x * x", UNIFORM).held}["large"] == 200.0
+
+
+def test_kinds_that_only_make_infinities_are_dropped() -> None:
+    found = examined("torch.log(x - 0.5)", "torch.rand(32, 64) + 1")
+    assert not {"signs", "rows", "sparse"} & kinds(found)
+    assert not any(each.signed for each in found.held)
+
+
+def test_a_reference_that_raises_under_stress_does_not_get_it() -> None:
+    checked = "x if bool((x >= 0).all()) else F.linear(x, torch.ones(1, 1))"
+    assert not any(each.signed for each in examined(checked, UNIFORM).held)
+
+
+def test_ties_are_kept_from_choices() -> None:
+    assert kinds(examined("x.argmax(-1)", NORMAL)) == ALL - {"sparse"}
+
+
+def test_inputs_that_must_not_be_changed_bear_nothing() -> None:
+    found = examined("x * 2", "torch.randint(0, 9, (64,))")
+    assert found.held == []
+    assert found.season(CPU) is None
+
+
+@pytest.mark.parametrize(
+    "returned", ["F.dropout(x, 0.5, True)", "x + torch.rand_like(x)", "torch.bernoulli(x.sigmoid())"]
+)
+def test_random_references_are_examined_under_their_own_seed(returned: str) -> None:
+    found = examined(returned, NORMAL)
+    assert found.varies
+    assert kinds(found) >= {"signs", "large"}
+    assert "another draw's answer" not in found.pass_all
+
+
+def test_outputs_of_varying_shape_are_no_weakness() -> None:
+    assert warnings(examined("x[x > 0]", NORMAL)) == []
+
+
+@pytest.mark.parametrize("returned", ["x.mean()", "torch.logsumexp(x, -1)", "x @ x.t()", "x * 2", "x.mul_(2)"])
+def test_symmetry_and_linearity_are_no_weakness(returned: str) -> None:
+    assert warnings(examined(returned, NORMAL)) == []
+
+
+def test_a_problem_that_only_misses_precision_says_just_that() -> None:
+    (finding,) = warnings(examined("(x > 0.25).float()", NORMAL, stress_inputs=False))
+    assert (finding["id"], finding["severity"]) == ("D06", "SEVERITY_INFO")
+    assert "bfloat16" in finding["evidence"]
+
+
+def test_a_reference_that_fails_on_its_own_inputs_is_a_failure() -> None:
+    with pytest.raises(ReferenceFailure):
+        examined("x @ x", NORMAL)
+
+
+@pytest.mark.parametrize("kind", sorted(ALL))
+def test_trials_under_stress_have_changed_inputs_and_their_own_answers(kind: str) -> None:
+    problem, spec, found = known("torch.relu(x)", NORMAL)
+    (held,) = (each for each in found.held if each.kind == kind)
+    made = trial.prepare(problem, spec, CPU, 0, found.vary(held, CPU))
+    (x,) = made.inputs.tensors()
+    (leaf,) = made.expected.leaves
+    assert torch.equal(leaf.value, torch.relu(x))
+    assert torch.equal(leaf.truth, torch.relu(x.double()))
+    assert not torch.equal(x, trial.prepare(problem, spec, CPU, 0, found.vary(held, CPU)).inputs.tensors()[0])
+
+
+def test_seasoned_inputs_are_nominal_but_for_a_few_elements() -> None:
+    _, _, found = known("torch.relu(x)", NORMAL)
+    season = found.season(CPU)
+    assert season is not None
+    x = torch.randn(32, 64)
+    before = x.clone()
+    (seasoned,) = season([x], 5)
+    assert torch.equal(x, before)
+    assert 1 <= int((seasoned != x).sum()) <= 2
