@@ -7,6 +7,7 @@ candidates get; results of weak problems say so (finding D06).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +15,7 @@ import torch
 
 from .. import tree
 from ..devices.base import Device
+from ..precision import BITS
 from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
 from . import stress, trial, verdict
@@ -77,8 +79,13 @@ def examine(problem: Problem, spec: EvalSpec, device: Device) -> Examination:
     passing = _look_for_weakness(problem, spec, device, nominal, found)
     if spec.stress_inputs and any(trait.free for trait in found.traits):
         passing = _hold(problem, spec, device, nominal, found, passing)
-    # A line that is right under stress as well is the operator itself.
-    found.pass_all = sorted(mutant.name for mutant in passing if not (mutant.whole and found.held))
+    # A line that is right under stress as well is the operator itself; precision that is allowed need not be told apart.
+    allowed = BITS.get(spec.allowed_precision, math.inf)
+    found.pass_all = sorted(
+        mutant.name
+        for mutant in passing
+        if not (mutant.whole and found.held) and (mutant.bits is None or mutant.bits < allowed)
+    )
     return found
 
 
