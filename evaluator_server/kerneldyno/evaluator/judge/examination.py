@@ -125,7 +125,7 @@ def _hold(
             trials = _borne(problem, spec, device, found, candidate)
             if trials is not None:
                 found.held.append(candidate)
-                passing = surviving(passing, problem, spec, device, *trials)
+                passing = surviving(passing, problem, spec, device, *trials, unmade=True)
                 break
     return passing
 
@@ -156,17 +156,28 @@ def _sound(value: torch.Tensor, truth: torch.Tensor, typical: float) -> bool:
 
 
 def surviving(
-    tried: Sequence[Mutant], problem: Problem, spec: EvalSpec, device: Device, this: trial.Trial, other: trial.Trial
+    tried: Sequence[Mutant],
+    problem: Problem,
+    spec: EvalSpec,
+    device: Device,
+    this: trial.Trial,
+    other: trial.Trial,
+    *,
+    unmade: bool = False,
 ) -> list[Mutant]:
-    """Return those of the `tried` mutants that pass `this` trial; `other` is another draw of the same kind."""
+    """Return those of the `tried` mutants that pass `this` trial; `other` is another draw of the same kind.
+
+    `unmade` says what becomes of mutants that these draws have nothing for: a trial that cannot try them does not fail them.
+    """
     material = materials(problem, device, this, other)
     passing, too_coarse = [], False
     for mutant in tried:
         if mutant.bits is not None and too_coarse:
             continue  # told apart at a finer tier already
-        if survives(mutant, material, this, spec):
+        passes = survives(mutant, material, this, spec)
+        if unmade if passes is None else passes:
             passing.append(mutant)
-        elif mutant.bits is not None:
+        elif mutant.bits is not None and passes is not None:
             too_coarse = True
     return passing
 
@@ -190,13 +201,13 @@ def materials(problem: Problem, device: Device, this: trial.Trial, other: trial.
     )
 
 
-def survives(mutant: Mutant, material: Material, this: trial.Trial, spec: EvalSpec) -> bool:
-    """Say whether a mutant can be made, and passes."""
+def survives(mutant: Mutant, material: Material, this: trial.Trial, spec: EvalSpec) -> bool | None:
+    """Say whether a mutant passes, or None where it cannot be made."""
     try:
         leaves = mutant.make(material)
     except Exception:  # the reference refuses a mutant's inputs: then no candidate gets far with them either
         return False
-    return leaves is not None and right(this, spec, leaves)
+    return None if leaves is None else right(this, spec, leaves)
 
 
 def right(this: trial.Trial, spec: EvalSpec, leaves: Sequence[torch.Tensor]) -> bool:
