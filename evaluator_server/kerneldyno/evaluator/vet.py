@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import secrets
 import sys
@@ -306,8 +307,9 @@ def _public(report: Report) -> str:
     """Say what the public benchmark's rule makes of a problem."""
     if not report.rows:
         return "not tried"
-    found = [f"{len(report.lazy(rule))} lazy mutants pass at {size:g}" for rule, size in _PUBLIC.items()]
-    return "strong" if not any(report.lazy(rule) for rule in _PUBLIC) else f"WEAK: {', '.join(found)}"
+    counts = {size: len(report.lazy(rule)) for rule, size in _PUBLIC.items()}
+    found = ", ".join(f"{count} at 1e-{-round(math.log10(size))}" for size, count in counts.items())
+    return f"WEAK; lazy mutants that pass: {found}" if any(counts.values()) else "strong"
 
 
 def _choose(name: str) -> Device:
