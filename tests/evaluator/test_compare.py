@@ -99,6 +99,7 @@ def test_tiers_are_recognised_by_their_errors() -> None:
     assert recognise(3 * own, own, tiers, "PRECISION_FP32") == "PRECISION_FP32"
     for name, size in tiers:
         assert recognise(size, own, tiers, "PRECISION_FP32") == name
+    assert recognise(rms(truth), own, tiers, "PRECISION_FP32") == "PRECISION_FP32"  # zeros are no arithmetic at all
 
 
 @pytest.mark.parametrize(

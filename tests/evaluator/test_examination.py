@@ -140,13 +140,18 @@ def test_outputs_of_varying_shape_are_no_weakness() -> None:
 
 @pytest.mark.parametrize("returned", ["x.mean()", "torch.logsumexp(x, -1)", "x @ x.t()", "x * 2", "x.mul_(2)"])
 def test_symmetry_and_linearity_are_no_weakness(returned: str) -> None:
-    assert warnings(examined(returned, NORMAL)) == []
+    assert {finding["severity"] for finding in warnings(examined(returned, NORMAL))} <= {"SEVERITY_INFO"}
 
 
 def test_a_problem_that_only_misses_precision_says_just_that() -> None:
-    (finding,) = warnings(examined("(x > 0.25).float()", NORMAL, stress_inputs=False))
+    (finding,) = warnings(examined("(x > 0).float()", NORMAL))
     assert (finding["id"], finding["severity"]) == ("D06", "SEVERITY_INFO")
     assert "bfloat16" in finding["evidence"]
+
+
+def test_precision_that_is_allowed_is_not_missed() -> None:
+    found = examined("(x > 0).float()", NORMAL, allowed_precision="PRECISION_BF16")
+    assert found.pass_all == ["fp8 operands"]
 
 
 def test_a_reference_that_fails_on_its_own_inputs_is_a_failure() -> None:

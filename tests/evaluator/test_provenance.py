@@ -11,6 +11,7 @@ from judge_harness import request
 from kerneldyno.evaluator.backends import backends
 from kerneldyno.evaluator.judge import provenance
 from kerneldyno.evaluator.judge.candidate import Candidate
+from kerneldyno.evaluator.judge.mutants import MUTANTS
 from kerneldyno.evaluator.judge.record import Finished, Record
 from kerneldyno.evaluator.judge.trial import Trial
 from kerneldyno.evaluator.spec import EvalSpec
@@ -176,3 +177,7 @@ def test_a_triton_candidate_that_launches_nothing_is_a_decoy(launches: int | Non
     profiled.record.launched(launches)
     provenance.check_launches(cast(Candidate, profiled))
     assert [finding["id"] for finding in profiled.record.findings] == found
+
+
+def test_mutants_that_need_no_kernels_exist() -> None:
+    assert {mutant.name for mutant in MUTANTS} >= provenance._IDLE_MUTANTS

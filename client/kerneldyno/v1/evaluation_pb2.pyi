@@ -1138,7 +1138,7 @@ class Finding(_message.Message):
     SEVERITY_FIELD_NUMBER: _builtins.int
     EVIDENCE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Id in the threat catalogue (docs/threats.md), for example "S19" for a custom kernel that is never launched."""
+    """Id in the threat catalogue (docs/threat-model.md), for example "S19" for a custom kernel that is never launched."""
     severity: Global___Finding.Severity.ValueType
     """How bad."""
     evidence: _builtins.str

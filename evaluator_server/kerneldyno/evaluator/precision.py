@@ -23,6 +23,8 @@ BITS = {
 }
 #: From precise to coarse, as far as errors can tell them apart.
 RECOGNISED = ("PRECISION_TF32", "PRECISION_BF16", "PRECISION_FP8")
+#: An error so many times that of a tier is not made by rounding operands to it.
+_BEYOND = 4.0
 _OF_DTYPE = {
     torch.float64: "PRECISION_FP64",
     torch.float32: "PRECISION_FP32",
@@ -66,7 +68,8 @@ def rms(tensor: torch.Tensor) -> float:
 def recognise(error: float, own: float, tiers: Sequence[tuple[str, float]], stored: str) -> str:
     """Return the tier that an RMS `error` looks like. `own` is the reference's own error, `tiers` those of each tier.
 
-    An error is called that of a coarser tier only when it is nearer to it (in ratio) than to the tier before.
+    An error is called that of a coarser tier only when it is nearer to it (in ratio) than to the tier before. One far
+    beyond the coarsest is no tier's: it is simply wrong.
     """
     best, floor = stored, max(own, 1e-300)
     for name, expected in tiers:
@@ -75,4 +78,4 @@ def recognise(error: float, own: float, tiers: Sequence[tuple[str, float]], stor
         if error < math.sqrt(floor * expected):
             break
         best, floor = name, expected
-    return best
+    return best if best == stored or error <= _BEYOND * floor else stored

@@ -1,7 +1,7 @@
 """The `kerneldyno` command. One module per command; what they share is in common.py.
 
 Exit status of every command: 0 done, 1 no verdict (infrastructure failed; for `selftest` also an attack that got
-through), 2 usage, 3 the service cannot be reached.
+through, for `vet` a problem that is not strong), 2 usage, 3 the service cannot be reached.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from kerneldyno.client.cli.describe import describe
 from kerneldyno.client.cli.evaluate import evaluate
 from kerneldyno.client.cli.selftest import selftest
 from kerneldyno.client.cli.up import up
+from kerneldyno.client.cli.vet import vet
 
 app = typer.Typer(
     name="kerneldyno",
@@ -22,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (up, evaluate, batch, describe, selftest):
+for _command in (up, evaluate, batch, describe, selftest, vet):
     app.command()(_command)
 
 

@@ -7,6 +7,7 @@ candidates get; results of weak problems say so (finding D06).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +15,7 @@ import torch
 
 from .. import tree
 from ..devices.base import Device
+from ..precision import BITS
 from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
 from . import stress, trial, verdict
@@ -78,8 +80,13 @@ def examine(problem: Problem, spec: EvalSpec, device: Device) -> Examination:
     passing = _look_for_weakness(problem, spec, device, nominal, found)
     if spec.stress_inputs and any(trait.free for trait in found.traits):
         passing = _hold(problem, spec, device, nominal, found, passing)
-    # A line that is right under stress as well is the operator itself.
-    found.pass_all = sorted(mutant.name for mutant in passing if not (mutant.whole and found.held))
+    # A line that is right under stress as well is the operator itself; precision that is allowed need not be told apart.
+    allowed = BITS.get(spec.allowed_precision, math.inf)
+    found.pass_all = sorted(
+        mutant.name
+        for mutant in passing
+        if not (mutant.whole and found.held) and (mutant.bits is None or mutant.bits < allowed)
+    )
     return found
 
 
@@ -123,7 +130,7 @@ def _hold(
             trials = _borne(problem, spec, device, found, candidate, limits)
             if trials is not None:
                 found.held.append(candidate)
-                passing = surviving(passing, problem, spec, device, *trials)
+                passing = surviving(passing, problem, spec, device, *trials, unmade=True)
                 break
     return passing
 
@@ -151,17 +158,28 @@ def _borne(
 
 
 def surviving(
-    tried: Sequence[Mutant], problem: Problem, spec: EvalSpec, device: Device, this: trial.Trial, other: trial.Trial
+    tried: Sequence[Mutant],
+    problem: Problem,
+    spec: EvalSpec,
+    device: Device,
+    this: trial.Trial,
+    other: trial.Trial,
+    *,
+    unmade: bool = False,
 ) -> list[Mutant]:
-    """Return those of the `tried` mutants that pass `this` trial; `other` is another draw of the same kind."""
+    """Return those of the `tried` mutants that pass `this` trial; `other` is another draw of the same kind.
+
+    `unmade` says what becomes of mutants that these draws have nothing for: a trial that cannot try them does not fail them.
+    """
     material = materials(problem, device, this, other)
     passing, too_coarse = [], False
     for mutant in tried:
         if mutant.bits is not None and too_coarse:
             continue  # told apart at a finer tier already
-        if survives(mutant, material, this, spec):
+        passes = survives(mutant, material, this, spec)
+        if unmade if passes is None else passes:
             passing.append(mutant)
-        elif mutant.bits is not None:
+        elif mutant.bits is not None and passes is not None:
             too_coarse = True
     return passing
 
@@ -185,13 +203,13 @@ def materials(problem: Problem, device: Device, this: trial.Trial, other: trial.
     )
 
 
-def survives(mutant: Mutant, material: Material, this: trial.Trial, spec: EvalSpec) -> bool:
-    """Say whether a mutant can be made, and passes."""
+def survives(mutant: Mutant, material: Material, this: trial.Trial, spec: EvalSpec) -> bool | None:
+    """Say whether a mutant passes, or None where it cannot be made."""
     try:
         leaves = mutant.make(material)
     except Exception:  # the reference refuses a mutant's inputs: then no candidate gets far with them either
         return False
-    return leaves is not None and right(this, spec, leaves)
+    return None if leaves is None else right(this, spec, leaves)
 
 
 def right(this: trial.Trial, spec: EvalSpec, leaves: Sequence[torch.Tensor]) -> bool:

@@ -52,6 +52,8 @@ class Construction:
 
     def make_with(self, values: dict[str, torch.Tensor]) -> Any:
         """Construct again, with `values` (by name in the state dict) in place of the constants."""
+        if not isinstance(self._instance, torch.nn.Module):
+            return self._instance
         prefixes = {id(module): prefix for prefix, module in self._instance.named_modules()}
         born_as = [prefixes.get(id(layer)) for layer in self._layers]
         if any(prefix is not None and any(name.startswith(f"{prefix}.") for name in values) for prefix in born_as):

@@ -1,0 +1,249 @@
+"""Bursts: every call has its own inputs and slot, nothing visible says which call it is, and what is checked is secret."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from judge_harness import request
+from kerneldyno.evaluator.burst import Plan, Station, run_burst
+from kerneldyno.evaluator.devices import open_device
+from kerneldyno.evaluator.judge.bursts import Bursts
+from kerneldyno.evaluator.judge.candidate import Candidate
+from kerneldyno.evaluator.judge.examination import examine
+from kerneldyno.evaluator.judge.problems import Known
+from kerneldyno.evaluator.judge.trial import Inputs, draw, prepare
+from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
+
+CPU = open_device("cpu:0")
+SETS = 12
+
+REFERENCE = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x, scale):
+        return torch.relu(x) * scale
+
+def get_inputs():
+    return [torch.randn(16, 64), 2.0]
+"""
+
+
+def station(inputs: Inputs, slot_bytes: int) -> Station:
+    arena_in = torch.zeros(SETS * inputs.set_bytes, dtype=torch.uint8)
+    arena_out = torch.zeros(SETS * slot_bytes, dtype=torch.uint8)
+    return Station.over(CPU, inputs.structure, inputs.specs, arena_in, arena_out, sets=SETS, slots=SETS)
+
+
+def bursts(seed: int = 0, reference: str = REFERENCE) -> Bursts:
+    spec = EvalSpec.from_json(request("", reference_code=reference, stress_inputs=True))
+    problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
+    example = prepare(problem, spec, CPU, 0)
+    place = station(example.inputs, example.slot_bytes)
+    candidate = cast(Candidate, SimpleNamespace(spec=spec, device=CPU, station=place, gate=None))
+    known = Known(problem, examine(problem, spec, CPU))
+
+    async def announce(_: str) -> None:
+        pass
+
+    made = Bursts(candidate, known, announce, random.Random(seed))
+    made.expect_outputs(example)
+    return made
+
+
+# The plan
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("count", [1, 2, 7, SETS])
+def test_every_call_has_a_set_and_a_slot_of_its_own(count: int, seed: int) -> None:
+    plan = bursts(seed).plan(count, cold=True)
+    assert sorted(plan.sets) == list(range(count))
+    assert len(set(plan.slots)) == len(plan.slots) == len(plan.seeds) == count
+    assert set(plan.slots) <= set(range(SETS))
+
+
+def test_plans_are_in_no_order_that_could_be_known() -> None:
+    made = bursts()
+    plans = [made.plan(SETS, cold=True) for _ in range(4)]
+    assert len({tuple(plan.sets) for plan in plans}) == 4
+    assert len({tuple(plan.slots) for plan in plans}) == 4
+    assert all(plan.sets != plan.slots for plan in plans)
+
+
+def test_calls_that_are_looked_at_run_under_the_seed_of_their_answer() -> None:
+    made = bursts()
+    right = made.draw(SETS)
+    plan = made.plan(SETS, cold=True, right=right)
+    for index, expected in right.items():
+        assert plan.seeds[plan.sets.index(index)] == expected.seed
+    assert len(set(plan.seeds)) == SETS
+
+
+# Drawing
+
+
+def test_few_calls_are_looked_at_and_others_each_time() -> None:
+    made = bursts()
+    looked_at = [tuple(sorted(made.draw(SETS))) for _ in range(4)]
+    assert all(len(each) == 6 for each in looked_at)
+    assert len(set(looked_at)) > 1
+    assert set(made.draw(2)) == {0, 1}
+
+
+def test_every_set_is_fresh_and_what_is_right_is_for_just_that_one() -> None:
+    made = bursts()
+    right = made.draw(SETS)
+    size = made.set_bytes
+    sets = [made._staged[at * size :][:size].clone() for at in range(SETS)]
+    assert len({tuple(each.tolist()) for each in sets}) == SETS
+    for index, expected in right.items():
+        assert torch.equal(expected.inputs.master, sets[index])
+        (x,) = expected.inputs.tensors()
+        assert torch.equal(expected.expected.leaves[0].value, torch.relu(x) * 2)
+
+
+def test_inputs_that_are_slow_to_draw_are_changed_instead() -> None:
+    made = bursts()
+    made.draw(SETS)
+    drawn = {tuple(each.master.tolist()) for each in made._pool}
+    made._drawing = 60.0
+    right = made.draw(SETS)
+    size = made.set_bytes
+    sets = {tuple(made._staged[at * size :][:size].tolist()) for at in range(SETS)}
+    assert len(sets) == SETS
+    assert not sets & drawn
+    for expected in right.values():
+        (x,) = expected.inputs.tensors()
+        assert torch.equal(expected.expected.leaves[0].value, torch.relu(x) * 2)
+
+
+def test_inputs_of_varying_shape_cannot_be_timed() -> None:
+    varying = REFERENCE.replace("torch.randn(16, 64)", "torch.randn(int(torch.randint(1, 1000, ())), 64)")
+    with pytest.raises(ReferenceFailure, match="same shapes"):
+        bursts(reference=varying).draw(SETS)
+
+
+async def test_reference_and_nothing_get_the_same_inputs_and_keep_no_secret() -> None:
+    made = bursts()
+    made.draw(SETS)
+    timed = await made.reference(SETS)
+    assert timed.calls == len(timed.device_seconds) == SETS
+    size = made.set_bytes
+    assert torch.equal(made._shadow[: SETS * size], made._staged[: SETS * size])
+    empty = made.nothing(SETS, cold=True)
+    assert empty.calls == len(empty.device_seconds) == SETS
+    assert not any(slot.any() for slot in made.candidate.station.outputs)  # zeros, whatever the right answers are
+
+
+# The loop
+
+
+class Witness:
+    """A candidate that notes all it can see of its inputs."""
+
+    def __init__(self) -> None:
+        self.pointers: list[int] = []
+        self.versions: list[int] = []
+        self.identities: list[int] = []
+        self.values: list[torch.Tensor] = []
+        self.random: list[float] = []
+        self._kept: list[torch.Tensor] = []
+
+    def __call__(self, x: torch.Tensor, scale: float) -> torch.Tensor:
+        self.pointers.append(x.data_ptr())
+        self.versions.append(x._version)
+        self.identities.append(id(x))
+        self._kept.append(x)  # so that no identity comes twice by accident
+        self.values.append(x.clone())
+        self.random.append(float(torch.rand(())))
+        return torch.relu(x) * scale
+
+
+def staged() -> Station:
+    spec = EvalSpec.from_json(request("", reference_code=REFERENCE))
+    problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
+    place = station(draw(problem, CPU, 0), 16 * 64 * 4)
+    for (x,) in place.inputs:
+        x.copy_(torch.randn(16, 64))
+    return place
+
+
+PLAN = Plan([3, 0, 5, 1, 4, 2], [7, 6, 11, 0, 2, 9], [10, 11, 12, 13, 14, 10], cold=True)
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_each_output_goes_into_its_slot_and_no_other(cold: bool) -> None:
+    place, witness = staged(), Witness()
+    seconds = run_burst(witness, place, Plan(PLAN.sets, PLAN.slots, PLAN.seeds, cold))
+    assert len(seconds) == 6
+    assert all(second > 0 for second in seconds)
+    for value, index, slot in zip(witness.values, PLAN.sets, PLAN.slots, strict=True):
+        (x,) = place.inputs[index]
+        assert torch.equal(value, x)
+        assert torch.equal(place.outputs[slot].view(torch.float32).view(16, 64), torch.relu(x) * 2)
+    for slot in set(range(SETS)) - set(PLAN.slots):
+        assert not place.outputs[slot].any()
+
+
+def test_cold_calls_see_addresses_come_again_and_new_ones() -> None:
+    witness = Witness()
+    run_burst(witness, staged(), PLAN)
+    same, other = witness.pointers[::2], witness.pointers[1::2]
+    assert len(set(same)) == 1
+    assert len(set(other)) == 3
+    assert not set(same) & set(other)
+
+
+def test_nothing_but_the_values_says_that_they_are_new() -> None:
+    witness = Witness()
+    run_burst(witness, staged(), PLAN)
+    assert len(set(witness.versions[::2])) == 1
+    assert len(set(witness.identities[::2])) == 1
+    assert not any(
+        torch.equal(first, second) for first, second in zip(witness.values, witness.values[2:], strict=False)
+    )
+
+
+def test_warm_calls_work_on_the_arena_itself() -> None:
+    place, witness = staged(), Witness()
+    run_burst(witness, place, Plan(PLAN.sets, PLAN.slots, PLAN.seeds, cold=False))
+    assert witness.pointers == [place.inputs[index][0].data_ptr() for index in PLAN.sets]
+
+
+def test_seeds_are_those_of_the_plan() -> None:
+    witness = Witness()
+    run_burst(witness, staged(), PLAN)
+    assert witness.random[0] == witness.random[5]
+    assert len(set(witness.random)) == 5
+
+
+def test_inputs_in_the_arena_survive_cold_calls_that_overwrite_them() -> None:
+    place = staged()
+    before = place.arena.clone()
+
+    def overwrite(x: torch.Tensor, scale: float) -> torch.Tensor:
+        return x.mul_(scale)
+
+    run_burst(overwrite, place, PLAN)
+    assert torch.equal(place.arena, before)
+
+
+def test_an_output_that_is_too_large_is_not_stored() -> None:
+    place = staged()
+    before = [slot.clone() for slot in place.outputs]
+    run_burst(lambda x, scale: torch.ones(10_000), place, PLAN)
+    assert all(map(torch.equal, place.outputs, before))
+
+
+def test_what_a_call_raises_is_raised() -> None:
+    def broken(*_: Any) -> None:
+        raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom"):
+        run_burst(broken, staged(), PLAN)

@@ -1,0 +1,182 @@
+"""What a real judge makes of stress, secret parameters, allowed precision and provenance, one candidate each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from judge_harness import Judge, request
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge() as running:
+        assert running.ready["op"] == "ready", running.ready
+        yield running
+
+
+def findings(result: dict[str, Any]) -> dict[str, str]:
+    return {finding["id"]: finding["severity"] for finding in result["findings"]}
+
+
+def module(forward: str, made: str = "pass", inputs: str = "torch.randn(32, 128)", name: str = "Model") -> str:
+    """The source of a reference, or with another name that of a candidate in plain PyTorch."""
+    return f"""
+import torch
+from torch import nn
+
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {made}
+
+    def forward(self, *x):
+        {forward}
+
+def get_inputs():
+    return [{inputs}]
+"""
+
+
+def stressed(code: str, reference: str, **changes: Any) -> dict[str, Any]:
+    return request(code, **{"reference_code": reference, "backend": "torch", "stress_inputs": True, **changes})
+
+
+# Allowed precision
+
+MATMUL = module("return x[0] @ x[1]", inputs="torch.randn(64, 64), torch.randn(64, 64)")
+ROUNDED = module("return x[0].bfloat16().float() @ x[1].bfloat16().float()", name="ModelNew")
+
+
+def test_rounded_operands_are_wrong_and_it_is_said_what_they_look_like(judge: Judge) -> None:
+    result = judge.evaluate(stressed(ROUNDED, MATMUL))
+    assert result["outcome"] == "INCORRECT"
+    assert findings(result) == {"S23": "SEVERITY_INFO"}
+    assert "bf16" in result["findings"][0]["evidence"]
+    assert result["correctness"]["observed_precision"] == "PRECISION_BF16"
+
+
+def test_rounded_operands_can_be_allowed(judge: Judge) -> None:
+    result = judge.evaluate(stressed(ROUNDED, MATMUL, allowed_precision="PRECISION_BF16"))
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert findings(result) == {}
+    assert result["correctness"]["observed_precision"] == "PRECISION_BF16"
+
+
+def test_what_is_allowed_is_not_more(judge: Judge) -> None:
+    result = judge.evaluate(stressed(ROUNDED, MATMUL, allowed_precision="PRECISION_TF32"))
+    assert result["outcome"] == "INCORRECT"
+    half = module("return x[0] @ x[1] * 1.02", name="ModelNew")
+    assert judge.evaluate(stressed(half, MATMUL, allowed_precision="PRECISION_BF16"))["outcome"] == "INCORRECT"
+
+
+def test_full_precision_is_observed(judge: Judge) -> None:
+    result = judge.evaluate(stressed(MATMUL.replace("Model(", "ModelNew("), MATMUL))
+    assert result["outcome"] == "CORRECT"
+    assert result["correctness"]["observed_precision"] == "PRECISION_FP32"
+    assert result["correctness"]["stress_trials"] == 7
+
+
+# Secret parameters
+
+NORM = "self.norm = nn.BatchNorm1d(128).eval()"
+BATCH_NORM = module("return self.norm(x[0])", NORM)
+
+
+def test_a_batch_norm_that_is_folded_in_the_constructor_is_right(judge: Judge) -> None:
+    fold = "self.gain = norm.weight / torch.sqrt(norm.running_var + norm.eps)"
+    shift = "self.shift = norm.bias - norm.running_mean * self.gain"
+    made = "\n        ".join((NORM, "norm = self.norm", fold, shift))
+    result = judge.evaluate(stressed(module("return x[0] * self.gain + self.shift", made, name="ModelNew"), BATCH_NORM))
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert result["correctness"]["parameters_perturbed"] == 4
+
+
+def test_a_batch_norm_without_its_parameters_is_wrong_and_told_why(judge: Judge) -> None:
+    code = module("return x[0] / (1 + 1e-5) ** 0.5", name="ModelNew")
+    result = judge.evaluate(stressed(code, BATCH_NORM))
+    assert result["outcome"] == "INCORRECT"
+    assert findings(result) == {"S29": "SEVERITY_INFO"}
+    assert "norm.weight" in result["findings"][0]["evidence"]
+    assert judge.evaluate(stressed(code, BATCH_NORM, stress_inputs=False))["outcome"] == "CORRECT"
+
+
+def test_a_candidate_that_is_no_module_can_be_made(judge: Judge) -> None:
+    result = judge.evaluate(stressed("class ModelNew:\n    def __call__(self, x):\n        return x\n", BATCH_NORM))
+    assert result["outcome"] == "INCORRECT", result["message"]
+
+
+# Stress and weak problems
+
+RELU = module("return torch.relu(x[0])", inputs="torch.rand(32, 128)")
+
+
+def test_the_identity_is_no_relu_on_stress_inputs(judge: Judge) -> None:
+    copy = module("return x[0].clone()", name="ModelNew")
+    result = judge.evaluate(stressed(copy, RELU))
+    assert result["outcome"] == "INCORRECT"
+    assert "on stress inputs" in result["message"]
+    unaware = judge.evaluate(stressed(copy, RELU, stress_inputs=False))
+    assert unaware["outcome"] == "CORRECT"
+    assert findings(unaware)["D06"] == "SEVERITY_WARNING"
+
+
+def test_results_of_a_weak_problem_say_so(judge: Judge) -> None:
+    constant = module("return x[0].softmax(-1).sum(-1)")
+    result = judge.evaluate(stressed(module("return torch.ones(32)", name="ModelNew"), constant))
+    assert result["outcome"] == "CORRECT"
+    assert findings(result) == {"D06": "SEVERITY_WARNING"}
+
+
+# Provenance
+
+_KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def relu(y_ptr, x_ptr, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.maximum(tl.load(x_ptr + at, at < count), 0.0), at < count)
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        {body}
+        return y
+"""
+LAUNCH = "relu[(triton.cdiv(x.numel(), 1024),)](y, {source}, x.numel(), BLOCK=1024)"
+OUT_OF_PLACE = _KERNEL.format(body=f"y = torch.empty_like(x); {LAUNCH.format(source='x')}")
+IN_PLACE = _KERNEL.format(body=f"y = x.clone(); {LAUNCH.format(source='y')}")
+NEVER = _KERNEL.format(body="y = torch.relu(x)")
+FOR_SHOW = _KERNEL.format(body=f"y = torch.empty_like(x); {LAUNCH.format(source='x')}; y = torch.relu(x)")
+LABEL, REJECT = "PROVENANCE_POLICY_LABEL", "PROVENANCE_POLICY_REJECT_DECOYS"
+
+
+@pytest.mark.parametrize("policy", [LABEL, REJECT])
+@pytest.mark.parametrize(("code", "found"), [(NEVER, "S19"), (FOR_SHOW, "S20")], ids=["never", "for show"])
+def test_kernels_that_do_nothing(judge: Judge, code: str, found: str, policy: str) -> None:
+    result = judge.evaluate(stressed(code, RELU, backend="triton", provenance_policy=policy))
+    if policy == LABEL:
+        assert result["outcome"] == "CORRECT", result["message"]
+        assert findings(result) == {found: "SEVERITY_INFO"}
+    else:
+        assert result["outcome"] == "REJECTED", result["message"]
+        assert findings(result) == {found: "SEVERITY_REJECT"}
+        assert result["rejected"] == {"finding_ids": [found]}
+
+
+@pytest.mark.parametrize("stress", [True, False])
+@pytest.mark.parametrize("code", [OUT_OF_PLACE, IN_PLACE], ids=["out of place", "in place"])
+def test_kernels_that_do_the_work(judge: Judge, code: str, stress: bool) -> None:
+    result = judge.evaluate(stressed(code, RELU, backend="triton", stress_inputs=stress))
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert "S20" not in findings(result)
+
+
+def test_a_profile_of_the_cpu_device_has_no_kernels(judge: Judge) -> None:
+    result = judge.evaluate(stressed(OUT_OF_PLACE, RELU, backend="triton", enable_profiling=True))
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert result["profile"]["kernels"] == []
+    assert findings(result) == {}

@@ -1,0 +1,193 @@
+"""Secret parameters: constants of the reference are replaced, and the candidate gets them by name, born or assigned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from judge_harness import request
+from kerneldyno.evaluator import tree
+from kerneldyno.evaluator.judge.candidate import match
+from kerneldyno.evaluator.runner.parameters import Construction
+from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.toolkits import toolkits
+from torch import nn
+
+CPU = torch.device("cpu")
+
+
+def spec(*shape: int, dtype: str = "float32") -> tree.TensorSpec:
+    return tree.describe(torch.empty(shape, dtype=getattr(torch, dtype)))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "listing", "pairs"),
+    [
+        # By name, whatever else is there.
+        ({"norm.weight": (8,), "norm.bias": (8,)}, {"norm.bias": (8,), "norm.weight": (8,)},
+         {"norm.weight": "norm.weight", "norm.bias": "norm.bias"}),
+        # The same name with another shape is something else.
+        ({"weight": (8,)}, {"weight": (4,)}, {}),
+        # By the last part of the name.
+        ({"norm.weight": (8,), "norm.bias": (8,)}, {"ln.bias": (8,), "ln.weight": (8,)},
+         {"ln.weight": "norm.weight", "ln.bias": "norm.bias"}),
+        # By the shape alone, in order, as a last resort.
+        ({"gain": (8,)}, {"scale": (8,)}, {"scale": "gain"}),
+        ({"a.weight": (8,), "b.weight": (8,)}, {"first": (8,), "second": (8,)},
+         {"first": "a.weight", "second": "b.weight"}),
+        # Not where there is a choice.
+        ({"gain": (8,)}, {"scale": (8,), "other": (8,)}, {}),
+        ({"a.gain": (8,), "b.gain": (8,)}, {"scale": (8,)}, {}),
+        # What is paired by name is no choice for the others.
+        ({"weight": (8,), "gain": (8,)}, {"weight": (8,), "scale": (8,)}, {"weight": "weight", "scale": "gain"}),
+        ({}, {"scale": (8,)}, {}),
+        ({"gain": (8,)}, {}, {}),
+    ],
+)  # fmt: skip
+def test_match(wanted: dict[str, Any], listing: dict[str, Any], pairs: dict[str, str]) -> None:
+    specs, theirs = ({name: spec(*shape) for name, shape in side.items()} for side in (wanted, listing))
+    assert match(specs, theirs) == pairs
+
+
+def test_match_needs_the_same_dtype() -> None:
+    assert match({"weight": spec(8)}, {"weight": spec(8, dtype="float64")}) == {}
+
+
+REFERENCE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(16).eval()
+        self.linear = nn.Linear(16, 4)
+        self.scale = nn.Parameter(torch.full((4,), 3.0))
+        self.register_buffer("step", torch.tensor(2.0))
+        self.register_buffer("steps", torch.zeros(4, dtype=torch.int64))
+
+    def forward(self, x):
+        return self.linear(self.norm(x)) * self.scale
+
+def get_inputs():
+    return [torch.randn(8, 16)]
+"""
+
+
+def state(seed: int, **changes: Any) -> dict[str, torch.Tensor]:
+    asked = EvalSpec.from_json(request("", reference_code=REFERENCE, stress_inputs=True, **changes))
+    return toolkits()["kernelbench"].build(asked, CPU, seed).state()
+
+
+def test_constants_of_the_reference_are_replaced_and_nothing_else() -> None:
+    replaced = state(7)
+    names = {"norm.weight", "norm.bias", "norm.running_mean", "norm.running_var", "scale"}
+    assert set(replaced) == names
+    for name, base in (("norm.weight", 1.0), ("norm.running_var", 1.0), ("scale", 3.0)):
+        assert 0.5 * base <= float(replaced[name].min()) < float(replaced[name].max()) <= 1.5 * base
+    assert 0.1 < float(replaced["norm.bias"].abs().max()) <= 0.5
+
+
+def test_values_are_secret_to_a_judge() -> None:
+    first, again, second = state(7), state(7), state(8)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not any(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_nothing_is_replaced_without_stress() -> None:
+    asked = EvalSpec.from_json(request("", reference_code=REFERENCE, stress_inputs=False))
+    assert toolkits()["kernelbench"].build(asked, CPU, 7).state() == {}
+
+
+def construction(target: Any) -> Construction:
+    arguments, _ = tree.flatten([])
+    keywords, _ = tree.flatten({})
+    return Construction(target, arguments, keywords, 5, CPU)
+
+
+class Folded(nn.Module):
+    """Folds its normalisation into a scale and a shift, as its constructor may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        norm = nn.BatchNorm1d(4).eval()
+        self.norm = norm
+        self.noise = nn.Parameter(torch.randn(4))
+        self.gain = norm.weight / torch.sqrt(norm.running_var + norm.eps)
+        self.shift = norm.bias - norm.running_mean * self.gain
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.gain + self.shift
+
+
+VALUES = {
+    "norm.weight": torch.tensor([1.0, 0.5, 1.5, 0.7]),
+    "norm.bias": torch.tensor([0.1, -0.2, 0.3, 0.4]),
+    "norm.running_mean": torch.tensor([0.4, 0.3, -0.2, 0.1]),
+    "norm.running_var": torch.tensor([0.6, 1.4, 1.1, 0.9]),
+}
+
+
+def test_constants_of_the_candidate_are_listed() -> None:
+    made = construction(Folded)
+    made.make()
+    assert {name: tuple(description[1]) for name, description in made.constants()} == dict.fromkeys(VALUES, (4,))
+
+
+def test_normalisation_layers_are_born_with_their_values() -> None:
+    made = construction(Folded)
+    noise = made.make().noise.clone()
+    instance = made.make_with(VALUES)
+    x = torch.randn(8, 4)
+    with torch.no_grad():
+        assert torch.allclose(instance(x), instance.norm(x), atol=1e-6)
+        assert not torch.allclose(instance(x), x, atol=1e-2)
+    assert all(torch.equal(instance.state_dict()[name], value) for name, value in VALUES.items())
+    assert torch.equal(instance.noise, noise)  # drawn as it was the first time
+
+
+def test_layers_outside_are_as_they_were() -> None:
+    made = construction(Folded)
+    made.make()
+    made.make_with(VALUES)
+    assert torch.equal(nn.LayerNorm(4).weight, torch.ones(4))
+    assert nn.BatchNorm1d(4).running_mean is not None
+    assert not nn.BatchNorm1d(4).running_mean.any()
+
+
+def test_a_failing_constructor_leaves_the_layers_as_they_were() -> None:
+    def broken() -> None:
+        nn.LayerNorm(4)
+        raise ValueError("boom")
+
+    before = nn.LayerNorm.reset_parameters
+    with pytest.raises(ValueError, match="boom"):
+        construction(broken).make()
+    assert nn.LayerNorm.reset_parameters is before
+
+
+def test_parameters_of_its_own_are_assigned_without_making_it_again() -> None:
+    class Plain(nn.Module):
+        made = 0
+
+        def __init__(self) -> None:
+            super().__init__()
+            Plain.made += 1
+            self.gain = nn.Parameter(torch.ones(4))
+
+    built = construction(Plain)
+    built.make()
+    instance = built.make_with({"gain": torch.arange(4.0)})
+    assert torch.equal(instance.gain, torch.arange(4.0))
+    assert Plain.made == 1
+
+
+def test_what_is_no_module_has_no_parameters() -> None:
+    class Bare:
+        pass
+
+    made = construction(Bare)
+    instance = made.make()
+    assert made.constants() == []
+    assert made.make_with({}) is instance

@@ -1,0 +1,99 @@
+"""docs/threat-model.md against the corpus and the code: every attack file, every finding, every constant it quotes.
+
+The last two columns of its tables of attacks come from the headers of the files in tests/attacks:
+
+    python tests/rpc/test_threat_model_doc.py     (writes them)
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from kerneldyno.client.corpus import Entry, entries
+from kerneldyno.evaluator.judge import timing
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/threat-model.md"
+EVALUATOR = ROOT / "evaluator_server/kerneldyno/evaluator"
+#: `| T01 | what is tried | what stops it | files | may end as |`
+ATTACK = re.compile(r"^\| ([A-Z]\d\d) \| ([^|]+) \| ([^|]+) \|[^|]*\|[^|]*\|$", re.MULTILINE)
+#: ``| `T01` | ``, the first cell of the table of findings.
+FINDING = re.compile(r"^\| `([A-Z]\d\d)` \|", re.MULTILINE)
+#: Ids are string constants of their own in the code that finds something.
+ID_IN_CODE = re.compile(r'"([A-Z]\d\d)"')
+CATALOGUE = [
+    f"{group}{number:02}" for group, last in (("T", 30), ("S", 36), ("E", 22)) for number in range(1, last + 1)
+]
+
+
+def corpus() -> dict[str, list[Entry]]:
+    """The attacks by id."""
+    found: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries(ROOT / "tests/attacks"):
+        found[entry.id].append(entry)
+    return dict(sorted(found.items()))
+
+
+def ends(entry: Entry) -> set[str]:
+    """What one attack may come to, in words."""
+    if "CORRECT" not in entry.outcomes:
+        return set(entry.outcomes)
+    means = "at its true time" if entry.honest else f"labelled {entry.finding}" if entry.finding else "for nothing"
+    return {*entry.outcomes} - {"CORRECT"} | {f"CORRECT {means}"}
+
+
+def row(match: re.Match[str], attacks: dict[str, list[Entry]]) -> str:
+    """One row of the page, its last two columns as the corpus has them."""
+    identifier, tried, stopped = match.groups()
+    files = attacks.get(identifier, [])
+    outcomes = ", ".join(sorted(set().union(*map(ends, files))))
+    return f"| {identifier} | {tried} | {stopped} | `{identifier}_*.py`, {len(files)} | {outcomes} |"
+
+
+def test_every_id_of_the_catalogue_and_of_the_corpus_has_a_row() -> None:
+    rows = [match[1] for match in ATTACK.finditer(PAGE.read_text())]
+    assert len(rows) == len(set(rows))
+    assert set(CATALOGUE) <= set(rows)
+    assert set(rows) == set(corpus())
+
+
+def test_rows_say_what_the_corpus_says() -> None:
+    attacks = corpus()
+    for match in ATTACK.finditer(PAGE.read_text()):
+        assert match[0] == row(match, attacks), "run: python tests/rpc/test_threat_model_doc.py"
+
+
+def test_every_finding_of_the_code_is_explained_and_no_other() -> None:
+    in_code = {
+        identifier
+        for folder in ("judge", "devices")
+        for path in (EVALUATOR / folder).glob("*.py")
+        for identifier in ID_IN_CODE.findall(path.read_text())
+    }
+    assert {"S19", "T01"} <= in_code
+    assert set(FINDING.findall(PAGE.read_text())) == in_code
+
+
+@pytest.mark.parametrize(
+    ("bursts", "factors", "slacks"),
+    [("warm", timing._WARM_FACTOR, timing._WARM_SLACK), ("cold", timing._COLD_FACTOR, timing._COLD_SLACK)],
+)
+def test_slack_of_the_clock_is_that_of_the_code(
+    bursts: str, factors: float | dict[str, float], slacks: dict[str, float]
+) -> None:
+    said = {kind: (factors[kind] if isinstance(factors, dict) else factors, slacks[kind]) for kind in ("cuda", "cpu")}
+    cells = [f"{factor:g} times and {slack * 1e6:g} us" for factor, slack in said.values()]
+    assert f"| {bursts} | {cells[0]} | {cells[1]} |" in PAGE.read_text()
+
+
+def main() -> None:
+    """Write the columns that come from the corpus."""
+    attacks = corpus()
+    PAGE.write_text(ATTACK.sub(lambda match: row(match, attacks), PAGE.read_text()))
+
+
+if __name__ == "__main__":
+    main()
