@@ -6,6 +6,7 @@ problem: normal_gelu
 backend: cuda
 outcome: REJECTED
 devices: cuda
+request: {"enable_profiling": true}
 finding: S19
 """
 

@@ -2,9 +2,10 @@
 
 problem: normal_gelu
 backend: cuda
-outcome: REJECTED
+outcome: CORRECT
 devices: cuda
-finding: S20
+request: {"enable_profiling": true}
+finding: B01
 """
 
 import torch

@@ -135,7 +135,9 @@ def _violations(
     yield from _timeouts(request)
     yield from _device(request.device)
     if request.enable_profiling and not profiling:
-        yield Violation("enable_profiling", "this evaluator cannot profile yet; leave the field out or set it to false")
+        yield Violation(
+            "enable_profiling", "no device here can profile (that takes a GPU); leave the field out or set it to false"
+        )
     yield from _cases(request)
     yield from _labels(request)
 

@@ -73,6 +73,10 @@ class Device(ABC):
     def keep_within(self, share: float) -> None:  # noqa: B027
         """Judge: use at most this share of the device's memory; the rest is the candidates'."""
 
+    def free_bytes(self) -> int | None:
+        """Judge: memory of the device that nobody uses, its own idle memory included; None where that says nothing."""
+        return None
+
     def trim(self) -> None:  # noqa: B027
         """Judge: give memory back that is only kept for later."""
 

@@ -164,6 +164,10 @@ class CudaDevice(Device):
     def keep_within(self, share: float) -> None:
         torch.cuda.set_per_process_memory_fraction(share, self.torch_device)
 
+    def free_bytes(self) -> int:
+        idle = torch.cuda.memory_reserved(self.torch_device)  # ours, whatever it is used for
+        return torch.cuda.mem_get_info(self.torch_device)[0] + idle
+
     def trim(self) -> None:
         idle = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
         if idle > _MOST_IDLE_BYTES:

@@ -156,10 +156,10 @@ def _plain(name: str) -> str:
 
 
 def _label(candidate: Candidate, uses: Sequence[tuple[ProfileRow, str]], total: float, coverage: float) -> None:
-    if candidate.spec.backend == "torch" or not uses:
+    if not uses:
         return
     owners = {owner for _, owner in uses}
-    if "OWNER_CANDIDATE" not in owners:
+    if "OWNER_CANDIDATE" not in owners and candidate.spec.backend != "torch":
         _judge(candidate, "S19", f"{len(uses)} different kernels ran, none of them the candidate's")
     if coverage < _WRAPPER:
         library = sum(row.device_seconds for row, owner in uses if owner == "OWNER_LIBRARY")
@@ -171,6 +171,8 @@ def _label(candidate: Candidate, uses: Sequence[tuple[ProfileRow, str]], total: 
         if reject:
             raise candidate.record.reject("B01", evidence)
         candidate.record.find("B01", "SEVERITY_INFO", evidence)
+        if "OWNER_CANDIDATE" in owners:
+            candidate.record.find("S21", "SEVERITY_INFO", "its own kernels do the smaller part of the work")
 
 
 def _judge(candidate: Candidate, identifier: str, evidence: str) -> None:

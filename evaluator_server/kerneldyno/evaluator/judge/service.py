@@ -22,6 +22,7 @@ from ..devices.base import Device
 from ..spec import EvalSpec
 from ..walls import Layer
 from . import ladder, verdict
+from .hygiene import Hygiene, SickDeviceError
 from .lane import Bench, Lane
 from .measuring import Quiet
 from .pool import Pool
@@ -70,11 +71,12 @@ class Service:
         self._layers: list[Layer] = []
         self._writer: asyncio.StreamWriter | None = None
         self._broken = asyncio.Event()
+        self._hygiene: Hygiene | None = None
 
     async def serve(self, control: socket.socket) -> int:
         """Serve one connection."""
         reader, self._writer = await asyncio.open_unix_connection(sock=control)
-        problem = await self._prove_sandbox()
+        problem = await self._prove_sandbox() or self._test_device()
         if problem:
             self._send({"op": "fatal", "detail": problem})
             await self._writer.drain()
@@ -102,6 +104,14 @@ class Service:
             return str(error)
         if missing := [layer.name for layer in self._layers if not layer.active]:
             _log.warning("sandbox layers that do not hold: %s", ", ".join(missing))
+        return ""
+
+    def _test_device(self) -> str:
+        """Return why the device must not be used, or nothing."""
+        try:
+            self._hygiene = Hygiene(self._device)
+        except SickDeviceError as error:
+            return str(error)
         return ""
 
     def _ready(self) -> wire.Frame:
@@ -168,19 +178,31 @@ class Service:
             result = verdict.infrastructure("JUDGE_ERROR", f"{type(error).__name__}: {error}", retryable=True)
         finally:
             self._lanes.pop(attempt, None)
-        if not self._device_is_sound():
+        if not await self._device_is_sound():
             self._broken.set()  # the server blames whoever's reference was running, and runs the others again
             return
         result["environment"] = self._environment(self._device.describe())
         self._send({"op": "result", "attempt": attempt, "result": result})
 
-    def _device_is_sound(self) -> bool:
+    async def _device_is_sound(self) -> bool:
+        assert self._hygiene is not None
         try:
-            self._device.synchronize()
-        except Exception as error:
-            _log.error("the judge's device context is broken: %s", error)
+            async with self._pool.lease.work():
+                self._hygiene.check()
+        except SickDeviceError as error:
+            _log.error("the device is not used any more: %s", error)
             return False
         return True
+
+    def _check_idle(self) -> None:
+        """While nothing is going on, see whether all memory has come back."""
+        if self._lanes or self._pool.spares_ready < self._settings.spares or self._hygiene is None:
+            return
+        try:
+            self._hygiene.check_idle()
+        except SickDeviceError as error:
+            _log.error("the device is not used any more: %s", error)
+            self._broken.set()
 
     async def _tell_stats(self) -> None:
         while True:
@@ -194,6 +216,7 @@ class Service:
                     "reference_cache_misses": problems.misses,
                 }
             )
+            self._check_idle()
             await asyncio.sleep(1)
 
     def _send(self, frame: wire.Frame) -> None:
