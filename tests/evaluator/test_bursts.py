@@ -9,13 +9,14 @@ from typing import Any, cast
 import pytest
 import torch
 from judge_harness import request
+from kerneldyno.evaluator import tree
 from kerneldyno.evaluator.burst import Plan, Station, run_burst
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.bursts import Bursts
 from kerneldyno.evaluator.judge.candidate import Candidate
 from kerneldyno.evaluator.judge.examination import examine
 from kerneldyno.evaluator.judge.problems import Known
-from kerneldyno.evaluator.judge.trial import Inputs, draw, prepare
+from kerneldyno.evaluator.judge.trial import Inputs, Trial, draw, prepare
 from kerneldyno.evaluator.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
 
@@ -51,9 +52,19 @@ def bursts(seed: int = 0, reference: str = REFERENCE) -> Bursts:
     async def announce(_: str) -> None:
         pass
 
-    made = Bursts(candidate, known, announce, random.Random(seed))
-    made.expect_outputs(example)
-    return made
+    return Bursts(candidate, known, announce, example, random.Random(seed))
+
+
+def staged_sets(made: Bursts) -> list[torch.Tensor]:
+    size = made.set_bytes
+    return [made._staged[at * size :][:size].clone() for at in range(SETS)]
+
+
+def assert_right(made: Bursts, right: dict[int, Trial]) -> None:
+    sets = staged_sets(made)
+    for index, expected in right.items():
+        (x,) = tree.views(sets[index], made.specs)
+        assert torch.equal(expected.expected.leaves[0].value, torch.relu(x) * 2)
 
 
 # The plan
@@ -99,13 +110,8 @@ def test_few_calls_are_looked_at_and_others_each_time() -> None:
 def test_every_set_is_fresh_and_what_is_right_is_for_just_that_one() -> None:
     made = bursts()
     right = made.draw(SETS)
-    size = made.set_bytes
-    sets = [made._staged[at * size :][:size].clone() for at in range(SETS)]
-    assert len({tuple(each.tolist()) for each in sets}) == SETS
-    for index, expected in right.items():
-        assert torch.equal(expected.inputs.master, sets[index])
-        (x,) = expected.inputs.tensors()
-        assert torch.equal(expected.expected.leaves[0].value, torch.relu(x) * 2)
+    assert len({tuple(each.tolist()) for each in staged_sets(made)}) == SETS
+    assert_right(made, right)
 
 
 def test_inputs_that_are_slow_to_draw_are_changed_instead() -> None:
@@ -114,13 +120,10 @@ def test_inputs_that_are_slow_to_draw_are_changed_instead() -> None:
     drawn = {tuple(each.master.tolist()) for each in made._pool}
     made._drawing = 60.0
     right = made.draw(SETS)
-    size = made.set_bytes
-    sets = {tuple(made._staged[at * size :][:size].tolist()) for at in range(SETS)}
+    sets = {tuple(each.tolist()) for each in staged_sets(made)}
     assert len(sets) == SETS
     assert not sets & drawn
-    for expected in right.values():
-        (x,) = expected.inputs.tensors()
-        assert torch.equal(expected.expected.leaves[0].value, torch.relu(x) * 2)
+    assert_right(made, right)
 
 
 def test_inputs_of_varying_shape_cannot_be_timed() -> None:
