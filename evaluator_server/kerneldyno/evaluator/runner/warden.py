@@ -282,13 +282,15 @@ class _Warden:
             return total
         # Forked children share pages with their parent; only proportional counting is fair then. It waits for locks that a
         # fork bomb keeps busy, and the judge's orders must not wait with it: the largest first, and no longer than this.
+        # What is left over by then is taken to be shared as much as what was counted.
         until = time.monotonic() + _COUNTING_SECONDS
-        total = 0
+        counted = exact = 0
         for pid in sorted(resident, key=lambda pid: -resident[pid]):
-            total += _proportional(pid)
+            exact += _proportional(pid)
+            counted += resident[pid]
             if time.monotonic() > until:
                 break
-        return total
+        return exact * total // max(counted, 1)
 
     def _read_log(self) -> bool:
         data = os.read(self._log_read, 65536)
