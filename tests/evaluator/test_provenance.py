@@ -139,10 +139,10 @@ def test_nothing_that_ran_covers_nothing() -> None:
     ("kernels", "backend", "found"),
     [
         ({"mine": 9.0, "ampere_sgemm": 1.0}, "cuda", []),
-        ({"mine": 1.0, "ampere_sgemm": 9.0}, "cuda", ["B01"]),
+        ({"mine": 1.0, "ampere_sgemm": 9.0}, "cuda", ["B01", "S21"]),
         ({"ampere_sgemm": 1.0}, "cuda", ["S19", "B01"]),
         ({"ampere_sgemm": 1.0}, "triton", ["S19", "B01"]),
-        ({"ampere_sgemm": 1.0}, "torch", []),  # which is what it says it is
+        ({"ampere_sgemm": 1.0}, "torch", ["B01"]),
         ({}, "cuda", []),
     ],
 )
