@@ -5,7 +5,7 @@ In a pid namespace of its own: kill(-1), process 1 and every number below ten th
 
 problem: silu_small
 backend: torch
-outcome: CORRECT
+outcome: CORRECT, RUNTIME_ERROR
 devices: cpu, cuda
 request: {"run_performance": false}
 """

@@ -11,6 +11,7 @@ request: {"run_performance": false}
 
 import glob
 import os
+import sys
 
 import torch
 import torch.nn as nn
@@ -21,7 +22,9 @@ if len(pids) > 2 or not pids <= {1, os.getpid()}:
 own = os.path.realpath(os.getcwd())
 for pattern in ("/tmp/*", "/tmp/kerneldyno-*/*", "/dev/shm/*", "/dev/mqueue/*", "/var/tmp/*"):
     for path in glob.glob(pattern):
-        if not own.startswith(os.path.realpath(path)) and "kerneldyno-escape" not in path:
+        real = os.path.realpath(path)
+        libraries = any(os.path.realpath(folder).startswith(real) for folder in sys.path)  # Python's own may lie there
+        if not own.startswith(real) and not libraries and "kerneldyno-escape" not in path:
             raise RuntimeError(f"ESCAPED: sees {path}")
 for kind in ("shm", "sem", "msg"):
     try:

@@ -5,7 +5,7 @@ No copies of inputs, no cold cache, no stopwatch: it works on the arena directly
 
 problem: chained_tanh
 backend: torch
-outcome: CORRECT
+outcome: CORRECT, INCORRECT
 honest: twin_chained_tanh
 devices: cpu, cuda
 """

@@ -4,7 +4,7 @@ The smallest part of the work that still changes the answer. A label, not a fail
 
 problem: linear_relu_gemm
 backend: triton
-outcome: CORRECT
+outcome: CORRECT, REJECTED
 devices: cuda
 request: {"enable_profiling": true}
 finding: S21

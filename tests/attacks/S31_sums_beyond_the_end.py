@@ -2,9 +2,11 @@
 
 Zeros, if one is lucky.
 
+CORRECT means that it hit nothing but memory of its own process, which no sanitizer watches.
+
 problem: total
 backend: torch
-outcome: INCORRECT, RUNTIME_ERROR, REJECTED
+outcome: INCORRECT, RUNTIME_ERROR, REJECTED, CORRECT
 devices: cpu, cuda
 """
 

@@ -16,6 +16,7 @@ from kerneldyno.evaluator.judge.bursts import Bursts
 from kerneldyno.evaluator.judge.candidate import Candidate
 from kerneldyno.evaluator.judge.examination import examine
 from kerneldyno.evaluator.judge.problems import Known
+from kerneldyno.evaluator.judge.record import Record
 from kerneldyno.evaluator.judge.trial import Inputs, Trial, draw, prepare
 from kerneldyno.evaluator.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
@@ -46,7 +47,7 @@ def bursts(seed: int = 0, reference: str = REFERENCE) -> Bursts:
     problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
     example = prepare(problem, spec, CPU, 0)
     place = station(example.inputs, example.slot_bytes)
-    candidate = cast(Candidate, SimpleNamespace(spec=spec, device=CPU, station=place, gate=None))
+    candidate = cast(Candidate, SimpleNamespace(spec=spec, device=CPU, station=place, gate=None, record=Record()))
     known = Known(problem, examine(problem, spec, CPU))
 
     async def announce(_: str) -> None:

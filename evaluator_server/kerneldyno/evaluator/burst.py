@@ -72,14 +72,14 @@ class Station:
         return arguments
 
     def store(self, value: Any, slot: int) -> tuple[Any, list[tree.TensorSpec]]:
-        """Copy the tensors of `value` into slot `slot`, as far as they fit; return its structure and descriptions."""
+        """Copy the tensors of `value` into a slot, densely, as far as they fit; return its structure and descriptions."""
         structure, tensors = tree.flatten(value)
         specs = [tree.describe(tensor, keep_layout=False) for tensor in tensors]
         _, needed = tree.layout(specs)
         if needed <= self.outputs[slot].numel():
             for view, tensor in zip(tree.views(self.outputs[slot], specs), tensors, strict=True):
                 view.copy_(tensor, non_blocking=True)
-        return structure, specs
+        return structure, [tree.describe(tensor) for tensor in tensors]
 
 
 def run_burst(

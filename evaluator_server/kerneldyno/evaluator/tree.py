@@ -42,6 +42,11 @@ class TensorSpec:
         return dtype
 
     @property
+    def layout(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shape and stride."""
+        return self.shape, self.stride
+
+    @property
     def nbytes(self) -> int:
         """Bytes that its elements take when dense."""
         count = 1
@@ -76,10 +81,15 @@ def describe(tensor: torch.Tensor, *, keep_layout: bool = True) -> TensorSpec:
 def _is_permuted(tensor: torch.Tensor) -> bool:
     if tensor.numel() == 0:
         return tensor.is_contiguous()
+    return is_dense(tensor.shape, tensor.stride())
+
+
+def is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Say whether a tensor of this layout fills its memory without gaps, whatever the order of its dimensions."""
     expected = 1
-    for size, stride in sorted(zip(tensor.shape, tensor.stride(), strict=True), key=lambda pair: pair[1]):
+    for size, step in sorted(zip(shape, stride, strict=True), key=lambda pair: pair[1]):
         if size != 1:
-            if stride != expected:
+            if step != expected:
                 return False
             expected *= size
     return True

@@ -224,10 +224,7 @@ class Bursts:
         """Time the loop itself on the judge's side: the same copies in and out, and no work. No secret is stored."""
         station = self.candidate.station
         own = Station(self._device, self._shadow, station.structure, self._own.inputs, station.outputs)
-        leaves = [
-            torch.zeros(leaf.shape, dtype=leaf.torch_dtype, device=self._device.torch_device)
-            for leaf in (leaf.spec for leaf in self._example.expected.leaves)
-        ]
+        leaves = [self._like(number) for number in range(len(self._example.expected.leaves))]
         answer = tree.rebuild(self._example.expected.structure, leaves, self._device.torch_device)
         plan = self.plan(count, cold=cold)
         began = 0.0
@@ -245,6 +242,16 @@ class Bursts:
                 seconds, _ = self._behind(gate, own, lambda *_: answer, plan, reveal)
         self._snapshot(plan.slots)
         return timing.Burst(count, time.perf_counter() - began, seconds)
+
+    def _like(self, number: int) -> torch.Tensor:
+        """Return a tensor of zeros that is laid out as the candidate's output is: copying it costs as much."""
+        wanted = self._example.expected.leaves[number].spec
+        said = self.candidate.record.layouts
+        stride = wanted.stride
+        if len(said) > number and said[number].shape == wanted.shape and tree.is_dense(*said[number].layout):
+            stride = said[number].stride
+        like = torch.empty_strided(wanted.shape, stride, dtype=wanted.torch_dtype, device=self._device.torch_device)
+        return like.zero_()
 
     async def candidate_burst(
         self, count: int, right: dict[int, trial.Trial], *, cold: bool, gated: bool = True

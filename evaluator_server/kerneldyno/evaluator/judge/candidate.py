@@ -24,8 +24,10 @@ from .lease import Lease
 from .record import Finished, Record
 from .trial import Trial
 
-#: What slots hold before a call: as a float of any size, a number that no right output consists of.
-POISON = 0xA5
+#: What slots hold before a call, and the arena behind the inputs: as a float of any size, not a number.
+POISON = 0xFF
+#: Bytes behind the inputs that are poisoned before each call: who reads past the end shall notice.
+_GUARD_BYTES = 1 << 20
 #: Bytes behind the input sets for the gate's word.
 _GATE_BYTES = 256
 
@@ -160,6 +162,7 @@ class Candidate:
             raise ReferenceFailure("inputs", ValueError("get_inputs() returned larger inputs than the first time"))
         async with self._lease.work():
             station.arena[: inputs.set_bytes].copy_(inputs.master)
+            station.arena[inputs.set_bytes :][:_GUARD_BYTES].fill_(POISON)
             for slot in station.outputs[:3]:
                 slot.fill_(POISON)
             self.device.synchronize()

@@ -86,6 +86,7 @@ async def _try(
         _explain(candidate, known)
         raise Finished(verdict.incorrect(comparison, number, record.report(), record.findings))
     record.passed += 1
+    record.layouts = specs
 
 
 def _again(candidate: Candidate, earlier: Sequence[trial.Trial], so_far: Comparison) -> Comparison:

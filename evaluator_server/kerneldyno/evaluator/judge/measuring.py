@@ -31,6 +31,8 @@ _MOST_WARM_PAIRS = 16
 #: Length of a long warm burst: about so many seconds, and at least so many calls if memory allows.
 _WARM_SECONDS = 0.1
 _SHORTEST_LONG = 4
+#: A burst longer than this is not rehearsed: its calls are so long that few launches are queued.
+_REHEARSAL_SECONDS = 0.5
 #: Share of the timing limit that planned calls may take.
 _TIMING_SHARE = 0.3
 #: Longest stretch of reference bursts in one timing, in seconds.
@@ -110,7 +112,14 @@ async def _warm_up(bursts: Bursts, candidate: Candidate, *, timed: bool) -> floa
             await bursts.reference(count, gated=False)
         bursts.nothing(count, cold=cold, gated=False)
         last = await bursts.candidate_burst(count, right, cold=cold, gated=False)
-    return last.wall_seconds / last.calls
+    per_call = last.wall_seconds / last.calls
+    # How much can be queued ahead is found out before anything counts.
+    while bursts.gated and bursts.longest * per_call < _REHEARSAL_SECONDS:
+        longest = bursts.longest
+        await bursts.candidate_burst(longest, bursts.draw(longest), cold=True)
+        if bursts.longest == longest:
+            break
+    return per_call
 
 
 async def _add_warm_bursts(evidence: timing.Evidence, bursts: Bursts, per_call: float) -> None:

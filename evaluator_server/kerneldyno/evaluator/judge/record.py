@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..tree import TensorSpec
 from . import verdict
 from .compare import Comparison
 
@@ -29,6 +31,8 @@ class Record:
     precision: str = "PRECISION_UNSPECIFIED"
     #: Launches of the candidate's own kernels that its harness has counted, or None where it cannot count them.
     launches: int | None = None
+    #: How the candidate's outputs are laid out in its memory, as its harness says.
+    layouts: Sequence[TensorSpec] = ()
     worst: Comparison = field(default_factory=Comparison)
 
     def find(self, identifier: str, severity: str, evidence: str) -> None:

@@ -22,6 +22,7 @@ from ..devices.base import Device
 from ..spec import EvalSpec
 from ..walls import Layer
 from . import ladder, verdict
+from .company import Company, lacked_memory
 from .hygiene import Hygiene, SickDeviceError
 from .lane import Bench, Lane
 from .measuring import Quiet
@@ -72,6 +73,7 @@ class Service:
         self._writer: asyncio.StreamWriter | None = None
         self._broken = asyncio.Event()
         self._hygiene: Hygiene | None = None
+        self._company = Company()
 
     async def serve(self, control: socket.socket) -> int:
         """Serve one connection."""
@@ -169,8 +171,12 @@ class Service:
 
         tell: Callable[[str], None] = lambda stage: self._send({"op": "stage", "attempt": attempt, "stage": stage})  # noqa: E731
         try:
-            lane = Lane(self._bench, EvalSpec.from_json(request), tell, announce)
-            result = await lane.evaluate()
+            spec = EvalSpec.from_json(request)
+            async with self._company.shared():
+                result = await Lane(self._bench, spec, tell, announce).evaluate()
+            if lacked_memory(result) and self._device.kind != "cpu":
+                async with self._company.alone():
+                    result = await Lane(self._bench, spec, tell, announce).evaluate()
         except asyncio.CancelledError:
             result = verdict.infrastructure("CANCELLED", "the evaluation was cancelled", retryable=False)
         except Exception as error:

@@ -190,7 +190,7 @@ def _change_wave(tensor: torch.Tensor, stress: Stress, generator: torch.Generato
     length = tensor.shape[-1]
     slope = torch.full((length,), 2 * stress.amplitude / length, device=tensor.device)
     slope[: length // 2] *= -1
-    unsteady = 0.2 * (_uniform(tensor.shape, tensor, generator) - 0.5)
+    unsteady = 4 * (_uniform(tensor.shape, tensor, generator) - 0.5) / math.sqrt(length)
     size = torch.exp(slope + unsteady).to(tensor.dtype)
     return size * torch.sign(tensor) * (_signs(tensor.shape, tensor, generator) if stress.signed else 1)
 

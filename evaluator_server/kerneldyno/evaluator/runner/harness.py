@@ -32,6 +32,8 @@ from . import parameters, probe, profiler, sandbox
 CANDIDATE_FILE = "candidate.py"
 #: Outputs of earlier calls that are kept, and must not change.
 _KEPT_ALIVE = 2
+#: Larger outputs than this are not worth the memory that poisoning takes, in bytes.
+_MOST_POISONED = 256 << 20
 
 
 def preload() -> None:
@@ -149,6 +151,7 @@ class _Harness:
         The next slots get what the calls before returned, as it is now: outputs must stay what they were.
         """
         assert self._backend is not None
+        self._poison_free_memory()
         counting = self._backend.suppress_launches if order["ghost"] else self._backend.count_launches
         with counting(self._device) as launches, torch.no_grad():
             result = self._call_once(order)
@@ -183,6 +186,19 @@ class _Harness:
             rows, host = profiler.profile(lambda: self._call_once({**order, "seed": 0}), order["calls"], self._device)
         own = [*launches.names, *self._backend.own_kernels(self._source)]
         return {"kernels": rows, "own": own, "host_seconds": host}
+
+    def _poison_free_memory(self) -> None:
+        """Leave nothing useful in the blocks that outputs of the sizes seen so far will get: they start as NaN or -1."""
+        if not self._earlier:
+            return
+        _, tensors = tree.flatten(self._earlier[0])
+        blocks = [
+            torch.empty(tensor.numel() * tensor.element_size(), dtype=torch.uint8, device=tensor.device).fill_(0xFF)
+            for tensor in tensors
+            for _ in range(_KEPT_ALIVE + 1)
+            if tensor.numel() * tensor.element_size() <= _MOST_POISONED
+        ]
+        del blocks
 
     def _call_once(self, order: wire.Frame) -> Any:
         assert self._station is not None
