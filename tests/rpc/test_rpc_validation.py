@@ -99,6 +99,7 @@ def test_what_is_within_the_limits_passes(request_: pb.EvalRequest) -> None:
         (good(device=pb.DeviceSelector(kind="tpu")), "device.kind", "tpu"),
         (good(device=pb.DeviceSelector(min_memory_bytes=-1)), "device.min_memory_bytes", "negative"),
         (good(enable_profiling=True), "enable_profiling", "can profile"),
+        (good(provenance_policy="PROVENANCE_POLICY_REQUIRE_OWN_KERNELS"), "provenance_policy", "can profile"),
         (good(cases_code="x"), "cases_code", "kernel_simple"),
         (good(cases=[pb.Case(inputs_json="[]", expected_json="1")]), "cases", "kernel_simple"),
         (simple(reference_code="r"), "reference_code", "empty"),

@@ -134,6 +134,8 @@ def _violations(
         yield from _enum(field, enum, getattr(request, field))
     yield from _timeouts(request)
     yield from _device(request.device)
+    if request.provenance_policy == pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS and not profiling:
+        yield Violation("provenance_policy", "REQUIRE_OWN_KERNELS needs profiling, and no device here can profile")
     if request.enable_profiling and not profiling:
         yield Violation(
             "enable_profiling", "no device here can profile (that takes a GPU); leave the field out or set it to false"

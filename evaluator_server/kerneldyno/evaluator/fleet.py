@@ -97,7 +97,7 @@ class FleetLink:
             toolkits=node.toolkits,
             attempt_tokens=node.tokens(),
             environment=node.environment(),
-            profiling=any(device.kind == "cuda" for device in node.devices()),
+            profiling=node.profiling,
         )
 
     def _obey(self, answer: pb.SynchronizeResponse) -> None:

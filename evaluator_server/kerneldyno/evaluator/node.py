@@ -182,6 +182,11 @@ class Node:
             found.append(device)
         return found
 
+    @property
+    def profiling(self) -> bool:
+        """Whether a device can tell which kernels ran: GPUs can."""
+        return any(device.kind == "cuda" for device in self.devices())
+
     def environment(self) -> pb.Environment:
         """Return the software and hardware of the node, without a device."""
         assert self.cells[0].description is not None
@@ -207,6 +212,7 @@ class Node:
             sandbox_layers=layers.values(),
             candidate_memory_bytes=min(description.candidate_memory_bytes for description in known),
             spare_runners=min(description.spare_runners for description in known),
+            profiling=self.profiling,
         )
 
     def finished(self, attempt: Attempt, result: pb.EvalResult) -> None:

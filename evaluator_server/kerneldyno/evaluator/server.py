@@ -62,7 +62,11 @@ class EvaluatorService(pb_grpc.EvaluatorServiceServicer):
     def _checked(self, request: pb.EvaluatorServiceEvaluateRequest) -> eval_pb.EvalRequest:
         """Return the effective request. Raises InvalidRequestError."""
         violations = validation.validate(
-            request.request, backends=self._node.backends, toolkits=self._node.toolkits, id_required=False
+            request.request,
+            backends=self._node.backends,
+            toolkits=self._node.toolkits,
+            profiling=self._node.profiling,
+            id_required=False,
         )
         if not 1 <= len(request.attempt_token) <= _MAX_TOKEN_CHARS:
             text = f"has {len(request.attempt_token)} characters; choose a token of 1 to {_MAX_TOKEN_CHARS}"
