@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from fake_scheduler import FakeScheduler
+from hatchling.builders.wheel import WheelBuilder
 from kerneldyno.client import corpus
 from kerneldyno.v1.evaluation_pb2 import Environment, EvalResult, Finding, TimingStats
 from test_client_cli import NOBODY, run
@@ -150,7 +151,7 @@ def test_the_corpus_is_whole() -> None:
 
 
 def test_a_wheel_has_the_corpus(tmp_path: Path) -> None:
-    builder = pytest.importorskip("hatchling.builders.wheel").WheelBuilder(str(ROOT))
+    builder = WheelBuilder(str(ROOT))
     (wheel,) = builder.build(directory=str(tmp_path), versions=["standard"])
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
