@@ -22,6 +22,8 @@ from .record import Finished
 
 #: An error this many times the reference's own is looked at more closely: it may be that of coarser arithmetic.
 _CONSPICUOUS = 4.0
+#: The largest error may be this many times the largest that a tier's rounding makes.
+_EXCESS = 8.0
 
 
 async def check(candidate: Candidate, known: Known, problems: Problems, announce: Announce) -> trial.Trial:
@@ -126,9 +128,16 @@ def _tier(candidate: Candidate, known: Known, current: trial.Trial) -> str:
                     twins[name] = _twin(candidate, known, current, name)
             tiers = [(name, rms(twin[index] - leaf.truth)) for name, twin in twins.items() if twin]
             tier = recognise(error, own, tiers, stored)
+            # Rounding is everywhere about as large; an answer that is far off in places is wrong in another way.
+            if tier != stored and _largest(value, leaf.truth) > _EXCESS * _largest(twins[tier][index], leaf.truth):
+                tier = stored
         if _rank(tier) > _rank(found):
             found = tier
     return found
+
+
+def _largest(value: torch.Tensor, truth: torch.Tensor) -> float:
+    return float((value.double() - truth).abs().max()) if value.numel() else 0.0
 
 
 def _twin(candidate: Candidate, known: Known, current: trial.Trial, name: str) -> list[torch.Tensor]:
