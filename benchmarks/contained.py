@@ -22,6 +22,7 @@ from typing import Any
 
 from kerneldyno.evaluator import linux
 from kerneldyno.evaluator.runner import sandbox
+from kerneldyno.evaluator.walls import Walls, gpu
 
 _MAX_ANSWER = 1 << 20
 _MAX_LOG = 64 << 10
@@ -121,7 +122,7 @@ def _enter(function: Callable[[], Any], pipes: list[int], staging: str, memory_b
     answer, log, status = pipes
     os.setsid()
     linux.die_with_parent()
-    walls = sandbox.Walls(namespaces=True)
+    walls = Walls(namespaces=True, filters=True, gpu_nodes=gpu.all_nodes())
     sandbox.leave_host(walls)
     first = os.fork()
     if first:
@@ -143,8 +144,6 @@ def _enter(function: Callable[[], Any], pipes: list[int], staging: str, memory_b
     os.dup2(log, 1)
     os.dup2(log, 2)
     scratch = sandbox.enter_scratch(walls, staging)
-    if sandbox.host_is_root():
-        os.chown(scratch, sandbox.NOBODY, sandbox.NOBODY)
     sandbox.give_up_powers(walls, scratch, {})
     if memory_bytes is not None:
         sandbox.limit_address_space(memory_bytes)
