@@ -14,6 +14,9 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from contained import Contained, Ended
 
+# Python 3.12 warns of forks in processes with threads; the child here only runs what these tests give it.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
 
 def run(function: Callable[[], Any], seconds: float = 20) -> Ended:
     contained = Contained(function, seconds)
