@@ -172,4 +172,4 @@ async def test_capabilities_tell_devices_names_and_layers() -> None:
         ]
         assert list(told.backends)[:3] == ["triton", "cuda", "torch"]
         assert [(layer.name, layer.active) for layer in told.sandbox_layers] == [("pid_namespace", True)]
-        assert (told.candidate_memory_bytes, told.spare_runners, told.profiling) == (4096, 1, False)
+        assert (told.candidate_memory_bytes, told.spare_runners, told.profiling) == (4096, 1, True)
