@@ -46,7 +46,6 @@ class Candidate:
         self._memory_bytes = memory_bytes
         self._arenas: list[Arena] = []
         self._station: Station | None = None
-        self._previous: Trial | None = None
         self._spent = 0.0
         self.stage = "load"
         self.overdue = False
@@ -59,7 +58,7 @@ class Candidate:
 
     def close(self) -> None:
         """Give the arenas back."""
-        self._station = self._previous = None
+        self._station = None
         for arena in self._arenas:
             arena.close()
 
