@@ -251,6 +251,8 @@ class EvalRequest(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     STRESS_INPUTS_FIELD_NUMBER: _builtins.int
     PROVENANCE_POLICY_FIELD_NUMBER: _builtins.int
+    SALT_FIELD_NUMBER: _builtins.int
+    TOTAL_TIMEOUT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The caller's own name for this request, 1 to 200 printable characters, unique within the caller's client id.
     Results carry it back. Sending the same id with the same body again is answered with the same result; with another
@@ -306,6 +308,10 @@ class EvalRequest(_message.Message):
     """
     provenance_policy: Global___ProvenancePolicy.ValueType
     """What becomes of a right candidate whose own kernels did not do the work. UNSPECIFIED means PROVENANCE_REJECT_DECOYS."""
+    salt: _builtins.str
+    """Part of the work's identity, at most 100 characters: requests that differ only in their salt are different work, so
+    that neither a running nor a stored evaluation of one answers for the other. Empty by default.
+    """
     @_builtins.property
     def tolerance(self) -> Global___Tolerance:
         """How close is close enough. Absent means the calibrated default (see Tolerance)."""
@@ -326,6 +332,13 @@ class EvalRequest(_message.Message):
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Free-form labels (at most 16, each key and value at most 100 characters) that come back with the result. They are
         not part of the work's identity.
+        """
+
+    @_builtins.property
+    def total_timeout(self) -> _duration_pb2.Duration:
+        """How long the request may take from acceptance to result, waiting included; 1 s to 7 days. When it passes, the
+        evaluation is cancelled and its result is INFRASTRUCTURE_ERROR with cause DEADLINE_EXCEEDED. Absent means no such limit.
+        It is not part of the work's identity.
         """
 
     def __init__(
@@ -354,10 +367,12 @@ class EvalRequest(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         stress_inputs: _builtins.bool | None = ...,
         provenance_policy: Global___ProvenancePolicy.ValueType = ...,
+        salt: _builtins.str = ...,
+        total_timeout: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "tolerance", b"tolerance"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "tolerance", b"tolerance", "total_timeout", b"total_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "allowed_precision", b"allowed_precision", "backend", b"backend", "cases", b"cases", "cases_code", b"cases_code", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "labels", b"labels", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "skip_cache", b"skip_cache", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "tolerance", b"tolerance", "toolkit", b"toolkit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "allowed_precision", b"allowed_precision", "backend", b"backend", "cases", b"cases", "cases_code", b"cases_code", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "labels", b"labels", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__enable_profiling: _TypeAlias = _typing.Literal["enable_profiling"]  # noqa: Y015
     _WhichOneofArgType__enable_profiling: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling"]  # noqa: Y015
@@ -532,25 +547,55 @@ class DeviceSelector(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class NodeLabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     KIND_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     MIN_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    NODE_LABELS_FIELD_NUMBER: _builtins.int
+    MIN_DEVICES_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """Only devices of this kind ("cuda" or "cpu"). Empty means any."""
     model: _builtins.str
     """Only devices whose model name contains this text, ignoring case (for example "H200"). Empty means any."""
     min_memory_bytes: _builtins.int
     """Only devices with at least this much memory, in bytes. 0 means any."""
+    min_devices: _builtins.int
+    """Only nodes with at least this many devices that the fields above match. 0 means any."""
+    @_builtins.property
+    def node_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Only nodes that carry all of these labels, with these values; at most 16."""
+
     def __init__(
         self,
         *,
         kind: _builtins.str = ...,
         model: _builtins.str = ...,
         min_memory_bytes: _builtins.int = ...,
+        node_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        min_devices: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "min_memory_bytes", b"min_memory_bytes", "model", b"model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "min_devices", b"min_devices", "min_memory_bytes", b"min_memory_bytes", "model", b"model", "node_labels", b"node_labels"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -662,6 +707,8 @@ class EvalResult(_message.Message):
     FINISH_TIME_FIELD_NUMBER: _builtins.int
     PROFILE_FIELD_NUMBER: _builtins.int
     DEVICE_STATE_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    MERGED_FIELD_NUMBER: _builtins.int
     INCORRECT_FIELD_NUMBER: _builtins.int
     COMPILE_ERROR_FIELD_NUMBER: _builtins.int
     RUNTIME_ERROR_FIELD_NUMBER: _builtins.int
@@ -693,6 +740,12 @@ class EvalResult(_message.Message):
     """True when an earlier run of the same work answered this request."""
     attempts: _builtins.int
     """How many attempts were started, counting those lost to infrastructure; 0 when nothing was run."""
+    digest: _builtins.str
+    """Identity of the work: SHA-256, in hexadecimal, over the canonical form of everything in the request that may change
+    the verdict (kerneldyno.rpc.identity describes it). Empty in results straight from an evaluator.
+    """
+    merged: _builtins.bool
+    """True when a run that another request had started, and that was still under way, answered this one."""
     @_builtins.property
     def speedup_interval(self) -> Global___Interval:
         """95 % confidence interval of `speedup` (bootstrap). Absent when not timed."""
@@ -802,6 +855,8 @@ class EvalResult(_message.Message):
         finish_time: _timestamp_pb2.Timestamp | None = ...,
         profile: Global___KernelProfile | None = ...,
         device_state: Global___DeviceState | None = ...,
+        digest: _builtins.str = ...,
+        merged: _builtins.bool = ...,
         incorrect: Global___IncorrectEvidence | None = ...,
         compile_error: Global___ExceptionEvidence | None = ...,
         runtime_error: Global___CrashEvidence | None = ...,
@@ -814,7 +869,7 @@ class EvalResult(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_speedup", b"_speedup", "accept_time", b"accept_time", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "environment", b"environment", "evidence", b"evidence", "finish_time", b"finish_time", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "out_of_memory", b"out_of_memory", "profile", b"profile", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "cached", b"cached", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "labels", b"labels", "logs", b"logs", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "profile", b"profile", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "stages", b"stages", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "cached", b"cached", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "digest", b"digest", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "labels", b"labels", "logs", b"logs", "merged", b"merged", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "profile", b"profile", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "stages", b"stages", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__compiled: _TypeAlias = _typing.Literal["compiled"]  # noqa: Y015
     _WhichOneofArgType__compiled: _TypeAlias = _typing.Literal["_compiled", b"_compiled"]  # noqa: Y015
@@ -1601,3 +1656,39 @@ class Environment(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Environment: _TypeAlias = Environment  # noqa: Y015
+
+@_typing.final
+class AttemptEvent(_message.Message):
+    """AttemptEvent is a snapshot of an attempt."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    attempt_token: _builtins.str
+    """Its token."""
+    stage: Global___Stage.ValueType
+    """The stage it is in."""
+    device: _builtins.str
+    """Device it runs on; empty while it waits."""
+    @_builtins.property
+    def result(self) -> Global___EvalResult:
+        """The result, present exactly when stage is STAGE_DONE."""
+
+    def __init__(
+        self,
+        *,
+        attempt_token: _builtins.str = ...,
+        stage: Global___Stage.ValueType = ...,
+        device: _builtins.str = ...,
+        result: Global___EvalResult | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_token", b"attempt_token", "device", b"device", "result", b"result", "stage", b"stage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttemptEvent: _TypeAlias = AttemptEvent  # noqa: Y015

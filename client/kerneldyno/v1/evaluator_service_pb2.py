@@ -26,7 +26,7 @@ from kerneldyno.v1 import evaluation_pb2 as kerneldyno_dot_v1_dot_evaluation__pb
 from kerneldyno.v1 import fleet_service_pb2 as kerneldyno_dot_v1_dot_fleet__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%kerneldyno/v1/evaluator_service.proto\x12\rkerneldyno.v1\x1a\x1ekerneldyno/v1/evaluation.proto\x1a!kerneldyno/v1/fleet_service.proto\"|\n\x1f\x45valuatorServiceEvaluateRequest\x12#\n\rattempt_token\x18\x01 \x01(\tR\x0c\x61ttemptToken\x12\x34\n\x07request\x18\x02 \x01(\x0b\x32\x1a.kerneldyno.v1.EvalRequestR\x07request\"\xaa\x01\n\x0c\x41ttemptEvent\x12#\n\rattempt_token\x18\x01 \x01(\tR\x0c\x61ttemptToken\x12*\n\x05stage\x18\x02 \x01(\x0e\x32\x14.kerneldyno.v1.StageR\x05stage\x12\x16\n\x06\x64\x65vice\x18\x03 \x01(\tR\x06\x64\x65vice\x12\x31\n\x06result\x18\x04 \x01(\x0b\x32\x19.kerneldyno.v1.EvalResultR\x06result\"U\n EvaluatorServiceEvaluateResponse\x12\x31\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x1b.kerneldyno.v1.AttemptEventR\x05\x65vent\":\n\x13WatchAttemptRequest\x12#\n\rattempt_token\x18\x01 \x01(\tR\x0c\x61ttemptToken\"I\n\x14WatchAttemptResponse\x12\x31\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x1b.kerneldyno.v1.AttemptEventR\x05\x65vent\";\n\x14\x43\x61ncelAttemptRequest\x12#\n\rattempt_token\x18\x01 \x01(\tR\x0c\x61ttemptToken\"\x17\n\x15\x43\x61ncelAttemptResponse\"(\n&EvaluatorServiceGetCapabilitiesRequest\"R\n\x0cSandboxLayer\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n\x06\x61\x63tive\x18\x02 \x01(\x08R\x06\x61\x63tive\x12\x16\n\x06\x64\x65tail\x18\x03 \x01(\tR\x06\x64\x65tail\"\xa6\x03\n\'EvaluatorServiceGetCapabilitiesResponse\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12/\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x15.kerneldyno.v1.DeviceR\x07\x64\x65vices\x12\x1a\n\x08\x62\x61\x63kends\x18\x03 \x03(\tR\x08\x62\x61\x63kends\x12\x1a\n\x08toolkits\x18\x04 \x03(\tR\x08toolkits\x12<\n\x0b\x65nvironment\x18\x05 \x01(\x0b\x32\x1a.kerneldyno.v1.EnvironmentR\x0b\x65nvironment\x12\x42\n\x0esandbox_layers\x18\x06 \x03(\x0b\x32\x1b.kerneldyno.v1.SandboxLayerR\rsandboxLayers\x12\x34\n\x16\x63\x61ndidate_memory_bytes\x18\x07 \x01(\x03R\x14\x63\x61ndidateMemoryBytes\x12#\n\rspare_runners\x18\x08 \x01(\x05R\x0cspareRunners\x12\x1c\n\tprofiling\x18\t \x01(\x08R\tprofiling2\xbb\x03\n\x10\x45valuatorService\x12m\n\x08\x45valuate\x12..kerneldyno.v1.EvaluatorServiceEvaluateRequest\x1a/.kerneldyno.v1.EvaluatorServiceEvaluateResponse0\x01\x12Y\n\x0cWatchAttempt\x12\".kerneldyno.v1.WatchAttemptRequest\x1a#.kerneldyno.v1.WatchAttemptResponse0\x01\x12Z\n\rCancelAttempt\x12#.kerneldyno.v1.CancelAttemptRequest\x1a$.kerneldyno.v1.CancelAttemptResponse\x12\x80\x01\n\x0fGetCapabilities\x12\x35.kerneldyno.v1.EvaluatorServiceGetCapabilitiesRequest\x1a\x36.kerneldyno.v1.EvaluatorServiceGetCapabilitiesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%kerneldyno/v1/evaluator_service.proto\x12\rkerneldyno.v1\x1a\x1ekerneldyno/v1/evaluation.proto\x1a!kerneldyno/v1/fleet_service.proto\"|\n\x1f\x45valuatorServiceEvaluateRequest\x12#\n\rattempt_token\x18\x01 \x01(\tR\x0c\x61ttemptToken\x12\x34\n\x07request\x18\x02 \x01(\x0b\x32\x1a.kerneldyno.v1.EvalRequestR\x07request\"U\n EvaluatorServiceEvaluateResponse\x12\x31\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x1b.kerneldyno.v1.AttemptEventR\x05\x65vent\":\n\x13WatchAttemptRequest\x12#\n\rattempt_token\x18\x01 \x01(\tR\x0c\x61ttemptToken\"I\n\x14WatchAttemptResponse\x12\x31\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x1b.kerneldyno.v1.AttemptEventR\x05\x65vent\";\n\x14\x43\x61ncelAttemptRequest\x12#\n\rattempt_token\x18\x01 \x01(\tR\x0c\x61ttemptToken\"\x17\n\x15\x43\x61ncelAttemptResponse\"(\n&EvaluatorServiceGetCapabilitiesRequest\"R\n\x0cSandboxLayer\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n\x06\x61\x63tive\x18\x02 \x01(\x08R\x06\x61\x63tive\x12\x16\n\x06\x64\x65tail\x18\x03 \x01(\tR\x06\x64\x65tail\"\xa6\x03\n\'EvaluatorServiceGetCapabilitiesResponse\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12/\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x15.kerneldyno.v1.DeviceR\x07\x64\x65vices\x12\x1a\n\x08\x62\x61\x63kends\x18\x03 \x03(\tR\x08\x62\x61\x63kends\x12\x1a\n\x08toolkits\x18\x04 \x03(\tR\x08toolkits\x12<\n\x0b\x65nvironment\x18\x05 \x01(\x0b\x32\x1a.kerneldyno.v1.EnvironmentR\x0b\x65nvironment\x12\x42\n\x0esandbox_layers\x18\x06 \x03(\x0b\x32\x1b.kerneldyno.v1.SandboxLayerR\rsandboxLayers\x12\x34\n\x16\x63\x61ndidate_memory_bytes\x18\x07 \x01(\x03R\x14\x63\x61ndidateMemoryBytes\x12#\n\rspare_runners\x18\x08 \x01(\x05R\x0cspareRunners\x12\x1c\n\tprofiling\x18\t \x01(\x08R\tprofiling2\xbb\x03\n\x10\x45valuatorService\x12m\n\x08\x45valuate\x12..kerneldyno.v1.EvaluatorServiceEvaluateRequest\x1a/.kerneldyno.v1.EvaluatorServiceEvaluateResponse0\x01\x12Y\n\x0cWatchAttempt\x12\".kerneldyno.v1.WatchAttemptRequest\x1a#.kerneldyno.v1.WatchAttemptResponse0\x01\x12Z\n\rCancelAttempt\x12#.kerneldyno.v1.CancelAttemptRequest\x1a$.kerneldyno.v1.CancelAttemptResponse\x12\x80\x01\n\x0fGetCapabilities\x12\x35.kerneldyno.v1.EvaluatorServiceGetCapabilitiesRequest\x1a\x36.kerneldyno.v1.EvaluatorServiceGetCapabilitiesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,24 +35,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_EVALUATORSERVICEEVALUATEREQUEST']._serialized_start=123
   _globals['_EVALUATORSERVICEEVALUATEREQUEST']._serialized_end=247
-  _globals['_ATTEMPTEVENT']._serialized_start=250
-  _globals['_ATTEMPTEVENT']._serialized_end=420
-  _globals['_EVALUATORSERVICEEVALUATERESPONSE']._serialized_start=422
-  _globals['_EVALUATORSERVICEEVALUATERESPONSE']._serialized_end=507
-  _globals['_WATCHATTEMPTREQUEST']._serialized_start=509
-  _globals['_WATCHATTEMPTREQUEST']._serialized_end=567
-  _globals['_WATCHATTEMPTRESPONSE']._serialized_start=569
-  _globals['_WATCHATTEMPTRESPONSE']._serialized_end=642
-  _globals['_CANCELATTEMPTREQUEST']._serialized_start=644
-  _globals['_CANCELATTEMPTREQUEST']._serialized_end=703
-  _globals['_CANCELATTEMPTRESPONSE']._serialized_start=705
-  _globals['_CANCELATTEMPTRESPONSE']._serialized_end=728
-  _globals['_EVALUATORSERVICEGETCAPABILITIESREQUEST']._serialized_start=730
-  _globals['_EVALUATORSERVICEGETCAPABILITIESREQUEST']._serialized_end=770
-  _globals['_SANDBOXLAYER']._serialized_start=772
-  _globals['_SANDBOXLAYER']._serialized_end=854
-  _globals['_EVALUATORSERVICEGETCAPABILITIESRESPONSE']._serialized_start=857
-  _globals['_EVALUATORSERVICEGETCAPABILITIESRESPONSE']._serialized_end=1279
-  _globals['_EVALUATORSERVICE']._serialized_start=1282
-  _globals['_EVALUATORSERVICE']._serialized_end=1725
+  _globals['_EVALUATORSERVICEEVALUATERESPONSE']._serialized_start=249
+  _globals['_EVALUATORSERVICEEVALUATERESPONSE']._serialized_end=334
+  _globals['_WATCHATTEMPTREQUEST']._serialized_start=336
+  _globals['_WATCHATTEMPTREQUEST']._serialized_end=394
+  _globals['_WATCHATTEMPTRESPONSE']._serialized_start=396
+  _globals['_WATCHATTEMPTRESPONSE']._serialized_end=469
+  _globals['_CANCELATTEMPTREQUEST']._serialized_start=471
+  _globals['_CANCELATTEMPTREQUEST']._serialized_end=530
+  _globals['_CANCELATTEMPTRESPONSE']._serialized_start=532
+  _globals['_CANCELATTEMPTRESPONSE']._serialized_end=555
+  _globals['_EVALUATORSERVICEGETCAPABILITIESREQUEST']._serialized_start=557
+  _globals['_EVALUATORSERVICEGETCAPABILITIESREQUEST']._serialized_end=597
+  _globals['_SANDBOXLAYER']._serialized_start=599
+  _globals['_SANDBOXLAYER']._serialized_end=681
+  _globals['_EVALUATORSERVICEGETCAPABILITIESRESPONSE']._serialized_start=684
+  _globals['_EVALUATORSERVICEGETCAPABILITIESRESPONSE']._serialized_end=1106
+  _globals['_EVALUATORSERVICE']._serialized_start=1109
+  _globals['_EVALUATORSERVICE']._serialized_end=1552
 # @@protoc_insertion_point(module_scope)

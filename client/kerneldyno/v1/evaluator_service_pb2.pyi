@@ -49,42 +49,6 @@ class EvaluatorServiceEvaluateRequest(_message.Message):
 Global___EvaluatorServiceEvaluateRequest: _TypeAlias = EvaluatorServiceEvaluateRequest  # noqa: Y015
 
 @_typing.final
-class AttemptEvent(_message.Message):
-    """AttemptEvent is a snapshot of an attempt."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
-    STAGE_FIELD_NUMBER: _builtins.int
-    DEVICE_FIELD_NUMBER: _builtins.int
-    RESULT_FIELD_NUMBER: _builtins.int
-    attempt_token: _builtins.str
-    """Its token."""
-    stage: _evaluation_pb2.Stage.ValueType
-    """The stage it is in."""
-    device: _builtins.str
-    """Device it runs on; empty while it waits."""
-    @_builtins.property
-    def result(self) -> _evaluation_pb2.EvalResult:
-        """The result, present exactly when stage is STAGE_DONE."""
-
-    def __init__(
-        self,
-        *,
-        attempt_token: _builtins.str = ...,
-        stage: _evaluation_pb2.Stage.ValueType = ...,
-        device: _builtins.str = ...,
-        result: _evaluation_pb2.EvalResult | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_token", b"attempt_token", "device", b"device", "result", b"result", "stage", b"stage"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AttemptEvent: _TypeAlias = AttemptEvent  # noqa: Y015
-
-@_typing.final
 class EvaluatorServiceEvaluateResponse(_message.Message):
     """EvaluatorServiceEvaluateResponse is one event."""
 
@@ -92,13 +56,13 @@ class EvaluatorServiceEvaluateResponse(_message.Message):
 
     EVENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def event(self) -> Global___AttemptEvent:
+    def event(self) -> _evaluation_pb2.AttemptEvent:
         """The event."""
 
     def __init__(
         self,
         *,
-        event: Global___AttemptEvent | None = ...,
+        event: _evaluation_pb2.AttemptEvent | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -138,13 +102,13 @@ class WatchAttemptResponse(_message.Message):
 
     EVENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def event(self) -> Global___AttemptEvent:
+    def event(self) -> _evaluation_pb2.AttemptEvent:
         """The event."""
 
     def __init__(
         self,
         *,
-        event: Global___AttemptEvent | None = ...,
+        event: _evaluation_pb2.AttemptEvent | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -27,39 +27,71 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from kerneldyno.v1 import evaluation_pb2 as kerneldyno_dot_v1_dot_evaluation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!kerneldyno/v1/fleet_service.proto\x12\rkerneldyno.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ekerneldyno/v1/evaluation.proto\"\x95\x01\n\x06\x44\x65vice\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12!\n\x0cmemory_bytes\x18\x04 \x01(\x03R\x0bmemoryBytes\x12\x14\n\x05lanes\x18\x05 \x01(\x05R\x05lanes\x12\x14\n\x05ready\x18\x06 \x01(\x08R\x05ready\"\x84\x03\n\x12SynchronizeRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x1f\n\x0binstance_id\x18\x02 \x01(\tR\ninstanceId\x12\x18\n\x07\x61\x64\x64ress\x18\x03 \x01(\tR\x07\x61\x64\x64ress\x12.\n\x05state\x18\x04 \x01(\x0e\x32\x18.kerneldyno.v1.NodeStateR\x05state\x12/\n\x07\x64\x65vices\x18\x05 \x03(\x0b\x32\x15.kerneldyno.v1.DeviceR\x07\x64\x65vices\x12\x1a\n\x08\x62\x61\x63kends\x18\x06 \x03(\tR\x08\x62\x61\x63kends\x12\x1a\n\x08toolkits\x18\x07 \x03(\tR\x08toolkits\x12%\n\x0e\x61ttempt_tokens\x18\x08 \x03(\tR\rattemptTokens\x12<\n\x0b\x65nvironment\x18\t \x01(\x0b\x32\x1a.kerneldyno.v1.EnvironmentR\x0b\x65nvironment\x12\x1c\n\tprofiling\x18\n \x01(\x08R\tprofiling\"\xff\x01\n\x13SynchronizeResponse\x12\x44\n\x10next_synchronize\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0fnextSynchronize\x12/\n\x05lease\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease\x12\x32\n\x15\x63\x61ncel_attempt_tokens\x18\x03 \x03(\tR\x13\x63\x61ncelAttemptTokens\x12=\n\rdesired_state\x18\x04 \x01(\x0e\x32\x18.kerneldyno.v1.NodeStateR\x0c\x64\x65siredState\"\x12\n\x10ListNodesRequest\">\n\x11ListNodesResponse\x12)\n\x05nodes\x18\x01 \x03(\x0b\x32\x13.kerneldyno.v1.NodeR\x05nodes\"\xfa\x02\n\x04Node\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n\x07\x61\x64\x64ress\x18\x02 \x01(\tR\x07\x61\x64\x64ress\x12.\n\x05state\x18\x03 \x01(\x0e\x32\x18.kerneldyno.v1.NodeStateR\x05state\x12/\n\x07\x64\x65vices\x18\x04 \x03(\x0b\x32\x15.kerneldyno.v1.DeviceR\x07\x64\x65vices\x12\x1a\n\x08\x62\x61\x63kends\x18\x05 \x03(\tR\x08\x62\x61\x63kends\x12\x1a\n\x08toolkits\x18\x06 \x03(\tR\x08toolkits\x12\x18\n\x07running\x18\x07 \x01(\x05R\x07running\x12N\n\x15last_synchronize_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x13lastSynchronizeTime\x12<\n\x0b\x65nvironment\x18\t \x01(\x0b\x32\x1a.kerneldyno.v1.EnvironmentR\x0b\x65nvironment\"+\n\x10\x44rainNodeRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\"<\n\x11\x44rainNodeResponse\x12\'\n\x04node\x18\x01 \x01(\x0b\x32\x13.kerneldyno.v1.NodeR\x04node\"-\n\x12UndrainNodeRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\">\n\x13UndrainNodeResponse\x12\'\n\x04node\x18\x01 \x01(\x0b\x32\x13.kerneldyno.v1.NodeR\x04node\"\x15\n\x13WatchClusterRequest\"s\n\x14WatchClusterResponse\x12)\n\x05nodes\x18\x01 \x03(\x0b\x32\x13.kerneldyno.v1.NodeR\x05nodes\x12\x16\n\x06queued\x18\x02 \x01(\x03R\x06queued\x12\x18\n\x07running\x18\x03 \x01(\x03R\x07running*m\n\tNodeState\x12\x1a\n\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12NODE_STATE_SERVING\x10\x01\x12\x17\n\x13NODE_STATE_DRAINING\x10\x02\x12\x13\n\x0fNODE_STATE_LOST\x10\x03\x32\xb5\x03\n\x0c\x46leetService\x12T\n\x0bSynchronize\x12!.kerneldyno.v1.SynchronizeRequest\x1a\".kerneldyno.v1.SynchronizeResponse\x12N\n\tListNodes\x12\x1f.kerneldyno.v1.ListNodesRequest\x1a .kerneldyno.v1.ListNodesResponse\x12N\n\tDrainNode\x12\x1f.kerneldyno.v1.DrainNodeRequest\x1a .kerneldyno.v1.DrainNodeResponse\x12T\n\x0bUndrainNode\x12!.kerneldyno.v1.UndrainNodeRequest\x1a\".kerneldyno.v1.UndrainNodeResponse\x12Y\n\x0cWatchCluster\x12\".kerneldyno.v1.WatchClusterRequest\x1a#.kerneldyno.v1.WatchClusterResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!kerneldyno/v1/fleet_service.proto\x12\rkerneldyno.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ekerneldyno/v1/evaluation.proto\"\x95\x01\n\x06\x44\x65vice\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12!\n\x0cmemory_bytes\x18\x04 \x01(\x03R\x0bmemoryBytes\x12\x14\n\x05lanes\x18\x05 \x01(\x05R\x05lanes\x12\x14\n\x05ready\x18\x06 \x01(\x08R\x05ready\"\x86\x04\n\x12SynchronizeRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x1f\n\x0binstance_id\x18\x02 \x01(\tR\ninstanceId\x12\x18\n\x07\x61\x64\x64ress\x18\x03 \x01(\tR\x07\x61\x64\x64ress\x12.\n\x05state\x18\x04 \x01(\x0e\x32\x18.kerneldyno.v1.NodeStateR\x05state\x12/\n\x07\x64\x65vices\x18\x05 \x03(\x0b\x32\x15.kerneldyno.v1.DeviceR\x07\x64\x65vices\x12\x1a\n\x08\x62\x61\x63kends\x18\x06 \x03(\tR\x08\x62\x61\x63kends\x12\x1a\n\x08toolkits\x18\x07 \x03(\tR\x08toolkits\x12%\n\x0e\x61ttempt_tokens\x18\x08 \x03(\tR\rattemptTokens\x12<\n\x0b\x65nvironment\x18\t \x01(\x0b\x32\x1a.kerneldyno.v1.EnvironmentR\x0b\x65nvironment\x12\x1c\n\tprofiling\x18\n \x01(\x08R\tprofiling\x12\x45\n\x06labels\x18\x0b \x03(\x0b\x32-.kerneldyno.v1.SynchronizeRequest.LabelsEntryR\x06labels\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"\xff\x01\n\x13SynchronizeResponse\x12\x44\n\x10next_synchronize\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0fnextSynchronize\x12/\n\x05lease\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease\x12\x32\n\x15\x63\x61ncel_attempt_tokens\x18\x03 \x03(\tR\x13\x63\x61ncelAttemptTokens\x12=\n\rdesired_state\x18\x04 \x01(\x0e\x32\x18.kerneldyno.v1.NodeStateR\x0c\x64\x65siredState\"\xe7\x01\n\x0bWorkRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x1f\n\x0binstance_id\x18\x02 \x01(\tR\ninstanceId\x12.\n\x13held_attempt_tokens\x18\x03 \x03(\tR\x11heldAttemptTokens\x12\x33\n\x06\x65vents\x18\x04 \x03(\x0b\x32\x1b.kerneldyno.v1.AttemptEventR\x06\x65vents\x12\x39\n\x08refusals\x18\x05 \x03(\x0b\x32\x1d.kerneldyno.v1.AttemptRefusalR\x08refusals\"\xe6\x02\n\x0e\x41ttemptRefusal\x12#\n\rattempt_token\x18\x01 \x01(\tR\x0c\x61ttemptToken\x12\x33\n\x03why\x18\x02 \x01(\x0e\x32!.kerneldyno.v1.AttemptRefusal.WhyR\x03why\x12\x16\n\x06\x64\x65tail\x18\x03 \x01(\tR\x06\x64\x65tail\x12:\n\x0bretry_delay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\nretryDelay\x12=\n\nviolations\x18\x05 \x03(\x0b\x32\x1d.kerneldyno.v1.FieldViolationR\nviolations\"g\n\x03Why\x12\x13\n\x0fWHY_UNSPECIFIED\x10\x00\x12\x0c\n\x08WHY_FULL\x10\x01\x12\x10\n\x0cWHY_DRAINING\x10\x02\x12\x0f\n\x0bWHY_INVALID\x10\x03\x12\x1a\n\x16WHY_NO_MATCHING_DEVICE\x10\x04\"\xbf\x01\n\x0cWorkResponse\x12;\n\x0b\x61ssignments\x18\x01 \x03(\x0b\x32\x19.kerneldyno.v1.AssignmentR\x0b\x61ssignments\x12\x32\n\x15\x63\x61ncel_attempt_tokens\x18\x02 \x03(\tR\x13\x63\x61ncelAttemptTokens\x12>\n\x1b\x61\x63knowledged_attempt_tokens\x18\x03 \x03(\tR\x19\x61\x63knowledgedAttemptTokens\"g\n\nAssignment\x12#\n\rattempt_token\x18\x01 \x01(\tR\x0c\x61ttemptToken\x12\x34\n\x07request\x18\x02 \x01(\x0b\x32\x1a.kerneldyno.v1.EvalRequestR\x07request\"\x12\n\x10ListNodesRequest\">\n\x11ListNodesResponse\x12)\n\x05nodes\x18\x01 \x03(\x0b\x32\x13.kerneldyno.v1.NodeR\x05nodes\"\xc2\x04\n\x04Node\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n\x07\x61\x64\x64ress\x18\x02 \x01(\tR\x07\x61\x64\x64ress\x12.\n\x05state\x18\x03 \x01(\x0e\x32\x18.kerneldyno.v1.NodeStateR\x05state\x12/\n\x07\x64\x65vices\x18\x04 \x03(\x0b\x32\x15.kerneldyno.v1.DeviceR\x07\x64\x65vices\x12\x1a\n\x08\x62\x61\x63kends\x18\x05 \x03(\tR\x08\x62\x61\x63kends\x12\x1a\n\x08toolkits\x18\x06 \x03(\tR\x08toolkits\x12\x18\n\x07running\x18\x07 \x01(\x05R\x07running\x12N\n\x15last_synchronize_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x13lastSynchronizeTime\x12<\n\x0b\x65nvironment\x18\t \x01(\x0b\x32\x1a.kerneldyno.v1.EnvironmentR\x0b\x65nvironment\x12\x37\n\x06labels\x18\n \x03(\x0b\x32\x1f.kerneldyno.v1.Node.LabelsEntryR\x06labels\x12\x18\n\x07\x64rained\x18\x0b \x01(\x08R\x07\x64rained\x12\x1c\n\tconnected\x18\x0c \x01(\x08R\tconnected\x12\x1a\n\x08\x66\x61ilures\x18\r \x01(\x05R\x08\x66\x61ilures\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"+\n\x10\x44rainNodeRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\"<\n\x11\x44rainNodeResponse\x12\'\n\x04node\x18\x01 \x01(\x0b\x32\x13.kerneldyno.v1.NodeR\x04node\"-\n\x12UndrainNodeRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\">\n\x13UndrainNodeResponse\x12\'\n\x04node\x18\x01 \x01(\x0b\x32\x13.kerneldyno.v1.NodeR\x04node\"\x15\n\x13WatchClusterRequest\"\xc0\x02\n\x14WatchClusterResponse\x12)\n\x05nodes\x18\x01 \x03(\x0b\x32\x13.kerneldyno.v1.NodeR\x05nodes\x12\x16\n\x06queued\x18\x02 \x01(\x03R\x06queued\x12\x18\n\x07running\x18\x03 \x01(\x03R\x07running\x12?\n\rsnapshot_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0csnapshotTime\x12M\n\x08outcomes\x18\x05 \x03(\x0b\x32\x31.kerneldyno.v1.WatchClusterResponse.OutcomesEntryR\x08outcomes\x1a;\n\rOutcomesEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x03R\x05value:\x02\x38\x01\"\x18\n\x16ListQuarantinesRequest\"V\n\x17ListQuarantinesResponse\x12;\n\x0bquarantines\x18\x01 \x03(\x0b\x32\x19.kerneldyno.v1.QuarantineR\x0bquarantines\"\xc7\x01\n\nQuarantine\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n\x06\x64igest\x18\x02 \x01(\tR\x06\x64igest\x12\x16\n\x06reason\x18\x03 \x01(\tR\x06reason\x12\x39\n\nstart_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tstartTime\x12\x35\n\x08\x65nd_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07\x65ndTime\"K\n\x18ReleaseQuarantineRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n\x06\x64igest\x18\x02 \x01(\tR\x06\x64igest\"\x1b\n\x19ReleaseQuarantineResponse*\x89\x01\n\tNodeState\x12\x1a\n\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12NODE_STATE_SERVING\x10\x01\x12\x17\n\x13NODE_STATE_DRAINING\x10\x02\x12\x13\n\x0fNODE_STATE_LOST\x10\x03\x12\x1a\n\x16NODE_STATE_QUARANTINED\x10\x04\x32\xc4\x05\n\x0c\x46leetService\x12T\n\x0bSynchronize\x12!.kerneldyno.v1.SynchronizeRequest\x1a\".kerneldyno.v1.SynchronizeResponse\x12N\n\tListNodes\x12\x1f.kerneldyno.v1.ListNodesRequest\x1a .kerneldyno.v1.ListNodesResponse\x12\x43\n\x04Work\x12\x1a.kerneldyno.v1.WorkRequest\x1a\x1b.kerneldyno.v1.WorkResponse(\x01\x30\x01\x12N\n\tDrainNode\x12\x1f.kerneldyno.v1.DrainNodeRequest\x1a .kerneldyno.v1.DrainNodeResponse\x12T\n\x0bUndrainNode\x12!.kerneldyno.v1.UndrainNodeRequest\x1a\".kerneldyno.v1.UndrainNodeResponse\x12Y\n\x0cWatchCluster\x12\".kerneldyno.v1.WatchClusterRequest\x1a#.kerneldyno.v1.WatchClusterResponse0\x01\x12`\n\x0fListQuarantines\x12%.kerneldyno.v1.ListQuarantinesRequest\x1a&.kerneldyno.v1.ListQuarantinesResponse\x12\x66\n\x11ReleaseQuarantine\x12\'.kerneldyno.v1.ReleaseQuarantineRequest\x1a(.kerneldyno.v1.ReleaseQuarantineResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kerneldyno.v1.fleet_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_NODESTATE']._serialized_start=1773
-  _globals['_NODESTATE']._serialized_end=1882
+  _globals['_SYNCHRONIZEREQUEST_LABELSENTRY']._loaded_options = None
+  _globals['_SYNCHRONIZEREQUEST_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_NODE_LABELSENTRY']._loaded_options = None
+  _globals['_NODE_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_WATCHCLUSTERRESPONSE_OUTCOMESENTRY']._loaded_options = None
+  _globals['_WATCHCLUSTERRESPONSE_OUTCOMESENTRY']._serialized_options = b'8\001'
+  _globals['_NODESTATE']._serialized_start=3626
+  _globals['_NODESTATE']._serialized_end=3763
   _globals['_DEVICE']._serialized_start=150
   _globals['_DEVICE']._serialized_end=299
   _globals['_SYNCHRONIZEREQUEST']._serialized_start=302
-  _globals['_SYNCHRONIZEREQUEST']._serialized_end=690
-  _globals['_SYNCHRONIZERESPONSE']._serialized_start=693
-  _globals['_SYNCHRONIZERESPONSE']._serialized_end=948
-  _globals['_LISTNODESREQUEST']._serialized_start=950
-  _globals['_LISTNODESREQUEST']._serialized_end=968
-  _globals['_LISTNODESRESPONSE']._serialized_start=970
-  _globals['_LISTNODESRESPONSE']._serialized_end=1032
-  _globals['_NODE']._serialized_start=1035
-  _globals['_NODE']._serialized_end=1413
-  _globals['_DRAINNODEREQUEST']._serialized_start=1415
-  _globals['_DRAINNODEREQUEST']._serialized_end=1458
-  _globals['_DRAINNODERESPONSE']._serialized_start=1460
-  _globals['_DRAINNODERESPONSE']._serialized_end=1520
-  _globals['_UNDRAINNODEREQUEST']._serialized_start=1522
-  _globals['_UNDRAINNODEREQUEST']._serialized_end=1567
-  _globals['_UNDRAINNODERESPONSE']._serialized_start=1569
-  _globals['_UNDRAINNODERESPONSE']._serialized_end=1631
-  _globals['_WATCHCLUSTERREQUEST']._serialized_start=1633
-  _globals['_WATCHCLUSTERREQUEST']._serialized_end=1654
-  _globals['_WATCHCLUSTERRESPONSE']._serialized_start=1656
-  _globals['_WATCHCLUSTERRESPONSE']._serialized_end=1771
-  _globals['_FLEETSERVICE']._serialized_start=1885
-  _globals['_FLEETSERVICE']._serialized_end=2322
+  _globals['_SYNCHRONIZEREQUEST']._serialized_end=820
+  _globals['_SYNCHRONIZEREQUEST_LABELSENTRY']._serialized_start=763
+  _globals['_SYNCHRONIZEREQUEST_LABELSENTRY']._serialized_end=820
+  _globals['_SYNCHRONIZERESPONSE']._serialized_start=823
+  _globals['_SYNCHRONIZERESPONSE']._serialized_end=1078
+  _globals['_WORKREQUEST']._serialized_start=1081
+  _globals['_WORKREQUEST']._serialized_end=1312
+  _globals['_ATTEMPTREFUSAL']._serialized_start=1315
+  _globals['_ATTEMPTREFUSAL']._serialized_end=1673
+  _globals['_ATTEMPTREFUSAL_WHY']._serialized_start=1570
+  _globals['_ATTEMPTREFUSAL_WHY']._serialized_end=1673
+  _globals['_WORKRESPONSE']._serialized_start=1676
+  _globals['_WORKRESPONSE']._serialized_end=1867
+  _globals['_ASSIGNMENT']._serialized_start=1869
+  _globals['_ASSIGNMENT']._serialized_end=1972
+  _globals['_LISTNODESREQUEST']._serialized_start=1974
+  _globals['_LISTNODESREQUEST']._serialized_end=1992
+  _globals['_LISTNODESRESPONSE']._serialized_start=1994
+  _globals['_LISTNODESRESPONSE']._serialized_end=2056
+  _globals['_NODE']._serialized_start=2059
+  _globals['_NODE']._serialized_end=2637
+  _globals['_NODE_LABELSENTRY']._serialized_start=763
+  _globals['_NODE_LABELSENTRY']._serialized_end=820
+  _globals['_DRAINNODEREQUEST']._serialized_start=2639
+  _globals['_DRAINNODEREQUEST']._serialized_end=2682
+  _globals['_DRAINNODERESPONSE']._serialized_start=2684
+  _globals['_DRAINNODERESPONSE']._serialized_end=2744
+  _globals['_UNDRAINNODEREQUEST']._serialized_start=2746
+  _globals['_UNDRAINNODEREQUEST']._serialized_end=2791
+  _globals['_UNDRAINNODERESPONSE']._serialized_start=2793
+  _globals['_UNDRAINNODERESPONSE']._serialized_end=2855
+  _globals['_WATCHCLUSTERREQUEST']._serialized_start=2857
+  _globals['_WATCHCLUSTERREQUEST']._serialized_end=2878
+  _globals['_WATCHCLUSTERRESPONSE']._serialized_start=2881
+  _globals['_WATCHCLUSTERRESPONSE']._serialized_end=3201
+  _globals['_WATCHCLUSTERRESPONSE_OUTCOMESENTRY']._serialized_start=3142
+  _globals['_WATCHCLUSTERRESPONSE_OUTCOMESENTRY']._serialized_end=3201
+  _globals['_LISTQUARANTINESREQUEST']._serialized_start=3203
+  _globals['_LISTQUARANTINESREQUEST']._serialized_end=3227
+  _globals['_LISTQUARANTINESRESPONSE']._serialized_start=3229
+  _globals['_LISTQUARANTINESRESPONSE']._serialized_end=3315
+  _globals['_QUARANTINE']._serialized_start=3318
+  _globals['_QUARANTINE']._serialized_end=3517
+  _globals['_RELEASEQUARANTINEREQUEST']._serialized_start=3519
+  _globals['_RELEASEQUARANTINEREQUEST']._serialized_end=3594
+  _globals['_RELEASEQUARANTINERESPONSE']._serialized_start=3596
+  _globals['_RELEASEQUARANTINERESPONSE']._serialized_end=3623
+  _globals['_FLEETSERVICE']._serialized_start=3766
+  _globals['_FLEETSERVICE']._serialized_end=4474
 # @@protoc_insertion_point(module_scope)

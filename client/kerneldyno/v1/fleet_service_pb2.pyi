@@ -36,6 +36,10 @@ class _NodeStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NodeState.V
     """Finishes what it runs and takes nothing more."""
     NODE_STATE_LOST: _NodeState.ValueType  # 3
     """Its lease ended: it has not been heard of."""
+    NODE_STATE_QUARANTINED: _NodeState.ValueType  # 4
+    """It reports, but failed several attempts in a row: it gets one attempt at a time, and only now and then, until one
+    succeeds or an operator releases it.
+    """
 
 class NodeState(_NodeState, metaclass=_NodeStateEnumTypeWrapper):
     """NodeState says what a node is doing as a whole."""
@@ -48,6 +52,10 @@ NODE_STATE_DRAINING: NodeState.ValueType  # 2
 """Finishes what it runs and takes nothing more."""
 NODE_STATE_LOST: NodeState.ValueType  # 3
 """Its lease ended: it has not been heard of."""
+NODE_STATE_QUARANTINED: NodeState.ValueType  # 4
+"""It reports, but failed several attempts in a row: it gets one attempt at a time, and only now and then, until one
+succeeds or an operator releases it.
+"""
 Global___NodeState: _TypeAlias = NodeState  # noqa: Y015
 
 @_typing.final
@@ -98,6 +106,26 @@ class SynchronizeRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NODE_ID_FIELD_NUMBER: _builtins.int
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
@@ -108,12 +136,15 @@ class SynchronizeRequest(_message.Message):
     ATTEMPT_TOKENS_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     PROFILING_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """Stable name of the node, 1 to 100 characters."""
     instance_id: _builtins.str
     """Random name of this process; a new one after each start. It tells a restart from a twin."""
     address: _builtins.str
-    """Where the scheduler reaches the node's EvaluatorService, host:port."""
+    """Where others reach the node's EvaluatorService, host:port; empty when they cannot. The scheduler sends no work there; it
+    tries whether somebody listens, to learn at once that a node whose connection closed is dead.
+    """
     state: Global___NodeState.ValueType
     """SERVING or DRAINING."""
     profiling: _builtins.bool
@@ -138,6 +169,10 @@ class SynchronizeRequest(_message.Message):
     def environment(self) -> _evaluation_pb2.Environment:
         """Software and hardware it runs on; `device` and `device_model` are empty here."""
 
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Labels that the operator gave the node, at most 16; keys and values of at most 100 characters."""
+
     def __init__(
         self,
         *,
@@ -151,10 +186,11 @@ class SynchronizeRequest(_message.Message):
         attempt_tokens: _abc.Iterable[_builtins.str] | None = ...,
         environment: _evaluation_pb2.Environment | None = ...,
         profiling: _builtins.bool = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt_tokens", b"attempt_tokens", "backends", b"backends", "devices", b"devices", "environment", b"environment", "instance_id", b"instance_id", "node_id", b"node_id", "profiling", b"profiling", "state", b"state", "toolkits", b"toolkits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt_tokens", b"attempt_tokens", "backends", b"backends", "devices", b"devices", "environment", b"environment", "instance_id", b"instance_id", "labels", b"labels", "node_id", b"node_id", "profiling", b"profiling", "state", b"state", "toolkits", b"toolkits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -182,7 +218,7 @@ class SynchronizeResponse(_message.Message):
 
     @_builtins.property
     def cancel_attempt_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Attempts that the node must kill and forget."""
+        """Attempts that the node must kill and forget: others decide them now, or their results are kept already."""
 
     def __init__(
         self,
@@ -199,6 +235,187 @@ class SynchronizeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SynchronizeResponse: _TypeAlias = SynchronizeResponse  # noqa: Y015
+
+@_typing.final
+class WorkRequest(_message.Message):
+    """WorkRequest is one message up the Work stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    HELD_ATTEMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    REFUSALS_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    """Stable name of the node. Required in the first message."""
+    instance_id: _builtins.str
+    """Name of this process, as in Synchronize. Required in the first message."""
+    @_builtins.property
+    def held_attempt_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """In the first message: every attempt that the node runs or whose result it still holds. Ignored in later ones."""
+
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[_evaluation_pb2.AttemptEvent]:
+        """Snapshots of attempts whose stage changed, and results; those not acknowledged on an earlier stream are sent again."""
+
+    @_builtins.property
+    def refusals(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptRefusal]:
+        """Attempts that the node will not run; it does not hold them."""
+
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        instance_id: _builtins.str = ...,
+        held_attempt_tokens: _abc.Iterable[_builtins.str] | None = ...,
+        events: _abc.Iterable[_evaluation_pb2.AttemptEvent] | None = ...,
+        refusals: _abc.Iterable[Global___AttemptRefusal] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "held_attempt_tokens", b"held_attempt_tokens", "instance_id", b"instance_id", "node_id", b"node_id", "refusals", b"refusals"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkRequest: _TypeAlias = WorkRequest  # noqa: Y015
+
+@_typing.final
+class AttemptRefusal(_message.Message):
+    """AttemptRefusal says why a node will not run an attempt that was assigned to it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Why:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _WhyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[AttemptRefusal._Why.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        WHY_UNSPECIFIED: AttemptRefusal._Why.ValueType  # 0
+        """Never sent."""
+        WHY_FULL: AttemptRefusal._Why.ValueType  # 1
+        """Every lane is taken and its short queue is full."""
+        WHY_DRAINING: AttemptRefusal._Why.ValueType  # 2
+        """It is being stopped."""
+        WHY_INVALID: AttemptRefusal._Why.ValueType  # 3
+        """The request is malformed in its eyes; `violations` says how."""
+        WHY_NO_MATCHING_DEVICE: AttemptRefusal._Why.ValueType  # 4
+        """None of its devices match."""
+
+    class Why(_Why, metaclass=_WhyEnumTypeWrapper):
+        """Why says it in one word."""
+
+    WHY_UNSPECIFIED: AttemptRefusal.Why.ValueType  # 0
+    """Never sent."""
+    WHY_FULL: AttemptRefusal.Why.ValueType  # 1
+    """Every lane is taken and its short queue is full."""
+    WHY_DRAINING: AttemptRefusal.Why.ValueType  # 2
+    """It is being stopped."""
+    WHY_INVALID: AttemptRefusal.Why.ValueType  # 3
+    """The request is malformed in its eyes; `violations` says how."""
+    WHY_NO_MATCHING_DEVICE: AttemptRefusal.Why.ValueType  # 4
+    """None of its devices match."""
+
+    ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    RETRY_DELAY_FIELD_NUMBER: _builtins.int
+    VIOLATIONS_FIELD_NUMBER: _builtins.int
+    attempt_token: _builtins.str
+    """Token of the attempt."""
+    why: Global___AttemptRefusal.Why.ValueType
+    """Why."""
+    detail: _builtins.str
+    """One sentence for a person."""
+    @_builtins.property
+    def retry_delay(self) -> _duration_pb2.Duration:
+        """For WHY_FULL and WHY_DRAINING: when to try this node again."""
+
+    @_builtins.property
+    def violations(self) -> _containers.RepeatedCompositeFieldContainer[_evaluation_pb2.FieldViolation]:
+        """For WHY_INVALID: each bad field."""
+
+    def __init__(
+        self,
+        *,
+        attempt_token: _builtins.str = ...,
+        why: Global___AttemptRefusal.Why.ValueType = ...,
+        detail: _builtins.str = ...,
+        retry_delay: _duration_pb2.Duration | None = ...,
+        violations: _abc.Iterable[_evaluation_pb2.FieldViolation] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retry_delay", b"retry_delay"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_token", b"attempt_token", "detail", b"detail", "retry_delay", b"retry_delay", "violations", b"violations", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttemptRefusal: _TypeAlias = AttemptRefusal  # noqa: Y015
+
+@_typing.final
+class WorkResponse(_message.Message):
+    """WorkResponse is one message down the Work stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ASSIGNMENTS_FIELD_NUMBER: _builtins.int
+    CANCEL_ATTEMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    ACKNOWLEDGED_ATTEMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Assignment]:
+        """Attempts to run. One that the node holds already is the same one, not another."""
+
+    @_builtins.property
+    def cancel_attempt_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Attempts to kill and forget."""
+
+    @_builtins.property
+    def acknowledged_attempt_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Attempts whose results are safe with the scheduler, or no longer wanted: forget them."""
+
+    def __init__(
+        self,
+        *,
+        assignments: _abc.Iterable[Global___Assignment] | None = ...,
+        cancel_attempt_tokens: _abc.Iterable[_builtins.str] | None = ...,
+        acknowledged_attempt_tokens: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_attempt_tokens", b"acknowledged_attempt_tokens", "assignments", b"assignments", "cancel_attempt_tokens", b"cancel_attempt_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkResponse: _TypeAlias = WorkResponse  # noqa: Y015
+
+@_typing.final
+class Assignment(_message.Message):
+    """Assignment hands one attempt to a node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    attempt_token: _builtins.str
+    """Fencing token of the attempt."""
+    @_builtins.property
+    def request(self) -> _evaluation_pb2.EvalRequest:
+        """What to evaluate."""
+
+    def __init__(
+        self,
+        *,
+        attempt_token: _builtins.str = ...,
+        request: _evaluation_pb2.EvalRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_token", b"attempt_token", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Assignment: _TypeAlias = Assignment  # noqa: Y015
 
 @_typing.final
 class ListNodesRequest(_message.Message):
@@ -247,6 +464,26 @@ class Node(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NODE_ID_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
@@ -256,6 +493,10 @@ class Node(_message.Message):
     RUNNING_FIELD_NUMBER: _builtins.int
     LAST_SYNCHRONIZE_TIME_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    DRAINED_FIELD_NUMBER: _builtins.int
+    CONNECTED_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """Its id."""
     address: _builtins.str
@@ -264,6 +505,12 @@ class Node(_message.Message):
     """Its state."""
     running: _builtins.int
     """Attempts that the scheduler has placed there."""
+    drained: _builtins.bool
+    """Whether an operator drained it."""
+    connected: _builtins.bool
+    """Whether its Work stream is open."""
+    failures: _builtins.int
+    """Infrastructure failures of its attempts in a row."""
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Device]:
         """Its devices."""
@@ -284,6 +531,10 @@ class Node(_message.Message):
     def environment(self) -> _evaluation_pb2.Environment:
         """Software and hardware it runs on."""
 
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Its labels."""
+
     def __init__(
         self,
         *,
@@ -296,10 +547,14 @@ class Node(_message.Message):
         running: _builtins.int = ...,
         last_synchronize_time: _timestamp_pb2.Timestamp | None = ...,
         environment: _evaluation_pb2.Environment | None = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        drained: _builtins.bool = ...,
+        connected: _builtins.bool = ...,
+        failures: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "last_synchronize_time", b"last_synchronize_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "backends", b"backends", "devices", b"devices", "environment", b"environment", "last_synchronize_time", b"last_synchronize_time", "node_id", b"node_id", "running", b"running", "state", b"state", "toolkits", b"toolkits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "backends", b"backends", "connected", b"connected", "devices", b"devices", "drained", b"drained", "environment", b"environment", "failures", b"failures", "labels", b"labels", "last_synchronize_time", b"last_synchronize_time", "node_id", b"node_id", "running", b"running", "state", b"state", "toolkits", b"toolkits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -420,9 +675,31 @@ class WatchClusterResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class OutcomesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NODES_FIELD_NUMBER: _builtins.int
     QUEUED_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_TIME_FIELD_NUMBER: _builtins.int
+    OUTCOMES_FIELD_NUMBER: _builtins.int
     queued: _builtins.int
     """Evaluations that wait."""
     running: _builtins.int
@@ -431,17 +708,153 @@ class WatchClusterResponse(_message.Message):
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Node]:
         """All nodes."""
 
+    @_builtins.property
+    def snapshot_time(self) -> _timestamp_pb2.Timestamp:
+        """When the snapshot was taken."""
+
+    @_builtins.property
+    def outcomes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Evaluations finished since the scheduler started, by outcome."""
+
     def __init__(
         self,
         *,
         nodes: _abc.Iterable[Global___Node] | None = ...,
         queued: _builtins.int = ...,
         running: _builtins.int = ...,
+        snapshot_time: _timestamp_pb2.Timestamp | None = ...,
+        outcomes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot_time", b"snapshot_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes", "queued", b"queued", "running", b"running"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes", "outcomes", b"outcomes", "queued", b"queued", "running", b"running", "snapshot_time", b"snapshot_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchClusterResponse: _TypeAlias = WatchClusterResponse  # noqa: Y015
+
+@_typing.final
+class ListQuarantinesRequest(_message.Message):
+    """ListQuarantinesRequest asks nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListQuarantinesRequest: _TypeAlias = ListQuarantinesRequest  # noqa: Y015
+
+@_typing.final
+class ListQuarantinesResponse(_message.Message):
+    """ListQuarantinesResponse lists quarantines."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUARANTINES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def quarantines(self) -> _containers.RepeatedCompositeFieldContainer[Global___Quarantine]:
+        """The quarantines, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        quarantines: _abc.Iterable[Global___Quarantine] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["quarantines", b"quarantines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListQuarantinesResponse: _TypeAlias = ListQuarantinesResponse  # noqa: Y015
+
+@_typing.final
+class Quarantine(_message.Message):
+    """Quarantine keeps a node or some work from running."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    """The node, or empty."""
+    digest: _builtins.str
+    """Digest of the work, in hexadecimal, or empty."""
+    reason: _builtins.str
+    """Why, for a person."""
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """Since when."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """When it ends by itself (work), or when the node is tried next."""
+
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        digest: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "end_time", b"end_time", "node_id", b"node_id", "reason", b"reason", "start_time", b"start_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Quarantine: _TypeAlias = Quarantine  # noqa: Y015
+
+@_typing.final
+class ReleaseQuarantineRequest(_message.Message):
+    """ReleaseQuarantineRequest names what to release: a node or some work."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    """The node."""
+    digest: _builtins.str
+    """Digest of the work, in hexadecimal."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "node_id", b"node_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseQuarantineRequest: _TypeAlias = ReleaseQuarantineRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseQuarantineResponse(_message.Message):
+    """ReleaseQuarantineResponse is empty."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseQuarantineResponse: _TypeAlias = ReleaseQuarantineResponse  # noqa: Y015

@@ -45,6 +45,11 @@ class FleetServiceStub(object):
                 request_serializer=kerneldyno_dot_v1_dot_fleet__service__pb2.ListNodesRequest.SerializeToString,
                 response_deserializer=kerneldyno_dot_v1_dot_fleet__service__pb2.ListNodesResponse.FromString,
                 _registered_method=True)
+        self.Work = channel.stream_stream(
+                '/kerneldyno.v1.FleetService/Work',
+                request_serializer=kerneldyno_dot_v1_dot_fleet__service__pb2.WorkRequest.SerializeToString,
+                response_deserializer=kerneldyno_dot_v1_dot_fleet__service__pb2.WorkResponse.FromString,
+                _registered_method=True)
         self.DrainNode = channel.unary_unary(
                 '/kerneldyno.v1.FleetService/DrainNode',
                 request_serializer=kerneldyno_dot_v1_dot_fleet__service__pb2.DrainNodeRequest.SerializeToString,
@@ -59,6 +64,16 @@ class FleetServiceStub(object):
                 '/kerneldyno.v1.FleetService/WatchCluster',
                 request_serializer=kerneldyno_dot_v1_dot_fleet__service__pb2.WatchClusterRequest.SerializeToString,
                 response_deserializer=kerneldyno_dot_v1_dot_fleet__service__pb2.WatchClusterResponse.FromString,
+                _registered_method=True)
+        self.ListQuarantines = channel.unary_unary(
+                '/kerneldyno.v1.FleetService/ListQuarantines',
+                request_serializer=kerneldyno_dot_v1_dot_fleet__service__pb2.ListQuarantinesRequest.SerializeToString,
+                response_deserializer=kerneldyno_dot_v1_dot_fleet__service__pb2.ListQuarantinesResponse.FromString,
+                _registered_method=True)
+        self.ReleaseQuarantine = channel.unary_unary(
+                '/kerneldyno.v1.FleetService/ReleaseQuarantine',
+                request_serializer=kerneldyno_dot_v1_dot_fleet__service__pb2.ReleaseQuarantineRequest.SerializeToString,
+                response_deserializer=kerneldyno_dot_v1_dot_fleet__service__pb2.ReleaseQuarantineResponse.FromString,
                 _registered_method=True)
 
 
@@ -84,10 +99,25 @@ class FleetServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def DrainNode(self, request, context):
-        """DrainNode lets a node finish what it runs and gives it nothing more.
+    def Work(self, request_iterator, context):
+        """Work is how a node gets its attempts: it opens this stream after its first Synchronize and keeps it open. Attempts,
+        cancellations and acknowledgements come down; snapshots and results go up. Since the node dials, it needs no port that
+        the scheduler can reach. Both sides send state, and each message may be repeated: after a reconnect the node names the
+        attempts that it holds, the scheduler assigns again what is missing, and results are sent until acknowledged.
         Errors:
-        UNIMPLEMENTED: fleet operations come in a later release; stop the evaluator with SIGTERM, which drains it.
+        INVALID_ARGUMENT: node_id or instance_id is missing in the first message.
+        FAILED_PRECONDITION: the node has no lease under this node_id and instance_id. Synchronize, then open it again.
+        ABORTED: the same node opened a newer stream.
+        UNAVAILABLE: the scheduler is shutting down. Open it again; keep results until then.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainNode(self, request, context):
+        """DrainNode lets a node finish what it runs and gives it nothing more, until UndrainNode; also across restarts of either.
+        Errors:
+        NOT_FOUND: no such node is registered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -96,16 +126,35 @@ class FleetServiceServicer(object):
     def UndrainNode(self, request, context):
         """UndrainNode lets a drained node take work again.
         Errors:
-        UNIMPLEMENTED: fleet operations come in a later release.
+        NOT_FOUND: no such node is registered.
+        FAILED_PRECONDITION: the node drains on its own account: it is being stopped. Start it again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchCluster(self, request, context):
-        """WatchCluster streams the state of the cluster as it changes, each message a full snapshot.
+        """WatchCluster streams the state of the cluster as it changes, each message a full snapshot, at most a few a second. A
+        slow reader misses snapshots in between, never the newest.
         Errors:
-        UNIMPLEMENTED: fleet operations come in a later release; poll ListNodes until then.
+        UNAVAILABLE: the scheduler is shutting down. Watch again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQuarantines(self, request, context):
+        """ListQuarantines lists what is kept from running: nodes that kept failing, and work that kept killing nodes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseQuarantine(self, request, context):
+        """ReleaseQuarantine lets a quarantined node, or quarantined work, run again at once.
+        Errors:
+        INVALID_ARGUMENT: not exactly one of node_id and digest is given.
+        NOT_FOUND: it is not in quarantine.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,6 +173,11 @@ def add_FleetServiceServicer_to_server(servicer, server):
                     request_deserializer=kerneldyno_dot_v1_dot_fleet__service__pb2.ListNodesRequest.FromString,
                     response_serializer=kerneldyno_dot_v1_dot_fleet__service__pb2.ListNodesResponse.SerializeToString,
             ),
+            'Work': grpc.stream_stream_rpc_method_handler(
+                    servicer.Work,
+                    request_deserializer=kerneldyno_dot_v1_dot_fleet__service__pb2.WorkRequest.FromString,
+                    response_serializer=kerneldyno_dot_v1_dot_fleet__service__pb2.WorkResponse.SerializeToString,
+            ),
             'DrainNode': grpc.unary_unary_rpc_method_handler(
                     servicer.DrainNode,
                     request_deserializer=kerneldyno_dot_v1_dot_fleet__service__pb2.DrainNodeRequest.FromString,
@@ -138,6 +192,16 @@ def add_FleetServiceServicer_to_server(servicer, server):
                     servicer.WatchCluster,
                     request_deserializer=kerneldyno_dot_v1_dot_fleet__service__pb2.WatchClusterRequest.FromString,
                     response_serializer=kerneldyno_dot_v1_dot_fleet__service__pb2.WatchClusterResponse.SerializeToString,
+            ),
+            'ListQuarantines': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuarantines,
+                    request_deserializer=kerneldyno_dot_v1_dot_fleet__service__pb2.ListQuarantinesRequest.FromString,
+                    response_serializer=kerneldyno_dot_v1_dot_fleet__service__pb2.ListQuarantinesResponse.SerializeToString,
+            ),
+            'ReleaseQuarantine': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseQuarantine,
+                    request_deserializer=kerneldyno_dot_v1_dot_fleet__service__pb2.ReleaseQuarantineRequest.FromString,
+                    response_serializer=kerneldyno_dot_v1_dot_fleet__service__pb2.ReleaseQuarantineResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -195,6 +259,33 @@ class FleetService(object):
             '/kerneldyno.v1.FleetService/ListNodes',
             kerneldyno_dot_v1_dot_fleet__service__pb2.ListNodesRequest.SerializeToString,
             kerneldyno_dot_v1_dot_fleet__service__pb2.ListNodesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Work(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/kerneldyno.v1.FleetService/Work',
+            kerneldyno_dot_v1_dot_fleet__service__pb2.WorkRequest.SerializeToString,
+            kerneldyno_dot_v1_dot_fleet__service__pb2.WorkResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -276,6 +367,60 @@ class FleetService(object):
             '/kerneldyno.v1.FleetService/WatchCluster',
             kerneldyno_dot_v1_dot_fleet__service__pb2.WatchClusterRequest.SerializeToString,
             kerneldyno_dot_v1_dot_fleet__service__pb2.WatchClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQuarantines(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kerneldyno.v1.FleetService/ListQuarantines',
+            kerneldyno_dot_v1_dot_fleet__service__pb2.ListQuarantinesRequest.SerializeToString,
+            kerneldyno_dot_v1_dot_fleet__service__pb2.ListQuarantinesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseQuarantine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kerneldyno.v1.FleetService/ReleaseQuarantine',
+            kerneldyno_dot_v1_dot_fleet__service__pb2.ReleaseQuarantineRequest.SerializeToString,
+            kerneldyno_dot_v1_dot_fleet__service__pb2.ReleaseQuarantineResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,20 +42,41 @@ class FleetServiceStub:
     """
     ListNodes: _grpc.UnaryUnaryMultiCallable[_fleet_service_pb2.ListNodesRequest, _fleet_service_pb2.ListNodesResponse]
     """ListNodes lists the registered nodes."""
-    DrainNode: _grpc.UnaryUnaryMultiCallable[_fleet_service_pb2.DrainNodeRequest, _fleet_service_pb2.DrainNodeResponse]
-    """DrainNode lets a node finish what it runs and gives it nothing more.
+    Work: _grpc.StreamStreamMultiCallable[_fleet_service_pb2.WorkRequest, _fleet_service_pb2.WorkResponse]
+    """Work is how a node gets its attempts: it opens this stream after its first Synchronize and keeps it open. Attempts,
+    cancellations and acknowledgements come down; snapshots and results go up. Since the node dials, it needs no port that
+    the scheduler can reach. Both sides send state, and each message may be repeated: after a reconnect the node names the
+    attempts that it holds, the scheduler assigns again what is missing, and results are sent until acknowledged.
     Errors:
-      UNIMPLEMENTED: fleet operations come in a later release; stop the evaluator with SIGTERM, which drains it.
+      INVALID_ARGUMENT: node_id or instance_id is missing in the first message.
+      FAILED_PRECONDITION: the node has no lease under this node_id and instance_id. Synchronize, then open it again.
+      ABORTED: the same node opened a newer stream.
+      UNAVAILABLE: the scheduler is shutting down. Open it again; keep results until then.
+    """
+    DrainNode: _grpc.UnaryUnaryMultiCallable[_fleet_service_pb2.DrainNodeRequest, _fleet_service_pb2.DrainNodeResponse]
+    """DrainNode lets a node finish what it runs and gives it nothing more, until UndrainNode; also across restarts of either.
+    Errors:
+      NOT_FOUND: no such node is registered.
     """
     UndrainNode: _grpc.UnaryUnaryMultiCallable[_fleet_service_pb2.UndrainNodeRequest, _fleet_service_pb2.UndrainNodeResponse]
     """UndrainNode lets a drained node take work again.
     Errors:
-      UNIMPLEMENTED: fleet operations come in a later release.
+      NOT_FOUND: no such node is registered.
+      FAILED_PRECONDITION: the node drains on its own account: it is being stopped. Start it again.
     """
     WatchCluster: _grpc.UnaryStreamMultiCallable[_fleet_service_pb2.WatchClusterRequest, _fleet_service_pb2.WatchClusterResponse]
-    """WatchCluster streams the state of the cluster as it changes, each message a full snapshot.
+    """WatchCluster streams the state of the cluster as it changes, each message a full snapshot, at most a few a second. A
+    slow reader misses snapshots in between, never the newest.
     Errors:
-      UNIMPLEMENTED: fleet operations come in a later release; poll ListNodes until then.
+      UNAVAILABLE: the scheduler is shutting down. Watch again.
+    """
+    ListQuarantines: _grpc.UnaryUnaryMultiCallable[_fleet_service_pb2.ListQuarantinesRequest, _fleet_service_pb2.ListQuarantinesResponse]
+    """ListQuarantines lists what is kept from running: nodes that kept failing, and work that kept killing nodes."""
+    ReleaseQuarantine: _grpc.UnaryUnaryMultiCallable[_fleet_service_pb2.ReleaseQuarantineRequest, _fleet_service_pb2.ReleaseQuarantineResponse]
+    """ReleaseQuarantine lets a quarantined node, or quarantined work, run again at once.
+    Errors:
+      INVALID_ARGUMENT: not exactly one of node_id and digest is given.
+      NOT_FOUND: it is not in quarantine.
     """
 
 @_typing.type_check_only
@@ -72,20 +93,41 @@ class FleetServiceAsyncStub(FleetServiceStub):
     """
     ListNodes: _aio.UnaryUnaryMultiCallable[_fleet_service_pb2.ListNodesRequest, _fleet_service_pb2.ListNodesResponse]  # type: ignore[assignment]
     """ListNodes lists the registered nodes."""
-    DrainNode: _aio.UnaryUnaryMultiCallable[_fleet_service_pb2.DrainNodeRequest, _fleet_service_pb2.DrainNodeResponse]  # type: ignore[assignment]
-    """DrainNode lets a node finish what it runs and gives it nothing more.
+    Work: _aio.StreamStreamMultiCallable[_fleet_service_pb2.WorkRequest, _fleet_service_pb2.WorkResponse]  # type: ignore[assignment]
+    """Work is how a node gets its attempts: it opens this stream after its first Synchronize and keeps it open. Attempts,
+    cancellations and acknowledgements come down; snapshots and results go up. Since the node dials, it needs no port that
+    the scheduler can reach. Both sides send state, and each message may be repeated: after a reconnect the node names the
+    attempts that it holds, the scheduler assigns again what is missing, and results are sent until acknowledged.
     Errors:
-      UNIMPLEMENTED: fleet operations come in a later release; stop the evaluator with SIGTERM, which drains it.
+      INVALID_ARGUMENT: node_id or instance_id is missing in the first message.
+      FAILED_PRECONDITION: the node has no lease under this node_id and instance_id. Synchronize, then open it again.
+      ABORTED: the same node opened a newer stream.
+      UNAVAILABLE: the scheduler is shutting down. Open it again; keep results until then.
+    """
+    DrainNode: _aio.UnaryUnaryMultiCallable[_fleet_service_pb2.DrainNodeRequest, _fleet_service_pb2.DrainNodeResponse]  # type: ignore[assignment]
+    """DrainNode lets a node finish what it runs and gives it nothing more, until UndrainNode; also across restarts of either.
+    Errors:
+      NOT_FOUND: no such node is registered.
     """
     UndrainNode: _aio.UnaryUnaryMultiCallable[_fleet_service_pb2.UndrainNodeRequest, _fleet_service_pb2.UndrainNodeResponse]  # type: ignore[assignment]
     """UndrainNode lets a drained node take work again.
     Errors:
-      UNIMPLEMENTED: fleet operations come in a later release.
+      NOT_FOUND: no such node is registered.
+      FAILED_PRECONDITION: the node drains on its own account: it is being stopped. Start it again.
     """
     WatchCluster: _aio.UnaryStreamMultiCallable[_fleet_service_pb2.WatchClusterRequest, _fleet_service_pb2.WatchClusterResponse]  # type: ignore[assignment]
-    """WatchCluster streams the state of the cluster as it changes, each message a full snapshot.
+    """WatchCluster streams the state of the cluster as it changes, each message a full snapshot, at most a few a second. A
+    slow reader misses snapshots in between, never the newest.
     Errors:
-      UNIMPLEMENTED: fleet operations come in a later release; poll ListNodes until then.
+      UNAVAILABLE: the scheduler is shutting down. Watch again.
+    """
+    ListQuarantines: _aio.UnaryUnaryMultiCallable[_fleet_service_pb2.ListQuarantinesRequest, _fleet_service_pb2.ListQuarantinesResponse]  # type: ignore[assignment]
+    """ListQuarantines lists what is kept from running: nodes that kept failing, and work that kept killing nodes."""
+    ReleaseQuarantine: _aio.UnaryUnaryMultiCallable[_fleet_service_pb2.ReleaseQuarantineRequest, _fleet_service_pb2.ReleaseQuarantineResponse]  # type: ignore[assignment]
+    """ReleaseQuarantine lets a quarantined node, or quarantined work, run again at once.
+    Errors:
+      INVALID_ARGUMENT: not exactly one of node_id and digest is given.
+      NOT_FOUND: it is not in quarantine.
     """
 
 class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -113,14 +155,31 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         """ListNodes lists the registered nodes."""
 
     @_abc_1.abstractmethod
+    def Work(
+        self,
+        request_iterator: _MaybeAsyncIterator[_fleet_service_pb2.WorkRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_fleet_service_pb2.WorkResponse], _abc.AsyncIterator[_fleet_service_pb2.WorkResponse]]:
+        """Work is how a node gets its attempts: it opens this stream after its first Synchronize and keeps it open. Attempts,
+        cancellations and acknowledgements come down; snapshots and results go up. Since the node dials, it needs no port that
+        the scheduler can reach. Both sides send state, and each message may be repeated: after a reconnect the node names the
+        attempts that it holds, the scheduler assigns again what is missing, and results are sent until acknowledged.
+        Errors:
+          INVALID_ARGUMENT: node_id or instance_id is missing in the first message.
+          FAILED_PRECONDITION: the node has no lease under this node_id and instance_id. Synchronize, then open it again.
+          ABORTED: the same node opened a newer stream.
+          UNAVAILABLE: the scheduler is shutting down. Open it again; keep results until then.
+        """
+
+    @_abc_1.abstractmethod
     def DrainNode(
         self,
         request: _fleet_service_pb2.DrainNodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_fleet_service_pb2.DrainNodeResponse, _abc.Awaitable[_fleet_service_pb2.DrainNodeResponse]]:
-        """DrainNode lets a node finish what it runs and gives it nothing more.
+        """DrainNode lets a node finish what it runs and gives it nothing more, until UndrainNode; also across restarts of either.
         Errors:
-          UNIMPLEMENTED: fleet operations come in a later release; stop the evaluator with SIGTERM, which drains it.
+          NOT_FOUND: no such node is registered.
         """
 
     @_abc_1.abstractmethod
@@ -131,7 +190,8 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_fleet_service_pb2.UndrainNodeResponse, _abc.Awaitable[_fleet_service_pb2.UndrainNodeResponse]]:
         """UndrainNode lets a drained node take work again.
         Errors:
-          UNIMPLEMENTED: fleet operations come in a later release.
+          NOT_FOUND: no such node is registered.
+          FAILED_PRECONDITION: the node drains on its own account: it is being stopped. Start it again.
         """
 
     @_abc_1.abstractmethod
@@ -140,9 +200,30 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _fleet_service_pb2.WatchClusterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_fleet_service_pb2.WatchClusterResponse], _abc.AsyncIterator[_fleet_service_pb2.WatchClusterResponse]]:
-        """WatchCluster streams the state of the cluster as it changes, each message a full snapshot.
+        """WatchCluster streams the state of the cluster as it changes, each message a full snapshot, at most a few a second. A
+        slow reader misses snapshots in between, never the newest.
         Errors:
-          UNIMPLEMENTED: fleet operations come in a later release; poll ListNodes until then.
+          UNAVAILABLE: the scheduler is shutting down. Watch again.
+        """
+
+    @_abc_1.abstractmethod
+    def ListQuarantines(
+        self,
+        request: _fleet_service_pb2.ListQuarantinesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_service_pb2.ListQuarantinesResponse, _abc.Awaitable[_fleet_service_pb2.ListQuarantinesResponse]]:
+        """ListQuarantines lists what is kept from running: nodes that kept failing, and work that kept killing nodes."""
+
+    @_abc_1.abstractmethod
+    def ReleaseQuarantine(
+        self,
+        request: _fleet_service_pb2.ReleaseQuarantineRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_service_pb2.ReleaseQuarantineResponse, _abc.Awaitable[_fleet_service_pb2.ReleaseQuarantineResponse]]:
+        """ReleaseQuarantine lets a quarantined node, or quarantined work, run again at once.
+        Errors:
+          INVALID_ARGUMENT: not exactly one of node_id and digest is given.
+          NOT_FOUND: it is not in quarantine.
         """
 
 def add_FleetServiceServicer_to_server(servicer: FleetServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

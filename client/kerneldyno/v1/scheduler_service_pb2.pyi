@@ -255,6 +255,26 @@ class Evaluation(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ID_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     STAGE_FIELD_NUMBER: _builtins.int
@@ -262,6 +282,8 @@ class Evaluation(_message.Message):
     ACCEPT_TIME_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The request's id."""
     client_id: _builtins.str
@@ -272,6 +294,8 @@ class Evaluation(_message.Message):
     """The node that runs it now; empty when it waits or is done."""
     attempts: _builtins.int
     """Attempts started so far."""
+    digest: _builtins.str
+    """Identity of the work, as in EvalResult."""
     @_builtins.property
     def accept_time(self) -> _timestamp_pb2.Timestamp:
         """When it was accepted."""
@@ -279,6 +303,10 @@ class Evaluation(_message.Message):
     @_builtins.property
     def result(self) -> _evaluation_pb2.EvalResult:
         """The result, present exactly when stage is STAGE_DONE."""
+
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Labels of the request."""
 
     def __init__(
         self,
@@ -290,10 +318,12 @@ class Evaluation(_message.Message):
         accept_time: _timestamp_pb2.Timestamp | None = ...,
         attempts: _builtins.int = ...,
         result: _evaluation_pb2.EvalResult | None = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["accept_time", b"accept_time", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_time", b"accept_time", "attempts", b"attempts", "client_id", b"client_id", "id", b"id", "node_id", b"node_id", "result", b"result", "stage", b"stage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_time", b"accept_time", "attempts", b"attempts", "client_id", b"client_id", "digest", b"digest", "id", b"id", "labels", b"labels", "node_id", b"node_id", "result", b"result", "stage", b"stage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -305,25 +335,83 @@ class ListEvaluationsRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    UNFINISHED_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    ACCEPTED_AFTER_FIELD_NUMBER: _builtins.int
+    ACCEPTED_BEFORE_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    FULL_RESULTS_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """At most this many, 1 to 1000; 0 means 100."""
     page_token: _builtins.str
     """Token of the page, from an earlier answer; empty for the first."""
     client_id: _builtins.str
     """Only this client's; empty means all."""
+    unfinished: _builtins.bool
+    """Only those that have not finished."""
+    digest: _builtins.str
+    """Only those whose work has this digest, in hexadecimal."""
+    full_results: _builtins.bool
+    """Whether each finished evaluation carries its whole result. Without it the result has id, outcome, message, speedup,
+    labels and times only.
+    """
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedScalarFieldContainer[_evaluation_pb2.EvalResult.Outcome.ValueType]:
+        """Only those with one of these outcomes; empty means all, unfinished ones included."""
+
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Only those with all of these labels."""
+
+    @_builtins.property
+    def accepted_after(self) -> _timestamp_pb2.Timestamp:
+        """Only those accepted at or after this time."""
+
+    @_builtins.property
+    def accepted_before(self) -> _timestamp_pb2.Timestamp:
+        """Only those accepted before this time."""
+
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         client_id: _builtins.str = ...,
+        outcomes: _abc.Iterable[_evaluation_pb2.EvalResult.Outcome.ValueType] | None = ...,
+        unfinished: _builtins.bool = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        accepted_after: _timestamp_pb2.Timestamp | None = ...,
+        accepted_before: _timestamp_pb2.Timestamp | None = ...,
+        digest: _builtins.str = ...,
+        full_results: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted_after", b"accepted_after", "accepted_before", b"accepted_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_after", b"accepted_after", "accepted_before", b"accepted_before", "client_id", b"client_id", "digest", b"digest", "full_results", b"full_results", "labels", b"labels", "outcomes", b"outcomes", "page_size", b"page_size", "page_token", b"page_token", "unfinished", b"unfinished"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -401,6 +489,60 @@ class CancelEvaluationResponse(_message.Message):
 Global___CancelEvaluationResponse: _TypeAlias = CancelEvaluationResponse  # noqa: Y015
 
 @_typing.final
+class CancelEvaluationsRequest(_message.Message):
+    """CancelEvaluationsRequest names what to cancel: ids, or all."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    IDS_FIELD_NUMBER: _builtins.int
+    ALL_FIELD_NUMBER: _builtins.int
+    client_id: _builtins.str
+    """The client id under which they were submitted."""
+    all: _builtins.bool
+    """True cancels everything of the client that has not finished."""
+    @_builtins.property
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids, at most 10,000. Unknown and finished ones are passed over."""
+
+    def __init__(
+        self,
+        *,
+        client_id: _builtins.str = ...,
+        ids: _abc.Iterable[_builtins.str] | None = ...,
+        all: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all", b"all", "client_id", b"client_id", "ids", b"ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelEvaluationsRequest: _TypeAlias = CancelEvaluationsRequest  # noqa: Y015
+
+@_typing.final
+class CancelEvaluationsResponse(_message.Message):
+    """CancelEvaluationsResponse tells how many."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CANCELLED_FIELD_NUMBER: _builtins.int
+    cancelled: _builtins.int
+    """Evaluations that were cancelled by this call."""
+    def __init__(
+        self,
+        *,
+        cancelled: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelEvaluationsResponse: _TypeAlias = CancelEvaluationsResponse  # noqa: Y015
+
+@_typing.final
 class SchedulerServiceGetCapabilitiesRequest(_message.Message):
     """SchedulerServiceGetCapabilitiesRequest asks nothing."""
 
@@ -431,6 +573,7 @@ class SchedulerServiceGetCapabilitiesResponse(_message.Message):
     DEVICES_FIELD_NUMBER: _builtins.int
     QUEUED_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """KernelDyno version of the scheduler."""
     nodes: _builtins.int
@@ -441,6 +584,8 @@ class SchedulerServiceGetCapabilitiesResponse(_message.Message):
     """Evaluations that wait now."""
     running: _builtins.int
     """Evaluations that run now."""
+    store: _builtins.str
+    """Where accepted work is kept: "sqlite", or "memory" (a crash then loses it)."""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """Limits in force."""
@@ -464,10 +609,11 @@ class SchedulerServiceGetCapabilitiesResponse(_message.Message):
         devices: _builtins.int = ...,
         queued: _builtins.int = ...,
         running: _builtins.int = ...,
+        store: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backends", b"backends", "devices", b"devices", "limits", b"limits", "nodes", b"nodes", "queued", b"queued", "running", b"running", "toolkits", b"toolkits", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backends", b"backends", "devices", b"devices", "limits", b"limits", "nodes", b"nodes", "queued", b"queued", "running", b"running", "store", b"store", "toolkits", b"toolkits", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -486,6 +632,7 @@ class Limits(_message.Message):
     MAX_WARMUP_FIELD_NUMBER: _builtins.int
     MAX_STAGE_TIMEOUT_FIELD_NUMBER: _builtins.int
     MAX_QUEUED_FIELD_NUMBER: _builtins.int
+    MAX_QUEUED_PER_CLIENT_FIELD_NUMBER: _builtins.int
     max_source_bytes: _builtins.int
     """Largest source text of any code field, in bytes."""
     max_message_bytes: _builtins.int
@@ -498,6 +645,8 @@ class Limits(_message.Message):
     """Most warm-up calls."""
     max_queued: _builtins.int
     """Most evaluations that may wait at once."""
+    max_queued_per_client: _builtins.int
+    """Most evaluations of one client that may wait at once."""
     @_builtins.property
     def max_stage_timeout(self) -> _duration_pb2.Duration:
         """Longest stage limit."""
@@ -512,10 +661,11 @@ class Limits(_message.Message):
         max_warmup: _builtins.int = ...,
         max_stage_timeout: _duration_pb2.Duration | None = ...,
         max_queued: _builtins.int = ...,
+        max_queued_per_client: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["max_stage_timeout", b"max_stage_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_correct_trials", b"max_correct_trials", "max_message_bytes", b"max_message_bytes", "max_perf_trials", b"max_perf_trials", "max_queued", b"max_queued", "max_source_bytes", b"max_source_bytes", "max_stage_timeout", b"max_stage_timeout", "max_warmup", b"max_warmup"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_correct_trials", b"max_correct_trials", "max_message_bytes", b"max_message_bytes", "max_perf_trials", b"max_perf_trials", "max_queued", b"max_queued", "max_queued_per_client", b"max_queued_per_client", "max_source_bytes", b"max_source_bytes", "max_stage_timeout", b"max_stage_timeout", "max_warmup", b"max_warmup"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

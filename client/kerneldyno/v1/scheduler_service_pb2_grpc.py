@@ -60,6 +60,11 @@ class SchedulerServiceStub(object):
                 request_serializer=kerneldyno_dot_v1_dot_scheduler__service__pb2.CancelEvaluationRequest.SerializeToString,
                 response_deserializer=kerneldyno_dot_v1_dot_scheduler__service__pb2.CancelEvaluationResponse.FromString,
                 _registered_method=True)
+        self.CancelEvaluations = channel.unary_unary(
+                '/kerneldyno.v1.SchedulerService/CancelEvaluations',
+                request_serializer=kerneldyno_dot_v1_dot_scheduler__service__pb2.CancelEvaluationsRequest.SerializeToString,
+                response_deserializer=kerneldyno_dot_v1_dot_scheduler__service__pb2.CancelEvaluationsResponse.FromString,
+                _registered_method=True)
         self.GetCapabilities = channel.unary_unary(
                 '/kerneldyno.v1.SchedulerService/GetCapabilities',
                 request_serializer=kerneldyno_dot_v1_dot_scheduler__service__pb2.SchedulerServiceGetCapabilitiesRequest.SerializeToString,
@@ -92,9 +97,9 @@ class SchedulerServiceServicer(object):
         Errors:
         INVALID_ARGUMENT: the request is malformed; BadRequest details name each field. Mend it.
         ALREADY_EXISTS: the id was used for a different request. Choose another id.
-        RESOURCE_EXHAUSTED: the queue is full; RetryInfo says when to come back.
+        RESOURCE_EXHAUSTED: the queue, or the client's share of it, is full; RetryInfo says when to come back.
         FAILED_PRECONDITION: no registered device matches the request's selector, backend or toolkit.
-        UNAVAILABLE: the scheduler is shutting down. Try again.
+        UNAVAILABLE: the scheduler is shutting down, or cannot write its journal. Try again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -110,9 +115,9 @@ class SchedulerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListEvaluations(self, request, context):
-        """ListEvaluations pages through evaluations, newest first.
+        """ListEvaluations pages through evaluations, newest first, without the texts of their requests.
         Errors:
-        UNIMPLEMENTED: history comes with the durable store, in a later release.
+        INVALID_ARGUMENT: page_size is out of range, or page_token is not from an earlier answer to the same filters.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,6 +129,15 @@ class SchedulerServiceServicer(object):
         Errors:
         NOT_FOUND: no such id.
         FAILED_PRECONDITION: it is finished already.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelEvaluations(self, request, context):
+        """CancelEvaluations cancels many: those named, or all of a client that have not finished.
+        Errors:
+        INVALID_ARGUMENT: neither ids nor `all` is given, or both.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -163,6 +177,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.CancelEvaluation,
                     request_deserializer=kerneldyno_dot_v1_dot_scheduler__service__pb2.CancelEvaluationRequest.FromString,
                     response_serializer=kerneldyno_dot_v1_dot_scheduler__service__pb2.CancelEvaluationResponse.SerializeToString,
+            ),
+            'CancelEvaluations': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelEvaluations,
+                    request_deserializer=kerneldyno_dot_v1_dot_scheduler__service__pb2.CancelEvaluationsRequest.FromString,
+                    response_serializer=kerneldyno_dot_v1_dot_scheduler__service__pb2.CancelEvaluationsResponse.SerializeToString,
             ),
             'GetCapabilities': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCapabilities,
@@ -306,6 +325,33 @@ class SchedulerService(object):
             '/kerneldyno.v1.SchedulerService/CancelEvaluation',
             kerneldyno_dot_v1_dot_scheduler__service__pb2.CancelEvaluationRequest.SerializeToString,
             kerneldyno_dot_v1_dot_scheduler__service__pb2.CancelEvaluationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelEvaluations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kerneldyno.v1.SchedulerService/CancelEvaluations',
+            kerneldyno_dot_v1_dot_scheduler__service__pb2.CancelEvaluationsRequest.SerializeToString,
+            kerneldyno_dot_v1_dot_scheduler__service__pb2.CancelEvaluationsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -50,9 +50,9 @@ class SchedulerServiceStub:
     Errors:
       INVALID_ARGUMENT: the request is malformed; BadRequest details name each field. Mend it.
       ALREADY_EXISTS: the id was used for a different request. Choose another id.
-      RESOURCE_EXHAUSTED: the queue is full; RetryInfo says when to come back.
+      RESOURCE_EXHAUSTED: the queue, or the client's share of it, is full; RetryInfo says when to come back.
       FAILED_PRECONDITION: no registered device matches the request's selector, backend or toolkit.
-      UNAVAILABLE: the scheduler is shutting down. Try again.
+      UNAVAILABLE: the scheduler is shutting down, or cannot write its journal. Try again.
     """
     GetEvaluation: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetEvaluationRequest, _scheduler_service_pb2.GetEvaluationResponse]
     """GetEvaluation tells where one evaluation stands, with its result when it is done.
@@ -60,9 +60,9 @@ class SchedulerServiceStub:
       NOT_FOUND: no such id, or its result is older than the scheduler keeps. Submit it again.
     """
     ListEvaluations: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListEvaluationsRequest, _scheduler_service_pb2.ListEvaluationsResponse]
-    """ListEvaluations pages through evaluations, newest first.
+    """ListEvaluations pages through evaluations, newest first, without the texts of their requests.
     Errors:
-      UNIMPLEMENTED: history comes with the durable store, in a later release.
+      INVALID_ARGUMENT: page_size is out of range, or page_token is not from an earlier answer to the same filters.
     """
     CancelEvaluation: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.CancelEvaluationRequest, _scheduler_service_pb2.CancelEvaluationResponse]
     """CancelEvaluation stops one evaluation wherever it is; its runner is killed. Its result has outcome
@@ -70,6 +70,11 @@ class SchedulerServiceStub:
     Errors:
       NOT_FOUND: no such id.
       FAILED_PRECONDITION: it is finished already.
+    """
+    CancelEvaluations: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.CancelEvaluationsRequest, _scheduler_service_pb2.CancelEvaluationsResponse]
+    """CancelEvaluations cancels many: those named, or all of a client that have not finished.
+    Errors:
+      INVALID_ARGUMENT: neither ids nor `all` is given, or both.
     """
     GetCapabilities: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.SchedulerServiceGetCapabilitiesRequest, _scheduler_service_pb2.SchedulerServiceGetCapabilitiesResponse]
     """GetCapabilities tells the limits in force and what the registered evaluators can do."""
@@ -96,9 +101,9 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     Errors:
       INVALID_ARGUMENT: the request is malformed; BadRequest details name each field. Mend it.
       ALREADY_EXISTS: the id was used for a different request. Choose another id.
-      RESOURCE_EXHAUSTED: the queue is full; RetryInfo says when to come back.
+      RESOURCE_EXHAUSTED: the queue, or the client's share of it, is full; RetryInfo says when to come back.
       FAILED_PRECONDITION: no registered device matches the request's selector, backend or toolkit.
-      UNAVAILABLE: the scheduler is shutting down. Try again.
+      UNAVAILABLE: the scheduler is shutting down, or cannot write its journal. Try again.
     """
     GetEvaluation: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetEvaluationRequest, _scheduler_service_pb2.GetEvaluationResponse]  # type: ignore[assignment]
     """GetEvaluation tells where one evaluation stands, with its result when it is done.
@@ -106,9 +111,9 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
       NOT_FOUND: no such id, or its result is older than the scheduler keeps. Submit it again.
     """
     ListEvaluations: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListEvaluationsRequest, _scheduler_service_pb2.ListEvaluationsResponse]  # type: ignore[assignment]
-    """ListEvaluations pages through evaluations, newest first.
+    """ListEvaluations pages through evaluations, newest first, without the texts of their requests.
     Errors:
-      UNIMPLEMENTED: history comes with the durable store, in a later release.
+      INVALID_ARGUMENT: page_size is out of range, or page_token is not from an earlier answer to the same filters.
     """
     CancelEvaluation: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.CancelEvaluationRequest, _scheduler_service_pb2.CancelEvaluationResponse]  # type: ignore[assignment]
     """CancelEvaluation stops one evaluation wherever it is; its runner is killed. Its result has outcome
@@ -116,6 +121,11 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     Errors:
       NOT_FOUND: no such id.
       FAILED_PRECONDITION: it is finished already.
+    """
+    CancelEvaluations: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.CancelEvaluationsRequest, _scheduler_service_pb2.CancelEvaluationsResponse]  # type: ignore[assignment]
+    """CancelEvaluations cancels many: those named, or all of a client that have not finished.
+    Errors:
+      INVALID_ARGUMENT: neither ids nor `all` is given, or both.
     """
     GetCapabilities: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.SchedulerServiceGetCapabilitiesRequest, _scheduler_service_pb2.SchedulerServiceGetCapabilitiesResponse]  # type: ignore[assignment]
     """GetCapabilities tells the limits in force and what the registered evaluators can do."""
@@ -151,9 +161,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
           INVALID_ARGUMENT: the request is malformed; BadRequest details name each field. Mend it.
           ALREADY_EXISTS: the id was used for a different request. Choose another id.
-          RESOURCE_EXHAUSTED: the queue is full; RetryInfo says when to come back.
+          RESOURCE_EXHAUSTED: the queue, or the client's share of it, is full; RetryInfo says when to come back.
           FAILED_PRECONDITION: no registered device matches the request's selector, backend or toolkit.
-          UNAVAILABLE: the scheduler is shutting down. Try again.
+          UNAVAILABLE: the scheduler is shutting down, or cannot write its journal. Try again.
         """
 
     @_abc_1.abstractmethod
@@ -173,9 +183,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.ListEvaluationsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.ListEvaluationsResponse, _abc.Awaitable[_scheduler_service_pb2.ListEvaluationsResponse]]:
-        """ListEvaluations pages through evaluations, newest first.
+        """ListEvaluations pages through evaluations, newest first, without the texts of their requests.
         Errors:
-          UNIMPLEMENTED: history comes with the durable store, in a later release.
+          INVALID_ARGUMENT: page_size is out of range, or page_token is not from an earlier answer to the same filters.
         """
 
     @_abc_1.abstractmethod
@@ -189,6 +199,17 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
           NOT_FOUND: no such id.
           FAILED_PRECONDITION: it is finished already.
+        """
+
+    @_abc_1.abstractmethod
+    def CancelEvaluations(
+        self,
+        request: _scheduler_service_pb2.CancelEvaluationsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_service_pb2.CancelEvaluationsResponse, _abc.Awaitable[_scheduler_service_pb2.CancelEvaluationsResponse]]:
+        """CancelEvaluations cancels many: those named, or all of a client that have not finished.
+        Errors:
+          INVALID_ARGUMENT: neither ids nor `all` is given, or both.
         """
 
     @_abc_1.abstractmethod

@@ -76,7 +76,7 @@ class EvaluatorService(pb_grpc.EvaluatorServiceServicer):
         return validation.effective(request.request)
 
 
-def _event(attempt: Attempt, snapshot: Snapshot) -> pb.AttemptEvent:
-    return pb.AttemptEvent(
+def _event(attempt: Attempt, snapshot: Snapshot) -> eval_pb.AttemptEvent:
+    return eval_pb.AttemptEvent(
         attempt_token=attempt.token, stage=snapshot.stage, device=snapshot.device, result=snapshot.result
     )
