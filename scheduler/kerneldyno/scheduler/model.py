@@ -1,4 +1,8 @@
-"""What the state machine is made of: evaluations, attempts, nodes. Plain values; no I/O, no proto, no gRPC."""
+"""What the state machine is made of: evaluations, jobs, attempts, nodes. Plain values; no I/O, no proto, no gRPC.
+
+An evaluation is what a client asked for; a job is the work itself. Evaluations that ask for the same work share a job, and
+a job has one attempt at a time, on one node.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,11 @@ class Key(NamedTuple):
     client_id: str
     id: str
 
+    @property
+    def share(self) -> str:
+        """Whose share of the devices it takes: the client id up to its first "/", so that a team's clients can be one."""
+        return self.client_id.partition("/")[0]
+
 
 class Priority(enum.Enum):
     """Queue priority; the value is the head start in seconds that every other request has to wait off.
@@ -31,7 +40,7 @@ class Priority(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a node must offer to run an evaluation; requests that differ in nothing here wait in one line."""
+    """What a node must offer to run a job; jobs that differ in nothing here wait in one line."""
 
     backend: str
     toolkit: str
@@ -39,18 +48,19 @@ class Requirement:
     device_model: str = ""
     min_memory_bytes: int = 0
     profiling: bool = False
+    node_labels: frozenset[tuple[str, str]] = frozenset()
+    min_devices: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A request as the state machine sees it."""
+    """The work of a request as the state machine sees it."""
 
     requirement: Requirement
-    priority: Priority
     reference: bytes
     """Digest of the reference code, for locality."""
     payload: bytes
-    """The request itself, serialised."""
+    """The request itself, serialised, without what is the evaluation's own (id, labels, priority)."""
     limit_seconds: float
     """Sum of its stage limits."""
 
@@ -66,15 +76,19 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How an evaluation ended: a node's result (serialised), or a failure of infrastructure."""
+    """How a job ended: a node's result (serialised), or a failure of infrastructure."""
 
     outcome: str
     payload: bytes = b""
     failure: Failure | None = None
+    environment: bytes = b""
+    """Fingerprint of what it ran on (kerneldyno.scheduler.translate), so that no other environment is answered by it."""
+    cached: bool = False
+    """Whether a stored result is the answer, and nothing was run."""
 
     @classmethod
     def failed(cls, cause: str, detail: str, *, retryable: bool) -> Verdict:
-        """Return the verdict of an evaluation that infrastructure failed."""
+        """Return the verdict of a job that infrastructure failed."""
         return cls("INFRASTRUCTURE_ERROR", failure=Failure(cause, detail, retryable))
 
 
@@ -86,36 +100,66 @@ class Watcher(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Attempt:
-    """One try of one evaluation on one node."""
-
-    token: str
-    evaluation: Evaluation
-    node: Node
-    started_at: float
-    stage: int = 0
-    device: str = ""
-
-
-@dataclass(slots=True, eq=False)
 class Evaluation:
-    """One accepted request. It waits (no attempt, no verdict), runs (an attempt), or is done (a verdict)."""
+    """One accepted request of one client. It has a job until it has a verdict."""
 
     key: Key
     fingerprint: bytes
-    spec: Spec | None
-    """None once done: only the result is kept."""
+    """Tells whether two submits under one id have the same body."""
+    digest: bytes
+    """Identity of the work."""
+    priority: Priority
     labels: dict[str, str]
     accepted_at: float
+    """Monotonic, as every `..._at`; `..._wall` is for people."""
     accepted_wall: float
+    deadline_at: float | None = None
+    job: Job | None = None
+    merged: bool = False
+    """Whether its job was another's when it came."""
+    attempts: int = 0
+    """Those its job had when it ended."""
+    placed_wall: float = 0.0
+    verdict: Verdict | None = None
+    finished_wall: float = 0.0
+    settled: bool = False
+    """Whether the verdict is on disk. Nobody is told of it before."""
+    watchers: set[Watcher] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One piece of work. It waits while it has no attempt."""
+
+    id: bytes
+    """The digest; with a random tail when the run has to be a fresh one."""
+    spec: Spec
+    share: str
+    """Whose share of the devices it takes: that of the first who asked."""
+    priority: Priority
+    """That of the most urgent who wait for it."""
+    queued_at: float
+    """Since when it waits, retries included: when the first asked."""
+    evaluations: dict[Key, Evaluation] = field(default_factory=dict)
     attempts: int = 0
     attempt: Attempt | None = None
     placed_at: float | None = None
     placed_wall: float = 0.0
+    crashes: int = 0
+    """Attempts that ended with their node, or with its judge."""
     unlucky_nodes: set[str] = field(default_factory=set)
-    verdict: Verdict | None = None
-    finished_wall: float = 0.0
-    watchers: set[Watcher] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One try of one job on one node."""
+
+    token: str
+    job: Job
+    node: Node
+    started_at: float
+    stage: int = 0
+    device: str = ""
 
 
 class NodeState(enum.Enum):
@@ -123,6 +167,7 @@ class NodeState(enum.Enum):
 
     SERVING = "serving"
     DRAINING = "draining"
+    QUARANTINED = "quarantined"
     LOST = "lost"
 
 
@@ -152,14 +197,26 @@ class Report:
 
     node_id: str
     instance_id: str
-    address: str
-    draining: bool
-    devices: tuple[Device, ...]
-    backends: frozenset[str]
-    toolkits: frozenset[str]
+    address: str = ""
+    """Where it can be dialled; empty when it cannot."""
+    draining: bool = False
+    devices: tuple[Device, ...] = ()
+    backends: frozenset[str] = frozenset()
+    toolkits: frozenset[str] = frozenset()
     profiling: bool = False
+    labels: frozenset[tuple[str, str]] = frozenset()
     attempt_tokens: tuple[str, ...] = ()
     environment: bytes = b""
+
+    def offers(self, need: Requirement) -> bool:
+        """Say whether the node can run such work at all, ready or not."""
+        return (
+            need.backend in self.backends
+            and need.toolkit in self.toolkits
+            and (self.profiling or not need.profiling)
+            and need.node_labels <= self.labels
+            and sum(device.matches(need) for device in self.devices) >= max(1, need.min_devices)
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -167,20 +224,39 @@ class Node:
     """A registered node."""
 
     report: Report
-    state: NodeState
     heard_at: float
     heard_wall: float
+    connected: bool = False
+    """Whether its Work stream is open: nothing is placed on it otherwise."""
+    lost: bool = False
+    drained: bool = False
+    """By an operator."""
     attempts: dict[str, Attempt] = field(default_factory=dict)
+    alike: dict[Requirement, int] = field(default_factory=dict)
+    """How many of the attempts have this requirement."""
+    suspects: int = 0
+    """How many of the attempts are of jobs that a crash away from the last took their node with them."""
     hot: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
     held_until: float = 0.0
     """No new attempts before this time: it refused or failed one."""
     failures: int = 0
     """Failures in a row."""
+    quarantined_wall: float = 0.0
+    """Since when it is in quarantine; 0 when it is not."""
 
     @property
     def id(self) -> str:
         """Its id."""
         return self.report.node_id
+
+    @property
+    def state(self) -> NodeState:
+        """What it is doing as a whole."""
+        if self.lost:
+            return NodeState.LOST
+        if self.report.draining or self.drained:
+            return NodeState.DRAINING
+        return NodeState.QUARANTINED if self.quarantined_wall else NodeState.SERVING
 
     @property
     def lanes(self) -> int:
@@ -189,29 +265,7 @@ class Node:
 
     def offers(self, need: Requirement) -> bool:
         """Say whether the node can run such work at all, ready or not."""
-        report = self.report
-        return (
-            self.state is not NodeState.LOST
-            and need.backend in report.backends
-            and need.toolkit in report.toolkits
-            and (report.profiling or not need.profiling)
-            and any(device.matches(need) for device in report.devices)
-        )
-
-    def has_place(self, need: Requirement) -> bool:
-        """Say whether one more attempt may be sent now.
-
-        Each ready device takes its lanes' worth and one more, so that the next one is there when a lane falls free.
-        """
-        room = alike_room = 0
-        for device in self.report.devices:
-            if device.ready and device.lanes > 0:
-                room += device.lanes + 1
-                alike_room += device.lanes + 1 if device.matches(need) else 0
-        if len(self.attempts) >= room:
-            return False
-        alike = sum(1 for a in self.attempts.values() if a.evaluation.spec and a.evaluation.spec.requirement == need)
-        return alike < alike_room
+        return not self.lost and self.report.offers(need)
 
     def remember(self, reference: bytes) -> None:
         """Note that the node works on `reference` now."""
