@@ -42,6 +42,11 @@ def fields_of(request: pb.EvalRequest, **known: Any) -> list[str]:
         good(timeouts=pb.StageTimeouts(load_timeout=seconds(0.1), timing_timeout=seconds(3600))),
         good(labels={"k" * 100: "v" * 100} | {str(i): "" for i in range(15)}),
         good(device=pb.DeviceSelector(kind="cuda", model="H200", min_memory_bytes=1 << 40)),
+        good(device=pb.DeviceSelector(min_devices=1024, node_labels={"k" * 100: "v" * 100, "pool": ""})),
+        good(device=pb.DeviceSelector(node_labels={str(i): "" for i in range(16)})),
+        good(salt="é" * 100),
+        good(total_timeout=seconds(1)),
+        good(total_timeout=seconds(7 * 86400)),
         good(enable_profiling=False),
         simple(),
         simple(cases=[], cases_code="def get_cases(): ..."),
@@ -98,6 +103,17 @@ def test_what_is_within_the_limits_passes(request_: pb.EvalRequest) -> None:
         ),
         (good(device=pb.DeviceSelector(kind="tpu")), "device.kind", "tpu"),
         (good(device=pb.DeviceSelector(min_memory_bytes=-1)), "device.min_memory_bytes", "negative"),
+        (good(device=pb.DeviceSelector(min_devices=-1)), "device.min_devices", "0 to 1024"),
+        (good(device=pb.DeviceSelector(min_devices=1025)), "device.min_devices", "1025"),
+        (good(device=pb.DeviceSelector(node_labels={str(i): "" for i in range(17)})), "device.node_labels", "17"),
+        (good(device=pb.DeviceSelector(node_labels={"k" * 101: ""})), f"device.node_labels['{'k' * 57}...']", "100"),
+        (good(salt="x" * 101), "salt", "101"),
+        (good(salt="a\nb"), "salt", "printed"),
+        (good(total_timeout=seconds(0)), "total_timeout", "1 s to 604800 s"),
+        (good(total_timeout=seconds(0.999)), "total_timeout", "0.999"),
+        (good(total_timeout=seconds(-3)), "total_timeout", "-3"),
+        (good(total_timeout=seconds(7 * 86400 + 1)), "total_timeout", "604800"),
+        (good(total_timeout=duration_pb2.Duration(seconds=5, nanos=-1_000_000_000)), "total_timeout", "1 s"),
         (good(enable_profiling=True), "enable_profiling", "can profile"),
         (good(provenance_policy="PROVENANCE_POLICY_REQUIRE_OWN_KERNELS"), "provenance_policy", "can profile"),
         (good(cases_code="x"), "cases_code", "kernel_simple"),
@@ -124,6 +140,16 @@ def test_what_is_beyond_a_limit_is_named(request_: pb.EvalRequest, field: str, w
     (violation,) = validate(request_)
     assert violation.field == field
     assert words in violation.description
+
+
+@pytest.mark.parametrize("length", [262_144, 262_145, 349_525, 349_526])
+def test_the_size_of_a_source_is_that_of_its_bytes(length: int) -> None:
+    """Three bytes a character: the limit falls between the last two, and the first two are measured differently."""
+    assert fields_of(good(kernel_code="世" * length)) == (["kernel_code"] if length == 349_526 else [])
+
+
+def test_a_source_of_spaces_is_missing() -> None:
+    assert fields_of(good(reference_code=" \n\t", kernel_code="\u3000")) == ["reference_code", "kernel_code"]
 
 
 def test_known_names_are_checked_only_when_they_are_given() -> None:

@@ -11,10 +11,11 @@ import json
 import keyword
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from google.protobuf.duration_pb2 import Duration
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 MAX_SOURCE_BYTES = 1024 * 1024
@@ -27,6 +28,10 @@ MAX_STAGE_SECONDS = 3600.0
 MAX_CASES = 100
 MAX_LABELS = 16
 MAX_LABEL_CHARS = 100
+MAX_SALT_CHARS = 100
+MIN_TOTAL_SECONDS = 1.0
+MAX_TOTAL_SECONDS = 7 * 86_400.0
+MAX_MIN_DEVICES = 1024
 #: Most violations reported for one request; the contract says so.
 MAX_VIOLATIONS = 20
 
@@ -43,12 +48,17 @@ DEFAULT_CUDA_LOAD_SECONDS = 300
 STAGE_TIMEOUT_FIELDS = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout")
 
 _PLUGIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_ENUMS: tuple[tuple[str, Any], ...] = (
-    ("allowed_precision", pb.Precision),
-    ("reference_backend", pb.ReferenceBackend),
-    ("priority", pb.Priority),
-    ("provenance_policy", pb.ProvenancePolicy),
-)
+_ENUMS: dict[str, Any] = {
+    "allowed_precision": pb.Precision,
+    "reference_backend": pb.ReferenceBackend,
+    "priority": pb.Priority,
+    "provenance_policy": pb.ProvenancePolicy,
+    "tolerance.preset": pb.Tolerance.Preset,
+}
+#: The wrappers above make a new list for each question.
+_ENUM_VALUES = {field: frozenset(enum.values()) for field, enum in _ENUMS.items()}
+#: No text with fewer characters has more than MAX_SOURCE_BYTES bytes in UTF-8.
+_SURELY_SHORT_CHARS = MAX_SOURCE_BYTES // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +139,18 @@ def _violations(
     yield from _count(request, "num_correct_trials", 1, MAX_CORRECT_TRIALS)
     yield from _count(request, "num_perf_trials", 1, MAX_PERF_TRIALS)
     yield from _count(request, "num_warmup", 0, MAX_WARMUP)
-    yield from _tolerance(request.tolerance)
-    for field, enum in _ENUMS:
-        yield from _enum(field, enum, getattr(request, field))
-    yield from _timeouts(request)
-    yield from _device(request.device)
+    if request.HasField("tolerance"):
+        yield from _tolerance(request.tolerance)
+    yield from _enum("allowed_precision", request.allowed_precision)
+    yield from _enum("reference_backend", request.reference_backend)
+    yield from _enum("priority", request.priority)
+    yield from _enum("provenance_policy", request.provenance_policy)
+    if request.HasField("timeouts"):
+        yield from _timeouts(request.timeouts)
+    if request.HasField("total_timeout"):
+        yield from _duration("total_timeout", request.total_timeout, MIN_TOTAL_SECONDS, MAX_TOTAL_SECONDS)
+    if request.HasField("device"):
+        yield from _device(request.device)
     if request.provenance_policy == pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS and not profiling:
         yield Violation("provenance_policy", "REQUIRE_OWN_KERNELS needs profiling, and no device here can profile")
     if request.enable_profiling and not profiling:
@@ -141,7 +158,10 @@ def _violations(
             "enable_profiling", "no device here can profile (that takes a GPU); leave the field out or set it to false"
         )
     yield from _cases(request)
-    yield from _labels(request)
+    if request.salt:
+        yield from _salt(request.salt)
+    if request.labels:
+        yield from _labels("labels", request.labels)
 
 
 def _id(value: str, required: bool) -> Iterator[Violation]:
@@ -156,16 +176,16 @@ def _id(value: str, required: bool) -> Iterator[Violation]:
 
 def _sources(request: pb.EvalRequest) -> Iterator[Violation]:
     toolkit = request.toolkit or DEFAULT_TOOLKIT
-    if toolkit == "kernelbench" and not request.reference_code.strip():
+    # Each access to a text makes a new copy of it.
+    reference, candidate, cases = request.reference_code, request.kernel_code, request.cases_code
+    if toolkit == "kernelbench" and _is_blank(reference):
         yield Violation("reference_code", "missing; the kernelbench toolkit needs the source of the reference")
-    if toolkit == "kernel_simple" and request.reference_code:
+    if toolkit == "kernel_simple" and reference:
         yield Violation("reference_code", "must be empty with the kernel_simple toolkit; cases say what is expected")
-    if not request.kernel_code.strip():
+    if _is_blank(candidate):
         yield Violation("kernel_code", "missing; give the Python source of the candidate")
-    for field in ("reference_code", "kernel_code", "cases_code"):
-        text: str = getattr(request, field)
-        size = len(text.encode())
-        if size > MAX_SOURCE_BYTES:
+    for field, text in (("reference_code", reference), ("kernel_code", candidate), ("cases_code", cases)):
+        if len(text) > _SURELY_SHORT_CHARS and (size := len(text.encode())) > MAX_SOURCE_BYTES:
             yield Violation(field, f"is {size} bytes long; at most {MAX_SOURCE_BYTES} bytes (1 MiB) are allowed")
         if "\0" in text:
             yield Violation(field, f"contains a NUL byte at position {text.index(chr(0))}; Python source cannot")
@@ -185,7 +205,7 @@ def _count(request: pb.EvalRequest, field: str, low: int, high: int) -> Iterator
 
 
 def _tolerance(tolerance: pb.Tolerance) -> Iterator[Violation]:
-    yield from _enum("tolerance.preset", pb.Tolerance.Preset, tolerance.preset)
+    yield from _enum("tolerance.preset", tolerance.preset)
     for name in ("atol", "rtol"):
         if not tolerance.HasField(name):
             continue
@@ -196,22 +216,22 @@ def _tolerance(tolerance: pb.Tolerance) -> Iterator[Violation]:
             yield Violation(f"tolerance.{name}", "is for PRESET_ALLCLOSE only; leave it out or change the preset")
 
 
-def _enum(field: str, enum: Any, value: int) -> Iterator[Violation]:
-    if value not in enum.values():
-        known = ", ".join(f"{number} ({name})" for name, number in enum.items())
+def _enum(field: str, value: int) -> Iterator[Violation]:
+    if value not in _ENUM_VALUES[field]:
+        known = ", ".join(f"{number} ({name})" for name, number in _ENUMS[field].items())
         yield Violation(field, f"{value} is not a known value; known: {known}")
 
 
-def _timeouts(request: pb.EvalRequest) -> Iterator[Violation]:
+def _timeouts(timeouts: pb.StageTimeouts) -> Iterator[Violation]:
     for name in STAGE_TIMEOUT_FIELDS:
-        if not request.timeouts.HasField(name):  # type: ignore[arg-type]
-            continue
-        limit = getattr(request.timeouts, name)
-        seconds = limit.seconds + limit.nanos / 1e9
-        if abs(limit.nanos) > 999_999_999 or not MIN_STAGE_SECONDS <= seconds <= MAX_STAGE_SECONDS:
-            yield Violation(
-                f"timeouts.{name}", f"is {seconds:g} s; allowed are {MIN_STAGE_SECONDS:g} s to {MAX_STAGE_SECONDS:g} s"
-            )
+        if timeouts.HasField(name):  # type: ignore[arg-type]
+            yield from _duration(f"timeouts.{name}", getattr(timeouts, name), MIN_STAGE_SECONDS, MAX_STAGE_SECONDS)
+
+
+def _duration(field: str, value: Duration, low: float, high: float) -> Iterator[Violation]:
+    seconds = value.seconds + value.nanos / 1e9
+    if abs(value.nanos) > 999_999_999 or not low <= seconds <= high:
+        yield Violation(field, f"is {seconds:g} s; allowed are {low:g} s to {high:g} s")
 
 
 def _device(device: pb.DeviceSelector) -> Iterator[Violation]:
@@ -219,6 +239,9 @@ def _device(device: pb.DeviceSelector) -> Iterator[Violation]:
         yield Violation("device.kind", f"{_show(device.kind)} is not a kind of device; use cuda, cpu, or none")
     if device.min_memory_bytes < 0:
         yield Violation("device.min_memory_bytes", f"is {device.min_memory_bytes}; it must not be negative")
+    if not 0 <= device.min_devices <= MAX_MIN_DEVICES:
+        yield Violation("device.min_devices", f"is {device.min_devices}; allowed are 0 to {MAX_MIN_DEVICES}")
+    yield from _labels("device.node_labels", device.node_labels)
 
 
 def _cases(request: pb.EvalRequest) -> Iterator[Violation]:
@@ -245,14 +268,25 @@ def _cases(request: pb.EvalRequest) -> Iterator[Violation]:
                     yield Violation(field, "must be a JSON array of positional arguments")
 
 
-def _labels(request: pb.EvalRequest) -> Iterator[Violation]:
-    if len(request.labels) > MAX_LABELS:
-        yield Violation("labels", f"has {len(request.labels)} labels; at most {MAX_LABELS} are allowed")
-    for key, value in sorted(request.labels.items()):
+def _salt(value: str) -> Iterator[Violation]:
+    if len(value) > MAX_SALT_CHARS:
+        yield Violation("salt", f"has {len(value)} characters; at most {MAX_SALT_CHARS} are allowed")
+    elif not value.isprintable():
+        yield Violation("salt", f"{_show(value)} has characters that cannot be printed")
+
+
+def _labels(field: str, labels: Mapping[str, str]) -> Iterator[Violation]:
+    if len(labels) > MAX_LABELS:
+        yield Violation(field, f"has {len(labels)} labels; at most {MAX_LABELS} are allowed")
+    for key, value in sorted(labels.items()):
         if max(len(key), len(value)) > MAX_LABEL_CHARS:
             yield Violation(
-                f"labels[{_show(key)}]", f"key or value is longer than {MAX_LABEL_CHARS} characters; shorten it"
+                f"{field}[{_show(key)}]", f"key or value is longer than {MAX_LABEL_CHARS} characters; shorten it"
             )
+
+
+def _is_blank(text: str) -> bool:
+    return not text or text.isspace()
 
 
 def _show(value: str) -> str:
