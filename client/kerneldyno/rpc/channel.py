@@ -1,14 +1,20 @@
-"""Channel and server options: one place for every number that both ends of a connection must agree on.
+"""Channels, and the options that both ends of a connection must agree on.
 
-Clients, the scheduler (which dials evaluators) and both servers take their options from here. The values were measured;
-gRPC's own defaults need half a minute to reconnect after an outage and let two servers share one port in silence.
-Nothing here opens a socket.
+Whoever dials does it by `open`; both servers take their options from here. The values were measured; gRPC's own
+defaults need half a minute to reconnect after an outage and let two servers share one port in silence.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from typing import Any
+
+import grpc
+from kerneldyno.rpc import tls
+from kerneldyno.rpc.bearer import BearerChannel
+from kerneldyno.rpc.credentials import NONE, Credentials
+from kerneldyno.rpc.errors import CredentialsError
 
 #: Largest message in bytes, in either direction. Not unlimited: one client could otherwise take the memory.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -16,6 +22,9 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 #: Either side pings an idle peer this often (milliseconds), and gives it up when no answer comes within the timeout.
 KEEPALIVE_MS = 30_000
 KEEPALIVE_TIMEOUT_MS = 10_000
+
+#: Calls that one connection may have open. More wait at the client; so one cannot take the server's whole share.
+MAX_CONCURRENT_STREAMS = 1_000
 
 #: Methods that may safely be sent twice, and so are retried by the channel itself. Evaluations are not among them: the
 #: caller re-attaches by id or by token instead.
@@ -25,6 +34,9 @@ RETRIED_METHODS = (
     ("kerneldyno.v1.SchedulerService", "GetCapabilities"),
     ("kerneldyno.v1.FleetService", "Synchronize"),
     ("kerneldyno.v1.FleetService", "ListNodes"),
+    ("kerneldyno.v1.FleetService", "ListQuarantines"),
+    ("kerneldyno.v1.FleetService", "DrainNode"),
+    ("kerneldyno.v1.FleetService", "UndrainNode"),
     ("kerneldyno.v1.EvaluatorService", "CancelAttempt"),
     ("kerneldyno.v1.EvaluatorService", "GetCapabilities"),
 )
@@ -58,11 +70,35 @@ def service_config() -> str:
     )
 
 
-def client_options(*, max_message_bytes: int = MAX_MESSAGE_BYTES, own_connection: bool = False) -> Options:
-    """Return options for `grpc.insecure_channel` and `grpc.aio.insecure_channel`.
+def open(
+    address: str,
+    credentials: Credentials = NONE,
+    *,
+    max_message_bytes: int = MAX_MESSAGE_BYTES,
+    own_connection: bool = False,
+) -> grpc.aio.Channel:
+    """Return a channel to `address` (see `target`), with TLS and a token as `credentials` say. It connects by itself.
 
     `own_connection` keeps the channel from sharing a connection with an equal channel of this process.
+
+    Raises:
+        CredentialsError: a file cannot be used, or the token would cross a network in the clear.
     """
+    options = client_options(max_message_bytes=max_message_bytes, own_connection=own_connection)
+    if credentials.tls_ca is not None:
+        channel = grpc.aio.secure_channel(target(address), tls.channel_credentials(credentials), options)
+    elif credentials.token is None or stays_here(address):
+        channel = grpc.aio.insecure_channel(target(address), options)
+    else:
+        raise CredentialsError(
+            f"the token would cross the network to {address} in the clear: give the CA of its certificate "
+            "(tls_ca, --tls-ca or KERNELDYNO_TLS_CA), or use an SSH tunnel and its end on this machine"
+        )
+    return channel if credentials.token is None else BearerChannel(channel, credentials.token)
+
+
+def client_options(*, max_message_bytes: int = MAX_MESSAGE_BYTES, own_connection: bool = False) -> Options:
+    """Return the options of a channel; parameters as in `open`."""
     return [
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
@@ -85,6 +121,7 @@ def server_options(*, max_message_bytes: int = MAX_MESSAGE_BYTES) -> Options:
         ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a silent share
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", max_message_bytes),
+        ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # the default cuts off clients that ping as above
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),
@@ -95,3 +132,19 @@ def server_options(*, max_message_bytes: int = MAX_MESSAGE_BYTES) -> Options:
 def target(address: str) -> str:
     """Return the gRPC target of `address` ("host:port", or any target with a scheme of its own)."""
     return address if "://" in address or address.startswith("unix:") else f"dns:///{address}"
+
+
+def stays_here(address: str) -> bool:
+    """Whether what is sent to `address` (see `target`) surely does not leave this machine."""
+    if address.startswith("unix:"):
+        return True
+    host, _, _ = address.removeprefix("dns:///").rpartition(":")
+    return is_loopback(host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is this machine alone; of names only "localhost" is."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -17,6 +17,10 @@ is never an error but an outcome in a result.
     ├── AlreadyFinishedError     FAILED_PRECONDITION
     ├── ShuttingDownError        UNAVAILABLE          says when to come back
     ├── EvaluationCancelledError CANCELLED            the awaited evaluation was cancelled
+    ├── UnauthenticatedError     UNAUTHENTICATED      no token, or one that is not known
+    ├── PermissionDeniedError    PERMISSION_DENIED    the token has not the role
+    ├── RateLimitedError         RESOURCE_EXHAUSTED   says when to come back
+    ├── CredentialsError         FAILED_PRECONDITION  files or settings; raised where they are, never sent
     └── NotInThisReleaseError    UNIMPLEMENTED
 """
 
@@ -142,6 +146,34 @@ class EvaluationCancelledError(KernelDynoError):
 
     code = grpc.StatusCode.CANCELLED
     reason = "EVALUATION_CANCELLED"
+
+
+class UnauthenticatedError(KernelDynoError):
+    """The call brought no token, or one that the server does not know."""
+
+    code = grpc.StatusCode.UNAUTHENTICATED
+    reason = "UNAUTHENTICATED"
+
+
+class PermissionDeniedError(KernelDynoError):
+    """The token has none of the roles that may do this."""
+
+    code = grpc.StatusCode.PERMISSION_DENIED
+    reason = "PERMISSION_DENIED"
+
+
+class RateLimitedError(KernelDynoError):
+    """The token's calls come faster than it may make them."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    reason = "RATE_LIMITED"
+
+
+class CredentialsError(KernelDynoError, ValueError):
+    """Tokens, certificates or listening addresses as given cannot be used, or would not be safe; nothing was sent."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "CREDENTIALS"
 
 
 class NotInThisReleaseError(KernelDynoError):

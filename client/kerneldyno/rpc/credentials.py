@@ -1,0 +1,83 @@
+"""What a client shows a server (a certificate, a token), and by which CA it knows the server.
+
+`channel.open` takes a `Credentials`; `choose` makes one from parameters, with the environment for what was left out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from kerneldyno.rpc.errors import CredentialsError
+from kerneldyno.rpc.secret_files import read_secret
+
+CA_VARIABLE = "KERNELDYNO_TLS_CA"
+CERT_VARIABLE = "KERNELDYNO_TLS_CERT"
+KEY_VARIABLE = "KERNELDYNO_TLS_KEY"
+TOKEN_VARIABLE = "KERNELDYNO_TOKEN"
+TOKEN_FILE_VARIABLE = "KERNELDYNO_TOKEN_FILE"
+#: Everything that `choose` reads.
+VARIABLES = (CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE, TOKEN_FILE_VARIABLE)
+
+#: Value of `tls_ca` for the roots that gRPC brings along: servers with a certificate of a public CA.
+PUBLIC_ROOTS = "public"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Paths of PEM files, and a bearer token; None where there is none. TLS is used exactly when `tls_ca` is given."""
+
+    tls_ca: str | None = None
+    """CA certificates that may have signed the server's, or "public"."""
+    tls_cert: str | None = None
+    """The client's own certificate, for a server that asks for one."""
+    tls_key: str | None = None
+    """Its private key."""
+    token: str | None = field(default=None, repr=False)  # never in a log
+
+    def __post_init__(self) -> None:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise CredentialsError("a client certificate and its key go together: give both, or neither")
+        if self.tls_cert is not None and self.tls_ca is None:
+            raise CredentialsError("a client certificate is for TLS: name the server's CA too, by tls_ca")
+        if self.token is not None and not (self.token.isascii() and self.token.isprintable() and " " not in self.token):
+            raise CredentialsError("the token has characters that no header may have; is it the right file?")
+
+    def without_token(self) -> Self:
+        """Return the same without the token, for a server that must not learn it."""
+        return replace(self, token=None)
+
+
+#: No TLS, no token.
+NONE = Credentials()
+
+
+def choose(
+    *,
+    tls_ca: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    token: str | None = None,
+    token_file: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Credentials:
+    """Return the given credentials; None stands for the environment's, "" for none at all.
+
+    Raises:
+        CredentialsError: they do not go together, or the token's file cannot be used.
+    """
+    if token is None and token_file is None:
+        token = environ.get(TOKEN_VARIABLE)
+        token_file = environ.get(TOKEN_FILE_VARIABLE) if token is None else None
+    return Credentials(
+        tls_ca=_or(tls_ca, environ, CA_VARIABLE),
+        tls_cert=_or(tls_cert, environ, CERT_VARIABLE),
+        tls_key=_or(tls_key, environ, KEY_VARIABLE),
+        token=token or (read_secret(token_file, "the token").strip() if token_file else None) or None,
+    )
+
+
+def _or(given: str | None, environ: Mapping[str, str], variable: str) -> str | None:
+    return (environ.get(variable) if given is None else given) or None
