@@ -1,0 +1,104 @@
+"""Places where tests make the scheduler die, stall or fail. Off, a place costs one look at an empty dict.
+
+`KERNELDYNO_FAILPOINTS` arms them at the start of the process: `PLACE=ACTION` pairs, separated by commas, where an action is
+
+    kill            SIGKILL to this process: no handler runs, no buffer is flushed
+    sleep:SECONDS   the calling thread blocks, as it would behind a slow disk
+    error           OSError(EIO), as from a disk
+
+and may end in `@P`, the probability of each pass to act (0 to 1), or `#N`, to act on the Nth pass only. `seed=N` makes the
+probabilities repeatable. Example: `seed=7,after_commit=kill@0.01,during_commit=error#3`. An unknown place is an error.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+ENVIRONMENT = "KERNELDYNO_FAILPOINTS"
+
+#: Every place, in the order in which an evaluation passes them. tests/chaos crashes the scheduler at each.
+PLACES = (
+    "before_commit",  # a batch was taken from the queue; nothing of it is written
+    "during_commit",  # its rows are written, the transaction is open
+    "after_commit",  # it is durable, and nobody was told
+    "before_accepted_sent",
+    "after_accepted_sent",
+    "before_assignment_sent",
+    "after_assignment_sent",
+    "on_result_received",  # a node's result has arrived, and nothing was done with it
+    "before_acknowledgement_sent",
+    "after_acknowledgement_sent",
+    "before_result_sent",
+    "after_result_sent",
+    "on_node_lost",  # the attempts of a lost node are taken back, in memory
+    "during_recovery",  # the store was read; the state machine is being filled
+    "after_recovery",  # the state is whole again, and nobody can connect yet
+    "during_trim",  # old results were deleted, the transaction is open
+)
+
+
+@dataclass(slots=True)
+class _Action:
+    place: str
+    act: Callable[[str], None]
+    probability: float
+    pass_number: int
+    draw: random.Random
+    passes: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def passed(self) -> None:
+        with self.lock:
+            self.passes += 1
+            due = self.passes == self.pass_number if self.pass_number else self.draw.random() < self.probability
+        if due:
+            self.act(self.place)
+
+
+def failpoint(place: str) -> None:
+    """Do what the environment asks for at `place`; nothing, when it does not name it."""
+    if _armed and (action := _armed.get(place)) is not None:
+        action.passed()
+
+
+def parse(text: str) -> dict[str, _Action]:
+    """Read the value of `KERNELDYNO_FAILPOINTS`. Raises ValueError, naming what it does not understand."""
+    pairs = [pair.strip() for pair in text.split(",") if pair.strip()]
+    seed = next((int(pair[5:]) for pair in pairs if re.fullmatch(r"seed=\d+", pair)), None)
+    return {
+        action.place: action
+        for action in (_action(pair, seed) for pair in pairs if not re.fullmatch(r"seed=\d+", pair))
+    }
+
+
+def _action(pair: str, seed: int | None) -> _Action:
+    match = re.fullmatch(r"(\w+)=(kill|error|sleep:([\d.]+))(?:@([\d.]+)|#(\d+))?", pair)
+    if match is None or match[1] not in PLACES:
+        known = f"; the places are {', '.join(PLACES)}" if match is not None else ""
+        raise ValueError(f"{ENVIRONMENT}: {pair!r} is not PLACE=kill|sleep:SECONDS|error[@PROBABILITY|#PASS]{known}")
+    place, word, seconds, probability, pass_number = match.groups()
+    acts = {"kill": _kill, "error": _fail}
+    act = acts.get(word) or (lambda _: time.sleep(float(seconds)))
+    # Each place draws from a generator of its own, so that threads do not change each other's luck.
+    draw = random.Random(None if seed is None else f"{seed} {place}")
+    return _Action(place, act, float(probability or 1), int(pass_number or 0), draw)
+
+
+def _kill(place: str) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)  # the signal may reach another thread first; this one must not get past the place
+
+
+def _fail(place: str) -> None:
+    raise OSError(errno.EIO, f"failpoint {place}")
+
+
+_armed = parse(os.environ.get(ENVIRONMENT, ""))
