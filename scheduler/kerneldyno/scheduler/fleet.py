@@ -1,51 +1,87 @@
-"""The registered nodes: leases, and where an attempt goes. Pure; `core` is its only user."""
+"""The registered nodes: leases, quarantine, and where an attempt goes. Pure; `core` is its only user.
+
+Placement looks only at nodes that take work and have room (`_open`), and at what was worked out beforehand for each
+requirement (`_Pool`): which nodes offer it, and how many more such attempts each has room for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 
-from kerneldyno.scheduler.model import Evaluation, Node, NodeState, Report, Requirement
+from kerneldyno.scheduler.model import Attempt, Job, Node, NodeState, Report, Requirement
 
 #: A node that is gone stays listed this long (seconds), and its backends stay known: it may only be restarting.
 FORGET_SECONDS = 600.0
 #: Heartbeats after which silence means that a process of the same name is a restart and not a twin.
 SILENT_HEARTBEATS = 2.5
-#: How much busier (in shares of its lanes) a node may be than another and still be preferred for its hot reference.
-HOT_ADVANTAGE = 0.5
-#: Longest pause (seconds) of a node that keeps failing attempts.
-MAX_HOLD_SECONDS = 30.0
+#: How much busier than the mean a node may be and still get work for its hot reference (bounded loads: Mirrokni et al.).
+HOT_LOAD = 1.25
+#: Failures in a row that put a node into quarantine.
+QUARANTINE_FAILURES = 3
+#: First and longest pause (seconds) between the attempts of a node in quarantine.
+QUARANTINE_SECONDS = (10.0, 300.0)
+#: Crashes after which the next one ends a job for good: no two such jobs share a node.
+SUSPECT_CRASHES = 2
+#: Requirements and environments that are kept worked out; clients can think of any number of them.
+_MAX_CACHED = 1024
+
+_load = attrgetter("load")
 
 
 class Fleet:
-    """Nodes by id."""
+    """Nodes by id. `fingerprint` tells an environment (a report's, and a device's model) from others."""
 
-    def __init__(self, heartbeat_seconds: float, lease_seconds: float) -> None:
+    def __init__(
+        self, heartbeat_seconds: float, lease_seconds: float, fingerprint: Callable[[bytes, str], bytes]
+    ) -> None:
         self.nodes: dict[str, Node] = {}
         self._heartbeat = heartbeat_seconds
         self._lease = lease_seconds
+        self._fingerprint = fingerprint
+        self._fingerprints: dict[tuple[bytes, str], bytes] = {}
+        self._drained: set[str] = set()
+        self._suspects: set[Attempt] = set()
+        self._open: set[Node] = set()
+        self._pools: dict[Requirement, _Pool] = {}
+
+    # Leases
 
     def is_twin(self, report: Report, now: float) -> bool:
         """Say whether `report` comes from a second live process under a name that is taken.
 
-        A restart comes from the same address (only one process can hold it), or after its predecessor fell silent.
+        A restart comes from the same address (only one process can hold it), or after its predecessor fell silent. Where
+        there is no address to tell, it comes after its predecessor's Work stream closed.
         """
         known = self.nodes.get(report.node_id)
-        return (
-            known is not None
-            and known.state is not NodeState.LOST
-            and known.report.instance_id != report.instance_id
-            and known.report.address != report.address
-            and now - known.heard_at < SILENT_HEARTBEATS * self._heartbeat
-        )
+        if (
+            known is None
+            or known.lost
+            or known.report.instance_id == report.instance_id
+            or now - known.heard_at >= SILENT_HEARTBEATS * self._heartbeat
+        ):
+            return False
+        if report.address and known.report.address:
+            return report.address != known.report.address
+        return known.connected
 
     def update(self, report: Report, now: float, wall: float) -> Node:
-        """Register the node or renew its lease."""
+        """Register the node or renew its lease; a new instance is a new Node, with the drain and failures of the old."""
         node = self.nodes.get(report.node_id)
         if node is None or node.report.instance_id != report.instance_id:
-            node = self.nodes[report.node_id] = Node(report, NodeState.SERVING, now, wall)
-        node.report, node.heard_at, node.heard_wall = report, now, wall
-        node.state = NodeState.DRAINING if report.draining else NodeState.SERVING
+            node = self._replace(node, report, now, wall)
+        else:
+            changed = node.lost or _offer(node.report) != _offer(report)
+            node.report, node.heard_at, node.heard_wall, node.lost = report, now, wall, False
+            if changed:
+                self._index(node)
+            self._refresh(node)
         return node
+
+    def restore(self, node_id: str, instance_id: str, now: float, wall: float) -> Node:
+        """Return the node of that name; one that is not known is given a lease's time to say what it is."""
+        node = self.nodes.get(node_id)
+        return node if node is not None else self._replace(None, Report(node_id, instance_id), now, wall)
 
     def renew_all(self, now: float) -> None:
         """Grant every node a whole lease: it was this process that slept, not they."""
@@ -55,53 +91,245 @@ class Fleet:
     def expired(self, now: float) -> list[Node]:
         """Return the nodes whose lease has ended and that are not yet marked lost; forget those long gone."""
         for node in list(self.nodes.values()):
-            if node.state is NodeState.LOST and now - node.heard_at > self._lease + FORGET_SECONDS:
+            if node.lost and now - node.heard_at > self._lease + FORGET_SECONDS:
                 del self.nodes[node.id]
+                self._unindex(node)
         return [node for node in self.live() if now - node.heard_at > self._lease]
+
+    def lose(self, node: Node) -> None:
+        """Mark `node` lost: nothing is placed on it, and it offers nothing, until it is heard of again."""
+        node.lost = True
+        self._unindex(node)
 
     def live(self) -> list[Node]:
         """Return the nodes that are not lost."""
-        return [node for node in self.nodes.values() if node.state is not NodeState.LOST]
+        return [node for node in self.nodes.values() if not node.lost]
+
+    # Whether a node takes work
+
+    def connect(self, node: Node) -> None:
+        """Note that the node's Work stream is open."""
+        node.connected = True
+        self._refresh(node)
+
+    def disconnect(self, node: Node) -> None:
+        """Note that the node's Work stream is closed."""
+        node.connected = False
+        self._refresh(node)
+
+    def set_drained(self, node_id: str, drained: bool) -> None:
+        """Let the node of that name take work or not, now and whenever it registers."""
+        (self._drained.add if drained else self._drained.discard)(node_id)
+        if (node := self.nodes.get(node_id)) is not None:
+            node.drained = drained
+            self._refresh(node)
+
+    def hold(self, node: Node, now: float, seconds: float) -> None:
+        """Send nothing to `node` for `seconds`."""
+        node.held_until = max(node.held_until, now + seconds)
+
+    def failed(self, node: Node, now: float, wall: float) -> None:
+        """Note that infrastructure failed an attempt on `node`: pause it, for longer each time; then quarantine."""
+        if node.quarantined_wall and now < node.held_until:
+            return  # it was started before: the trouble that led to quarantine, not more of it
+        node.failures += 1
+        beyond = node.failures - QUARANTINE_FAILURES
+        if beyond < 0:
+            self.hold(node, now, 2.0 ** (node.failures - 1))
+            return
+        shortest, longest = QUARANTINE_SECONDS
+        self.hold(node, now, min(longest, shortest * 2.0 ** min(beyond, 30)))
+        node.quarantined_wall = node.quarantined_wall or wall
+        self._refresh(node)
+
+    def succeeded(self, node: Node) -> None:
+        """Note that an attempt on `node` came to a verdict: the row of failures is over, and quarantine with it."""
+        node.failures = 0
+        if node.quarantined_wall:
+            self.release(node)
+
+    def release(self, node: Node) -> None:
+        """End the quarantine of `node`."""
+        node.quarantined_wall = node.held_until = 0.0
+        node.failures = 0
+        self._refresh(node)
+
+    # Attempts
+
+    def attach(self, attempt: Attempt, *, last_try: bool = False) -> None:
+        """Note that `attempt` is on its node; one on its job's last try is kept apart from others of that kind."""
+        node, need = attempt.node, attempt.job.spec.requirement
+        node.attempts[attempt.token] = attempt
+        node.alike[need] = node.alike.get(need, 0) + 1
+        if last_try or attempt.job.crashes >= SUSPECT_CRASHES:
+            self._suspects.add(attempt)
+            node.suspects += 1
+        self._count(node, need, -1)
+
+    def detach(self, attempt: Attempt) -> None:
+        """Note that `attempt` is no longer on its node."""
+        node, need = attempt.node, attempt.job.spec.requirement
+        del node.attempts[attempt.token]
+        node.alike[need] -= 1
+        if not node.alike[need]:
+            del node.alike[need]
+        if attempt in self._suspects:
+            self._suspects.remove(attempt)
+            node.suspects -= 1
+        self._count(node, need, +1)
+
+    def choose(self, job: Job, now: float, *, last_try: bool) -> Node | None:
+        """Return the best node with a place for `job`, or None.
+
+        Nodes that failed it before come last, then those without a free lane. Among the rest the least busy one for whom
+        its reference is hot, unless all of these are too much busier than the mean; then the least busy one. A job on its
+        last try (`last_try`) shares a node with no other such job, and is not what a node in quarantine is tried with
+        while there is another.
+        """
+        if not self._open:
+            return None
+        room = self._pool(job.spec.requirement).room
+        places = [node for node in self._open if room.get(node, 0) > 0 and node.held_until <= now]
+        if last_try:
+            places = [node for node in places if not node.suspects]
+            places = [node for node in places if not node.quarantined_wall] or places
+        if not places:
+            return None
+        best = places
+        if job.unlucky_nodes:
+            best = [node for node in best if node.id not in job.unlucky_nodes] or best
+        best = [node for node in best if node.load[0] < 1.0] or best
+        hot = [node for node in best if job.spec.reference in node.hot]
+        if hot:
+            bound = HOT_LOAD * sum(len(node.attempts) for node in places) / sum(node.lanes for node in places)
+            hot = [node for node in hot if len(node.attempts) <= bound * node.lanes + 1]
+        return min(hot or best, key=_load)
+
+    # What the nodes offer
 
     def any_offers(self, need: Requirement) -> bool:
         """Say whether a live node could run such work."""
-        return any(node.offers(need) for node in self.nodes.values())
+        return bool(self._pool(need).room)
 
-    def hold(self, node: Node, now: float, seconds: float | None = None) -> None:
-        """Send nothing to `node` for `seconds`; without them, for longer after each failure in a row."""
-        if seconds is None:
-            node.failures += 1
-            seconds = min(MAX_HOLD_SECONDS, 2.0 ** (node.failures - 1))
-        node.held_until = max(node.held_until, now + seconds)
+    def environments(self, need: Requirement) -> set[bytes]:
+        """Return the fingerprints of what such work could run on: the matching devices of live nodes."""
+        pool = self._pool(need)
+        if pool.environments is None:
+            pool.environments = {
+                self._fingerprint_of(node.report.environment, device.model)
+                for node in pool.room
+                for device in node.report.devices
+                if device.matches(need)
+            }
+        return pool.environments
 
-    def choose(self, evaluation: Evaluation, now: float) -> Node | None:
-        """Return the best node with a place for `evaluation`, or None.
+    # Inside
 
-        Nodes that failed it before come last, then those without a free lane; among the rest the least busy one, where
-        a hot reference counts as some lanes' worth of idleness.
+    def _replace(self, old: Node | None, report: Report, now: float, wall: float) -> Node:
+        node = self.nodes[report.node_id] = Node(report, now, wall, drained=report.node_id in self._drained)
+        if old is not None:
+            self._unindex(old)
+            if old.failures:
+                node.failures, node.quarantined_wall = old.failures, old.quarantined_wall
+                node.held_until = old.held_until
+        self._index(node)
+        self._refresh(node)
+        return node
+
+    def _index(self, node: Node) -> None:
+        """Work out anew what follows from the report of `node`."""
+        ready = [device for device in node.report.devices if device.ready and device.lanes > 0]
+        node.lanes = sum(device.lanes for device in ready)
+        node.room = node.lanes + len(ready)
+        for pool in self._pools.values():
+            pool.index(node)
+
+    def _unindex(self, node: Node) -> None:
+        """Forget `node` where work is placed."""
+        self._open.discard(node)
+        for pool in self._pools.values():
+            pool.drop(node)
+
+    def _count(self, node: Node, need: Requirement, change: int) -> None:
+        """Keep what follows from the number of attempts of `node`."""
+        if (pool := self._pools.get(need)) is not None and node in pool.room:
+            pool.room[node] += change
+        self._refresh(node)
+
+    def _refresh(self, node: Node) -> None:
+        """Keep what tells whether, and before whom, `node` gets the next attempt; holds and offers are looked at then."""
+        running = len(node.attempts)
+        node.load = (running / node.lanes if node.lanes else 0.0, node.id)
+        match node.state:
+            case NodeState.SERVING:
+                room = node.room
+            case NodeState.QUARANTINED:
+                room = min(node.room, 1)
+            case _:
+                room = 0
+        if node.connected and running < room and self.nodes.get(node.id) is node:
+            self._open.add(node)
+        else:
+            self._open.discard(node)
+
+    def _pool(self, need: Requirement) -> _Pool:
+        pool = self._pools.get(need)
+        if pool is None:
+            if len(self._pools) >= _MAX_CACHED:
+                self._pools.clear()
+            pool = self._pools[need] = _Pool(need)
+            for node in self.live():
+                pool.index(node)
+        return pool
+
+    def _fingerprint_of(self, environment: bytes, model: str) -> bytes:
+        key = (environment, model)
+        if key not in self._fingerprints:
+            if len(self._fingerprints) >= _MAX_CACHED:
+                self._fingerprints.clear()
+            self._fingerprints[key] = self._fingerprint(environment, model)
+        return self._fingerprints[key]
+
+
+class _Pool:
+    """The live nodes that offer what one requirement asks for."""
+
+    __slots__ = ("environments", "need", "room")
+
+    def __init__(self, need: Requirement) -> None:
+        self.need = need
+        self.room: dict[Node, int] = {}
+        """How many more such attempts the node's matching devices have room for.
+
+        Each ready device takes its lanes' worth and one more, so that the next one is there when a lane falls free.
         """
-        spec = evaluation.spec
-        assert spec is not None, "a finished evaluation is not placed"
-        places = [
-            node
-            for node in self.nodes.values()
-            if node.state is NodeState.SERVING
-            and node.held_until <= now
-            and node.offers(spec.requirement)
-            and node.has_place(spec.requirement)
-        ]
+        self.environments: set[bytes] | None = None
 
-        def cost(node: Node) -> tuple[bool, bool, float, str]:
-            busy = len(node.attempts) / node.lanes
-            hot = spec.reference in node.hot
-            return (
-                node.id in evaluation.unlucky_nodes,
-                len(node.attempts) >= node.lanes,
-                busy - (HOT_ADVANTAGE if hot else 0.0),
-                node.id,
-            )
+    def index(self, node: Node) -> None:
+        """Take note of what `node` reports now."""
+        self.environments = None
+        if node.offers(self.need):
+            room = sum(d.lanes + 1 for d in node.report.devices if d.ready and d.lanes > 0 and d.matches(self.need))
+            self.room[node] = room - node.alike.get(self.need, 0)
+        else:
+            self.room.pop(node, None)
 
-        return min(places, key=cost, default=None)
+    def drop(self, node: Node) -> None:
+        """Forget `node`."""
+        self.environments = None
+        self.room.pop(node, None)
+
+
+def _offer(report: Report) -> tuple[object, ...]:
+    """Return what decides which work a node is offered."""
+    return (
+        report.devices,
+        report.backends,
+        report.toolkits,
+        report.profiling,
+        report.labels,
+        report.environment,
+    )
 
 
 def union(sets: Iterable[frozenset[str]]) -> list[str]:

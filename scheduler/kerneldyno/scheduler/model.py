@@ -11,6 +11,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+#: Length of the identity of a piece of work, a SHA-256.
+DIGEST_BYTES = 32
 #: Reference digests that a node is taken to keep hot.
 HOT_REFERENCES = 64
 
@@ -149,6 +151,11 @@ class Job:
     """Attempts that ended with their node, or with its judge."""
     unlucky_nodes: set[str] = field(default_factory=set)
 
+    @property
+    def digest(self) -> bytes:
+        """Identity of the work."""
+        return self.id[:DIGEST_BYTES]
+
 
 @dataclass(slots=True, eq=False)
 class Attempt:
@@ -243,6 +250,12 @@ class Node:
     """Failures in a row."""
     quarantined_wall: float = 0.0
     """Since when it is in quarantine; 0 when it is not."""
+    lanes: int = 0
+    """Lanes of the devices that are ready. Fleet works out this and the two below."""
+    room: int = 0
+    """Attempts that it takes at once: the lanes, and one more for each ready device."""
+    load: tuple[float, str] = (0.0, "")
+    """Attempts per lane, and its id: which of two nodes is less busy."""
 
     @property
     def id(self) -> str:
@@ -257,11 +270,6 @@ class Node:
         if self.report.draining or self.drained:
             return NodeState.DRAINING
         return NodeState.QUARANTINED if self.quarantined_wall else NodeState.SERVING
-
-    @property
-    def lanes(self) -> int:
-        """Lanes of the devices that are ready."""
-        return sum(device.lanes for device in self.report.devices if device.ready)
 
     def offers(self, need: Requirement) -> bool:
         """Say whether the node can run such work at all, ready or not."""
