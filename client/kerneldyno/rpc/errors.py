@@ -11,6 +11,12 @@ is never an error but an outcome in a result.
     ├── IdReusedError            ALREADY_EXISTS       same id, other body
     ├── TokenInUseError          ALREADY_EXISTS
     ├── NodeIdInUseError         ALREADY_EXISTS
+    ├── NodeNotFoundError        NOT_FOUND
+    ├── NotSynchronizedError     FAILED_PRECONDITION  synchronize, then open the Work stream
+    ├── StreamReplacedError      ABORTED              the same node opened a newer Work stream
+    ├── NodeStoppingError        FAILED_PRECONDITION
+    ├── QuarantineNotFoundError  NOT_FOUND
+    ├── JournalStalledError      UNAVAILABLE          says when to come back
     ├── QueueFullError           RESOURCE_EXHAUSTED   says when to come back
     ├── LanesFullError           RESOURCE_EXHAUSTED   says when to come back
     ├── NoMatchingDeviceError    FAILED_PRECONDITION
@@ -104,6 +110,48 @@ class NodeIdInUseError(KernelDynoError):
 
     code = grpc.StatusCode.ALREADY_EXISTS
     reason = "NODE_ID_IN_USE"
+
+
+class NodeNotFoundError(KernelDynoError):
+    """No such node is registered."""
+
+    code = grpc.StatusCode.NOT_FOUND
+    reason = "NODE_NOT_FOUND"
+
+
+class NotSynchronizedError(KernelDynoError):
+    """The node has no lease under this name and instance; it has to synchronize first."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "NOT_SYNCHRONIZED"
+
+
+class StreamReplacedError(KernelDynoError):
+    """The same node opened a newer stream."""
+
+    code = grpc.StatusCode.ABORTED
+    reason = "STREAM_REPLACED"
+
+
+class NodeStoppingError(KernelDynoError):
+    """The node drains on its own account: it is being stopped."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "NODE_STOPPING"
+
+
+class QuarantineNotFoundError(KernelDynoError):
+    """No such node or work is in quarantine."""
+
+    code = grpc.StatusCode.NOT_FOUND
+    reason = "QUARANTINE_NOT_FOUND"
+
+
+class JournalStalledError(KernelDynoError):
+    """The scheduler cannot write its journal at present, so it can accept nothing."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "JOURNAL_STALLED"
 
 
 class QueueFullError(KernelDynoError):
