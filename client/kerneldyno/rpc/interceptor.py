@@ -1,4 +1,4 @@
-"""The one server interceptor: maps errors to statuses, counts and times every call.
+"""The one server interceptor: admits calls, maps errors to statuses, counts, times and audits.
 
 Both servers install it. Metric names and labels are go-grpc-prometheus's, so that stock dashboards work. Handlers are
 wrapped once per method; one that raises anything but a `KernelDynoError` answers INTERNAL "internal error", and the
@@ -16,7 +16,8 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from kerneldyno.rpc import errors
+from kerneldyno.rpc import audit, errors
+from kerneldyno.rpc.auth import Gate
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,9 @@ _BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 36
 
 #: The caller's deadline passes a little before ours, which began when the call arrived; its cancellation then comes first.
 DEADLINE_SLACK_SECONDS = 0.1
+
+#: In logs, who made a call without a known token.
+_NOBODY = "-"
 
 if TYPE_CHECKING:  # generic in the stubs only
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -57,10 +61,11 @@ class CallMetrics:
 
 
 class ServerInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps every handler of a server."""
+    """Wraps every handler of a server. `gate` says who may call; without one everybody may."""
 
-    def __init__(self, registry: CollectorRegistry, services: Iterable[Any] = ()) -> None:
+    def __init__(self, registry: CollectorRegistry, services: Iterable[Any] = (), gate: Gate | None = None) -> None:
         self._metrics = CallMetrics(registry)
+        self._gate = gate or Gate()
         self._wrapped: dict[str, Handler] = {}
         for service in services:
             self._metrics.prepare(service)
@@ -87,11 +92,11 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         )
 
         async def call(request: Any, context: Any) -> Any:
-            async with self._observed(labels, context):
+            async with self._observed(method, labels, request, context):
                 return await inner(request, context)
 
         async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
-            async with self._observed(labels, context), aclosing(inner(request, context)) as responses:
+            async with self._observed(method, labels, request, context), aclosing(inner(request, context)) as responses:
                 async for response in responses:
                     yield response
 
@@ -108,16 +113,21 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         return wrapped
 
     @asynccontextmanager
-    async def _observed(self, labels: tuple[str, str, str], context: Any) -> AsyncIterator[None]:
-        code = grpc.StatusCode.OK
+    async def _observed(
+        self, method: str, labels: tuple[str, str, str], request: Any, context: Any
+    ) -> AsyncIterator[None]:
+        code, who = grpc.StatusCode.OK, _NOBODY
         start = time.monotonic()
         self._metrics.started.labels(*labels).inc()
         try:
+            who = self._gate.identify(method, context).name
+            self._gate.admit(method, unary=labels[0] == "unary")
             yield
             code = _code_of(context.code())
         except errors.KernelDynoError as error:
             code = error.code
-            log.info("event=call_refused method=%s code=%s reason=%s", labels[2], code.name, error.reason)
+            refusal = "event=call_refused method=%s code=%s reason=%s principal=%s peer=%s"
+            log.info(refusal, labels[2], code.name, error.reason, who, context.peer())
             await context.abort_with_status(errors.to_status(error))
         except (asyncio.CancelledError, GeneratorExit):
             code = grpc.StatusCode.DEADLINE_EXCEEDED if deadline_passed(context) else grpc.StatusCode.CANCELLED
@@ -135,6 +145,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         finally:
             self._metrics.handled.labels(*labels, code.name).inc()
             self._metrics.seconds.labels(*labels).observe(time.monotonic() - start)
+            audit.write(labels[2], request, context, who=who, result=code.name)
 
 
 def deadline_passed(context: Any) -> bool:

@@ -24,7 +24,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
-from kerneldyno.rpc.channel import MAX_MESSAGE_BYTES, server_options
+from kerneldyno.rpc import tls
+from kerneldyno.rpc.channel import MAX_CONCURRENT_STREAMS, MAX_MESSAGE_BYTES, is_loopback, server_options
 from kerneldyno.rpc.interceptor import ServerInterceptor
 from prometheus_client import CollectorRegistry, start_http_server
 
@@ -50,6 +51,11 @@ class Address:
             raise ValueError(f"{text!r} is not HOST:PORT")
         return cls(host.strip("[]"), int(port))
 
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        return is_loopback(self.host)
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
@@ -63,14 +69,19 @@ def make_server(interceptor: ServerInterceptor, *, max_message_bytes: int = MAX_
     )
 
 
-def listen(server: grpc.aio.Server, address: Address) -> Address:
-    """Bind `server` to `address` and return where it really listens.
+def listen(server: grpc.aio.Server, address: Address, encryption: tls.ServerTls | None = None) -> Address:
+    """Bind `server` to `address`, with TLS if `encryption` is given, and return where it really listens.
 
     Raises:
         OSError: the port is taken or may not be used.
+        CredentialsError: certificate or key cannot be used.
     """
+    credentials = tls.server_credentials(encryption) if encryption is not None else None
     try:
-        port = server.add_insecure_port(str(address))
+        if credentials is not None:
+            port = server.add_secure_port(str(address), credentials)
+        else:
+            port = server.add_insecure_port(str(address))
     except RuntimeError as error:
         raise OSError(f"cannot listen on {address}: {error}") from error
     return Address(address.host, port)
@@ -115,6 +126,14 @@ async def stop_server(server: grpc.aio.Server, health: HealthServicer, *, grace_
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(grace_seconds + STUCK_SECONDS):
             await server.stop(grace_seconds)
+
+
+def limits() -> str:
+    """Return the limits of a server of ours as key=value, for its settings line."""
+    return (
+        f"max_message_bytes={MAX_MESSAGE_BYTES} max_concurrent_streams={MAX_CONCURRENT_STREAMS} "
+        f"max_concurrent_calls={MAX_CONCURRENT_CALLS}"
+    )
 
 
 def print_ready(program: str, **fields: object) -> None:

@@ -1,0 +1,43 @@
+"""Audit lines: who did what to work and nodes of others. One key=value line on the logger kerneldyno.audit for each call.
+
+Written for calls that were refused, too. Texts of the caller are quoted and cut: none can fake a line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+log = logging.getLogger("kerneldyno.audit")
+
+_MAX_CHARS = 200
+
+#: Of each audited method, the arguments that matter.
+_ARGUMENTS: dict[str, Callable[[Any], dict[str, object]]] = {
+    "DrainNode": lambda request: {"node": request.node_id},
+    "UndrainNode": lambda request: {"node": request.node_id},
+    "ReleaseQuarantine": lambda request: {"node": request.node_id, "digest": request.digest},
+    "CancelEvaluation": lambda request: {"client": request.client_id, "id": request.id},
+    "CancelEvaluations": lambda request: {"client": request.client_id, "ids": len(request.ids), "all": request.all},
+    "CancelAttempt": lambda request: {"attempt": request.attempt_token[:8]},
+}
+
+
+def write(method: str, request: Any, context: Any, *, who: str, result: str) -> None:
+    """Write the line of a call of `method` (its bare name), if that is audited; `result` is its status code."""
+    arguments = _ARGUMENTS.get(method)
+    if arguments is not None:
+        told = " ".join(f"{key}={_shown(value)}" for key, value in arguments(request).items())
+        line = "event=audit principal=%s peer=%s method=%s %s result=%s"
+        log.info(line, who, context.peer(), method, told, result)
+
+
+def audited() -> frozenset[str]:
+    """Return the bare names of the audited methods."""
+    return frozenset(_ARGUMENTS)
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value[:_MAX_CHARS] if isinstance(value, str) else value)

@@ -1,0 +1,82 @@
+"""What an operator says about a server's security, and what is refused: an open port without TLS.
+
+Both servers share these options and checks: `add_options`, `ServerSecurity.of`, then `check` when the settings are read
+and `gate` when the server is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kerneldyno.rpc import tokens
+from kerneldyno.rpc.auth import Gate
+from kerneldyno.rpc.errors import CredentialsError
+from kerneldyno.rpc.serving import Address
+from kerneldyno.rpc.tls import ServerTls
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSecurity:
+    """Paths and permissions; no secret is in here, so it may be logged."""
+
+    tls: ServerTls | None = None
+    """The server's certificate; without it the connection is in the clear."""
+    tokens: str | None = None
+    """File of the tokens that may call; see `kerneldyno.rpc.tokens`."""
+    insecure: bool = False
+    """Whether others than this machine may reach a port without TLS."""
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> ServerSecurity:
+        """Return what the options of `add_options` say. Raises CredentialsError."""
+        tls = ServerTls.of(options.tls_cert, options.tls_key, options.tls_client_ca)
+        return cls(tls, options.tokens or None, options.insecure)
+
+    def check(self, listen: str, metrics: str) -> None:
+        """Refuse ports without TLS that others reach; `metrics` may be "off".
+
+        Raises:
+            CredentialsError: one is, and `insecure` does not allow it.
+            ValueError: an address is not HOST:PORT.
+        """
+        if self.insecure:
+            return
+        if self.tls is None and not Address.parse(listen).loopback:
+            raise CredentialsError(
+                f"--listen {listen} would let others in without TLS: give --tls-cert and --tls-key, or listen on "
+                "127.0.0.1, or say --insecure if everybody who reaches this port may run code here"
+            )
+        if metrics != "off" and not Address.parse(metrics).loopback:
+            raise CredentialsError(
+                f"--metrics {metrics} would be open to others, and has no TLS: serve them on 127.0.0.1, or say "
+                "--insecure if everybody who reaches this port may read them"
+            )
+
+    def gate(self, listen: str, environ: Mapping[str, str] = os.environ) -> Gate:
+        """Return who may call the server at `listen`; the log has a warning when it is everybody.
+
+        Raises:
+            CredentialsError: the tokens cannot be used.
+        """
+        known = tokens.load(self.tokens, environ)
+        if not known and not Address.parse(listen).loopback:
+            certified = self.tls is not None and self.tls.client_ca is not None
+            who = "with a certificate of the client CA" if certified else "who reaches it"
+            log.warning('event=no_tokens listen=%s detail="everybody %s may run code; give --tokens"', listen, who)
+        return Gate(known)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `ServerSecurity.of` reads."""
+    add = parser.add_argument
+    add("--tls-cert", metavar="FILE", help="serve with TLS: the certificate chain, PEM")
+    add("--tls-key", metavar="FILE", help="its private key, PEM")
+    add("--tls-client-ca", metavar="FILE", help="clients need a certificate of this CA, PEM")
+    add("--tokens", metavar="FILE", help=f"tokens that may call, TOML; {tokens.TOKENS_VARIABLE} adds to them")
+    add("--insecure", action="store_true", help="let others than this machine reach ports without TLS")
