@@ -18,7 +18,7 @@ import grpc.aio
 from kerneldyno.client.errors import ClientClosedError, from_call
 from kerneldyno.client.session import Session, Terms
 from kerneldyno.client.sources import Requests, open_source
-from kerneldyno.rpc.channel import client_options, target
+from kerneldyno.rpc import channel, credentials
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.fleet_service_pb2 import ListNodesRequest, Node
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
@@ -56,6 +56,12 @@ class AsyncClient:
             yet taken by the caller. It bounds the client's memory and what one call puts into the scheduler's queue.
         reconnect_timeout: longest time, in seconds, that evaluate() tries to reach a scheduler that is away.
         call_timeout: limit of get, cancel, capabilities and nodes, in seconds.
+        tls_ca: PEM file of the CA of the scheduler's certificate, or "public" for the well-known ones; turns on TLS.
+        tls_cert, tls_key: PEM files of the client's own certificate, for a scheduler that asks for one.
+        token: bearer token. It is sent over TLS, or to this machine, and nowhere else.
+
+    Of the last four, what is None comes from KERNELDYNO_TLS_CA, _TLS_CERT, _TLS_KEY and _TOKEN (or _TOKEN_FILE); ""
+    means none. Entering the block raises CredentialsError when they cannot be used.
     """
 
     def __init__(
@@ -66,6 +72,10 @@ class AsyncClient:
         window: int = 256,
         reconnect_timeout: float = 60.0,
         call_timeout: float = 10.0,
+        tls_ca: str | None = None,
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
+        token: str | None = None,
     ) -> None:
         if window < 1:
             raise ValueError(f"window must be at least 1, not {window}")
@@ -74,12 +84,13 @@ class AsyncClient:
         self._window = window
         self._reconnect_timeout = reconnect_timeout
         self._call_timeout = call_timeout
+        self._credentials = credentials.choose(tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, token=token)
         self._channel: grpc.aio.Channel | None = None
         self._sessions: WeakSet[Session] = WeakSet()  # a session lives as long as its iterator does
 
     async def __aenter__(self) -> Self:
         # Not in __init__: a channel belongs to the event loop it is made in.
-        self._channel = grpc.aio.insecure_channel(target(self.address), options=client_options())
+        self._channel = channel.open(self.address, self._credentials)
         return self
 
     async def __aexit__(
@@ -114,11 +125,11 @@ class AsyncClient:
             UnavailableError: the scheduler was away for longer than `reconnect_timeout`; `outstanding` lists ids.
             KernelDynoError: the scheduler refused the stream.
         """
-        channel = self._open_channel()
+        connection = self._open_channel()
         terms = Terms(
             self.address, self._window, self._reconnect_timeout, timeout, finite=isinstance(requests, Collection)
         )
-        session = Session(channel, self._scheduler(), self.client_id, open_source(requests), terms)
+        session = Session(connection, self._scheduler(), self.client_id, open_source(requests), terms)
         self._sessions.add(session)
         return session.results()
 

@@ -37,6 +37,10 @@ class Client:
         window: int = 256,
         reconnect_timeout: float = 60.0,
         call_timeout: float = 10.0,
+        tls_ca: str | None = None,
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
+        token: str | None = None,
     ) -> None:
         self._client = AsyncClient(
             address,
@@ -44,6 +48,10 @@ class Client:
             window=window,
             reconnect_timeout=reconnect_timeout,
             call_timeout=call_timeout,
+            tls_ca=tls_ca,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            token=token,
         )
         self.address = self._client.address
         self.client_id = self._client.client_id

@@ -23,11 +23,15 @@ from typing import IO, Self
 
 from kerneldyno.client.blocking import Client
 from kerneldyno.client.errors import KernelDynoError, LocalServiceError
+from kerneldyno.rpc import credentials, tokens
 
 #: Lines of a service's standard error that are shown when it dies.
 _TAIL_LINES = 20
 #: How long a service may take to stop after each signal, in seconds: SIGTERM drains, the second one hurries.
 _STOP_SECONDS = (5.0, 5.0)
+
+#: They are meant for services elsewhere; these two trust this machine, as its users do each other.
+_NOT_PASSED_ON = {*credentials.VARIABLES, tokens.TOKENS_VARIABLE}
 
 #: What each service imports, by the extra that installs it.
 _NEEDS = {
@@ -120,7 +124,7 @@ class LocalServices:
         return service
 
     def _wait_registered(self, deadline: float) -> None:
-        with Client(self.address) as client:
+        with Client(self.address, tls_ca="", tls_cert="", tls_key="", token="") as client:
             while True:
                 self.check()
                 with suppress(KernelDynoError):
@@ -147,6 +151,7 @@ class _Service:
             text=True,
             errors="replace",
             start_new_session=True,
+            env={name: value for name, value in os.environ.items() if name not in _NOT_PASSED_ON},
         )
         assert self._process.stdout is not None
         assert self._process.stderr is not None
