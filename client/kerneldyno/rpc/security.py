@@ -38,6 +38,11 @@ class ServerSecurity:
         tls = ServerTls.of(options.tls_cert, options.tls_key, options.tls_client_ca)
         return cls(tls, options.tokens or None, options.insecure)
 
+    def __str__(self) -> str:
+        """The form of the settings line: key=value."""
+        cert, client_ca = (self.tls.cert, self.tls.client_ca) if self.tls is not None else (None, None)
+        return f"tls_cert={cert} tls_client_ca={client_ca} tokens={self.tokens} insecure={self.insecure}"
+
     def check(self, listen: str, metrics: str) -> None:
         """Refuse ports without TLS that others reach; `metrics` may be "off".
 
@@ -45,14 +50,16 @@ class ServerSecurity:
             CredentialsError: one is, and `insecure` does not allow it.
             ValueError: an address is not HOST:PORT.
         """
+        grpc_here = Address.parse(listen).loopback
+        metrics_here = metrics == "off" or Address.parse(metrics).loopback
         if self.insecure:
             return
-        if self.tls is None and not Address.parse(listen).loopback:
+        if self.tls is None and not grpc_here:
             raise CredentialsError(
                 f"--listen {listen} would let others in without TLS: give --tls-cert and --tls-key, or listen on "
                 "127.0.0.1, or say --insecure if everybody who reaches this port may run code here"
             )
-        if metrics != "off" and not Address.parse(metrics).loopback:
+        if not metrics_here:
             raise CredentialsError(
                 f"--metrics {metrics} would be open to others, and has no TLS: serve them on 127.0.0.1, or say "
                 "--insecure if everybody who reaches this port may read them"
