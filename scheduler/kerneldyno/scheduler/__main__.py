@@ -12,7 +12,8 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from kerneldyno.rpc import serving
+from kerneldyno.rpc import security, serving
+from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.scheduler.app import running
 from kerneldyno.scheduler.settings import Settings
 
@@ -39,14 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for option, field, text in _OPTIONS:
         default = getattr(defaults, field)
         parser.add_argument(option, dest=field, type=type(default), default=default, help=f"{text} (%(default)s)")
+    security.add_options(parser)
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
     parser.add_argument("--exit-with-parent", action="store_true", help="stop when the process that started this ends")
     options = parser.parse_args(arguments)
     try:
-        settings = Settings(**{field: getattr(options, field) for _, field, _ in _OPTIONS})
-        serving.Address.parse(settings.listen)
-        if settings.metrics != "off":
-            serving.Address.parse(settings.metrics)
+        chosen = {field: getattr(options, field) for _, field, _ in _OPTIONS}
+        settings = Settings(**chosen, security=security.ServerSecurity.of(options))
     except ValueError as error:
         parser.error(str(error))
     if options.exit_with_parent:
@@ -54,14 +54,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     serving.configure_logging(options.log_level)
     try:
         asyncio.run(_serve(settings))
-    except OSError as error:
+    except (OSError, CredentialsError) as error:
         print(f"kerneldyno-scheduler: {error}", file=sys.stderr)
         return 1
     return 0
 
 
 async def _serve(settings: Settings) -> None:
-    log.info("event=settings %s", " ".join(f"{k}={v}" for k, v in dataclasses.asdict(settings).items()))
+    names = (field.name for field in dataclasses.fields(settings) if field.name != "security")
+    plain = " ".join(f"{name}={getattr(settings, name)}" for name in names)
+    log.info("event=settings %s %s %s", plain, settings.security, serving.limits())
     with serving.Signals() as signals:
         async with running(settings, hurry=signals.hurry) as scheduler:
             metrics = scheduler.metrics_address or "off"

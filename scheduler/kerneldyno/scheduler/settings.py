@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kerneldyno.rpc.security import ServerSecurity
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -13,6 +15,8 @@ class Settings:
     """Where gRPC is served, host:port; port 0 takes any."""
     metrics: str = "127.0.0.1:9464"
     """Where Prometheus reads, host:port, or "off"."""
+    security: ServerSecurity = ServerSecurity()
+    """Certificates, tokens, and whether a port without TLS may be open to others."""
     max_queued: int = 10_000
     """Evaluations that may wait; beyond it streams are not read and EvaluateOnce is refused."""
     max_queued_bytes: int = 512 * 1024 * 1024
@@ -41,5 +45,6 @@ class Settings:
             value = getattr(self, name)
             if isinstance(value, (int, float)) and value <= 0 and name != "drain_seconds":
                 raise ValueError(f"{name} is {value}; it must be greater than 0")
+        self.security.check(self.listen, self.metrics)
         if self.lease_seconds < 2 * self.heartbeat_seconds:
             raise ValueError("lease_seconds must be at least twice heartbeat_seconds, or one late report loses a node")
