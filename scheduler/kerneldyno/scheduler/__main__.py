@@ -9,13 +9,16 @@ import argparse
 import asyncio
 import dataclasses
 import logging
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from kerneldyno.rpc import security, serving
 from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.scheduler.app import running
 from kerneldyno.scheduler.settings import Settings
+from kerneldyno.scheduler.store.base import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -23,12 +26,17 @@ log = logging.getLogger(__name__)
 _OPTIONS = (
     ("--listen", "listen", "serve gRPC here, HOST:PORT; port 0 takes any"),
     ("--metrics", "metrics", 'serve Prometheus here, HOST:PORT, or "off"'),
+    ("--store", "store", 'where accepted work is kept: sqlite:PATH, or "memory", which a crash empties'),
     ("--max-queued", "max_queued", "evaluations that may wait"),
+    ("--max-queued-per-client", "max_queued_per_client", "unfinished evaluations that one client may have"),
     ("--lease", "lease_seconds", "seconds after which a silent node is lost"),
     ("--heartbeat", "heartbeat_seconds", "seconds between two reports of a node"),
     ("--unmatched-timeout", "unmatched_seconds", "seconds after which an evaluation that no node can run fails"),
-    ("--retain-results", "retain_results", "finished evaluations kept in memory"),
-    ("--retain-bytes", "retain_bytes", "bytes of finished evaluations kept in memory"),
+    ("--client-grace", "client_grace_seconds", "seconds after which the work of a client that is gone is cancelled"),
+    ("--quarantine", "quarantine_seconds", "seconds that work which kept killing nodes may not run"),
+    ("--retain-results", "retain_results", "finished evaluations kept"),
+    ("--retain-bytes", "retain_bytes", "bytes of finished evaluations kept"),
+    ("--retain", "retain_seconds", "seconds that finished evaluations are kept"),
     ("--drain-timeout", "drain_seconds", "seconds that a stop waits for running evaluations"),
 )
 
@@ -36,7 +44,7 @@ _OPTIONS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the scheduler and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m kerneldyno.scheduler", description="The KernelDyno scheduler.")
-    defaults = Settings()
+    defaults = Settings(store=f"sqlite:{default_path()}")
     for option, field, text in _OPTIONS:
         default = getattr(defaults, field)
         parser.add_argument(option, dest=field, type=type(default), default=default, help=f"{text} (%(default)s)")
@@ -54,10 +62,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     serving.configure_logging(options.log_level)
     try:
         asyncio.run(_serve(settings))
-    except (OSError, CredentialsError) as error:
+    except (OSError, StoreError, CredentialsError) as error:
         print(f"kerneldyno-scheduler: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def default_path() -> Path:
+    """Return where the journal is kept unless told otherwise (XDG base directories)."""
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "kerneldyno" / "scheduler.sqlite"
 
 
 async def _serve(settings: Settings) -> None:

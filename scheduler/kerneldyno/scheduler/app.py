@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -14,11 +15,19 @@ from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.scheduler.clock import Clock, SystemClock
 from kerneldyno.scheduler.core import Core
 from kerneldyno.scheduler.desk import Desk
-from kerneldyno.scheduler.dispatcher import Dispatcher
+from kerneldyno.scheduler.failpoints import failpoint
+from kerneldyno.scheduler.fleet_service import FleetServicer
 from kerneldyno.scheduler.metrics import Metrics
-from kerneldyno.scheduler.service import FleetServicer, RewardServicer, SchedulerServicer
+from kerneldyno.scheduler.service import RewardServicer, SchedulerServicer
 from kerneldyno.scheduler.settings import Settings
+from kerneldyno.scheduler.store.base import Store
+from kerneldyno.scheduler.store.journal import Journal, Retention
+from kerneldyno.scheduler.store.memory import MemoryStore
+from kerneldyno.scheduler.store.sqlite import SqliteStore
 from kerneldyno.scheduler.transitions import TransitionLog
+from kerneldyno.scheduler.translate import fingerprint_of, spec_of
+from kerneldyno.scheduler.watch import ClusterWatch
+from kerneldyno.scheduler.work import Dispatcher
 from kerneldyno.v1 import fleet_service_pb2, reward_service_pb2, scheduler_service_pb2
 from kerneldyno.v1.fleet_service_pb2_grpc import add_FleetServiceServicer_to_server
 from kerneldyno.v1.reward_service_pb2_grpc import add_RewardServiceServicer_to_server
@@ -71,14 +80,22 @@ async def running(
     """
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    core = Core(settings, clock or SystemClock(), new_name)
-    desk = Desk(core, settings, metrics, new_name)
-    dispatcher = Dispatcher(core, settings)
-    core.observers += [TransitionLog(), metrics, dispatcher, desk]
+    store = open_store(settings)
+    retention = Retention(
+        max_results=settings.retain_results, max_bytes=settings.retain_bytes, max_seconds=settings.retain_seconds
+    )
+    journal = Journal(store, asyncio.get_running_loop(), retention=retention, observer=metrics)
+    core = Core(settings, clock or SystemClock(), new_name, store, journal, fingerprint=fingerprint_of)
+    core.recover(store.recover(), spec_of)
+    failpoint("after_recovery")
+    desk = Desk(core, store, journal, settings, metrics, new_name)
+    dispatcher = Dispatcher(core, journal)
+    watch = ClusterWatch(core)
+    core.observers += [TransitionLog(), metrics, dispatcher, desk, watch]
 
     server = serving.make_server(ServerInterceptor(registry, _SERVICES))
     add_SchedulerServiceServicer_to_server(SchedulerServicer(desk), server)
-    add_FleetServiceServicer_to_server(FleetServicer(desk), server)
+    add_FleetServiceServicer_to_server(FleetServicer(desk, dispatcher, watch), server)
     add_RewardServiceServicer_to_server(RewardServicer(), server)
     health = await serving.add_health_and_reflection(server, [service.full_name for service in _SERVICES])
     page = None
@@ -86,17 +103,24 @@ async def running(
         address = serving.listen(server, serving.Address.parse(settings.listen))
         page = serving.start_metrics(settings.metrics, registry)
         async with asyncio.TaskGroup() as group:
-            background = [group.create_task(dispatcher.run()), group.create_task(_tick(core, metrics))]
+            jobs = (dispatcher.run(), watch.run(), _tick(core, desk, metrics))
+            background = [group.create_task(job) for job in jobs]
             await server.start()
             try:
                 yield RunningScheduler(core, registry, address, page.address if page else None)
             finally:
-                # The order matters: nodes and clients go on being served until what runs is done.
+                # The order matters: nodes and clients go on being served until what runs is done. What is not done by then
+                # goes on at the nodes, for the next scheduler to take up; unless there is nothing it could know it from.
                 await health.enter_graceful_shutdown()
                 desk.drain()
+                watch.close()
                 await _until_idle(core, settings.drain_seconds, hurry or asyncio.Event())
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(journal.committed(), FLUSH_SECONDS)
                 await desk.close(FLUSH_SECONDS)
-                await dispatcher.kill_all()
+                if store.name == "memory":
+                    dispatcher.cancel_all()
+                await dispatcher.close(FLUSH_SECONDS)
                 await serving.stop_server(server, health, grace_seconds=GRACE_SECONDS)
                 for task in background:
                     task.cancel()
@@ -104,14 +128,22 @@ async def running(
         await serving.stop_server(server, health, grace_seconds=0)  # again, should the stop above have been cut short
         if page is not None:
             page.stop()
+        await journal.close()
+        store.close()
 
 
-async def _tick(core: Core, metrics: Metrics) -> None:
+def open_store(settings: Settings) -> Store:
+    """Open what `settings.store` names. Raises StoreError."""
+    return MemoryStore() if settings.store == "memory" else SqliteStore(settings.store.removeprefix("sqlite:"))
+
+
+async def _tick(core: Core, desk: Desk, metrics: Metrics) -> None:
     loop = asyncio.get_running_loop()
     lag = 0.0
     while True:
         core.tick()
-        metrics.sample(core, lag)
+        desk.room_made()  # the journal may have caught up
+        metrics.sample(core, desk.journal, lag)
         due = loop.time() + TICK_SECONDS
         await asyncio.sleep(TICK_SECONDS)
         lag = max(0.0, loop.time() - due)

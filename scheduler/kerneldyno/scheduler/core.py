@@ -1,170 +1,307 @@
 """The scheduler's state machine: what is accepted, what runs where, what is done.
 
-Every method is synchronous and takes effect at once; time and tokens are injected. The services and the dispatcher call
-it, and observe it. It does no I/O, and it trusts no attempt but the one that holds the evaluation's current token.
-
-The work it accepts lives in memory: a crash of this process loses it, and clients that come back are told so (their ids
-are unknown) and submit again.
+Every method is synchronous and takes effect at once; time, tokens, the journal and the store are injected. The services and
+the dispatcher call it, and observe it. It trusts no attempt but the one that holds its job's current token. Each decision
+goes to the journal as a record; whoever is to be told of it is told once the record is on disk, so that nothing that was
+said is ever taken back by a crash. What is finished and on disk is forgotten here, and read from the store when asked for.
 """
 
 from __future__ import annotations
 
 import enum
-from collections import OrderedDict
+import heapq
+import itertools
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
+from kerneldyno.scheduler.blame import CACHEABLE, Quarantine, is_crash, is_poison
 from kerneldyno.scheduler.clock import Clock
 from kerneldyno.scheduler.fleet import Fleet, union
 from kerneldyno.scheduler.model import (
     Attempt,
     Evaluation,
+    Job,
     Key,
     Node,
     NodeState,
+    Priority,
     Report,
     Requirement,
     Spec,
     Verdict,
     Watcher,
 )
+from kerneldyno.scheduler.observer import Observer
 from kerneldyno.scheduler.queue import WaitingLine
 from kerneldyno.scheduler.settings import Settings
+from kerneldyno.scheduler.store.base import (
+    Accepted,
+    Answered,
+    Drained,
+    Finished,
+    Journal,
+    Placed,
+    Recovered,
+    Returned,
+    Store,
+    StoredEvaluation,
+)
+
+#: Seconds an attempt may take beyond its own stage limits: a cold reference, the timing lease, a judge's restart.
+ATTEMPT_ALLOWANCE_SECONDS = 900.0
 
 
 class Submission(enum.Enum):
     """What became of a submit."""
 
     NEW = enum.auto()
-    """Accepted; it waits."""
+    """Accepted."""
     SAME = enum.auto()
     """Accepted before, with the same body."""
     REUSED = enum.auto()
     """Refused: the id belongs to another body."""
     FULL = enum.auto()
-    """Refused: too much waits already."""
-
-
-class Observer:
-    """What others may want to know; override what matters. None of these may call back into the state machine."""
-
-    def work_changed(self) -> None:
-        """Something may now be placed that could not be before."""
-
-    def room_made(self) -> None:
-        """The waiting line became shorter."""
-
-    def attempt_started(self, attempt: Attempt, waited_seconds: float) -> None:
-        """An attempt was placed after its evaluation had waited."""
-
-    def attempt_dropped(self, attempt: Attempt, *, node_lost: bool) -> None:
-        """An attempt lost its token before it ended; its node should kill it."""
-
-    def finished(self, evaluation: Evaluation, seconds: float | None) -> None:
-        """An evaluation is done, `seconds` after its last attempt was placed (None: it never was)."""
-
-    def retried(self, evaluation: Evaluation, cause: str) -> None:
-        """An evaluation goes back to the line."""
-
-    def node_joined(self, node: Node) -> None:
-        """A node registered, or came back after it was lost."""
-
-    def lease_expired(self, node: Node) -> None:
-        """A node is lost."""
-
-    def stale_completion(self, token: str) -> None:
-        """An attempt ended that no longer holds the token."""
+    """Refused: too much waits already, in all or of this share."""
 
 
 class Core:
     """The state machine."""
 
-    def __init__(self, settings: Settings, clock: Clock, new_token: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        new_token: Callable[[], str],
+        store: Store,
+        journal: Journal,
+        *,
+        fingerprint: Callable[[bytes, str], bytes],
+    ) -> None:
+        """`fingerprint` tells environments apart: (a node's serialised environment, a device model) -> digest."""
         self.observers: list[Observer] = []
-        self.fleet = Fleet(settings.heartbeat_seconds, settings.lease_seconds)
+        self.fleet = Fleet(settings.heartbeat_seconds, settings.lease_seconds, fingerprint)
         self.waiting = WaitingLine()
+        self.quarantine = Quarantine(settings.quarantine_seconds, clock, journal)
         self.placing = True
+        self.outcomes: Counter[str] = Counter()
         self._settings = settings
         self._clock = clock
         self._new_token = new_token
-        self._evaluations: dict[Key, Evaluation] = {}
+        self._store = store
+        self._journal = journal
+        self._evaluations: dict[Key, Evaluation] = {}  # without a verdict on disk
+        self._live: dict[str, dict[Key, Evaluation]] = {}  # without a verdict, by client
+        self._unfinished: Counter[str] = Counter()  # the same, counted by share
+        self._unfinished_count = 0
+        self._quotas: dict[str, int] = {}
+        self._jobs: dict[bytes, Job] = {}
+        self._ending: dict[bytes, Verdict] = {}  # of jobs whose end is not on disk yet, where others may have it too
         self._attempts: dict[str, Attempt] = {}
-        self._kept: OrderedDict[Key, Evaluation] = OrderedDict()  # done and owed to nobody: the first to be dropped
-        self._done_count = 0
-        self._done_bytes = 0
+        self._settling: set[str] = set()  # tokens of attempts whose end is not on disk yet
+        self._deadlines: list[tuple[float, int, Evaluation]] = []
+        self._overdue: list[tuple[float, str]] = []
+        self._order = itertools.count()
+        self._clients: Counter[str] = Counter()  # open calls
+        self._gone_since: dict[str, float] = {}
         self._unmatched_since: dict[Requirement, float] = {}
         self._last_tick = clock.monotonic()
 
+    def recover(self, found: Recovered, read_spec: Callable[[bytes], Spec]) -> None:
+        """Take up what an earlier process left: jobs wait again, or wait for their node to come back with their token."""
+        now, wall = self._clock.monotonic(), self._clock.wall()
+        self.quarantine.restore(found.quarantined)
+        for node_id in found.drained_nodes:
+            self.fleet.set_drained(node_id, True)
+        for old in found.jobs:
+            job = Job(old.job_id, read_spec(old.payload), old.share, Priority.LOW, now)
+            job.attempts, job.crashes = old.attempts, old.crashes
+            job.unlucky_nodes = set(old.unlucky_nodes)
+            self._jobs[job.id] = job
+            if old.token:
+                node = self.fleet.restore(old.node_id, old.instance_id, now, wall)
+                job.placed_at, job.placed_wall = now, old.placed_wall
+                self._attach(Attempt(old.token, job, node, now))
+        for one in found.evaluations:
+            assert one.job_id is not None, "an unfinished evaluation has a job"
+            waited = max(0.0, wall - one.accepted_wall)
+            evaluation = self._restored(one, now - waited)
+            if one.deadline_wall is not None:
+                evaluation.deadline_at = now + max(0.0, one.deadline_wall - wall)
+            self._enter(evaluation, self._jobs[one.job_id])
+            self._gone_since[one.key.client_id] = now
+        for job in self._jobs.values():
+            if job.attempt is None:
+                self.waiting.add(job)
+        self._last_tick = now
+        self._work_changed()
+
     # Requests
 
-    def submit(self, key: Key, fingerprint: bytes, spec: Spec, labels: dict[str, str]) -> Submission:
-        """Accept an evaluation, unless the line is full or the id belongs to another body."""
-        known = self._evaluations.get(key)
-        if known is not None:
-            return Submission.SAME if known.fingerprint == fingerprint else Submission.REUSED
-        if not self.has_room():
-            return Submission.FULL
-        evaluation = Evaluation(key, fingerprint, spec, labels, self._clock.monotonic(), self._clock.wall())
-        self._evaluations[key] = evaluation
-        self.waiting.add(evaluation)
-        self._work_changed()
-        return Submission.NEW
+    def submit(
+        self,
+        key: Key,
+        fingerprint: bytes,
+        digest: bytes,
+        spec: Spec,
+        *,
+        priority: Priority,
+        labels: dict[str, str],
+        timeout_seconds: float | None = None,
+        fresh: bool = False,
+    ) -> tuple[Submission, Evaluation | None]:
+        """Accept an evaluation, and return it; unless too much waits, or the id belongs to another body.
 
-    def has_room(self) -> bool:
-        """Say whether one more evaluation may wait."""
-        full = len(self.waiting) >= self._settings.max_queued or self.waiting.bytes >= self._settings.max_queued_bytes
-        return not full
+        `fresh` asks for a run of its own, even where another's could answer.
+        """
+        known = self.get(key)
+        if known is not None:
+            same = known.fingerprint == fingerprint
+            return (Submission.SAME, known) if same else (Submission.REUSED, None)
+        if not self.has_room(key.share):
+            return Submission.FULL, None
+        now, wall = self._clock.monotonic(), self._clock.wall()
+        evaluation = Evaluation(key, fingerprint, digest, priority, labels, now, wall)
+        ending = None if fresh else self._ending.get(digest)
+        if not fresh and ending is None and self._answer(evaluation, spec.requirement):
+            return Submission.NEW, evaluation
+        if timeout_seconds is not None:
+            evaluation.deadline_at = now + timeout_seconds
+        job = None if fresh else self._jobs.get(digest)
+        joins = job is not None
+        evaluation.merged = joins or ending is not None
+        if job is None:
+            job_id = digest + self._new_token().encode() if fresh else digest
+            job = self._jobs[job_id] = Job(job_id, spec, key.share, priority, now)
+        if evaluation.merged:
+            self._tell(lambda observer: observer.deduplicated("merged"))
+        self._journal.append(
+            Accepted(
+                key=key,
+                fingerprint=fingerprint,
+                digest=digest,
+                job_id=job.id,
+                priority=priority,
+                labels=labels,
+                accepted_wall=wall,
+                deadline_wall=None if timeout_seconds is None else wall + timeout_seconds,
+                merged=evaluation.merged,
+                payload=None if joins else spec.payload,
+            )
+        )
+        self._enter(evaluation, job)
+        if ending is not None:
+            self._end(job, ending)
+        elif (failure := self.quarantine.reason(digest)) is not None:
+            self._end(job, Verdict("INFRASTRUCTURE_ERROR", failure=failure))
+        elif not joins:
+            self.waiting.add(job)
+        self._work_changed()
+        return Submission.NEW, evaluation
+
+    def has_room(self, share: str) -> bool:
+        """Say whether one more evaluation of `share` may be accepted."""
+        settings = self._settings
+        return (
+            self._unfinished_count - len(self._attempts) < settings.max_queued
+            and self._unfinished[share] < self.quota(share)
+            and self.waiting.bytes < settings.max_queued_bytes
+            and self._journal.has_room()
+        )
+
+    def quota(self, share: str) -> int:
+        """Return how many unfinished evaluations `share` may have."""
+        return self._quotas.get(share, self._settings.max_queued_per_client)
+
+    def set_share(self, share: str, *, weight: float, quota: int | None) -> None:
+        """Give a share its weight, and its quota if it is not everybody's."""
+        self.waiting.set_weight(share, weight)
+        if quota is not None:
+            self._quotas[share] = quota
 
     def get(self, key: Key) -> Evaluation | None:
         """Return an evaluation, or None when it is not known or no longer kept."""
-        return self._evaluations.get(key)
+        evaluation = self._evaluations.get(key)
+        if evaluation is None and (stored := self._store.find(key)) is not None:
+            evaluation = self._restored(stored, self._clock.monotonic())
+            evaluation.settled = True
+        return evaluation
 
-    def cancel(self, evaluation: Evaluation, cause: str = "CANCELLED", detail: str = "cancelled on request") -> None:
-        """End `evaluation` now, wherever it is; a finished one stays as it is."""
-        if evaluation.verdict is None:
-            if evaluation.attempt is not None:
-                self._drop(evaluation.attempt, node_lost=False)
-            self._finish(evaluation, Verdict.failed(cause, detail, retryable=False))
-            self._work_changed()
+    def current(self, stored: StoredEvaluation) -> Evaluation:
+        """Return what is known of a stored evaluation: more than the store knows, while it runs."""
+        return self._evaluations.get(stored.key) or self._restored(stored, self._clock.monotonic())
+
+    def unfinished(self, client_id: str) -> list[Evaluation]:
+        """Return the evaluations of a client that have no verdict yet."""
+        return list(self._live.get(client_id, {}).values())
+
+    def cancel(self, evaluation: Evaluation, cause: str = "CANCELLED", detail: str = "cancelled on request") -> bool:
+        """End `evaluation` now, wherever it is, and say whether that was so; a finished one stays as it is.
+
+        Its job goes on while others wait for it.
+        """
+        job = evaluation.job
+        if evaluation.verdict is not None or job is None:
+            return False
+        verdict = Verdict.failed(cause, detail, retryable=False)
+        if len(job.evaluations) == 1:
+            self._end(job, verdict)
+        else:
+            self._finish(job, [evaluation], verdict, ends=False)
+        self._work_changed()
+        return True
 
     def watch(self, evaluation: Evaluation, watcher: Watcher) -> None:
-        """Tell `watcher` when `evaluation` is done, at once if it is; it is kept until `unwatch`."""
+        """Tell `watcher` when `evaluation` is done and on disk, at once if it is, until `unwatch`."""
         evaluation.watchers.add(watcher)
-        if evaluation.verdict is not None:
-            self._kept.pop(evaluation.key, None)
+        if evaluation.settled:
             watcher.evaluation_done(evaluation)
 
     def unwatch(self, evaluation: Evaluation, watcher: Watcher) -> None:
-        """Forget `watcher`; a result that is owed to nobody any more may be dropped when others need the room."""
+        """Forget `watcher`."""
         evaluation.watchers.discard(watcher)
-        if evaluation.verdict is not None and not evaluation.watchers:
-            self._kept[evaluation.key] = evaluation
-            self._shed()
+
+    def arrive(self, client_id: str) -> None:
+        """Note that a call of this client is open."""
+        self._clients[client_id] += 1
+        self._gone_since.pop(client_id, None)
+
+    def depart(self, client_id: str) -> None:
+        """Note that it has ended; after the last one the client's work is cancelled when the grace is over."""
+        self._clients[client_id] -= 1
+        if self._clients[client_id] <= 0:
+            del self._clients[client_id]
+            if client_id in self._live:
+                self._gone_since[client_id] = self._clock.monotonic()
 
     # Attempts
 
     def place(self) -> list[Attempt]:
-        """Place what can be placed and return the new attempts, for the dispatcher to start."""
+        """Place what can be placed and return the new attempts, for the dispatcher to hand out."""
         placed: list[Attempt] = []
         while self.placing and (choice := self._next()) is not None:
-            evaluation, node = choice
-            assert evaluation.spec is not None, "a waiting evaluation has its request"
-            self.waiting.remove(evaluation)
+            job, node = choice
+            self.waiting.take(job)
             now = self._clock.monotonic()
-            attempt = Attempt(self._new_token(), evaluation, node, now)
-            evaluation.attempt = self._attempts[attempt.token] = node.attempts[attempt.token] = attempt
-            evaluation.attempts += 1
-            evaluation.placed_at, evaluation.placed_wall = now, self._clock.wall()
-            node.remember(evaluation.spec.reference)
+            attempt = Attempt(self._new_token(), job, node, now)
+            job.attempts += 1
+            job.placed_at, job.placed_wall = now, self._clock.wall()
+            self._attach(attempt)
+            node.remember(job.spec.reference)
+            self._journal.append(
+                Placed(job.id, attempt.token, node.id, node.report.instance_id, job.attempts, job.placed_wall)
+            )
             placed.append(attempt)
+            waited = now - job.queued_at
             for observer in self.observers:
-                observer.attempt_started(attempt, now - evaluation.accepted_at)
+                observer.attempt_started(attempt, waited)
         if placed:
             self._room_made()
         return placed
 
     def is_current(self, token: str) -> bool:
-        """Say whether the attempt may still decide its evaluation."""
-        return token in self._attempts
+        """Say whether the attempt may still decide its job, or has just done so."""
+        return token in self._attempts or token in self._settling
 
     def progress(self, token: str, stage: int, device: str) -> None:
         """Note how far an attempt is."""
@@ -175,25 +312,29 @@ class Core:
         """Take the end of an attempt; False when it is stale, and then nothing changes."""
         attempt = self._attempts.get(token)
         if attempt is None:
-            for observer in self.observers:
-                observer.stale_completion(token)
+            if token not in self._settling:  # a repeated message is not a late one
+                self._tell(lambda observer: observer.stale_completion(token))
             return False
+        self._settling.add(token)
+        self._detach(attempt)
         if verdict.failure is not None and verdict.failure.retryable:
+            self._blame(attempt.node)
             self._retry(attempt, verdict)
         else:
-            attempt.node.failures = 0
-            self._detach(attempt)
-            self._finish(attempt.evaluation, verdict)
+            self.fleet.succeeded(attempt.node)
+            self._end(attempt.job, verdict)
+        self._journal.after_commit(lambda: self._settling.discard(token))
         self._work_changed()
         return True
 
     def refuse(self, token: str, hold_seconds: float) -> None:
-        """Put an evaluation back that its node would not take now; nothing was started, so it does not count."""
+        """Put a job back that its node would not take now; nothing was started, so it does not count."""
         if (attempt := self._attempts.get(token)) is not None:
+            job = attempt.job
             self._detach(attempt)
             self.fleet.hold(attempt.node, self._clock.monotonic(), hold_seconds)
-            attempt.evaluation.attempts -= 1
-            self.waiting.add(attempt.evaluation, first=True)
+            job.attempts -= 1
+            self._put_back(job)
             self._work_changed()
 
     # Nodes
@@ -206,27 +347,61 @@ class Core:
         before = self.fleet.nodes.get(report.node_id)
         if before is not None and before.report.instance_id != report.instance_id:
             self._lose_attempts(before, f"node {before.id} was restarted")
-        known = before if before is not None and before.state is not NodeState.LOST else None
+        known = before if before is not None and not before.lost and before.report.devices else None
         node = self.fleet.update(report, now, self._clock.wall())
         if node is not known:
-            for observer in self.observers:
-                observer.node_joined(node)
+            self._tell(lambda observer: observer.node_joined(node))
         self._work_changed()
-        return [token for token in report.attempt_tokens if token not in node.attempts]
+        return [token for token in report.attempt_tokens if token not in node.attempts and token not in self._settling]
+
+    def connect(self, node_id: str, instance_id: str) -> Node | None:
+        """Note that the node's Work stream is open; None when it has no lease under these names."""
+        node = self.fleet.nodes.get(node_id)
+        if node is None or node.lost or node.report.instance_id != instance_id or not node.report.devices:
+            return None
+        self.fleet.connect(node)
+        self._work_changed()
+        return node
+
+    def disconnect(self, node: Node) -> None:
+        """Note that the node's Work stream has ended; its attempts go on while its lease does."""
+        self.fleet.disconnect(node)
+
+    def lose(self, node: Node, detail: str, *, expired: bool = False) -> None:
+        """Give up a node: its attempts start elsewhere, and what still comes of them is refused."""
+        if not node.lost:
+            quiet = node.state is NodeState.DRAINING and not node.attempts
+            self.fleet.lose(node)
+            if not quiet:
+                self._tell(lambda observer: observer.node_lost(node, expired=expired))
+            self._lose_attempts(node, detail)
+            self._work_changed()
+
+    def drain(self, node_id: str, drained: bool) -> None:
+        """Have a node take nothing more, or take work again."""
+        self.fleet.set_drained(node_id, drained)
+        self._journal.append(Drained(node_id, drained))
+        self._work_changed()
+
+    def release(self, node: Node) -> None:
+        """Take a node out of quarantine."""
+        self.fleet.release(node)
+        self._work_changed()
+
+    # Time
 
     def tick(self) -> None:
-        """End leases and waits that are over. Called a few times a second."""
+        """End leases, deadlines and waits that are over. Called a few times a second."""
         now = self._clock.monotonic()
         if now - self._last_tick > 2 * self._settings.heartbeat_seconds:
             self.fleet.renew_all(now)  # this process was stopped: the silence was its own
         self._last_tick = now
         for node in self.fleet.expired(now):
-            quiet_end = node.state is NodeState.DRAINING and not node.attempts
-            node.state = NodeState.LOST
-            if not quiet_end:
-                for observer in self.observers:
-                    observer.lease_expired(node)
-            self._lose_attempts(node, f"node {node.id} was not heard of for {self._settings.lease_seconds:g} s")
+            detail = f"node {node.id} was not heard of for {self._settings.lease_seconds:g} s"
+            self.lose(node, detail, expired=True)
+        self._end_late(now)
+        self._end_overdue(now)
+        self._cancel_abandoned(now)
         self._fail_unmatched(now)
         self._work_changed()  # a hold may have ended
 
@@ -235,6 +410,10 @@ class Core:
     def running(self) -> int:
         """Return how many attempts run."""
         return len(self._attempts)
+
+    def waiting_evaluations(self) -> int:
+        """Return how many evaluations have neither an attempt nor a verdict."""
+        return sum(len(job.evaluations) for job in self._jobs.values() if job.attempt is None)
 
     def known_backends(self) -> list[str] | None:
         """Return the backends of all nodes, those lately lost included; None while none is registered."""
@@ -248,84 +427,242 @@ class Core:
         """Say whether some node can profile."""
         return any(node.report.profiling for node in self.fleet.nodes.values())
 
-    # Inside
+    # Inside: evaluations
 
-    def _next(self) -> tuple[Evaluation, Node] | None:
+    def _enter(self, evaluation: Evaluation, job: Job) -> None:
+        """Have `evaluation` wait for `job`."""
+        key = evaluation.key
+        evaluation.job = job
+        self._evaluations[key] = evaluation
+        self._live.setdefault(key.client_id, {})[key] = evaluation
+        self._unfinished[key.share] += 1
+        self._unfinished_count += 1
+        if evaluation.deadline_at is not None:
+            heapq.heappush(self._deadlines, (evaluation.deadline_at, next(self._order), evaluation))
+        waits = job in self.waiting
+        if waits:
+            self.waiting.remove(job)
+        job.evaluations[key] = evaluation
+        job.queued_at = min(job.queued_at, evaluation.accepted_at)
+        job.priority = min(job.priority, evaluation.priority, key=lambda priority: priority.value)
+        if waits:
+            self.waiting.add(job)
+
+    def _answer(self, evaluation: Evaluation, need: Requirement) -> bool:
+        """Answer by a stored result of the same work, from an environment that would be used now, if there is one."""
+        environments = self.fleet.environments(need)
+        found = self._store.cached(evaluation.digest, environments) if environments else None
+        if found is None:
+            return False
+        evaluation.verdict = replace(found.verdict, cached=True)
+        evaluation.finished_wall = evaluation.accepted_wall
+        self._evaluations[evaluation.key] = evaluation
+        self._journal.append(
+            Answered(
+                evaluation.key,
+                evaluation.fingerprint,
+                evaluation.digest,
+                evaluation.priority,
+                evaluation.labels,
+                evaluation.accepted_wall,
+                found.number,
+                evaluation.verdict,
+            )
+        )
+        self._tell(lambda observer: observer.deduplicated("cached"))
+        self._announce([evaluation], evaluation.verdict)
+        return True
+
+    def _end(self, job: Job, verdict: Verdict) -> None:
+        """End a job, wherever it is, and every evaluation that waits for it."""
+        if job.attempt is not None:
+            self._drop(job.attempt, node_lost=False)
+        elif job in self.waiting:
+            self.waiting.remove(job)
+        self._finish(job, list(job.evaluations.values()), verdict, ends=True)
+
+    def _finish(self, job: Job, evaluations: list[Evaluation], verdict: Verdict, *, ends: bool) -> None:
+        wall = self._clock.wall()
+        for evaluation in evaluations:
+            key = evaluation.key
+            evaluation.verdict, evaluation.finished_wall = verdict, wall
+            evaluation.attempts, evaluation.placed_wall = job.attempts, job.placed_wall
+            evaluation.job = None
+            del job.evaluations[key]
+            self._leave(key)
+        cacheable = verdict.outcome in CACHEABLE and bool(verdict.environment)
+        self._journal.append(
+            Finished(
+                keys=tuple(evaluation.key for evaluation in evaluations),
+                job_id=job.id if ends else None,
+                digest=job.digest,
+                verdict=verdict,
+                cacheable=cacheable,
+                attempts=job.attempts,
+                placed_wall=job.placed_wall,
+                finished_wall=wall,
+            )
+        )
+        if ends:
+            del self._jobs[job.id]
+            seconds = None if job.placed_at is None else self._clock.monotonic() - job.placed_at
+            self._tell(lambda observer: observer.job_done(job, verdict, seconds))
+            if cacheable:
+                self._ending[job.digest] = verdict
+                self._journal.after_commit(lambda: self._forget_ending(job.digest))
+        self._announce(evaluations, verdict)
+        self._room_made()
+
+    def _forget_ending(self, digest: bytes) -> None:
+        self._ending.pop(digest, None)
+
+    def _leave(self, key: Key) -> None:
+        live = self._live[key.client_id]
+        del live[key]
+        if not live:
+            del self._live[key.client_id]
+            self._gone_since.pop(key.client_id, None)
+        self._unfinished[key.share] -= 1
+        self._unfinished_count -= 1
+        if not self._unfinished[key.share]:
+            del self._unfinished[key.share]
+
+    def _announce(self, evaluations: list[Evaluation], verdict: Verdict) -> None:
+        """Tell observers now, and those who wait once it is on disk."""
+        self.outcomes[verdict.outcome] += len(evaluations)
+        for evaluation in evaluations:
+            for observer in self.observers:
+                observer.evaluation_done(evaluation)
+        self._journal.after_commit(lambda: self._settle(evaluations))
+
+    def _settle(self, evaluations: list[Evaluation]) -> None:
+        for evaluation in evaluations:
+            evaluation.settled = True
+            del self._evaluations[evaluation.key]
+            for watcher in list(evaluation.watchers):
+                watcher.evaluation_done(evaluation)
+
+    @staticmethod
+    def _restored(stored: StoredEvaluation, accepted_at: float) -> Evaluation:
+        return Evaluation(
+            key=stored.key,
+            fingerprint=stored.fingerprint,
+            digest=stored.digest,
+            priority=stored.priority,
+            labels=stored.labels,
+            accepted_at=accepted_at,
+            accepted_wall=stored.accepted_wall,
+            merged=stored.merged,
+            attempts=stored.attempts,
+            placed_wall=stored.placed_wall,
+            verdict=stored.verdict,
+            finished_wall=stored.finished_wall,
+        )
+
+    # Inside: attempts
+
+    def _next(self) -> tuple[Job, Node] | None:
         now = self._clock.monotonic()
-        for evaluation in self.waiting.heads():
-            if (node := self.fleet.choose(evaluation, now)) is not None:
-                return evaluation, node
+        for job in self.waiting.heads():
+            last_try = job.crashes >= self._settings.max_attempts - 1
+            if (node := self.fleet.choose(job, now, last_try=last_try)) is not None:
+                return job, node
         return None
+
+    def _attach(self, attempt: Attempt) -> None:
+        """Give out a token."""
+        job = attempt.job
+        job.attempt = self._attempts[attempt.token] = attempt
+        self.fleet.attach(attempt)
+        overdue = attempt.started_at + job.spec.limit_seconds + ATTEMPT_ALLOWANCE_SECONDS
+        heapq.heappush(self._overdue, (overdue, attempt.token))
 
     def _detach(self, attempt: Attempt) -> None:
         """Take the token back."""
         del self._attempts[attempt.token]
-        del attempt.node.attempts[attempt.token]
-        attempt.evaluation.attempt = None
+        self.fleet.detach(attempt)
+        attempt.job.attempt = None
 
     def _drop(self, attempt: Attempt, *, node_lost: bool) -> None:
         self._detach(attempt)
-        for observer in self.observers:
-            observer.attempt_dropped(attempt, node_lost=node_lost)
+        self._tell(lambda observer: observer.attempt_dropped(attempt, node_lost=node_lost))
 
     def _retry(self, attempt: Attempt, verdict: Verdict) -> None:
-        """Put the evaluation of a lost attempt back at the head of its line, or give up."""
-        evaluation, failure = attempt.evaluation, verdict.failure
+        """Put the job of a lost attempt back at the head of its line, or give up."""
+        job, failure = attempt.job, verdict.failure
         assert failure is not None, "only failures of infrastructure are retried"
-        if attempt.token in self._attempts:
-            self._detach(attempt)
-            self.fleet.hold(attempt.node, self._clock.monotonic())
-        evaluation.unlucky_nodes.add(attempt.node.id)
-        if evaluation.attempts >= self._settings.max_attempts:
-            self._finish(evaluation, verdict)
-            return
-        for observer in self.observers:
-            observer.retried(evaluation, failure.cause)
-        self.waiting.add(evaluation, first=True)
+        job.unlucky_nodes.add(attempt.node.id)
+        job.crashes += is_crash(failure)
+        if job.attempts < self._settings.max_attempts:
+            self._tell(lambda observer: observer.retried(job, failure.cause))
+            self._put_back(job)
+        elif is_poison(job, self._settings.max_attempts):
+            reason = self.quarantine.impose(job, failure)
+            self._tell(lambda observer: observer.quarantined("work", job.digest.hex(), reason))
+            self._end(job, Verdict.failed("POISON", reason, retryable=False))
+        else:
+            self._end(job, verdict)
+
+    def _put_back(self, job: Job) -> None:
+        self._journal.append(Returned(job.id, job.attempts, job.crashes, tuple(sorted(job.unlucky_nodes))))
+        self.waiting.add(job, first=True)
 
     def _lose_attempts(self, node: Node, detail: str) -> None:
+        if node.attempts:
+            self._blame(node)
         for attempt in list(node.attempts.values()):
             self._drop(attempt, node_lost=True)
             self._retry(attempt, Verdict.failed("NODE_LOST", detail, retryable=True))
+
+    def _blame(self, node: Node) -> None:
+        """Count a failure of infrastructure on `node`."""
+        before = node.quarantined_wall
+        self.fleet.failed(node, self._clock.monotonic(), self._clock.wall())
+        if node.quarantined_wall and not before:
+            reason = f"{node.failures} attempts in a row failed on it"
+            self._tell(lambda observer: observer.quarantined("node", node.id, reason))
+
+    # Inside: time
+
+    def _end_late(self, now: float) -> None:
+        while self._deadlines and self._deadlines[0][0] <= now:
+            evaluation = heapq.heappop(self._deadlines)[2]
+            self.cancel(evaluation, "DEADLINE_EXCEEDED", "the request's total_timeout passed")
+
+    def _end_overdue(self, now: float) -> None:
+        while self._overdue and self._overdue[0][0] <= now:
+            due, token = heapq.heappop(self._overdue)
+            if (attempt := self._attempts.get(token)) is not None:
+                limit = due - attempt.started_at
+                self._drop(attempt, node_lost=False)
+                self._blame(attempt.node)
+                self._retry(attempt, Verdict.failed("ATTEMPT_OVERDUE", f"no result within {limit:g} s", retryable=True))
+
+    def _cancel_abandoned(self, now: float) -> None:
+        grace = self._settings.client_grace_seconds
+        for client_id, since in list(self._gone_since.items()):
+            if now - since >= grace:
+                self._gone_since.pop(client_id)
+                for evaluation in self.unfinished(client_id):
+                    self.cancel(evaluation, "CLIENT_GONE", f"no call of the client was open for {grace:g} s")
 
     def _fail_unmatched(self, now: float) -> None:
         needs = self.waiting.requirements()
         self._unmatched_since = {
             need: self._unmatched_since.get(need, now) for need in needs if not self.fleet.any_offers(need)
         }
+        limit = self._settings.unmatched_seconds
         for need, since in self._unmatched_since.items():
-            for evaluation in list(self.waiting.waiting_for(need)):
-                if now - max(since, evaluation.accepted_at) >= self._settings.unmatched_seconds:
-                    detail = f"no registered device could run this for {self._settings.unmatched_seconds:g} s"
-                    self._finish(evaluation, Verdict.failed("NO_MATCHING_DEVICE", detail, retryable=True))
+            for job in list(self.waiting.waiting_for(need)):
+                if now - max(since, job.queued_at) >= limit:
+                    detail = f"no registered device could run this for {limit:g} s"
+                    self._end(job, Verdict.failed("NO_MATCHING_DEVICE", detail, retryable=True))
 
-    def _finish(self, evaluation: Evaluation, verdict: Verdict) -> None:
-        if evaluation in self.waiting:
-            self.waiting.remove(evaluation)
-            self._room_made()
-        evaluation.verdict = verdict
-        evaluation.finished_wall = self._clock.wall()
-        evaluation.spec = None
-        self._done_count += 1
-        self._done_bytes += len(verdict.payload)
-        seconds = None if evaluation.placed_at is None else self._clock.monotonic() - evaluation.placed_at
+    # Inside: observers
+
+    def _tell(self, call: Callable[[Observer], None]) -> None:
         for observer in self.observers:
-            observer.finished(evaluation, seconds)
-        for watcher in list(evaluation.watchers):
-            watcher.evaluation_done(evaluation)
-        if not evaluation.watchers:
-            self._kept[evaluation.key] = evaluation
-        self._shed()
-
-    def _shed(self) -> None:
-        """Drop the oldest results that are owed to nobody, until the rest fits."""
-        settings = self._settings
-        while self._kept and (self._done_count > settings.retain_results or self._done_bytes > settings.retain_bytes):
-            key, evaluation = self._kept.popitem(last=False)
-            assert evaluation.verdict is not None, "only finished evaluations are kept"
-            del self._evaluations[key]
-            self._done_count -= 1
-            self._done_bytes -= len(evaluation.verdict.payload)
+            call(observer)
 
     def _work_changed(self) -> None:
         for observer in self.observers:

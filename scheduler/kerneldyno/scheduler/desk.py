@@ -10,11 +10,14 @@ from typing import Protocol
 
 from kerneldyno.rpc import errors
 from kerneldyno.rpc.validation import Violation, validate
-from kerneldyno.scheduler.core import Core, Observer, Submission
+from kerneldyno.scheduler.core import Core, Submission
 from kerneldyno.scheduler.metrics import Metrics
 from kerneldyno.scheduler.model import Evaluation, Key
+from kerneldyno.scheduler.observer import Observer
 from kerneldyno.scheduler.settings import Settings
-from kerneldyno.scheduler.translate import spec_of
+from kerneldyno.scheduler.store.base import Store
+from kerneldyno.scheduler.store.journal import Journal
+from kerneldyno.scheduler.translate import Order
 from kerneldyno.v1 import evaluation_pb2
 
 
@@ -31,15 +34,25 @@ class Customer(Protocol):
 class Desk(Observer):
     """What calls go through to reach the state machine."""
 
-    def __init__(self, core: Core, settings: Settings, metrics: Metrics, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        store: Store,
+        journal: Journal,
+        settings: Settings,
+        metrics: Metrics,
+        new_id: Callable[[], str],
+    ) -> None:
         self.core = core
+        self.store = store
+        self.journal = journal
         self.settings = settings
         self.metrics = metrics
         self.new_id = new_id
         self.customers: set[Customer] = set()
         self._left = asyncio.Event()
         self.draining = False
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
 
     def check(self, request: evaluation_pb2.EvalRequest, *, id_required: bool = True) -> list[Violation]:
         """Return what is wrong with `request`, measured against what the registered nodes can do."""
@@ -51,18 +64,25 @@ class Desk(Observer):
             id_required=id_required,
         )
 
-    def submit(self, client_id: str, request: evaluation_pb2.EvalRequest) -> tuple[Submission, Evaluation | None]:
+    def submit(self, client_id: str, order: Order) -> tuple[Submission, Evaluation | None]:
         """Hand a checked request to the state machine; the evaluation is given when it was accepted, now or earlier."""
-        key = Key(client_id, request.id)
-        spec, fingerprint = spec_of(request)
-        submission = self.core.submit(key, fingerprint, spec, dict(request.labels))
-        return submission, self.core.get(key) if submission in (Submission.NEW, Submission.SAME) else None
+        return self.core.submit(
+            Key(client_id, order.id),
+            order.fingerprint,
+            order.digest,
+            order.spec,
+            priority=order.priority,
+            labels=order.labels,
+            timeout_seconds=order.timeout_seconds,
+            fresh=order.fresh,
+        )
 
-    async def room(self) -> None:
-        """Wait, first come first served, until one more evaluation may be accepted."""
-        while not self.core.has_room():
+    async def room(self, client_id: str) -> None:
+        """Wait, first come first served, until one more evaluation of this client may be accepted."""
+        share = Key(client_id, "").share
+        while not self.core.has_room(share):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
+            self._waiting.append((share, turn))
             try:
                 await turn
             except asyncio.CancelledError:
@@ -72,17 +92,26 @@ class Desk(Observer):
         asyncio.get_running_loop().call_soon(self.room_made)  # if there is more, the next in line may have it
 
     def room_made(self) -> None:
-        """Wake the first in line."""
-        while self._waiting and self.core.has_room():
-            turn = self._waiting.popleft()
-            if not turn.done():
+        """Wake the first in line whose share has room."""
+        for index, (share, turn) in enumerate(self._waiting):
+            if turn.done():
+                continue
+            if self.core.has_room(share):
+                del self._waiting[index]
                 turn.set_result(None)
                 return
+        while self._waiting and self._waiting[0][1].done():  # those that were cancelled
+            self._waiting.popleft()
 
     def require_open(self) -> None:
         """Refuse calls that come during a stop."""
         if self.draining:
             raise errors.ShuttingDownError("the scheduler is shutting down", retry_seconds=1.0)
+
+    def require_journal(self) -> None:
+        """Refuse calls that cannot wait until the journal can be written again."""
+        if self.journal.stalled is not None:
+            raise errors.JournalStalledError(f"nothing can be accepted now: {self.journal.stalled}", retry_seconds=2.0)
 
     def drain(self) -> None:
         """First step of a stop: nothing new is accepted or placed; what runs goes on."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from kerneldyno.rpc.version import VERSION
-from kerneldyno.scheduler.core import Core, Observer
-from kerneldyno.scheduler.model import Attempt, Evaluation, Node, NodeState, Priority
+from kerneldyno.scheduler.core import Core
+from kerneldyno.scheduler.model import Attempt, Evaluation, Job, Node, NodeState, Priority, Verdict
+from kerneldyno.scheduler.observer import Observer
+from kerneldyno.scheduler.store.journal import Journal, JournalObserver
 from kerneldyno.v1 import evaluation_pb2
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
@@ -12,7 +14,6 @@ OUTCOMES = [name for name, number in evaluation_pb2.EvalResult.Outcome.items() i
 #: Causes of a retry; anything else a node may invent is counted as OTHER.
 CAUSES = [
     "NODE_LOST",
-    "NODE_UNREACHABLE",
     "NODE_REFUSED",
     "NODE_PROTOCOL",
     "ATTEMPT_LOST",
@@ -24,7 +25,7 @@ CAUSES = [
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
 
 
-class Metrics(Observer):
+class Metrics(Observer, JournalObserver):
     """Counters kept by observation, and gauges set by `sample`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -43,11 +44,26 @@ class Metrics(Observer):
         self.requests = counter("requests", "Requests received.", "client_kind", ["stream", "once"])
         self.outcomes = counter("outcomes", "Finished evaluations.", "outcome", OUTCOMES)
         self.attempts = counter("attempts", "Attempts placed on a node.")
-        self.retries = counter("retries", "Evaluations put back after an attempt was lost.", "cause", CAUSES)
-        self.lease_expirations = counter("lease_expirations", "Nodes whose lease ended.")
+        self.deduplications = counter(
+            "deduplicated", "Evaluations that needed no run of their own.", "how", ["merged", "cached"]
+        )
+        self.retries = counter("retries", "Jobs put back after an attempt was lost.", "cause", CAUSES)
+        self.nodes_lost = counter("nodes_lost", "Nodes that were lost.", "why", ["lease_expired", "found_dead"])
+        self.impositions = counter("quarantines", "Quarantines imposed.", "kind", ["node", "work"])
         self.stale_completions = counter("stale_completions", "Results refused because their token was stale.")
         self.queue_seconds = histogram("queue_seconds", "Wait from acceptance to an attempt.")
-        self.evaluation_seconds = histogram("evaluation_seconds", "From the last attempt's placing to the result.")
+        self.evaluation_seconds = histogram("evaluation_seconds", "From a job's last placing to its result.")
+        self.commit_seconds = histogram("journal_commit_seconds", "Duration of one group commit.")
+        self.commit_records = Histogram(
+            "kerneldyno_journal_commit_records",
+            "Records in one group commit.",
+            buckets=(1, 3, 10, 30, 100, 300, 1000, 3000),
+            registry=registry,
+        )
+        self.commit_failures = counter("journal_commit_failures", "Group commits that failed and were tried again.")
+        self.journal_pending = gauge("journal_pending_records", "Records that are not on disk yet.")
+        self.journal_stalled = gauge("journal_stalled", "1 while the journal cannot be written.")
+        self.quarantined_work = gauge("quarantined_work", "Digests of work in quarantine.")
         self.queue_depth = gauge("queue_depth", "Evaluations that wait.", "priority")
         self.nodes = gauge("nodes", "Registered nodes.", "state")
         self.devices = gauge("devices", "Devices of the nodes that are not lost.")
@@ -55,8 +71,19 @@ class Metrics(Observer):
         self.loop_lag = gauge("event_loop_lag_seconds", "How late the last timer of the event loop was.")
         Info("kerneldyno_build", "What runs here.", registry=registry).info({"version": VERSION})
 
-    def sample(self, core: Core, lag_seconds: float) -> None:
+    def batch_committed(self, records: int, seconds: float) -> None:
+        """Count and time a group commit."""
+        self.commit_seconds.observe(seconds)
+        self.commit_records.observe(records)
+
+    def batch_failed(self, reason: str) -> None:
+        """Count it."""
+        self.commit_failures.inc()
+
+    def sample(self, core: Core, journal: Journal, lag_seconds: float) -> None:
         """Set the gauges."""
+        self.journal_pending.set(journal.pending)
+        self.journal_stalled.set(journal.stalled is not None)
         for priority in Priority:
             self.queue_depth.labels(priority.name.lower()).set(core.waiting.depth[priority])
         nodes = list(core.fleet.nodes.values())
@@ -64,6 +91,7 @@ class Metrics(Observer):
             self.nodes.labels(state.value).set(sum(1 for node in nodes if node.state is state))
         self.devices.set(sum(len(node.report.devices) for node in core.fleet.live()))
         self.running.set(core.running())
+        self.quarantined_work.set(len(core.quarantine.entries()))
         self.loop_lag.set(lag_seconds)
 
     def attempt_started(self, attempt: Attempt, waited_seconds: float) -> None:
@@ -71,20 +99,31 @@ class Metrics(Observer):
         self.attempts.inc()
         self.queue_seconds.observe(waited_seconds)
 
-    def finished(self, evaluation: Evaluation, seconds: float | None) -> None:
-        """Count its outcome, and its time on nodes."""
-        if evaluation.verdict is not None:
-            self.outcomes.labels(evaluation.verdict.outcome).inc()
+    def deduplicated(self, how: str) -> None:
+        """Count what was saved."""
+        self.deduplications.labels(how).inc()
+
+    def job_done(self, job: Job, verdict: Verdict, seconds: float | None) -> None:
+        """Count its time on nodes."""
         if seconds is not None:
             self.evaluation_seconds.observe(seconds)
 
-    def retried(self, evaluation: Evaluation, cause: str) -> None:
+    def evaluation_done(self, evaluation: Evaluation) -> None:
+        """Count its outcome."""
+        if evaluation.verdict is not None:
+            self.outcomes.labels(evaluation.verdict.outcome).inc()
+
+    def retried(self, job: Job, cause: str) -> None:
         """Count it by cause."""
         self.retries.labels(cause if cause in CAUSES else "OTHER").inc()
 
-    def lease_expired(self, node: Node) -> None:
+    def node_lost(self, node: Node, *, expired: bool) -> None:
         """Count it."""
-        self.lease_expirations.inc()
+        self.nodes_lost.labels("lease_expired" if expired else "found_dead").inc()
+
+    def quarantined(self, kind: str, subject: str, reason: str) -> None:
+        """Count it."""
+        self.impositions.labels(kind).inc()
 
     def stale_completion(self, token: str) -> None:
         """Count it."""

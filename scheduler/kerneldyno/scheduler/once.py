@@ -12,7 +12,7 @@ from kerneldyno.scheduler.core import Submission
 from kerneldyno.scheduler.desk import Desk
 from kerneldyno.scheduler.model import Evaluation
 from kerneldyno.scheduler.stream import MAX_CLIENT_ID_CHARS
-from kerneldyno.scheduler.translate import result_of, spec_of
+from kerneldyno.scheduler.translate import order_of, result_of
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, EvaluateOnceResponse
 
@@ -27,6 +27,7 @@ class OnceCall:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._closing = False
         self._done: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
 
     async def run(self, request: EvaluateOnceRequest, context: Context) -> evaluation_pb2.EvalResult:
@@ -34,6 +35,7 @@ class OnceCall:
         evaluation = self._admit(request.client_id, request.request)
         core = self._desk.core
         self._desk.customers.add(self)
+        core.arrive(evaluation.key.client_id)
         core.watch(evaluation, self)
         late = False
         try:
@@ -44,7 +46,8 @@ class OnceCall:
         finally:
             self._desk.leave(self)
             core.unwatch(evaluation, self)
-            if evaluation.verdict is None and not evaluation.watchers:
+            core.depart(evaluation.key.client_id)
+            if evaluation.verdict is None and not evaluation.watchers and not self._closing:
                 if late:
                     core.cancel(evaluation, "DEADLINE_EXCEEDED", "the deadline of the call passed")
                 else:
@@ -59,7 +62,8 @@ class OnceCall:
         """Nothing more comes from this call anyway."""
 
     def close(self) -> None:
-        """End the call: its evaluation will not be finished here."""
+        """End the call: its evaluation will not be finished here. A caller that comes again with its id finds it."""
+        self._closing = True
         if not self._done.done():
             self._done.set_exception(errors.ShuttingDownError("the scheduler is shutting down", retry_seconds=1.0))
 
@@ -73,16 +77,18 @@ class OnceCall:
             violations.append(Violation("client_id", f"has more than {MAX_CLIENT_ID_CHARS} characters"))
         if violations:
             raise errors.InvalidRequestError(violations=violations)
-        spec, _ = spec_of(request)
-        fleet = desk.core.fleet
-        if fleet.live() and not fleet.any_offers(spec.requirement):
+        order = order_of(request)
+        fleet, need = desk.core.fleet, order.spec.requirement
+        if fleet.live() and not fleet.any_offers(need):
             raise errors.NoMatchingDeviceError(
-                f"no registered node has a device for backend {spec.requirement.backend}, toolkit "
-                f"{spec.requirement.toolkit} and the given selector; ListNodes tells what there is"
+                f"no registered node has a device for backend {need.backend}, toolkit {need.toolkit} and the given "
+                "selector; ListNodes tells what there is"
             )
-        submission, evaluation = desk.submit(client_id, request)
+        desk.require_journal()
+        submission, evaluation = desk.submit(client_id, order)
         if submission is Submission.REUSED:
             raise errors.IdReusedError(f"id {request.id!r} was used for a different request; choose another id")
         if evaluation is None:
-            raise errors.QueueFullError("the queue is full", retry_seconds=RETRY_SECONDS)
+            text = "the queue, or the client's share of it, is full"
+            raise errors.QueueFullError(text, retry_seconds=RETRY_SECONDS)
         return evaluation

@@ -129,6 +129,7 @@ class _Line:
         self._oldest: list[tuple[float, int, Job]] = []
         self._added: dict[Job, int] = {}
         self._numbers = itertools.count()
+        self._early_numbers = itertools.count(-(2**60))
 
     def urgency(self) -> float:
         """Return when its oldest job came, plus the head start of those of a higher priority."""
@@ -150,11 +151,11 @@ class _Line:
         flow = self._flows.get(job.share)
         if flow is None:  # no credit for the time in which it wanted nothing
             flow = self._flows[job.share] = _Flow(job.share, self, self._now)
-            self._stamp(flow, self._now)
+            self._stamp(flow)
         if first:
-            if not flow.retried:
-                self._stamp(flow, self._now)
             flow.retried[job] = None
+            if len(flow.retried) == 1:
+                self._stamp(flow)
         else:
             flow.fresh[job] = None
         number = self._added[job] = next(self._numbers)
@@ -170,12 +171,12 @@ class _Line:
         self.size -= 1
         if job in flow.retried:
             del flow.retried[job]
-            self._stamp(flow, self._now if flow.retried else flow.start)
+            self._stamp(flow)
         else:
             del flow.fresh[job]
             if charge:
                 flow.start += charge
-                self._stamp(flow, self._now if flow.retried else flow.start)
+                self._stamp(flow)
         if not flow.retried and not flow.fresh and flow.start <= self._now:
             self._forget(flow)
         if len(self._oldest) > 2 * self.size + 64:
@@ -194,8 +195,12 @@ class _Line:
             else:
                 return flow
 
-    def _stamp(self, flow: _Flow, time: float) -> None:
-        flow.stamp = (time, next(self._numbers))
+    def _stamp(self, flow: _Flow) -> None:
+        """Give `flow` its next turn; that of a retried job is now, before all others of the same time."""
+        if flow.retried:
+            flow.stamp = (self._now, next(self._early_numbers))
+        else:
+            flow.stamp = (flow.start, next(self._numbers))
         heapq.heappush(self._turns, (*flow.stamp, flow))
         if len(self._turns) > 2 * len(self._flows) + 64:
             self._turns = [(*flow.stamp, flow) for flow in self._flows.values()]

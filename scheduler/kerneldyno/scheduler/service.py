@@ -8,17 +8,20 @@ from typing import Any
 from google.protobuf import duration_pb2
 from kerneldyno.rpc import errors, validation
 from kerneldyno.rpc.channel import MAX_MESSAGE_BYTES
+from kerneldyno.rpc.validation import Violation
 from kerneldyno.rpc.version import VERSION
+from kerneldyno.scheduler import history
 from kerneldyno.scheduler.desk import Desk
 from kerneldyno.scheduler.model import Evaluation, Key
 from kerneldyno.scheduler.once import OnceCall
 from kerneldyno.scheduler.stream import EvaluateStream
-from kerneldyno.scheduler.translate import evaluation_of, node_of, report_of
-from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
+from kerneldyno.scheduler.translate import evaluation_of
 from kerneldyno.v1 import scheduler_service_pb2 as pb
-from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceServicer
 from kerneldyno.v1.reward_service_pb2_grpc import RewardServiceServicer
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceServicer
+
+#: Ids in one CancelEvaluations.
+MAX_CANCEL_IDS = 10_000
 
 # The generated bases type each handler for gRPC's two runtimes at once; `context` is therefore Any here.
 
@@ -42,23 +45,39 @@ class SchedulerServicer(SchedulerServiceServicer):
 
     async def GetEvaluation(self, request: pb.GetEvaluationRequest, context: Any) -> pb.GetEvaluationResponse:  # noqa: N802
         """Tell where one evaluation stands."""
-        return pb.GetEvaluationResponse(evaluation=evaluation_of(self._find(request.client_id, request.id)))
+        evaluation = await self._find(request.client_id, request.id)
+        return pb.GetEvaluationResponse(evaluation=evaluation_of(evaluation))
 
     async def ListEvaluations(  # noqa: N802
         self, request: pb.ListEvaluationsRequest, context: Any
     ) -> pb.ListEvaluationsResponse:
-        """Refuse: not in this release."""
-        raise errors.NotInThisReleaseError("history comes with the durable store, in a later release")
+        """Page through evaluations, newest first."""
+        page = history.read_request(request)
+        await self._desk.journal.committed()
+        return history.page(self._desk.core, self._desk.store, page)
 
     async def CancelEvaluation(  # noqa: N802
         self, request: pb.CancelEvaluationRequest, context: Any
     ) -> pb.CancelEvaluationResponse:
         """Stop one evaluation."""
-        evaluation = self._find(request.client_id, request.id)
-        if evaluation.verdict is not None:
+        evaluation = await self._find(request.client_id, request.id)
+        if not self._desk.core.cancel(evaluation):
             raise errors.AlreadyFinishedError(f"evaluation {request.id!r} is finished already")
-        self._desk.core.cancel(evaluation)
         return pb.CancelEvaluationResponse()
+
+    async def CancelEvaluations(  # noqa: N802
+        self, request: pb.CancelEvaluationsRequest, context: Any
+    ) -> pb.CancelEvaluationsResponse:
+        """Stop many evaluations of one client."""
+        if bool(request.ids) == request.all:
+            raise errors.InvalidRequestError(violations=[Violation("ids", "give either ids or all")])
+        if len(request.ids) > MAX_CANCEL_IDS:
+            text = f"has {len(request.ids)} ids; at most {MAX_CANCEL_IDS} a call are allowed"
+            raise errors.InvalidRequestError(violations=[Violation("ids", text)])
+        core = self._desk.core
+        named = set(request.ids)
+        chosen = [one for one in core.unfinished(request.client_id) if request.all or one.key.id in named]
+        return pb.CancelEvaluationsResponse(cancelled=sum(core.cancel(one) for one in chosen))
 
     async def GetCapabilities(  # noqa: N802
         self, request: pb.SchedulerServiceGetCapabilitiesRequest, context: Any
@@ -76,64 +95,24 @@ class SchedulerServicer(SchedulerServiceServicer):
                 max_warmup=validation.MAX_WARMUP,
                 max_stage_timeout=duration_pb2.Duration(seconds=int(validation.MAX_STAGE_SECONDS)),
                 max_queued=self._desk.settings.max_queued,
+                max_queued_per_client=core.quota(""),
             ),
             backends=core.known_backends() or [],
             toolkits=core.known_toolkits() or [],
             nodes=len(nodes),
             devices=sum(len(node.report.devices) for node in nodes),
-            queued=len(core.waiting),
+            queued=core.waiting_evaluations(),
             running=core.running(),
+            store=self._desk.store.name,
         )
 
-    def _find(self, client_id: str, request_id: str) -> Evaluation:
+    async def _find(self, client_id: str, request_id: str) -> Evaluation:
         evaluation = self._desk.core.get(Key(client_id, request_id))
         if evaluation is None:
             raise errors.EvaluationNotFoundError(f"no evaluation {request_id!r} of client {client_id!r} is known")
+        if not evaluation.settled:
+            await self._desk.journal.committed()  # what was shown must not be taken back by a crash
         return evaluation
-
-
-class FleetServicer(FleetServiceServicer):
-    """Nodes report here."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-
-    async def Synchronize(self, request: fleet_pb.SynchronizeRequest, context: Any) -> fleet_pb.SynchronizeResponse:  # noqa: N802
-        """Register a node or renew its lease, and tell it what to stop."""
-        report, violations = report_of(request)
-        if violations:
-            raise errors.InvalidRequestError(violations=violations)
-        stale = self._desk.core.synchronize(report)
-        if stale is None:
-            raise errors.NodeIdInUseError(f"another live process is node {report.node_id!r}; choose another id")
-        response = fleet_pb.SynchronizeResponse(
-            cancel_attempt_tokens=stale,
-            desired_state=fleet_pb.NODE_STATE_DRAINING if report.draining else fleet_pb.NODE_STATE_SERVING,
-        )
-        response.next_synchronize.FromNanoseconds(int(self._desk.settings.heartbeat_seconds * 1e9))
-        response.lease.FromNanoseconds(int(self._desk.settings.lease_seconds * 1e9))
-        return response
-
-    async def ListNodes(self, request: fleet_pb.ListNodesRequest, context: Any) -> fleet_pb.ListNodesResponse:  # noqa: N802
-        """List the registered nodes, by id."""
-        nodes = self._desk.core.fleet.nodes
-        return fleet_pb.ListNodesResponse(nodes=[node_of(nodes[node_id]) for node_id in sorted(nodes)])
-
-    async def DrainNode(self, request: fleet_pb.DrainNodeRequest, context: Any) -> fleet_pb.DrainNodeResponse:  # noqa: N802
-        """Refuse: not in this release."""
-        raise errors.NotInThisReleaseError(
-            "fleet operations come in a later release; stop the evaluator with SIGTERM, which drains it"
-        )
-
-    async def UndrainNode(self, request: fleet_pb.UndrainNodeRequest, context: Any) -> fleet_pb.UndrainNodeResponse:  # noqa: N802
-        """Refuse: not in this release."""
-        raise errors.NotInThisReleaseError("fleet operations come in a later release")
-
-    async def WatchCluster(  # type: ignore[override]  # noqa: N802
-        self, request: fleet_pb.WatchClusterRequest, context: Any
-    ) -> None:
-        """Refuse: not in this release."""
-        raise errors.NotInThisReleaseError("fleet operations come in a later release; poll ListNodes until then")
 
 
 class RewardServicer(RewardServiceServicer):

@@ -9,7 +9,7 @@ from kerneldyno.rpc.security import ServerSecurity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of one scheduler; the defaults are those of the command line."""
+    """Settings of one scheduler; the defaults are those of the command line. They are read once, at the start."""
 
     listen: str = "127.0.0.1:50051"
     """Where gRPC is served, host:port; port 0 takes any."""
@@ -17,10 +17,14 @@ class Settings:
     """Where Prometheus reads, host:port, or "off"."""
     security: ServerSecurity = ServerSecurity()
     """Certificates, tokens, and whether a port without TLS may be open to others."""
+    store: str = "memory"
+    """Where accepted work is kept: "sqlite:PATH", or "memory", which a crash empties."""
     max_queued: int = 10_000
     """Evaluations that may wait; beyond it streams are not read and EvaluateOnce is refused."""
+    max_queued_per_client: int = 5_000
+    """Unfinished evaluations that one client (or share of clients) may have."""
     max_queued_bytes: int = 512 * 1024 * 1024
-    """The same bound in bytes of request, for large sources."""
+    """The same bound as `max_queued` in bytes of request, for large sources."""
     heartbeat_seconds: float = 2.0
     """How often nodes report."""
     lease_seconds: float = 10.0
@@ -28,17 +32,23 @@ class Settings:
     unmatched_seconds: float = 300.0
     """An evaluation that no registered node can run fails after this long."""
     max_attempts: int = 3
-    """Attempts of one evaluation, counting those lost to infrastructure."""
-    retain_results: int = 20_000
-    """Finished evaluations kept for GetEvaluation and for clients that come back."""
-    retain_bytes: int = 256 * 1024 * 1024
+    """Attempts of one job, counting those lost to infrastructure."""
+    quarantine_seconds: float = 3_600.0
+    """How long work that kept killing nodes may not run."""
+    client_grace_seconds: float = 3_600.0
+    """Work of a client without an open call is cancelled after this long."""
+    retain_results: int = 200_000
+    """Finished evaluations kept for GetEvaluation, for clients that come back, and as answers to the same work."""
+    retain_bytes: int = 4 * 1024 * 1024 * 1024
     """The same bound in bytes of result."""
+    retain_seconds: float = 7 * 86_400.0
+    """The same bound in time."""
     max_unsent: int = 4_096
     """Finished results that one stream may be behind before it is read no further."""
     max_unsent_bytes: int = 64 * 1024 * 1024
     """The same bound in bytes of result."""
     drain_seconds: float = 30.0
-    """How long a stop waits for running attempts."""
+    """How long a stop waits for running attempts. With a durable store they go on without the scheduler after that."""
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
@@ -48,3 +58,5 @@ class Settings:
         self.security.check(self.listen, self.metrics)
         if self.lease_seconds < 2 * self.heartbeat_seconds:
             raise ValueError("lease_seconds must be at least twice heartbeat_seconds, or one late report loses a node")
+        if (self.store != "memory" and not self.store.startswith("sqlite:")) or self.store == "sqlite:":
+            raise ValueError(f'store is {self.store!r}; it must be "memory" or "sqlite:PATH"')

@@ -1,9 +1,9 @@
 """One Evaluate stream: a reader that takes requests in, and a writer that sends what became of them.
 
-Results are kept once, in the evaluations table; the stream holds references to those it still has to send. The reader
-stops while the waiting line is full, and while the client is too far behind with reading, so a client that does neither
-costs a bounded amount of memory. Cancellations in the same stream wait behind requests that wait for room; the unary
-CancelEvaluation does not.
+A request is accepted once it is on disk, and its result is sent once that is. The stream holds references to the results
+that it still has to send. The reader stops while the waiting line is full, and while the client is too far behind with
+reading, so a client that does neither costs a bounded amount of memory. Cancellations in the same stream wait behind
+requests that wait for room; the unary CancelEvaluation does not.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
+from functools import partial
 
 import grpc
 from kerneldyno.rpc import errors
@@ -18,7 +19,7 @@ from kerneldyno.rpc.validation import Violation
 from kerneldyno.scheduler.core import Submission
 from kerneldyno.scheduler.desk import Desk
 from kerneldyno.scheduler.model import Evaluation, Key
-from kerneldyno.scheduler.translate import invalid_result, result_of
+from kerneldyno.scheduler.translate import invalid_result, order_of, result_of
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest, EvaluateResponse
 
@@ -40,6 +41,8 @@ class EvaluateStream:
         self._core = desk.core
         self._client_id = ""
         self._owed: set[Evaluation] = set()
+        self._uncommitted = 0  # accepted, and not on disk yet
+        self._over = False
         self._out: deque[EvaluateResponse | Evaluation] = deque()
         self._out_bytes = 0
         self._changed = asyncio.Event()  # there is something to send, or the end is near
@@ -58,9 +61,12 @@ class EvaluateStream:
                 await self._write(context)
                 self._reading.cancel()
         finally:
+            self._over = True
             self._desk.leave(self)
             for evaluation in self._owed:
                 self._core.unwatch(evaluation, self)
+            if self._client_id:
+                self._core.depart(self._client_id)
         if self._error is not None:
             raise self._error
         if self._closing:
@@ -105,9 +111,11 @@ class EvaluateStream:
             self._changed.set()
 
     def _check(self, message: EvaluateRequest) -> None:
-        self._client_id = self._client_id or message.client_id
-        if not 1 <= len(self._client_id) <= MAX_CLIENT_ID_CHARS:
-            raise errors.InvalidRequestError(violations=[Violation("client_id", "must have 1 to 100 characters")])
+        if not self._client_id:
+            if not 1 <= len(message.client_id) <= MAX_CLIENT_ID_CHARS:
+                raise errors.InvalidRequestError(violations=[Violation("client_id", "must have 1 to 100 characters")])
+            self._client_id = message.client_id
+            self._core.arrive(self._client_id)
         if message.client_id not in ("", self._client_id):
             raise errors.InvalidRequestError(violations=[Violation("client_id", "must not change within a stream")])
         if len(message.requests) > MAX_REQUESTS:
@@ -131,18 +139,26 @@ class EvaluateStream:
     async def _take(self, request: evaluation_pb2.EvalRequest) -> None:
         self._desk.metrics.requests.labels("stream").inc()
         violations = self._desk.check(request)
-        while not violations:
-            submission, evaluation = self._desk.submit(self._client_id, request)
+        order = order_of(request) if not violations else None
+        while order is not None:
+            submission, evaluation = self._desk.submit(self._client_id, order)
             if evaluation is not None:
-                self._accept(request.id)
-                self._watch(evaluation)
+                self._uncommitted += 1
+                self._desk.journal.after_commit(partial(self._committed, evaluation))
                 return
             if submission is Submission.REUSED:
-                violations = [REUSED]
+                violations, order = [REUSED], None
             else:
-                await self._desk.room()
+                await self._desk.room(self._client_id)
         self._desk.metrics.outcomes.labels("INVALID").inc()
         self._push(EvaluateResponse(result=invalid_result(request.id, violations)))
+
+    def _committed(self, evaluation: Evaluation) -> None:
+        """Take responsibility: the evaluation survives whatever happens to this process."""
+        self._uncommitted -= 1
+        if not self._over:
+            self._accept(evaluation.key.id)
+            self._watch(evaluation)
 
     def _watch(self, evaluation: Evaluation) -> None:
         if evaluation not in self._owed:
@@ -178,7 +194,11 @@ class EvaluateStream:
                     self._owed.discard(item)
                     self._core.unwatch(item, self)
                 self._sent.set()
-            if self._closing or self._error is not None or (self._half_closed and not self._owed):
+            if (
+                self._closing
+                or self._error is not None
+                or (self._half_closed and not self._owed and not self._uncommitted)
+            ):
                 return
             self._changed.clear()
             await self._changed.wait()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from kerneldyno.scheduler.core import Observer
-from kerneldyno.scheduler.model import Attempt, Evaluation, Node
+from kerneldyno.scheduler.model import Attempt, Evaluation, Job, Node
+from kerneldyno.scheduler.observer import Observer
 
 log = logging.getLogger(__name__)
 
@@ -14,37 +14,46 @@ class TransitionLog(Observer):
     """Writes down what happens."""
 
     def attempt_started(self, attempt: Attempt, waited_seconds: float) -> None:
-        """Tell where an evaluation went."""
-        key = attempt.evaluation.key
+        """Tell where a job went."""
         log.info(
-            "event=attempt_started client=%r id=%r attempt=%s node=%s waited_seconds=%.3f",
-            *(*key, attempt.token, attempt.node.id, waited_seconds),
+            "event=attempt_started work=%s attempt=%s node=%s waited_seconds=%.3f",
+            *(_short(attempt.job), attempt.token, attempt.node.id, waited_seconds),
         )
 
-    def finished(self, evaluation: Evaluation, seconds: float | None) -> None:
+    def evaluation_done(self, evaluation: Evaluation) -> None:
         """Tell how an evaluation ended."""
         verdict = evaluation.verdict
         assert verdict is not None, "a finished evaluation has a verdict"
         cause = verdict.failure.cause if verdict.failure else "-"
+        how = "cached" if verdict.cached else "merged" if evaluation.merged else "run"
         log.info(
-            "event=evaluation_done client=%r id=%r outcome=%s cause=%s attempts=%d seconds=%.3f",
-            *(*evaluation.key, verdict.outcome, cause, evaluation.attempts, seconds or 0.0),
+            "event=evaluation_done client=%r id=%r work=%s outcome=%s cause=%s attempts=%d answered_by=%s",
+            *(*evaluation.key, evaluation.digest.hex()[:12], verdict.outcome, cause, evaluation.attempts, how),
         )
 
-    def retried(self, evaluation: Evaluation, cause: str) -> None:
+    def retried(self, job: Job, cause: str) -> None:
         """Tell why an attempt was not the last."""
-        log.warning("event=evaluation_retried client=%r id=%r cause=%s", *evaluation.key, cause)
+        log.warning("event=job_retried work=%s cause=%s attempts=%d", _short(job), cause, job.attempts)
 
     def node_joined(self, node: Node) -> None:
         """Tell who came."""
         report = node.report
         devices = ",".join(device.name for device in report.devices)
-        log.info("event=node_joined node=%s address=%s devices=%s", node.id, report.address, devices)
+        log.info("event=node_joined node=%s address=%s devices=%s", node.id, report.address or "-", devices)
 
-    def lease_expired(self, node: Node) -> None:
+    def node_lost(self, node: Node, *, expired: bool) -> None:
         """Tell who was lost."""
-        log.warning("event=node_lost node=%s address=%s", node.id, node.report.address)
+        why = "lease_expired" if expired else "found_dead"
+        log.warning("event=node_lost node=%s address=%s why=%s", node.id, node.report.address or "-", why)
+
+    def quarantined(self, kind: str, subject: str, reason: str) -> None:
+        """Tell what is kept from running."""
+        log.warning("event=quarantined %s=%s reason=%r", kind, subject, reason)
 
     def stale_completion(self, token: str) -> None:
         """Tell of a result that came too late."""
         log.warning("event=stale_completion attempt=%s", token)
+
+
+def _short(job: Job) -> str:
+    return job.digest.hex()[:12]

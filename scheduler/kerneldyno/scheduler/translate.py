@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from google.protobuf import timestamp_pb2
-from kerneldyno.rpc.validation import MAX_VIOLATIONS, STAGE_TIMEOUT_FIELDS, Violation, effective
+from kerneldyno.rpc import identity
+from kerneldyno.rpc.validation import (
+    MAX_LABEL_CHARS,
+    MAX_LABELS,
+    MAX_VIOLATIONS,
+    STAGE_TIMEOUT_FIELDS,
+    Violation,
+    effective,
+)
 from kerneldyno.scheduler.model import (
     Device,
     Evaluation,
@@ -26,22 +35,65 @@ _PRIORITIES = {
     evaluation_pb2.PRIORITY_NORMAL: Priority.NORMAL,
     evaluation_pb2.PRIORITY_LOW: Priority.LOW,
 }
+#: Fields of a request that are the evaluation's own. The rest is the work, which evaluations may share.
+_NOT_THE_WORK = ("id", "labels", "priority", "skip_cache", "total_timeout")
+_BRIEF_FIELDS = {"id", "outcome", "compiled", "correct", "speedup", "message", "cached", "merged", "attempts"} | {
+    "labels",
+    "accept_time",
+    "finish_time",
+    "digest",
+}
 _STATES = {
     NodeState.SERVING: fleet_service_pb2.NODE_STATE_SERVING,
     NodeState.DRAINING: fleet_service_pb2.NODE_STATE_DRAINING,
+    NodeState.QUARANTINED: fleet_service_pb2.NODE_STATE_QUARANTINED,
     NodeState.LOST: fleet_service_pb2.NODE_STATE_LOST,
 }
 
 
-def spec_of(request: evaluation_pb2.EvalRequest) -> tuple[Spec, bytes]:
-    """Return a valid request as a spec, and the fingerprint that tells whether two submits have the same body.
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A valid request, taken apart: the work, and what is the evaluation's own."""
 
-    The fingerprint covers everything but the labels, with defaults filled in: leaving a field out and writing its
-    default are the same request.
-    """
+    id: str
+    spec: Spec
+    digest: bytes
+    fingerprint: bytes
+    """Tells whether two submits have the same body: everything but the labels, with defaults filled in."""
+    priority: Priority
+    labels: dict[str, str]
+    timeout_seconds: float | None
+    fresh: bool
+
+
+def order_of(request: evaluation_pb2.EvalRequest) -> Order:
+    """Take a valid request apart."""
     full = effective(request)
-    full.ClearField("labels")
-    payload = full.SerializeToString(deterministic=True)
+    digest = identity.digest(full)
+    timeout = full.total_timeout.ToNanoseconds() / 1e9 if full.HasField("total_timeout") else None
+    priority, fresh = full.priority, full.skip_cache
+    own = f"{priority} {fresh} {timeout}"
+    return Order(
+        id=request.id,
+        spec=_spec(full),
+        digest=digest,
+        fingerprint=hashlib.sha256(digest + own.encode()).digest(),
+        priority=_PRIORITIES[priority],
+        labels=dict(request.labels),
+        timeout_seconds=timeout,
+        fresh=fresh,
+    )
+
+
+def spec_of(payload: bytes) -> Spec:
+    """Return the work whose request was serialised into `Spec.payload`."""
+    return _spec(evaluation_pb2.EvalRequest.FromString(payload))
+
+
+def _spec(full: evaluation_pb2.EvalRequest) -> Spec:
+    """Return the work of an effective request, which is stripped down to it."""
+    for name in _NOT_THE_WORK:
+        full.ClearField(name)  # type: ignore[arg-type]
     requirement = Requirement(
         backend=full.backend,
         toolkit=full.toolkit,
@@ -49,12 +101,18 @@ def spec_of(request: evaluation_pb2.EvalRequest) -> tuple[Spec, bytes]:
         device_model=full.device.model,
         min_memory_bytes=full.device.min_memory_bytes,
         profiling=full.enable_profiling,
+        node_labels=frozenset(full.device.node_labels.items()),
+        min_devices=full.device.min_devices,
     )
     limits = [getattr(full.timeouts, name) for name in STAGE_TIMEOUT_FIELDS]
     reference = hashlib.sha256((full.reference_code or full.cases_code).encode()).digest()
     limit_seconds = sum(limit.seconds + limit.nanos / 1e9 for limit in limits)
-    spec = Spec(requirement, _PRIORITIES[full.priority], reference, payload, limit_seconds)
-    return spec, hashlib.sha256(payload).digest()
+    return Spec(requirement, reference, full.SerializeToString(), limit_seconds)
+
+
+def fingerprint_of(environment: bytes, device_model: str) -> bytes:
+    """Tell environments apart: by a node's serialised Environment, and the model of one of its devices."""
+    return identity.environment_fingerprint(evaluation_pb2.Environment.FromString(environment), device_model)
 
 
 def verdict_of(result: evaluation_pb2.EvalResult) -> Verdict:
@@ -66,7 +124,10 @@ def verdict_of(result: evaluation_pb2.EvalResult) -> Verdict:
         evidence = result.infrastructure_error
         failure = Failure(evidence.cause, evidence.detail, evidence.retryable)
     outcome = evaluation_pb2.EvalResult.Outcome.Name(result.outcome)
-    return Verdict(outcome, result.SerializeToString(), failure)
+    environment = b""
+    if result.environment.torch_version:
+        environment = identity.environment_fingerprint(result.environment, result.environment.device_model)
+    return Verdict(outcome, result.SerializeToString(), failure, environment)
 
 
 def invalid_result(request_id: str, violations: Sequence[Violation]) -> evaluation_pb2.EvalResult:
@@ -93,37 +154,55 @@ def result_of(evaluation: Evaluation) -> evaluation_pb2.EvalResult:
             evidence = result.infrastructure_error
             evidence.cause, evidence.detail, evidence.retryable = failure.cause, failure.detail, failure.retryable
     result.id = evaluation.key.id
+    result.digest = evaluation.digest.hex()
     result.attempts = evaluation.attempts
-    result.cached = False
+    result.cached, result.merged = verdict.cached, evaluation.merged
     result.ClearField("labels")
     result.labels.update(evaluation.labels)
     result.accept_time.CopyFrom(_timestamp(evaluation.accepted_wall))
     result.finish_time.CopyFrom(_timestamp(evaluation.finished_wall))
-    if evaluation.placed_at is not None:
+    if evaluation.placed_wall:
         queued = evaluation_pb2.StageSpan(stage=evaluation_pb2.STAGE_QUEUED, start_time=result.accept_time)
         queued.duration.FromNanoseconds(int(max(0.0, evaluation.placed_wall - evaluation.accepted_wall) * 1e9))
         result.stages.insert(0, queued)
     return _complete(result)
 
 
-def evaluation_of(evaluation: Evaluation) -> scheduler_service_pb2.Evaluation:
+def evaluation_of(evaluation: Evaluation, *, full_result: bool = True) -> scheduler_service_pb2.Evaluation:
     """Return where an evaluation stands."""
-    attempt = evaluation.attempt
+    attempt = evaluation.job.attempt if evaluation.job is not None else None
     message = scheduler_service_pb2.Evaluation(
         id=evaluation.key.id,
         client_id=evaluation.key.client_id,
         accept_time=_timestamp(evaluation.accepted_wall),
-        attempts=evaluation.attempts,
+        attempts=evaluation.job.attempts if evaluation.job is not None else evaluation.attempts,
+        labels=evaluation.labels,
+        digest=evaluation.digest.hex(),
     )
     if evaluation.verdict is not None:
         message.stage = evaluation_pb2.STAGE_DONE
-        message.result.CopyFrom(result_of(evaluation))
+        result = result_of(evaluation)
+        message.result.CopyFrom(result if full_result else _brief(result))
     elif attempt is not None:
         message.stage = evaluation_pb2.Stage.ValueType(attempt.stage or evaluation_pb2.STAGE_PREPARING)
         message.node_id = attempt.node.id
     else:
         message.stage = evaluation_pb2.STAGE_QUEUED
     return message
+
+
+def _brief(result: evaluation_pb2.EvalResult) -> evaluation_pb2.EvalResult:
+    """Return what a list shows of a result."""
+    kept = evaluation_pb2.EvalResult()
+    for descriptor, value in result.ListFields():
+        if descriptor.name in _BRIEF_FIELDS:
+            if descriptor.name == "labels":
+                kept.labels.update(value)
+            elif descriptor.message_type is not None:
+                getattr(kept, descriptor.name).CopyFrom(value)
+            else:
+                setattr(kept, descriptor.name, value)
+    return kept
 
 
 def report_of(request: fleet_service_pb2.SynchronizeRequest) -> tuple[Report, list[Violation]]:
@@ -134,10 +213,15 @@ def report_of(request: fleet_service_pb2.SynchronizeRequest) -> tuple[Report, li
     if not request.instance_id:
         violations.append(Violation("instance_id", "missing; give a random name for this process"))
     host, _, port = request.address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if request.address and (not host or not port.isdigit() or not 0 < int(port) < 65536):
         violations.append(Violation("address", f"{request.address!r} is not host:port"))
     if not request.devices:
         violations.append(Violation("devices", "missing; a node has at least one device"))
+    if len(request.labels) > MAX_LABELS or any(
+        max(map(len, pair)) > MAX_LABEL_CHARS for pair in request.labels.items()
+    ):
+        text = f"at most {MAX_LABELS} labels, with keys and values of at most {MAX_LABEL_CHARS} characters, are allowed"
+        violations.append(Violation("labels", text))
     report = Report(
         node_id=request.node_id,
         instance_id=request.instance_id,
@@ -147,6 +231,7 @@ def report_of(request: fleet_service_pb2.SynchronizeRequest) -> tuple[Report, li
         backends=frozenset(request.backends),
         toolkits=frozenset(request.toolkits),
         profiling=request.profiling,
+        labels=frozenset(request.labels.items()),
         attempt_tokens=tuple(request.attempt_tokens),
         environment=request.environment.SerializeToString(),
     )
@@ -164,6 +249,10 @@ def node_of(node: Node) -> fleet_service_pb2.Node:
         toolkits=sorted(report.toolkits),
         running=len(node.attempts),
         last_synchronize_time=_timestamp(node.heard_wall),
+        labels=dict(report.labels),
+        drained=node.drained,
+        connected=node.connected,
+        failures=node.failures,
     )
     for d in report.devices:
         message.devices.add(

@@ -1,1 +1,1 @@
-"""Where accepted work is kept: the interface (`base`), SQLite (`sqlite`), memory (`memory`), and the group commit (`journal`)."""
+"""Where accepted work is kept: the interface, SQLite and memory behind it, and the journal that commits in groups."""

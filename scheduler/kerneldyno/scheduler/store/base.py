@@ -11,7 +11,7 @@ and reads of its own latest writes. docs/scaling.md tells more.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -86,6 +86,8 @@ class Answered:
     labels: dict[str, str]
     accepted_wall: float
     result_number: int
+    verdict: Verdict
+    """What that result says: the answer stands even when the store forgot the result before this record was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,3 +212,16 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Release what it holds."""
+
+
+class Journal(Protocol):
+    """Where the state machine sends its records (kerneldyno.scheduler.store.journal)."""
+
+    def append(self, record: Record) -> None:
+        """Have `record` written."""
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Call once all that was appended so far is on disk."""
+
+    def has_room(self) -> bool:
+        """Say whether it keeps up."""

@@ -1,0 +1,105 @@
+"""ListEvaluations: pages of what the store keeps, newest first."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from dataclasses import dataclass
+
+from kerneldyno.rpc import errors
+from kerneldyno.rpc.validation import Violation
+from kerneldyno.scheduler.core import Core
+from kerneldyno.scheduler.store.base import Filter, Store
+from kerneldyno.scheduler.translate import evaluation_of
+from kerneldyno.v1 import evaluation_pb2
+from kerneldyno.v1 import scheduler_service_pb2 as pb
+
+DEFAULT_PAGE = 100
+MAX_PAGE = 1_000
+#: Bytes of evaluations in one page: full results may be large, and a message has its limit.
+PAGE_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What one call asks for."""
+
+    which: Filter
+    before: int | None
+    size: int
+    full_results: bool
+    mark: str
+    """Tells whether a token belongs to the same filters."""
+
+
+def read_request(request: pb.ListEvaluationsRequest) -> Page:
+    """Check a request and take it apart. Raises InvalidRequestError."""
+    violations = []
+    if not 0 <= request.page_size <= MAX_PAGE:
+        violations.append(
+            Violation("page_size", f"is {request.page_size}; allowed are 1 to {MAX_PAGE}, or 0 for the default")
+        )
+    known = evaluation_pb2.EvalResult.Outcome.values()
+    for index, outcome in enumerate(request.outcomes):
+        if outcome not in known or not outcome:
+            violations.append(Violation(f"outcomes[{index}]", f"{outcome} is not the outcome of a finished evaluation"))
+    digest = b""
+    try:
+        digest = bytes.fromhex(request.digest)
+    except ValueError:
+        violations.append(Violation("digest", "is not hexadecimal"))
+    filters = pb.ListEvaluationsRequest()
+    filters.CopyFrom(request)
+    for name in ("page_size", "page_token", "full_results"):
+        filters.ClearField(name)
+    mark = hashlib.sha256(filters.SerializeToString(deterministic=True)).hexdigest()[:12]
+    before = None
+    if request.page_token:
+        before = _read_token(request.page_token, mark)
+        if before is None:
+            violations.append(Violation("page_token", "is not from an earlier answer to the same filters; start over"))
+    if violations:
+        raise errors.InvalidRequestError(violations=violations)
+    which = Filter(
+        client_id=request.client_id,
+        outcomes=frozenset(evaluation_pb2.EvalResult.Outcome.Name(outcome) for outcome in request.outcomes),
+        unfinished=request.unfinished,
+        labels=tuple(sorted(request.labels.items())),
+        accepted_from_wall=_wall(request, "accepted_after"),
+        accepted_before_wall=_wall(request, "accepted_before"),
+        digest=digest,
+    )
+    return Page(which, before, request.page_size or DEFAULT_PAGE, request.full_results, mark)
+
+
+def page(core: Core, store: Store, asked: Page) -> pb.ListEvaluationsResponse:
+    """Return one page."""
+    answer = pb.ListEvaluationsResponse()
+    found = store.list(asked.which, asked.before, asked.size + 1)
+    size = 0
+    for index, stored in enumerate(found):
+        if index == asked.size or size >= PAGE_BYTES:
+            answer.next_page_token = _token(found[index - 1].number, asked.mark)
+            break
+        message = evaluation_of(core.current(stored), full_result=asked.full_results)
+        size += message.ByteSize()
+        answer.evaluations.append(message)
+    return answer
+
+
+def _wall(request: pb.ListEvaluationsRequest, name: str) -> float | None:
+    return getattr(request, name).ToNanoseconds() / 1e9 if request.HasField(name) else None  # type: ignore[arg-type]
+
+
+def _token(number: int, mark: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([number, mark]).encode()).decode()
+
+
+def _read_token(token: str, mark: str) -> int | None:
+    try:
+        number, its_mark = json.loads(base64.urlsafe_b64decode(token.encode()))
+    except (ValueError, TypeError, binascii.Error):
+        return None
+    return number if its_mark == mark and isinstance(number, int) else None

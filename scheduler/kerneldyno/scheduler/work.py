@@ -1,0 +1,278 @@
+"""Hands attempts to nodes over the streams that the nodes keep open, and takes in what becomes of them.
+
+Both ends send state, so every message may be repeated and a broken stream loses nothing: a node that comes back names what
+it holds, and gets what is missing. Results are acknowledged once they are on disk. What an answer of a node means is decided
+here; what follows from it, in `core`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from functools import partial
+
+import grpc
+from kerneldyno.rpc import errors
+from kerneldyno.rpc.serving import Address
+from kerneldyno.rpc.validation import Violation
+from kerneldyno.scheduler.core import Core
+from kerneldyno.scheduler.failpoints import failpoint
+from kerneldyno.scheduler.model import Attempt, Node, Verdict
+from kerneldyno.scheduler.observer import Observer
+from kerneldyno.scheduler.store.journal import Journal
+from kerneldyno.scheduler.translate import invalid_result, verdict_of
+from kerneldyno.v1 import evaluation_pb2
+from kerneldyno.v1 import fleet_service_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+#: Seconds without new work for a node that is full and did not say for how long, or that is shutting down.
+FULL_HOLD_SECONDS = 1.0
+DRAINING_HOLD_SECONDS = 5.0
+#: Bytes of requests in one message down.
+MESSAGE_BYTES = 4 * 1024 * 1024
+#: When, after a stream closed, the node's port is tried (seconds), and how long one try may take.
+PROBES_AFTER_SECONDS = (0.05, 0.3, 0.6)
+PROBE_SECONDS = 1.0
+
+Context = grpc.aio.ServicerContext[pb.WorkRequest, pb.WorkResponse]
+
+
+class Dispatcher(Observer):
+    """Carries out what the state machine decides."""
+
+    def __init__(self, core: Core, journal: Journal) -> None:
+        self.core = core
+        self.journal = journal
+        self._wake = asyncio.Event()
+        self._streams: dict[str, WorkStream] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._reachable: set[tuple[str, str]] = set()  # (instance, address) where somebody listened
+
+    async def run(self) -> None:
+        """Place attempts until cancelled."""
+        async with asyncio.TaskGroup() as self._group:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                for attempt in self.core.place():
+                    if (stream := self._streams.get(attempt.node.id)) is not None:
+                        stream.assign(attempt)  # else it is assigned when the node comes back
+
+    def work_changed(self) -> None:
+        """Look for places at the next turn of the loop."""
+        self._wake.set()
+
+    def attempt_dropped(self, attempt: Attempt, *, node_lost: bool) -> None:
+        """Have the node kill the attempt; should it not hear, its next report tells it."""
+        if (stream := self._streams.get(attempt.node.id)) is not None:
+            stream.cancel(attempt.token)
+
+    async def serve(self, requests: AsyncIterator[pb.WorkRequest], context: Context) -> None:
+        """Serve one node's stream to its end."""
+        first = await anext(aiter(requests), None)
+        if first is None:
+            return
+        missing = [name for name in ("node_id", "instance_id") if not getattr(first, name)]
+        if missing:
+            text = "missing in the first message of the stream"
+            raise errors.InvalidRequestError(violations=[Violation(name, text) for name in missing])
+        node = self.core.connect(first.node_id, first.instance_id)
+        if node is None:
+            raise errors.NotSynchronizedError(f"node {first.node_id!r} has no lease here; synchronize first")
+        if (older := self._streams.get(node.id)) is not None:
+            older.close(errors.StreamReplacedError("the node opened a newer stream"))
+        stream = self._streams[node.id] = WorkStream(self, node)
+        self._spawn_probe(node, expect_listener=True)
+        try:
+            stream.reconcile(first)
+            await stream.run(requests, context)
+        finally:
+            if self._streams.get(node.id) is stream:
+                del self._streams[node.id]
+                self.core.disconnect(node)
+                self._spawn_probe(node, expect_listener=False)
+
+    def cancel_all(self) -> None:
+        """Have the nodes kill every attempt: their results would find nobody after a stop without a durable store."""
+        for stream in self._streams.values():
+            for token in list(stream.node.attempts):
+                stream.cancel(token)
+
+    async def close(self, limit_seconds: float) -> None:
+        """End all streams, after they have sent what they have."""
+        for stream in list(self._streams.values()):
+            stream.close(errors.ShuttingDownError("the scheduler is shutting down", retry_seconds=1.0))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_seconds):
+                while self._streams:  # noqa: ASYNC110 - each ends by itself
+                    await asyncio.sleep(0.02)
+
+    # Whether a node whose connection closed is dead
+
+    def _spawn_probe(self, node: Node, *, expect_listener: bool) -> None:
+        if node.report.address and self._group is not None:
+            self._group.create_task(self._learn(node) if expect_listener else self._find_out(node))
+
+    async def _learn(self, node: Node) -> None:
+        """Note that somebody listens where the node says: only then does a refusal mean something later."""
+        report = node.report
+        if await _listens(report.address):
+            self._reachable.add((report.instance_id, report.address))
+
+    async def _find_out(self, node: Node) -> None:
+        """Lose the node at once when its port, which was open, refuses: there is nobody any more. Silence means nothing."""
+        report = node.report
+        where = (report.instance_id, report.address)
+        if where not in self._reachable:
+            return
+        for seconds in PROBES_AFTER_SECONDS:
+            await asyncio.sleep(seconds)
+            if node.connected or node.lost or node.report.instance_id != report.instance_id:
+                return
+            if await _listens(report.address) is False:
+                self._reachable.discard(where)
+                self.core.lose(node, f"node {node.id} closed its connection, and nobody listens at {report.address}")
+                return
+
+
+class WorkStream:
+    """One open Work stream of one node."""
+
+    def __init__(self, dispatcher: Dispatcher, node: Node) -> None:
+        self.node = node
+        self._core = dispatcher.core
+        self._journal = dispatcher.journal
+        self._assignments: dict[str, Attempt] = {}
+        self._cancels: dict[str, None] = {}
+        self._acknowledged: dict[str, None] = {}
+        self._changed = asyncio.Event()
+        self._end: errors.KernelDynoError | None = None
+        self._ended = False
+
+    def assign(self, attempt: Attempt) -> None:
+        """Send an attempt."""
+        self._assignments[attempt.token] = attempt
+        self._changed.set()
+
+    def cancel(self, token: str) -> None:
+        """Have an attempt killed."""
+        if self._assignments.pop(token, None) is None:
+            self._cancels[token] = None
+            self._changed.set()
+
+    def close(self, why: errors.KernelDynoError) -> None:
+        """Send what there is, then end."""
+        self._end = why
+        self._changed.set()
+
+    def reconcile(self, first: pb.WorkRequest) -> None:
+        """Compare what the node holds with what it should, and put that right."""
+        held = set(first.held_attempt_tokens)
+        for token in held - self.node.attempts.keys():
+            self.cancel(token)
+        for token, attempt in self.node.attempts.items():
+            if token not in held:
+                self.assign(attempt)
+        self._take(first)
+
+    async def run(self, requests: AsyncIterator[pb.WorkRequest], context: Context) -> None:
+        """Serve until the node goes, or is told to."""
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(self._read(requests))
+            await self._write(context)
+            reading.cancel()
+        if self._end is not None:
+            raise self._end
+
+    # Up
+
+    async def _read(self, requests: AsyncIterator[pb.WorkRequest]) -> None:
+        try:
+            async for message in requests:
+                self._take(message)
+        finally:
+            self._ended = True
+            self._changed.set()
+
+    def _take(self, message: pb.WorkRequest) -> None:
+        for event in message.events:
+            if event.stage == evaluation_pb2.STAGE_DONE:
+                self._complete(event.attempt_token, verdict_of(event.result))
+            else:
+                self._core.progress(event.attempt_token, event.stage, event.device)
+        for refusal in message.refusals:
+            self._refused(refusal)
+
+    def _complete(self, token: str, verdict: Verdict) -> None:
+        failpoint("on_result_received")
+        self._core.complete(token, verdict)
+        self._journal.after_commit(partial(self._acknowledge, token))
+
+    def _acknowledge(self, token: str) -> None:
+        failpoint("before_acknowledgement_sent")
+        self._acknowledged[token] = None
+        self._changed.set()
+
+    def _refused(self, refusal: pb.AttemptRefusal) -> None:
+        token, why = refusal.attempt_token, refusal.why
+        hold = refusal.retry_delay.ToNanoseconds() / 1e9
+        if why == pb.AttemptRefusal.WHY_FULL:
+            self._core.refuse(token, hold or FULL_HOLD_SECONDS)
+        elif why == pb.AttemptRefusal.WHY_DRAINING:
+            self._core.refuse(token, hold or DRAINING_HOLD_SECONDS)
+        elif why == pb.AttemptRefusal.WHY_INVALID and refusal.violations:
+            violations = [Violation(v.field, v.description) for v in refusal.violations]
+            self._core.complete(token, verdict_of(invalid_result("", violations)))
+        else:
+            name = pb.AttemptRefusal.Why.Name(why) if why in pb.AttemptRefusal.Why.values() else str(why)
+            detail = f"node {self.node.id} refused: {name} {refusal.detail[:500]}"
+            self._core.complete(token, Verdict.failed("NODE_REFUSED", detail, retryable=True))
+
+    # Down
+
+    async def _write(self, context: Context) -> None:
+        while True:
+            while (message := self._next_message()) is not None:
+                failpoint("before_assignment_sent")
+                try:
+                    await context.write(message)
+                except (
+                    grpc.aio.InternalError
+                ):  # the connection is gone, and the cancellation of this call is on its way
+                    raise asyncio.CancelledError from None
+            if self._ended or self._end is not None:
+                return
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _next_message(self) -> pb.WorkResponse | None:
+        if not (self._assignments or self._cancels or self._acknowledged):
+            return None
+        message = pb.WorkResponse(cancel_attempt_tokens=self._cancels, acknowledged_attempt_tokens=self._acknowledged)
+        self._cancels, self._acknowledged = {}, {}
+        size = 0
+        while self._assignments and size < MESSAGE_BYTES:
+            token = next(iter(self._assignments))
+            payload = self._assignments.pop(token).job.spec.payload
+            message.assignments.add(attempt_token=token).request.ParseFromString(payload)
+            size += len(payload)
+        return message
+
+
+async def _listens(address: str) -> bool | None:
+    """Say whether somebody listens at `address`; None when there is no telling."""
+    try:
+        where = Address.parse(address)
+        async with asyncio.timeout(PROBE_SECONDS):
+            _, writer = await asyncio.open_connection(where.host, where.port)
+    except ConnectionRefusedError:
+        return False
+    except (OSError, TimeoutError, ValueError):
+        return None
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True
