@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import sys
 from collections.abc import Coroutine, Sequence
@@ -16,7 +17,8 @@ from typing import Any
 
 import grpc
 from grpc_health.v1._async import HealthServicer
-from kerneldyno.rpc import serving
+from kerneldyno.rpc import credentials, serving, tokens
+from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.v1 import evaluator_service_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2_grpc as pb_grpc
@@ -44,21 +46,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.exit_with_parent:
             serving.exit_with_parent()
         serving.configure_logging(chosen.log_level)
-        log.info("event=settings %s", chosen)
+        log.info("event=settings %s %s", chosen, serving.limits())
         return asyncio.run(serve(chosen))
-    except (SettingsError, OSError) as error:
+    except (SettingsError, CredentialsError, OSError) as error:
         print(f"kerneldyno-evaluator: {error}", file=sys.stderr)
         return 2
 
 
 async def serve(chosen: Settings) -> int:
-    """Serve until a signal, then drain. Raises OSError when a port is taken."""
+    """Serve until a signal, then drain. Raises OSError when a port is taken, CredentialsError for files of no use."""
     prometheus = CollectorRegistry()
     metrics = Metrics(prometheus, registry.version())
     node = Node(chosen.cells(), metrics, scheduled=chosen.scheduler is not None)
-    server = serving.make_server(ServerInterceptor(prometheus, [_SERVICE]))
+    gate = chosen.security.gate(str(chosen.listen))
+    for name in (credentials.TOKEN_VARIABLE, tokens.TOKENS_VARIABLE):
+        os.environ.pop(name, None)  # judges inherit the environment, and references run in them
+    server = serving.make_server(ServerInterceptor(prometheus, [_SERVICE], gate))
     pb_grpc.add_EvaluatorServiceServicer_to_server(EvaluatorService(node), server)
-    bound = serving.listen(server, chosen.listen)
+    bound = serving.listen(server, chosen.listen, chosen.security.tls)
     link = None
     if chosen.scheduler is not None:
         address, instance = chosen.address(bound), secrets.token_hex(8)

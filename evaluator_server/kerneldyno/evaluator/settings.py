@@ -14,6 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kerneldyno.rpc import credentials, security
+from kerneldyno.rpc.credentials import Credentials
+from kerneldyno.rpc.security import ServerSecurity
 from kerneldyno.rpc.serving import Address
 
 from .cell import CellSettings
@@ -34,7 +37,9 @@ class Settings:
 
     listen: Address
     metrics: str
+    security: ServerSecurity
     scheduler: str | None
+    credentials: Credentials
     devices: tuple[str, ...]
     sandbox: str
     lanes: int
@@ -71,9 +76,18 @@ def load(arguments: Sequence[str], environ: Mapping[str, str] = os.environ, root
     spares = min(lanes, _MAX_SPARES) if options.spares is None else options.spares
     try:
         listen = Address.parse(options.listen)
-        for text in (options.metrics, options.advertise, options.scheduler):
-            if text not in (None, "off"):
+        for text in (options.advertise, options.scheduler):
+            if text is not None:
                 Address.parse(text)
+        guarded = ServerSecurity.of(options)
+        guarded.check(options.listen, options.metrics)
+        shown = credentials.choose(
+            tls_ca=options.scheduler_tls_ca,
+            tls_cert=options.scheduler_tls_cert,
+            tls_key=options.scheduler_tls_key,
+            token_file=options.token_file,
+            environ=environ,
+        )
     except ValueError as error:
         raise SettingsError(str(error)) from error
     if lanes < 1 or spares < 0 or options.drain_timeout < 0 or options.reference_timeout <= 0:
@@ -83,7 +97,9 @@ def load(arguments: Sequence[str], environ: Mapping[str, str] = os.environ, root
     return Settings(
         listen=listen,
         metrics=options.metrics,
+        security=guarded,
         scheduler=options.scheduler,
+        credentials=shown,
         devices=devices,
         sandbox=options.sandbox,
         lanes=lanes,
@@ -143,6 +159,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--listen", default="127.0.0.1:50052", metavar="HOST:PORT", help="where to serve gRPC; port 0 takes any")
     add("--metrics", default="127.0.0.1:9465", metavar="HOST:PORT", help='where to serve Prometheus, or "off"')
     add("--scheduler", metavar="HOST:PORT", help="scheduler to register with; without it the node serves alone")
+    add("--scheduler-tls-ca", metavar="FILE", help='CA of its certificate, or "public"; turns on TLS')
+    add("--scheduler-tls-cert", metavar="FILE", help="this node's certificate, for a scheduler that asks for one")
+    add("--scheduler-tls-key", metavar="FILE", help="its private key")
+    add("--token-file", metavar="FILE", help="this node's token for the scheduler (KERNELDYNO_TOKEN)")
     add("--devices", default="auto", help="auto (all GPUs, or the CPU), cpu, cuda, or a list such as cuda:0,cuda:1")
     add("--sandbox", choices=("auto", "require", "off"), default="auto", help="require: refuse to serve without it")
     add("--lanes", type=int, help="candidates at once on each device (derived from the cores)")
@@ -151,6 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--advertise", metavar="HOST:PORT", help="where the scheduler reaches this node (where it listens)")
     add("--drain-timeout", type=float, default=60.0, metavar="SECONDS", help="limit for running work at SIGTERM")
     add("--reference-timeout", type=float, default=120.0, metavar="SECONDS", help="limit for one reference")
+    security.add_options(parser)
     add("--exit-with-parent", action="store_true", help="stop when the parent process ends")
     add("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     return parser
