@@ -1,0 +1,279 @@
+"""A cluster of real processes on this machine, to be killed, stopped, restarted and cut off at will.
+
+One scheduler with its store on disk, and scripted nodes; each may sit behind a proxy. Every fault goes into the history, so
+that figures can be taken from there. Nothing here waits for the processes to agree to anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import signal
+import socket
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kerneldyno.scheduler import failpoints
+
+from chaos.clients import events_file
+from chaos.history import Event, History, read
+from chaos.proxy import Proxy
+
+#: Seconds in which a process has to say that it is ready.
+START_SECONDS = 60.0
+_TESTS = Path(__file__).resolve().parents[1]
+
+
+class Process:
+    """A process that says when it is ready, and that can be started again after it has died."""
+
+    def __init__(self, name: str, command: list[str], log: Path) -> None:
+        self.name = name
+        self.starts = 0
+        self.ready: dict[str, str] = {}
+        """What its ready line said."""
+        self._command = command
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs now, or ran last."""
+        assert self._process is not None, f"{self.name} was never started"
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, stopped or not."""
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self, environment: Mapping[str, str] | None = None) -> bool:
+        """Start it and wait until it is ready; False when it ended before that."""
+        self.starts += 1
+        path = os.pathsep.join([str(_TESTS), str(_TESTS / "scheduler"), os.environ.get("PYTHONPATH", "")])
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+            )
+        assert self._process.stdout is not None
+        line = (await asyncio.wait_for(self._process.stdout.readline(), START_SECONDS)).decode()
+        self.ready = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if not line:
+            await self._process.wait()
+        return bool(line)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if there is a process to hear it."""
+        if self.alive and self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def wait(self, seconds: float = 60.0) -> int:
+        """Wait for its end; return its status."""
+        assert self._process is not None, f"{self.name} was never started"
+        return await asyncio.wait_for(self._process.wait(), seconds)
+
+    async def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.signal(signal.SIGKILL)
+        if self._process is not None:
+            await self._process.wait()
+
+
+class Cluster:
+    """A scheduler and nodes. Use it as an async context manager; what it started is dead afterwards.
+
+    Parameters:
+        directory: for the store, logs and history.
+        nodes: how many, named n1, n2, ...
+        options: of the scheduler's command line, without dashes: {"lease": 10}.
+        proxied: whether each node reaches the scheduler by a proxy of its own (`proxies`).
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        nodes: int = 8,
+        lanes: int = 2,
+        devices: int = 1,
+        mean_seconds: float = 0.02,
+        options: Mapping[str, Any] | None = None,
+        proxied: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self.directory = directory
+        self.random = random.Random(seed)
+        self.address = f"127.0.0.1:{_free_port()}"
+        self.history = History(events_file(directory), by="suite")
+        self.proxies: dict[str, Proxy] = {}
+        self._node_options = {"lanes": lanes, "devices": devices, "mean-seconds": mean_seconds}
+        self._proxied = proxied
+        self._stack = AsyncExitStack()
+        settings = {
+            "listen": self.address,
+            "metrics": "127.0.0.1:0",
+            "store": f"sqlite:{directory / 'store.sqlite'}",
+            **(options or {}),
+        }
+        command = [sys.executable, "-m", "kerneldyno.scheduler", "--exit-with-parent"]
+        command += [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+        self.scheduler = Process("scheduler", command, directory / "scheduler.log")
+        self.nodes: dict[str, Process] = {}
+        self._names = [f"n{number}" for number in range(1, nodes + 1)]
+
+    async def __aenter__(self) -> Self:
+        await self._stack.__aenter__()
+        self._stack.push_async_callback(self._end)
+        try:
+            assert await self.scheduler.start(), f"no scheduler: {self.scheduler_log()[-2000:]}"
+            for name in self._names:
+                await self._prepare(name)
+            await asyncio.gather(*(self.start_node(name) for name in self._names))
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    # The scheduler
+
+    async def kill_scheduler(self) -> float:
+        """SIGKILL; return when."""
+        at = self.history.note("fault", "info", what="kill", target="scheduler")
+        await self.scheduler.kill()
+        return at
+
+    async def start_scheduler(self, armed: str = "") -> bool:
+        """Start it again on the same port and store, with failpoints `armed`; False when it did not come up."""
+        ready = await self.scheduler.start({failpoints.ENVIRONMENT: armed})
+        self.history.note("fault", "info", what="started" if ready else "failed to start", target="scheduler")
+        return ready
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of the series of that name on the scheduler's metrics page whose labels include `labels`."""
+        with urllib.request.urlopen(f"http://{self.scheduler.ready['metrics']}/metrics", timeout=10) as response:
+            page = response.read().decode()
+        total = 0.0
+        for line in page.splitlines():
+            series, _, value = line.rpartition(" ")
+            plain, _, rest = series.partition("{")
+            if plain == name and labels.items() <= dict(re.findall(r'(\w+)="([^"]*)"', rest)).items():
+                total += float(value)
+        return total
+
+    def scheduler_log(self) -> str:
+        """All that schedulers have logged."""
+        return (self.directory / "scheduler.log").read_text(errors="replace")
+
+    def logged(self, event: str) -> int:
+        """How often schedulers have logged `event`, over all restarts."""
+        return len(re.findall(rf"\bevent={event}\b", self.scheduler_log()))
+
+    # Nodes
+
+    async def start_node(self, name: str) -> None:
+        """Start a node and wait until its Work stream is open."""
+        await self.nodes[name].start()
+        self.history.note("fault", "info", what="started", target=name)
+
+    async def kill_node(self, name: str) -> float:
+        """SIGKILL; return when."""
+        at = self.history.note("fault", "info", what="kill", target=name)
+        await self.nodes[name].kill()
+        return at
+
+    def signal_node(self, name: str, number: signal.Signals) -> float:
+        """SIGSTOP, SIGCONT or SIGTERM; return when."""
+        at = self.history.note("fault", "info", what=number.name, target=name)
+        self.nodes[name].signal(number)
+        return at
+
+    async def _prepare(self, name: str) -> None:
+        target = self.address
+        if self._proxied:
+            proxy = Proxy(self.address, seed=self.random.randrange(1 << 30))
+            self.proxies[name] = await self._stack.enter_async_context(proxy)
+            target = proxy.address
+        where = ["--scheduler", target, "--node-id", name, "--events", str(events_file(self.directory))]
+        more = [word for option, value in self._node_options.items() for word in (f"--{option}", str(value))]
+        log = self.directory / f"{name}.log"
+        self.nodes[name] = Process(name, [sys.executable, "-m", "chaos.node", *where, *more], log)
+
+    # Faults that go on by themselves; cancel the task to end them
+
+    async def keep_killing_nodes(self, every_seconds: float, away_seconds: float = 1.0) -> None:
+        """SIGKILL a random node every so often (+-50 %), and start it again."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await asyncio.sleep(every_seconds * self.random.uniform(0.5, 1.5))
+                name = self.random.choice([name for name, node in self.nodes.items() if node.alive])
+                group.create_task(self._replace(name, away_seconds * self.random.uniform(0.0, 2.0)))
+
+    async def keep_killing_scheduler(self, every_seconds: float, away_seconds: float = 0.2) -> None:
+        """SIGKILL the scheduler every so often (+-50 %), and start it again as a supervisor would."""
+        while True:
+            await asyncio.sleep(every_seconds * self.random.uniform(0.5, 1.5))
+            await self.kill_scheduler()
+            await asyncio.sleep(away_seconds)
+            await self.start_scheduler()
+
+    async def keep_nodes_alive(self) -> None:
+        """Start nodes again that died by themselves."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await asyncio.sleep(0.1)
+                for name, node in self.nodes.items():
+                    if node.starts and not node.alive:
+                        self.history.note("fault", "info", what="died", target=name)
+                        node.starts += 1
+                        group.create_task(self.start_node(name))
+                        await asyncio.sleep(0.2)
+
+    async def _replace(self, name: str, away_seconds: float) -> None:
+        await self.kill_node(name)
+        await asyncio.sleep(away_seconds)
+        await self.start_node(name)
+
+    # Ends
+
+    def events(self) -> list[Event]:
+        """The history so far."""
+        return read([events_file(self.directory)])
+
+    async def _end(self) -> None:
+        for process in (*self.nodes.values(), self.scheduler):
+            await process.kill()
+        with suppress(OSError):
+            self.history.__exit__(None, None, None)
+
+
+async def eventually(met: Callable[[], bool], seconds: float, what: str) -> float:
+    """Wait until `met()`; return how long that took. Raises TimeoutError, naming `what`."""
+    start = time.monotonic()
+    while not met():
+        if time.monotonic() - start > seconds:
+            raise TimeoutError(f"{what} did not come true within {seconds:g} s")
+        await asyncio.sleep(0.02)
+    return time.monotonic() - start
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
