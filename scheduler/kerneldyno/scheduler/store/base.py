@@ -171,6 +171,8 @@ class Filter:
     """Which evaluations to list; None and empty mean all."""
 
     client_id: str = ""
+    share: str = ""
+    """Only clients of this share (Key.share)."""
     outcomes: frozenset[str] = frozenset()
     unfinished: bool = False
     labels: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,177 @@
+"""What a batch of records comes to: the rows to write, so that a few statements do for any number of records.
+
+The writing thread shares the interpreter with the event loop, and each statement may have to wait for its turn; their number
+must not grow with the load. Work that came and went within the batch is not written at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kerneldyno.scheduler.model import Verdict
+from kerneldyno.scheduler.store.base import (
+    Accepted,
+    Answered,
+    Drained,
+    Finished,
+    Placed,
+    Quarantined,
+    Record,
+    Returned,
+)
+
+Row = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class JobChange:
+    """What became of a job; None means that it stays as it was."""
+
+    attempts: int = 0
+    token: str = ""
+    node_id: str = ""
+    instance_id: str = ""
+    placed_wall: float | None = None
+    crashes: int | None = None
+    unlucky_nodes: str | None = None
+
+    def place(self, record: Placed) -> None:
+        """It has an attempt."""
+        self.attempts, self.placed_wall = record.attempts, record.placed_wall
+        self.token, self.node_id, self.instance_id = record.token, record.node_id, record.instance_id
+
+    def take_back(self, record: Returned) -> None:
+        """It has none any more."""
+        self.attempts, self.crashes = record.attempts, record.crashes
+        self.unlucky_nodes = to_json(record.unlucky_nodes)
+        self.token = self.node_id = self.instance_id = ""
+
+
+@dataclass(slots=True)
+class NewJob:
+    """A job to insert."""
+
+    number: int
+    share: str
+    payload: bytes
+    change: JobChange = field(default_factory=JobChange)
+
+
+class Batch:
+    """The rows that a batch of records comes to. Numbers go on from the given ones."""
+
+    def __init__(self, records: Iterable[Record], last_evaluation: int, last_result: int) -> None:
+        self.last_evaluation, self.last_result = last_evaluation, last_result
+        self.evaluations: list[Row] = []
+        """Rows of `evaluations`, attempts and placed_wall left out."""
+        self.finished: list[Row] = []
+        """Client id, id, result, outcome, cached, attempts, placed_wall, finished_wall."""
+        self.results: list[Row] = []
+        """Rows of `results` that are new."""
+        self.answers: list[Row] = []
+        """Rows of `results` that should be there."""
+        self.cache: list[Row] = []
+        """Rows of `cache`."""
+        self.ended_jobs: dict[bytes, None] = {}
+        """Jobs to remove first."""
+        self.changed_jobs: dict[bytes, JobChange] = {}
+        """Then, jobs to change."""
+        self.new_jobs: dict[bytes, NewJob] = {}
+        """Then, jobs to insert."""
+        self.drained: dict[str, bool] = {}
+        self.quarantined: dict[bytes, Quarantined] = {}
+        for record in records:
+            self._add(record)
+
+    def _add(self, record: Record) -> None:
+        match record:
+            case Accepted():
+                self._accept(record)
+            case Placed():
+                self._change(record.job_id).place(record)
+            case Returned():
+                self._change(record.job_id).take_back(record)
+            case Finished():
+                self._finish(record)
+            case Answered():
+                self._answer(record)
+            case Drained():
+                self.drained[record.node_id] = record.drained
+            case Quarantined():
+                self.quarantined[record.digest] = record
+
+    def _accept(self, record: Accepted) -> None:
+        number = self._evaluation(record, record.deadline_wall, record.merged, record.job_id)
+        if record.payload is not None:
+            self.new_jobs[record.job_id] = NewJob(number, record.key.share, record.payload)
+
+    def _answer(self, record: Answered) -> None:
+        self._evaluation(record, None, False, None, record.result_number, record.verdict.outcome, record.accepted_wall)
+        self.answers.append(_result(record.result_number, record.digest, record.verdict))
+
+    def _evaluation(
+        self,
+        record: Accepted | Answered,
+        deadline_wall: float | None,
+        merged: bool,
+        job_id: bytes | None,
+        result: int | None = None,
+        outcome: str | None = None,
+        finished_wall: float = 0.0,
+    ) -> int:
+        self.last_evaluation += 1
+        self.evaluations.append(
+            (
+                self.last_evaluation,
+                record.key.client_id,
+                record.key.id,
+                record.fingerprint,
+                record.digest,
+                record.priority.name,
+                to_json(record.labels),
+                record.accepted_wall,
+                deadline_wall,
+                merged,
+                job_id,
+                result,
+                outcome,
+                result is not None,
+                finished_wall,
+            )
+        )
+        return self.last_evaluation
+
+    def _change(self, job_id: bytes) -> JobChange:
+        if (new := self.new_jobs.get(job_id)) is not None:
+            return new.change
+        return self.changed_jobs.setdefault(job_id, JobChange())
+
+    def _finish(self, record: Finished) -> None:
+        if record.job_id is not None:
+            self.new_jobs.pop(record.job_id, None)
+            self.changed_jobs.pop(record.job_id, None)
+            self.ended_jobs[record.job_id] = None
+        if not record.keys:
+            return
+        self.last_result += 1
+        verdict = record.verdict
+        self.results.append(_result(self.last_result, record.digest, verdict))
+        if record.cacheable:
+            self.cache.append((record.digest, verdict.environment, self.last_result))
+        ending = (self.last_result, verdict.outcome, verdict.cached)
+        times = (record.attempts, record.placed_wall, record.finished_wall)
+        self.finished.extend((key.client_id, key.id, *ending, *times) for key in record.keys)
+
+
+def to_json(value: object) -> str:
+    """Return `value` as compact JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _result(number: int, digest: bytes, verdict: Verdict) -> Row:
+    failure = verdict.failure
+    why = (None, None, None) if failure is None else (failure.cause, failure.detail, failure.retryable)
+    return (number, digest, verdict.environment, verdict.outcome, *why, verdict.payload)

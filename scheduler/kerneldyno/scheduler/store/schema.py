@@ -1,0 +1,193 @@
+"""The tables of the SQLite store, and how a file is opened, checked and told from one that is not ours.
+
+An evaluation is a small row; its result, which others may share, is in `results`, and the request of an unfinished job in
+`payloads`, so that the rows that change often stay small. Triggers keep `totals` and `cache` true to the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from pathlib import Path
+
+from kerneldyno.scheduler.store.base import StoreError
+
+#: PRAGMA user_version: raised with each change of the tables.
+VERSION = 1
+#: PRAGMA application_id: "KDyn".
+APPLICATION = 0x4B44796E
+#: UPDATE ... FROM came with 3.33, and bug fixes to it with 3.35.
+OLDEST_SQLITE = (3, 35, 0)
+#: How long a check after an unclean end may take; what it did not reach is checked by SQLite as it is read.
+CHECK_SECONDS = 3.0
+#: Pages of WAL after which a commit also moves them to the file (16 MiB).
+CHECKPOINT_PAGES = 4096
+
+TABLES = """
+CREATE TABLE evaluations (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    client_id TEXT NOT NULL,
+    id TEXT NOT NULL,
+    fingerprint BLOB NOT NULL,
+    digest BLOB NOT NULL,
+    priority TEXT NOT NULL,
+    labels TEXT NOT NULL,
+    accepted_wall REAL NOT NULL,
+    deadline_wall REAL,
+    merged INTEGER NOT NULL,
+    job_id BLOB,
+    result INTEGER,
+    outcome TEXT,
+    cached INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    placed_wall REAL NOT NULL,
+    finished_wall REAL NOT NULL
+);
+CREATE UNIQUE INDEX evaluations_by_key ON evaluations (client_id, id);
+CREATE INDEX evaluations_by_client ON evaluations (client_id);
+CREATE INDEX evaluations_by_digest ON evaluations (digest);
+CREATE INDEX evaluations_by_time ON evaluations (accepted_wall);
+CREATE INDEX evaluations_by_result ON evaluations (result) WHERE result IS NOT NULL;
+CREATE INDEX evaluations_by_age ON evaluations (finished_wall) WHERE result IS NOT NULL;
+CREATE INDEX evaluations_unfinished ON evaluations (number) WHERE result IS NULL;
+
+CREATE TABLE results (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    digest BLOB NOT NULL,
+    environment BLOB NOT NULL,
+    outcome TEXT NOT NULL,
+    cause TEXT,
+    detail TEXT,
+    retryable INTEGER,
+    payload BLOB NOT NULL
+);
+CREATE TABLE cache (
+    digest BLOB NOT NULL,
+    environment BLOB NOT NULL,
+    result INTEGER NOT NULL,
+    PRIMARY KEY (digest, environment)
+) WITHOUT ROWID;
+
+CREATE TABLE jobs (
+    number INTEGER PRIMARY KEY,  -- of the evaluation that it was made for
+    id BLOB NOT NULL UNIQUE,
+    share TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    crashes INTEGER NOT NULL,
+    unlucky_nodes TEXT NOT NULL,
+    token TEXT NOT NULL,
+    node_id TEXT NOT NULL,
+    instance_id TEXT NOT NULL,
+    placed_wall REAL NOT NULL
+);
+CREATE TABLE payloads (number INTEGER PRIMARY KEY, payload BLOB NOT NULL);
+CREATE TRIGGER job_ended AFTER DELETE ON jobs BEGIN
+    DELETE FROM payloads WHERE number = OLD.number;
+END;
+
+CREATE TABLE drained_nodes (node_id TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE quarantines (
+    digest BLOB PRIMARY KEY,
+    reason TEXT NOT NULL,
+    since_wall REAL NOT NULL,
+    until_wall REAL NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE totals (finished INTEGER NOT NULL, bytes INTEGER NOT NULL);
+INSERT INTO totals VALUES (0, 0);
+CREATE TRIGGER evaluation_answered AFTER INSERT ON evaluations WHEN NEW.result IS NOT NULL BEGIN
+    UPDATE totals SET finished = finished + 1;
+END;
+CREATE TRIGGER evaluation_finished AFTER UPDATE OF result ON evaluations
+WHEN OLD.result IS NULL AND NEW.result IS NOT NULL BEGIN
+    UPDATE totals SET finished = finished + 1;
+END;
+CREATE TRIGGER evaluation_forgotten AFTER DELETE ON evaluations WHEN OLD.result IS NOT NULL BEGIN
+    UPDATE totals SET finished = finished - 1;
+END;
+CREATE TRIGGER result_stored AFTER INSERT ON results BEGIN
+    UPDATE totals SET bytes = bytes + length(NEW.payload);
+END;
+CREATE TRIGGER result_forgotten AFTER DELETE ON results BEGIN
+    UPDATE totals SET bytes = bytes - length(OLD.payload);
+    DELETE FROM cache WHERE digest = OLD.digest AND environment = OLD.environment AND result = OLD.number;
+END;
+"""
+
+
+def connect(path: str, *, reads_only: bool = False) -> sqlite3.Connection:
+    """Return a connection that commits only when told to, and may be handed to another thread."""
+    connection = sqlite3.connect(
+        path,
+        timeout=1.0,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+    connection.execute("PRAGMA query_only = ON" if reads_only else "PRAGMA synchronous = FULL")
+    # A plan that builds an index for each statement would be a slow plan for each of our statements.
+    connection.execute("PRAGMA automatic_index = OFF")
+    return connection
+
+
+def open_file(path: Path) -> sqlite3.Connection:
+    """Open the database at `path`, making it if there is none. Raises StoreError for anything that is not ours."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        needed = ".".join(map(str, OLDEST_SQLITE))
+        raise StoreError(f"this Python has SQLite {sqlite3.sqlite_version}; the store needs {needed} or newer")
+    wal = path.with_name(path.name + "-wal")
+    unclean = wal.exists() and wal.stat().st_size > 0
+    try:
+        # Only its owner may read what candidates and results are in it; SQLite gives -wal and -shm the same mode.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        connection = connect(str(path))
+        try:
+            prepare(connection, str(path))
+            if unclean:
+                _check(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    except OSError as error:
+        raise StoreError(f"cannot open the store {path}: {error.strerror}") from error
+    except sqlite3.DatabaseError as error:
+        raise StoreError(f"cannot open the store {path}: {error}; is it a KernelDyno store, and whole?") from error
+    return connection
+
+
+def prepare(connection: sqlite3.Connection, name: str) -> None:
+    """Make the tables in an empty database; refuse one that is another program's, or of another version."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if tables and application != APPLICATION:
+        raise StoreError(f"{name} is another program's database; name another file")
+    if version > VERSION:
+        raise StoreError(
+            f"{name} was written by a newer KernelDyno (schema {version}, this one knows {VERSION}); "
+            "run that version, or name another file"
+        )
+    if not tables:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    connection.execute(f"PRAGMA journal_size_limit = {4 * CHECKPOINT_PAGES * 4096}")
+    connection.execute("PRAGMA cache_size = -16384")
+    if not tables:
+        marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+        connection.executescript(f"BEGIN IMMEDIATE; {TABLES} {marks} COMMIT;")
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    limit = threading.Timer(CHECK_SECONDS, connection.interrupt)
+    limit.start()
+    try:
+        with contextlib.suppress(sqlite3.OperationalError):  # interrupted: it was well so far
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise StoreError(f"the store {path} is damaged ({found}); move it away, or restore a copy")
+    finally:
+        limit.cancel()
+        limit.join()

@@ -1,0 +1,364 @@
+"""The store of one scheduler in one SQLite file: write-ahead log, every commit synchronised with the disk.
+
+One connection writes, from the journal's thread; one serves the short reads of the event loop; one the listings, from
+whatever thread they are asked in. Readers see whole batches and wait for nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from kerneldyno.scheduler.failpoints import failpoint
+from kerneldyno.scheduler.model import Failure, Key, Priority, Verdict
+from kerneldyno.scheduler.store import schema
+from kerneldyno.scheduler.store.base import (
+    CachedResult,
+    Filter,
+    Quarantined,
+    Record,
+    Recovered,
+    StoredEvaluation,
+    StoredJob,
+    StoreError,
+)
+from kerneldyno.scheduler.store.fold import Batch, Row
+
+#: Rows that one statement takes. Fewer are split into powers of two, so that few statements are ever prepared.
+CHUNK = 256
+#: Evaluations that one call of `trim` looks at: a few milliseconds.
+TRIM_STEP = 500
+#: Free pages that the file may keep for what comes, beside a quarter of its size (16 MiB), and that one step gives back.
+FREE_PAGES, GIVE_BACK_PAGES = 4096, 512
+
+_EVALUATION = """
+SELECT e.number, e.client_id, e.id, e.fingerprint, e.digest, e.priority, e.labels, e.accepted_wall, e.deadline_wall,
+    e.merged, e.job_id, e.attempts, e.placed_wall, e.finished_wall, e.result, e.cached,
+    r.outcome, r.payload, r.cause, r.detail, r.retryable, r.environment
+FROM evaluations AS e LEFT JOIN results AS r ON r.number = e.result
+"""
+
+
+class SqliteStore:
+    """Durable memory of one scheduler, in the file at `path`. Implements Store; opening raises StoreError."""
+
+    name = "sqlite"
+
+    def __init__(self, path: str | Path) -> None:
+        self._path: str | Path = Path(path)
+        self._lock = _lock(self._path)
+        try:
+            self._writer = schema.open_file(self._path)
+            self._reader = schema.connect(str(self._path), reads_only=True)
+            self._lister = schema.connect(str(self._path), reads_only=True)
+            self._last_evaluation, self._last_result = _last_numbers(self._writer)
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._listing = threading.Lock()
+
+    def recover(self) -> Recovered:
+        """Return what was unfinished, in order of acceptance. Raises StoreError."""
+        try:
+            return _recover(self._writer)
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot read the store {self._path}: {error}") from error
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Apply `records` in order, all or none; they are on disk when this returns. Raises OSError or sqlite3.Error."""
+        batch = Batch(records, self._last_evaluation, self._last_result)
+        with _transaction(self._writer):
+            _apply(self._writer, batch)
+            failpoint("during_commit")
+        self._last_evaluation, self._last_result = batch.last_evaluation, batch.last_result
+
+    def find(self, key: Key) -> StoredEvaluation | None:
+        """Return an evaluation, or None when it is not known or no longer kept."""
+        row = self._reader.execute(f"{_EVALUATION} WHERE e.client_id = ? AND e.id = ?", key).fetchone()
+        return None if row is None else _evaluation(row)
+
+    def cached(self, digest: bytes, environments: Collection[bytes]) -> CachedResult | None:
+        """Return the newest cacheable result of `digest` on one of `environments`, or None."""
+        rows = self._reader.execute("SELECT result, environment FROM cache WHERE digest = ?", (digest,)).fetchall()
+        fitting = [number for number, environment in rows if environment in environments]
+        if not fitting:
+            return None
+        row = self._reader.execute(
+            "SELECT number, outcome, payload, cause, detail, retryable, environment FROM results WHERE number = ?",
+            (max(fitting),),
+        ).fetchone()
+        return None if row is None else CachedResult(row[0], _verdict(row[1:], cached=False))
+
+    def list(self, which: Filter, before: int | None, limit: int) -> list[StoredEvaluation]:
+        """Return evaluations with a number below `before`, newest first; from any thread, and it may take a while."""
+        conditions, values = _conditions(which, before)
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        # Which ones first: sorting and skipping must not drag the payloads along.
+        numbers = f"SELECT e.number FROM evaluations AS e {where} ORDER BY e.number DESC LIMIT ?"
+        query = f"{_EVALUATION} WHERE e.number IN ({numbers}) ORDER BY e.number DESC"
+        with self._listing:
+            rows = self._lister.execute(query, (*values, limit)).fetchall()
+        return [_evaluation(row) for row in rows]
+
+    def trim(self, *, max_results: int, max_bytes: int, older_than_wall: float) -> int:
+        """Forget up to TRIM_STEP finished evaluations that are too old or too many; return how many."""
+        db = self._writer
+        if doomed := _doomed(db, max_results, max_bytes, older_than_wall):
+            with _transaction(db):
+                _forget(db, doomed)
+                failpoint("during_trim")
+        (free,), (pages,) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("freelist_count", "page_count"))
+        if free > max(FREE_PAGES, pages // 4):
+            db.execute(f"PRAGMA incremental_vacuum({GIVE_BACK_PAGES})").fetchall()
+        return len(doomed)
+
+    def close(self) -> None:
+        """Release the file, its log written back into it."""
+        for connection in (self._lister, self._reader, self._writer):
+            connection.close()
+        os.close(self._lock)
+
+
+def _lock(path: Path) -> int:
+    """Return a descriptor that keeps every other process from the store while it is open."""
+    side = path.with_name(path.name + ".lock")
+    try:
+        lock = os.open(side, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreError(f"cannot open the store {path}: {side}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise StoreError(
+            f"the store {path} is in use by another scheduler ({side} is locked); stop that one, or name another file"
+        ) from error
+    return lock
+
+
+def _last_numbers(db: sqlite3.Connection) -> tuple[int, int]:
+    last = dict(db.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
+    return last.get("evaluations", 0), last.get("results", 0)
+
+
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            # On a full disk the log cannot grow; moved into the file it starts again from its beginning.
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        raise
+
+
+# Writing
+
+
+def _apply(db: sqlite3.Connection, batch: Batch) -> None:
+    _bulk(db, "INSERT INTO results VALUES {}", batch.results)
+    _bulk(db, "INSERT OR IGNORE INTO results VALUES {}", batch.answers)
+    _bulk(db, "INSERT OR REPLACE INTO cache VALUES {}", batch.cache)
+    _bulk(db, _INSERT_EVALUATIONS, batch.evaluations)
+    _bulk(db, _FINISH_EVALUATIONS, batch.finished)
+    _bulk(db, "DELETE FROM jobs WHERE id IN (VALUES {})", [(job_id,) for job_id in batch.ended_jobs])
+    _bulk(
+        db,
+        _CHANGE_JOBS,
+        [
+            (job_id, c.attempts, c.token, c.node_id, c.instance_id, c.placed_wall, c.crashes, c.unlucky_nodes)
+            for job_id, c in batch.changed_jobs.items()
+        ],
+    )
+    _bulk(
+        db,
+        "INSERT INTO jobs VALUES {}",
+        [
+            (
+                new.number,
+                job_id,
+                new.share,
+                new.change.attempts,
+                new.change.crashes or 0,
+                new.change.unlucky_nodes or "[]",
+                new.change.token,
+                new.change.node_id,
+                new.change.instance_id,
+                new.change.placed_wall or 0.0,
+            )
+            for job_id, new in batch.new_jobs.items()
+        ],
+    )
+    _bulk(db, "INSERT INTO payloads VALUES {}", [(new.number, new.payload) for new in batch.new_jobs.values()])
+    for node_id, drained in batch.drained.items():
+        db.execute(
+            "INSERT OR IGNORE INTO drained_nodes VALUES (?)"
+            if drained
+            else "DELETE FROM drained_nodes WHERE node_id = ?",
+            (node_id,),
+        )
+    for record in batch.quarantined.values():
+        row = (record.digest, record.reason, record.since_wall, record.until_wall)
+        db.execute("INSERT OR REPLACE INTO quarantines VALUES (?, ?, ?, ?)", row)
+        db.execute("DELETE FROM quarantines WHERE until_wall <= ?", (record.since_wall,))
+
+
+_INSERT_EVALUATIONS = """
+INSERT INTO evaluations (number, client_id, id, fingerprint, digest, priority, labels, accepted_wall, deadline_wall,
+    merged, job_id, result, outcome, cached, finished_wall, attempts, placed_wall)
+SELECT *, 0, 0.0 FROM (VALUES {})
+"""
+_FINISH_EVALUATIONS = """
+UPDATE evaluations SET job_id = NULL, result = v.column3, outcome = v.column4, cached = v.column5,
+    attempts = v.column6, placed_wall = v.column7, finished_wall = v.column8
+FROM (VALUES {}) AS v
+WHERE evaluations.client_id = v.column1 AND evaluations.id = v.column2
+"""
+_CHANGE_JOBS = """
+UPDATE jobs SET attempts = v.column2, token = v.column3, node_id = v.column4, instance_id = v.column5,
+    placed_wall = coalesce(v.column6, placed_wall), crashes = coalesce(v.column7, crashes),
+    unlucky_nodes = coalesce(v.column8, unlucky_nodes)
+FROM (VALUES {}) AS v
+WHERE jobs.id = v.column1
+"""
+
+
+def _bulk(db: sqlite3.Connection, statement: str, rows: Sequence[Row]) -> None:
+    """Run `statement` over `rows`, many at a time."""
+    done = 0
+    while left := len(rows) - done:
+        size = min(CHUNK, 1 << left.bit_length() - 1)
+        values = [value for row in rows[done : done + size] for value in row]
+        db.execute(_filled(statement, size, len(rows[done])), values)
+        done += size
+
+
+@lru_cache(maxsize=256)
+def _filled(statement: str, rows: int, columns: int) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return statement.format(", ".join([row] * rows))
+
+
+# Forgetting
+
+
+def _doomed(db: sqlite3.Connection, max_results: int, max_bytes: int, older_than_wall: float) -> list[Row]:
+    """Return number and result of the oldest evaluations that are beyond a bound."""
+    finished, size = db.execute("SELECT finished, bytes FROM totals").fetchone()
+    oldest = db.execute(
+        "SELECT e.number, e.result, e.finished_wall, length(r.payload)"
+        " FROM evaluations AS e JOIN results AS r ON r.number = e.result"
+        " WHERE e.result IS NOT NULL ORDER BY e.finished_wall LIMIT ?",
+        (TRIM_STEP,),
+    )
+    doomed: list[Row] = []
+    for number, result, finished_wall, payload_size in oldest:
+        if not (finished_wall < older_than_wall or finished > max_results or size > max_bytes):
+            break
+        doomed.append((number, result))
+        finished -= 1
+        size -= payload_size  # too much when others share it: the next step sees that
+    oldest.close()
+    return doomed
+
+
+def _forget(db: sqlite3.Connection, doomed: Sequence[Row]) -> None:
+    _bulk(db, "DELETE FROM evaluations WHERE number IN (VALUES {})", [(number,) for number, _ in doomed])
+    _bulk(
+        db,
+        "DELETE FROM results WHERE number IN (VALUES {})"
+        " AND NOT EXISTS (SELECT 1 FROM evaluations WHERE result = results.number)",
+        [(result,) for result in {result for _, result in doomed}],
+    )
+
+
+# Reading
+
+
+def _recover(db: sqlite3.Connection) -> Recovered:
+    jobs = db.execute(
+        "SELECT j.id, j.share, p.payload, j.attempts, j.crashes, j.unlucky_nodes, j.token, j.node_id, j.instance_id,"
+        " j.placed_wall FROM jobs AS j JOIN payloads AS p ON p.number = j.number ORDER BY j.number"
+    )
+    evaluations = db.execute(f"{_EVALUATION} WHERE e.result IS NULL ORDER BY e.number")
+    drained = db.execute("SELECT node_id FROM drained_nodes ORDER BY node_id")
+    quarantined = db.execute("SELECT digest, reason, since_wall, until_wall FROM quarantines ORDER BY since_wall")
+    return Recovered(
+        [_job(row) for row in jobs],
+        [_evaluation(row) for row in evaluations],
+        [node_id for (node_id,) in drained],
+        [Quarantined(*row) for row in quarantined],
+    )
+
+
+def _job(row: Row) -> StoredJob:
+    job_id, share, payload, attempts, crashes, unlucky_nodes, token, node_id, instance_id, placed_wall = row
+    unlucky = tuple(json.loads(unlucky_nodes))
+    return StoredJob(job_id, share, payload, attempts, crashes, unlucky, token, node_id, instance_id, placed_wall)
+
+
+def _evaluation(row: Row) -> StoredEvaluation:
+    number, client_id, own_id, fingerprint, digest, priority, labels, accepted_wall, deadline_wall = row[:9]
+    merged, job_id, attempts, placed_wall, finished_wall, result, cached = row[9:16]
+    return StoredEvaluation(
+        number=number,
+        key=Key(client_id, own_id),
+        fingerprint=fingerprint,
+        digest=digest,
+        priority=Priority[priority],
+        labels=json.loads(labels),
+        accepted_wall=accepted_wall,
+        deadline_wall=deadline_wall,
+        merged=bool(merged),
+        job_id=job_id,
+        verdict=None if result is None else _verdict(row[16:], cached=bool(cached)),
+        attempts=attempts,
+        placed_wall=placed_wall,
+        finished_wall=finished_wall,
+    )
+
+
+def _verdict(row: Row, *, cached: bool) -> Verdict:
+    outcome, payload, cause, detail, retryable, environment = row
+    failure = None if cause is None else Failure(cause, detail, bool(retryable))
+    return Verdict(outcome, payload, failure, environment, cached)
+
+
+def _conditions(which: Filter, before: int | None) -> tuple[list[str], list[Any]]:
+    """Return what `which` asks for as SQL, and its values."""
+    conditions: list[str] = []
+    values: list[Any] = []
+
+    def add(condition: str, *given: Any) -> None:
+        conditions.append(condition)
+        values.extend(given)
+
+    if before is not None:
+        add("e.number < ?", before)
+    if which.client_id:
+        add("e.client_id = ?", which.client_id)
+    if which.digest:
+        add("e.digest = ?", which.digest)
+    if which.unfinished:
+        add("e.result IS NULL")
+    if which.outcomes:
+        add(f"e.outcome IN ({', '.join('?' * len(which.outcomes))})", *which.outcomes)
+    if which.accepted_from_wall is not None:
+        add("e.accepted_wall >= ?", which.accepted_from_wall)
+    if which.accepted_before_wall is not None:
+        add("e.accepted_wall < ?", which.accepted_before_wall)
+    for name, value in which.labels:
+        add("(SELECT value FROM json_each(e.labels) WHERE key = ?) = ?", name, value)
+    return conditions, values
