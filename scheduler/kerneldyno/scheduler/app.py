@@ -93,14 +93,14 @@ async def running(
     watch = ClusterWatch(core)
     core.observers += [TransitionLog(), metrics, dispatcher, desk, watch]
 
-    server = serving.make_server(ServerInterceptor(registry, _SERVICES))
+    server = serving.make_server(ServerInterceptor(registry, _SERVICES, settings.security.gate(settings.listen)))
     add_SchedulerServiceServicer_to_server(SchedulerServicer(desk), server)
     add_FleetServiceServicer_to_server(FleetServicer(desk, dispatcher, watch), server)
     add_RewardServiceServicer_to_server(RewardServicer(), server)
     health = await serving.add_health_and_reflection(server, [service.full_name for service in _SERVICES])
     page = None
     try:
-        address = serving.listen(server, serving.Address.parse(settings.listen))
+        address = serving.listen(server, serving.Address.parse(settings.listen), settings.security.tls)
         page = serving.start_metrics(settings.metrics, registry)
         async with asyncio.TaskGroup() as group:
             jobs = (dispatcher.run(), watch.run(), _tick(core, desk, metrics))

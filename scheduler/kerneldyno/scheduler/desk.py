@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from kerneldyno.rpc import errors
+from kerneldyno.rpc import auth, errors
+from kerneldyno.rpc.tokens import ANONYMOUS
 from kerneldyno.rpc.validation import Violation, validate
 from kerneldyno.scheduler.core import Core, Submission
 from kerneldyno.scheduler.metrics import Metrics
@@ -53,6 +54,12 @@ class Desk(Observer):
         self._left = asyncio.Event()
         self.draining = False
         self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
+
+    def know(self, client_id: str) -> None:
+        """Give the share of the present call's client the weight and quota that its token has."""
+        who = auth.principal()
+        if who is not ANONYMOUS:
+            self.core.set_share(Key(client_id, "").share, weight=who.weight, quota=who.max_queued)
 
     def check(self, request: evaluation_pb2.EvalRequest, *, id_required: bool = True) -> list[Violation]:
         """Return what is wrong with `request`, measured against what the registered nodes can do."""

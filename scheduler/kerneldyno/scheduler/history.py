@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kerneldyno.rpc import errors
 from kerneldyno.rpc.validation import Violation
+from kerneldyno.scheduler import scope
 from kerneldyno.scheduler.core import Core
 from kerneldyno.scheduler.store.base import Filter, Store
 from kerneldyno.scheduler.translate import evaluation_of
@@ -63,7 +64,8 @@ def read_request(request: pb.ListEvaluationsRequest) -> Page:
     if violations:
         raise errors.InvalidRequestError(violations=violations)
     which = Filter(
-        client_id=request.client_id,
+        client_id=scope.named(request.client_id) if request.client_id else "",
+        share=scope.share(),
         outcomes=frozenset(evaluation_pb2.EvalResult.Outcome.Name(outcome) for outcome in request.outcomes),
         unfinished=request.unfinished,
         labels=tuple(sorted(request.labels.items())),

@@ -8,6 +8,7 @@ import grpc
 from kerneldyno.rpc import errors
 from kerneldyno.rpc.interceptor import deadline_passed
 from kerneldyno.rpc.validation import Violation
+from kerneldyno.scheduler import scope
 from kerneldyno.scheduler.core import Submission
 from kerneldyno.scheduler.desk import Desk
 from kerneldyno.scheduler.model import Evaluation
@@ -85,7 +86,9 @@ class OnceCall:
                 "selector; ListNodes tells what there is"
             )
         desk.require_journal()
-        submission, evaluation = desk.submit(client_id, order)
+        owned = scope.own(client_id)
+        desk.know(owned)
+        submission, evaluation = desk.submit(owned, order)
         if submission is Submission.REUSED:
             raise errors.IdReusedError(f"id {request.id!r} was used for a different request; choose another id")
         if evaluation is None:

@@ -10,7 +10,7 @@ from kerneldyno.rpc import errors, validation
 from kerneldyno.rpc.channel import MAX_MESSAGE_BYTES
 from kerneldyno.rpc.validation import Violation
 from kerneldyno.rpc.version import VERSION
-from kerneldyno.scheduler import history
+from kerneldyno.scheduler import history, scope
 from kerneldyno.scheduler.desk import Desk
 from kerneldyno.scheduler.model import Evaluation, Key
 from kerneldyno.scheduler.once import OnceCall
@@ -76,7 +76,7 @@ class SchedulerServicer(SchedulerServiceServicer):
             raise errors.InvalidRequestError(violations=[Violation("ids", text)])
         core = self._desk.core
         named = set(request.ids)
-        chosen = [one for one in core.unfinished(request.client_id) if request.all or one.key.id in named]
+        chosen = [one for one in core.unfinished(scope.named(request.client_id)) if request.all or one.key.id in named]
         return pb.CancelEvaluationsResponse(cancelled=sum(core.cancel(one) for one in chosen))
 
     async def GetCapabilities(  # noqa: N802
@@ -107,7 +107,7 @@ class SchedulerServicer(SchedulerServiceServicer):
         )
 
     async def _find(self, client_id: str, request_id: str) -> Evaluation:
-        evaluation = self._desk.core.get(Key(client_id, request_id))
+        evaluation = self._desk.core.get(Key(scope.named(client_id), request_id))
         if evaluation is None:
             raise errors.EvaluationNotFoundError(f"no evaluation {request_id!r} of client {client_id!r} is known")
         if not evaluation.settled:

@@ -14,8 +14,9 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 import grpc
-from kerneldyno.rpc import errors
+from kerneldyno.rpc import auth, errors
 from kerneldyno.rpc.validation import Violation
+from kerneldyno.scheduler import scope
 from kerneldyno.scheduler.core import Submission
 from kerneldyno.scheduler.desk import Desk
 from kerneldyno.scheduler.model import Evaluation, Key
@@ -39,6 +40,7 @@ class EvaluateStream:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._core = desk.core
+        self._named = ""  # as the client calls itself
         self._client_id = ""
         self._owed: set[Evaluation] = set()
         self._uncommitted = 0  # accepted, and not on disk yet
@@ -93,6 +95,7 @@ class EvaluateStream:
         try:
             async for message in requests:
                 self._check(message)
+                await auth.pace(len(message.requests))
                 for cancel_id in message.cancel_ids:
                     if (evaluation := self._core.get(Key(self._client_id, cancel_id))) is not None:
                         self._core.cancel(evaluation)
@@ -114,9 +117,11 @@ class EvaluateStream:
         if not self._client_id:
             if not 1 <= len(message.client_id) <= MAX_CLIENT_ID_CHARS:
                 raise errors.InvalidRequestError(violations=[Violation("client_id", "must have 1 to 100 characters")])
-            self._client_id = message.client_id
+            self._named = message.client_id
+            self._client_id = scope.own(message.client_id)
             self._core.arrive(self._client_id)
-        if message.client_id not in ("", self._client_id):
+            self._desk.know(self._client_id)
+        if message.client_id not in ("", self._named):
             raise errors.InvalidRequestError(violations=[Violation("client_id", "must not change within a stream")])
         if len(message.requests) > MAX_REQUESTS:
             text = f"has {len(message.requests)} requests; at most {MAX_REQUESTS} a message are allowed"
