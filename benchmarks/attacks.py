@@ -16,6 +16,7 @@ import argparse
 import fcntl
 import fnmatch
 import math
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -80,6 +81,23 @@ class Seen:
         return f"{self.outcome}{speedup}"
 
 
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What of a corpus entry is needed here."""
+
+    name: str
+    title: str
+    path: Path
+    source: str
+    backend: str
+    problem: Path
+    outcomes: tuple[str, ...]
+    #: The honest candidate that it is compared with.
+    honest: Path | None
+    #: Whether it is an attack on the older, looser tolerance.
+    loose: bool
+
+
 class _Turn:
     """One process times at a time; a process that ends lets go, however it ends."""
 
@@ -118,16 +136,18 @@ def main() -> int:
     else:
         os.environ.pop("KERNELDYNO_REQUIRE_GPU", None)
         os.environ.update(TRITON_INTERPRET="1", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
-    import corpus
-
+    # Reading the corpus imports gRPC, which must not be in a process that forks: another one does it.
+    with multiprocessing.get_context("spawn").Pool(1) as reader:
+        known = reader.apply(_read, (options.folders,))
     entries = [
         entry
         for folder in options.folders
-        for entry in corpus.select(folder)
+        for entry in known[folder]
         if not options.only or any(fnmatch.fnmatch(entry.name, pattern) for pattern in options.only)
     ][: options.limit]
+    honest = {entry.path: entry for entry in known["honest"]}
     begin = time.monotonic()
-    usual = {} if options.skip == "inprocess" else _attack_usual(entries, kind, jobs, options)
+    usual = {} if options.skip == "inprocess" else _attack_usual(entries, honest, kind, jobs, options)
     usual_seconds, begin = time.monotonic() - begin, time.monotonic()
     ours = {} if options.skip == "kerneldyno" else _attack_kerneldyno(entries, min(jobs, 2))
     lines, successes = _table(entries, usual, ours, kind)
@@ -138,9 +158,33 @@ def main() -> int:
     return 1 if successes else 0
 
 
-def _attack_usual(entries: Sequence[Any], kind: str, jobs: int, options: argparse.Namespace) -> dict[Path, Seen]:
-    """Have the usual evaluator judge all entries and the honest candidates that they are compared with."""
+def _read(folders: Sequence[str]) -> dict[str, list[Candidate]]:
+    """Return the candidates of the corpus for this device, by folder; the honest ones always."""
     import corpus
+
+    return {
+        folder: [
+            Candidate(
+                entry.name,
+                entry.title,
+                entry.path,
+                entry.source,
+                entry.backend,
+                entry.problem,
+                entry.outcomes,
+                entry.honest,
+                entry.request.get("tolerance", {}).get("preset") == "PRESET_LOOSE",
+            )
+            for entry in corpus.select(folder)
+        ]
+        for folder in {*folders, "honest"}
+    }
+
+
+def _attack_usual(
+    entries: Sequence[Candidate], honest: dict[Path, Candidate], kind: str, jobs: int, options: argparse.Namespace
+) -> dict[Path, Seen]:
+    """Have the usual evaluator judge all entries and the honest candidates that they are compared with."""
     import inprocess
     import torch
     import triton.language  # noqa: F401  imported once, for all processes
@@ -150,13 +194,13 @@ def _attack_usual(entries: Sequence[Any], kind: str, jobs: int, options: argpars
     memory = _CPU_MEMORY_BYTES if kind == "cpu" else None
     seen: dict[Path, Seen] = {}
     prints: dict[Path, list[float]] = {}
-    queue: dict[Path, Any] = {}
+    queue: dict[Path, Candidate] = {}
     for entry in entries:
         if fnmatch.fnmatch(entry.name, _BOMBS):
             seen[entry.path] = Seen("not run")
             continue
         if entry.honest:
-            queue.setdefault(entry.honest, corpus.corpus.read(entry.honest))
+            queue.setdefault(entry.honest, honest[entry.honest])
         queue[entry.path] = entry
     problems = {entry.problem: entry.problem.read_text(encoding="utf-8") for entry in queue.values()}
     with tempfile.NamedTemporaryFile() as lock:
@@ -174,8 +218,7 @@ def _attack_usual(entries: Sequence[Any], kind: str, jobs: int, options: argpars
                 return wanted, Contained(lambda: inprocess.fingerprint(problems[wanted], device), options.seconds)
             entry, turn = queue[wanted], _Turn(lock.name)
             # Attacks on the older tolerance are given it; what they would come to with the newer one others show.
-            loose = entry.request.get("tolerance", {}).get("preset") == "PRESET_LOOSE"
-            tolerance = 1e-2 if loose else options.tolerance
+            tolerance = 1e-2 if entry.loose else options.tolerance
             limit = options.seconds + (_COMPILING_SECONDS if entry.backend == "cuda" else 0)
 
             def evaluate() -> dict[str, Any]:
@@ -227,10 +270,11 @@ def _judge_usual(ended: Any, clean: list[float]) -> Seen:
     )
 
 
-def _attack_kerneldyno(entries: Sequence[Any], jobs: int) -> dict[Path, Seen]:
+def _attack_kerneldyno(chosen: Sequence[Candidate], jobs: int) -> dict[Path, Seen]:
     """Have one judge of KernelDyno judge the same."""
-    import corpus
+    import corpus  # only now: with it comes gRPC, and this process forks no more
 
+    entries = [corpus.corpus.read(entry.path) for entry in chosen]
     seen: dict[Path, Seen] = {}
     with corpus.Judge("--lanes", str(jobs), "--spares", str(jobs)) as judge:
         assert judge.ready["op"] == "ready", judge.ready
@@ -256,7 +300,9 @@ def _judge_ours(result: dict[str, Any]) -> Seen:
     )
 
 
-def _table(entries: Sequence[Any], usual: dict[Path, Seen], ours: dict[Path, Seen], kind: str) -> tuple[list[str], int]:
+def _table(
+    entries: Sequence[Candidate], usual: dict[Path, Seen], ours: dict[Path, Seen], kind: str
+) -> tuple[list[str], int]:
     """Return the lines of the table, and how many attacks succeeded against KernelDyno."""
     lines = [
         "| candidate | what | in process | succeeds | KernelDyno | succeeds |",

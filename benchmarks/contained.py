@@ -40,7 +40,7 @@ class Ended:
 
 
 class Contained:
-    """One contained process under way. The starting process must never have opened CUDA."""
+    """One contained process under way. The starting process must never have opened CUDA, nor imported gRPC."""
 
     def __init__(
         self,
@@ -50,7 +50,9 @@ class Contained:
         memory_bytes: int | None = None,
         keep: Sequence[int] = (),
     ) -> None:
-        """Start. `keep`: descriptors that the function needs."""
+        """Start. `keep`: descriptors that the function needs. Raises RuntimeError where a fork could hang or abort."""
+        if "grpc" in sys.modules:
+            raise RuntimeError("this process has imported gRPC, whose threads do not survive a fork")
         self._deadline = time.monotonic() + seconds
         self._staging = tempfile.mkdtemp(prefix="contained-")
         os.chmod(self._staging, 0o711)

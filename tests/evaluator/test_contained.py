@@ -1,50 +1,77 @@
-"""What benchmarks run attacks in: the function answers, and what it does stays inside."""
+"""What benchmarks run attacks in: the function answers, and what it does stays inside.
+
+Each runs in an interpreter of its own: containing forks, and a process that has had to do with gRPC, as that of the tests
+has, must not.
+"""
 
 from __future__ import annotations
 
-import os
+import json
+import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
-from contained import Contained, Ended
+CONTAIN = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+from contained import Contained
 
-# Python 3.12 warns of forks in processes with threads; the child here only runs what these tests give it.
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def function():
+    {body}
+
+contained = Contained(function, {seconds})
+while (ended := contained.poll()) is None:
+    pass
+print(json.dumps([ended.answer, ended.how, ended.log]))
+"""
 
 
-def run(function: Callable[[], Any], seconds: float = 20) -> Ended:
-    contained = Contained(function, seconds)
-    while (ended := contained.poll()) is None:
-        pass
-    return ended
+def fresh(source: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", source, str(BENCHMARKS)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def run(body: str, seconds: float = 60) -> tuple[Any, str, str]:
+    """Return answer, end and log of a contained function with this body."""
+    done = fresh(CONTAIN.format(body=body, seconds=seconds))
+    assert done.returncode == 0, done.stderr
+    answer, how, log = json.loads(done.stdout)
+    return answer, how, log
 
 
 def test_an_answer_comes_back() -> None:
-    assert run(lambda: {"uid": os.getuid()}) == Ended({"uid": 65534}, "answered", "")
+    assert run("return {'uid': os.getuid()}") == ({"uid": 65534}, "answered", "")
 
 
 def test_nothing_outside_can_be_written(tmp_path: Path) -> None:
-    def attack() -> str:
-        (tmp_path / "escaped").write_text("")
-        return "written"
-
-    ended = run(attack)
-    assert ended.answer is None
+    answer, how, _ = run(f"open({str(tmp_path / 'escaped')!r}, 'w'); return 'written'")
+    assert (answer, how) == (None, "exited with status 70")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("function", "how"), [(lambda: os._exit(3), "exited with status 3"), (os.abort, "killed by signal 6")]
+    ("body", "how"), [("os._exit(3)", "exited with status 3"), ("os.abort()", "killed by signal 6")]
 )
-def test_how_it_ended_is_told(function: Callable[[], Any], how: str) -> None:
-    assert run(function).how == how
+def test_how_it_ended_is_told(body: str, how: str) -> None:
+    assert run(body)[1] == how
 
 
 def test_what_hangs_is_killed() -> None:
-    assert run(lambda: os.read(os.pipe()[0], 1), 0.5).how == "hung"
+    assert run("os.read(os.pipe()[0], 1)", 0.5)[1] == "hung"
+
+
+def test_a_process_with_grpc_does_not_fork() -> None:
+    done = fresh("import sys, grpc; sys.path.insert(0, sys.argv[1]); import contained; contained.Contained(int, 1)")
+    assert done.returncode == 1
+    assert "this process has imported gRPC" in done.stderr
+
+
+@pytest.mark.parametrize("module", ["contained", "inprocess", "attacks"])
+def test_benchmarks_that_fork_are_imported_without_grpc(module: str) -> None:
+    done = fresh(f"import sys; sys.path.insert(0, sys.argv[1]); import {module}; print('grpc' in sys.modules)")
+    assert (done.stdout.strip(), done.stderr) == ("False", "")
