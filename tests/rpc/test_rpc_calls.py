@@ -36,6 +36,7 @@ class Moody(FleetServiceServicer):
         return pb.UndrainNodeResponse()
 
     def __init__(self) -> None:
+        self.begun = asyncio.Event()
         self.cancelled = asyncio.Event()
 
     async def Synchronize(self, request: pb.SynchronizeRequest, context: Any) -> pb.SynchronizeResponse:  # noqa: N802
@@ -48,6 +49,7 @@ class Moody(FleetServiceServicer):
             case "bug":
                 raise RuntimeError("a secret")
             case "slow":
+                self.begun.set()
                 try:
                     await asyncio.sleep(60)
                 finally:
@@ -80,6 +82,15 @@ def handled(registry: CollectorRegistry, method: str, code: str, kind: str = "un
     return registry.get_sample_value("grpc_server_handled_total", labels)
 
 
+async def count(registry: CollectorRegistry, method: str, code: str, kind: str = "unary") -> float | None:
+    """Wait for a call to be counted: it is when its handler has ended, and by then its status may have arrived."""
+    for _ in range(1000):
+        if seen := handled(registry, method, code, kind):
+            return seen
+        await asyncio.sleep(0.01)
+    return None
+
+
 async def fail(call: Any) -> grpc.aio.AioRpcError:
     with pytest.raises(grpc.aio.AioRpcError) as failed:
         await call
@@ -96,7 +107,7 @@ async def test_errors_arrive_as_they_were_raised() -> None:
         full = errors.from_rpc_error(await fail(stub.Synchronize(pb.SynchronizeRequest(node_id="full"))))
         assert isinstance(full, errors.QueueFullError)
         assert (full.message, full.retry_seconds) == ("full", 1.5)
-        assert handled(registry, "Synchronize", "RESOURCE_EXHAUSTED") == 1
+        assert await count(registry, "Synchronize", "RESOURCE_EXHAUSTED") == 1
 
 
 async def test_a_bug_tells_the_caller_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -104,24 +115,25 @@ async def test_a_bug_tells_the_caller_nothing(caplog: pytest.LogCaptureFixture) 
         error = await fail(stub.Synchronize(pb.SynchronizeRequest(node_id="bug")))
         assert (error.code(), error.details()) == (grpc.StatusCode.INTERNAL, "internal error")
         assert errors.from_rpc_error(error) is None
+        assert await count(registry, "Synchronize", "INTERNAL") == 1
         assert "a secret" in caplog.text, "the log has it"
-        assert handled(registry, "Synchronize", "INTERNAL") == 1
 
 
 async def test_deadlines_and_cancellations_reach_the_handler_and_are_told_apart() -> None:
     async with serve() as (stub, moody, registry):
-        error = await fail(stub.Synchronize(pb.SynchronizeRequest(node_id="slow"), timeout=0.2))
+        await stub.Synchronize(pb.SynchronizeRequest())  # connected: the deadline shall pass in the handler
+        error = await fail(stub.Synchronize(pb.SynchronizeRequest(node_id="slow"), timeout=1))
         assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        await asyncio.wait_for(moody.cancelled.wait(), 5)
+        await asyncio.wait_for(moody.cancelled.wait(), 10)
 
         moody.cancelled.clear()
+        moody.begun.clear()
         call = stub.Synchronize(pb.SynchronizeRequest(node_id="slow"))
-        await asyncio.sleep(0.2)
+        await asyncio.wait_for(moody.begun.wait(), 10)
         call.cancel()
-        await asyncio.wait_for(moody.cancelled.wait(), 5)
-        await asyncio.sleep(0.05)
-        assert handled(registry, "Synchronize", "DEADLINE_EXCEEDED") == 1
-        assert handled(registry, "Synchronize", "CANCELLED") == 1
+        await asyncio.wait_for(moody.cancelled.wait(), 10)
+        assert await count(registry, "Synchronize", "DEADLINE_EXCEEDED") == 1
+        assert await count(registry, "Synchronize", "CANCELLED") == 1
 
 
 async def test_streams_are_observed_to_their_end() -> None:
@@ -134,7 +146,7 @@ async def test_streams_are_observed_to_their_end() -> None:
 
         error = errors.from_rpc_error(await fail(read()))
         assert (seen, type(error)) == ([0, 1, 2], errors.ShuttingDownError)
-        assert handled(registry, "WatchCluster", "UNAVAILABLE", "server_stream") == 1
+        assert await count(registry, "WatchCluster", "UNAVAILABLE", "server_stream") == 1
         assert handled(registry, "WatchCluster", "OK", "server_stream") == 0
 
 
