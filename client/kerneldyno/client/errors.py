@@ -18,14 +18,18 @@ import grpc
 import grpc.aio
 from kerneldyno.rpc.errors import (
     AlreadyFinishedError,
+    CredentialsError,
     EvaluationCancelledError,
     EvaluationNotFoundError,
     IdReusedError,
     InvalidRequestError,
     KernelDynoError,
     NoMatchingDeviceError,
+    PermissionDeniedError,
     QueueFullError,
+    RateLimitedError,
     ShuttingDownError,
+    UnauthenticatedError,
     from_rpc_error,
 )
 
@@ -33,6 +37,7 @@ __all__ = [
     "AlreadyFinishedError",
     "CallFailedError",
     "ClientClosedError",
+    "CredentialsError",
     "DeadlineExceededError",
     "DuplicateIdError",
     "EvaluationCancelledError",
@@ -42,8 +47,11 @@ __all__ = [
     "KernelDynoError",
     "LocalServiceError",
     "NoMatchingDeviceError",
+    "PermissionDeniedError",
     "QueueFullError",
+    "RateLimitedError",
     "ShuttingDownError",
+    "UnauthenticatedError",
     "UnavailableError",
     "from_call",
 ]

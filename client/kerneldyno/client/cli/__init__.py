@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typer
 from kerneldyno.client.cli.batch import batch
+from kerneldyno.client.cli.common import with_credentials
 from kerneldyno.client.cli.describe import describe
 from kerneldyno.client.cli.evaluate import evaluate
 from kerneldyno.client.cli.selftest import selftest
@@ -24,7 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _command in (up, evaluate, batch, describe, selftest, vet):
-    app.command()(_command)
+    app.command()(with_credentials(_command))
 
 
 def main() -> None:

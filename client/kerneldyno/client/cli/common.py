@@ -6,9 +6,12 @@ to do; nothing here prints a Python traceback.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +21,8 @@ import typer
 from kerneldyno.client.aio import DEFAULT_ADDRESS
 from kerneldyno.client.errors import DeadlineExceededError, KernelDynoError, LocalServiceError, UnavailableError
 from kerneldyno.client.local import LocalServices
+from kerneldyno.rpc import credentials
+from kerneldyno.rpc.errors import CredentialsError
 from rich.console import Console
 
 NO_VERDICT, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
@@ -40,11 +45,54 @@ Sandbox = Annotated[
 Lanes = Annotated[
     int | None, typer.Option("--lanes", min=1, help="Candidates on one device at once, of the started evaluator.")
 ]
+#: Options of every command with an --address: name, the variable that each overrides, help.
+_CREDENTIALS = (
+    ("tls_ca", credentials.CA_VARIABLE, 'CA of the scheduler\'s certificate, or "public"; turns on TLS.'),
+    ("tls_cert", credentials.CERT_VARIABLE, "Your certificate, for a scheduler that asks for one."),
+    ("tls_key", credentials.KEY_VARIABLE, "Its private key."),
+    ("token_file", credentials.TOKEN_FILE_VARIABLE, f"Your token; {credentials.TOKEN_VARIABLE} has it itself."),
+)
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 
 
 class UsageError(Exception):
     """The command was given something it cannot work with."""
+
+
+def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
+    """Returns `command` with the options --tls-ca, --tls-cert, --tls-key and --token-file, if it has an --address.
+
+    They stand for the environment's variables, which is where clients look for what they are not given.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    if "address" not in signature.parameters:
+        return command
+
+    @functools.wraps(command)
+    def run(**arguments: Any) -> None:
+        for name, variable, _ in _CREDENTIALS:
+            if (given := arguments.pop(name)) is not None:
+                os.environ[variable] = given
+                if name == "token_file":
+                    os.environ.pop(credentials.TOKEN_VARIABLE, None)
+        command(**arguments)
+
+    added = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                str | None,
+                typer.Option("--" + name.replace("_", "-"), metavar="FILE", help=f"{text} ({variable})"),
+            ],
+        )
+        for name, variable, text in _CREDENTIALS
+    ]
+    parameters = [*signature.parameters.values(), *added]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
 def stdout() -> Console:
@@ -101,6 +149,8 @@ class Service:
                 raise UsageError("--devices, --sandbox and --lanes need --local: a running service has chosen its own")
             yield self.address
             return
+        for variable in credentials.VARIABLES:  # of a service elsewhere
+            os.environ.pop(variable, None)
         services = LocalServices(devices=self.devices, sandbox=self.sandbox, lanes=self.lanes)
         with ExitStack() as stack:
             with waiting("starting a scheduler and an evaluator"):
@@ -113,7 +163,7 @@ def reporting() -> Iterator[None]:
     """Ends the command with a line on standard error and a status when its block raises something expected."""
     try:
         yield
-    except UsageError as error:
+    except (UsageError, CredentialsError) as error:
         fail(str(error), USAGE)
     except LocalServiceError as error:
         fail(str(error), UNREACHABLE)

@@ -23,7 +23,7 @@ from kerneldyno.client.cli.common import (
     reporting,
     stdout,
 )
-from kerneldyno.rpc.channel import client_options, target
+from kerneldyno.rpc import channel, credentials
 from kerneldyno.v1.evaluator_service_pb2 import EvaluatorServiceGetCapabilitiesRequest
 from kerneldyno.v1.evaluator_service_pb2_grpc import EvaluatorServiceStub
 from kerneldyno.v1.fleet_service_pb2 import Node
@@ -60,9 +60,10 @@ async def _ask(address: str) -> dict[str, Any]:
 
 async def _ask_node(node: Node) -> dict[str, Any]:
     """Returns the scheduler's view of a node with the node's own, or with why it could not be asked."""
-    async with grpc.aio.insecure_channel(target(node.address), options=client_options()) as channel:
+    # Without the token: nodes say themselves where they are, and none may learn what opens the scheduler.
+    async with channel.open(node.address, credentials.choose().without_token()) as connection:
         try:
-            stub = EvaluatorServiceStub(channel)
+            stub = EvaluatorServiceStub(connection)
             answer = await stub.GetCapabilities(EvaluatorServiceGetCapabilitiesRequest(), timeout=_NODE_SECONDS)
         except grpc.aio.AioRpcError as error:
             return _json(node) | {"capabilities": None, "unreachable": f"{error.code().name}: {error.details()}"}
