@@ -72,7 +72,9 @@ class ServerSecurity:
             CredentialsError: the tokens cannot be used.
         """
         known = tokens.load(self.tokens, environ)
-        if not known and not Address.parse(listen).loopback:
+        if known:
+            log.info("event=tokens principals=%s", ",".join(known.names()))
+        elif not Address.parse(listen).loopback:
             certified = self.tls is not None and self.tls.client_ca is not None
             who = "with a certificate of the client CA" if certified else "who reaches it"
             log.warning('event=no_tokens listen=%s detail="everybody %s may run code; give --tokens"', listen, who)

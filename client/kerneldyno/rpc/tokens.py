@@ -69,6 +69,10 @@ class Tokens:
     def __bool__(self) -> bool:
         return bool(self._principals)
 
+    def names(self) -> list[str]:
+        """Return who has tokens."""
+        return sorted({principal.name for principal in self._principals.values()})
+
     def find(self, token: str) -> Principal | None:
         """Return whose `token` is, in a time that does not tell how near a wrong one came."""
         presented = _digest(token)
