@@ -28,8 +28,9 @@ _log = logging.getLogger("kerneldyno.judge")
 _COLD_BURSTS = 8
 _WARM_PAIRS = 3
 _MOST_WARM_PAIRS = 16
-#: Length of a long warm burst: about so many seconds, and at least so many calls if memory allows.
-_WARM_SECONDS = 0.1
+#: Length of a long warm burst: about so many seconds, and at least so many calls if memory allows. On the CPU, where
+#: interpreted calls take milliseconds, shorter ones are sharp enough.
+_WARM_SECONDS = {"cuda": 0.1, "cpu": 0.04}
 _SHORTEST_LONG = 4
 #: A burst longer than this is not rehearsed: its calls are so long that few launches are queued.
 _REHEARSAL_SECONDS = 0.5
@@ -124,7 +125,7 @@ async def _warm_up(bursts: Bursts, candidate: Candidate, *, timed: bool) -> floa
 
 async def _add_warm_bursts(evidence: timing.Evidence, bursts: Bursts, per_call: float) -> None:
     """Make pairs of a short and a long warm burst until the judge's clock is sharp."""
-    long = max(_SHORTEST_LONG, min(bursts.longest, int(_WARM_SECONDS / max(per_call, 1e-6))))
+    long = max(_SHORTEST_LONG, min(bursts.longest, int(_WARM_SECONDS[evidence.kind] / max(per_call, 1e-6))))
     long = min(long, bursts.longest)
     for pair in range(_MOST_WARM_PAIRS):
         for count in (max(1, long // 4), long):

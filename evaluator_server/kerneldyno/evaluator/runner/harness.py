@@ -23,7 +23,7 @@ import torch
 
 from .. import burst, tree, wire
 from ..backends import Backend, backends
-from ..devices import open_device
+from ..devices import open_device, seeding
 from ..devices.base import Device, Gate
 from ..tracebacks import describe_error
 from . import parameters, probe, profiler, sandbox
@@ -205,5 +205,5 @@ class _Harness:
         assert self._call is not None
         specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
         arguments = self._station.arguments(order["structure"], specs)
-        torch.manual_seed(order["seed"])
+        seeding.seed(self._device.torch_device, order["seed"])
         return self._call(*arguments)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from .. import tree
+from ..devices import seeding
 
 _LAYERS: tuple[type[torch.nn.Module], ...] = (
     torch.nn.modules.batchnorm._NormBase,
@@ -74,7 +75,7 @@ class Construction:
         return self._instance
 
     def _construct(self) -> Any:
-        torch.manual_seed(self._seed)
+        seeding.seed(self._device, self._seed)
         with torch.no_grad():
             self._instance = self._target(*self._args, **self._kwargs)
             if isinstance(self._instance, torch.nn.Module):

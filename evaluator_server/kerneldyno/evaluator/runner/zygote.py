@@ -8,6 +8,7 @@ It ends when its judge does, and all that it forked ends with it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import os
 import select
@@ -72,11 +73,13 @@ def _leave_secrets_behind(device: str) -> None:
 def _import_heavy() -> None:
     import torch
     import triton
-    import triton.language  # noqa: F401
+    import triton.language
 
     from . import harness
 
     harness.preload()
+    with contextlib.suppress(ImportError):  # Triton itself imports it at a process's first launch: fifty modules
+        import triton.experimental.gluon  # noqa: F401
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         sys.exit("the zygote has touched CUDA; its children could not use it")
 
