@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 from weakref import WeakSet
@@ -16,27 +17,43 @@ from weakref import WeakSet
 import grpc
 import grpc.aio
 from kerneldyno.client.errors import ClientClosedError, from_call
+from kerneldyno.client.history import MAX_CANCEL_IDS, Outcome, listing, pages
 from kerneldyno.client.session import Session, Terms
 from kerneldyno.client.sources import Requests, open_source
+from kerneldyno.client.watching import watch_cluster
 from kerneldyno.rpc import channel, credentials
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
-from kerneldyno.v1.fleet_service_pb2 import ListNodesRequest, Node
+from kerneldyno.v1.fleet_service_pb2 import (
+    DrainNodeRequest,
+    ListNodesRequest,
+    ListQuarantinesRequest,
+    Node,
+    Quarantine,
+    ReleaseQuarantineRequest,
+    UndrainNodeRequest,
+    WatchClusterResponse,
+)
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from kerneldyno.v1.scheduler_service_pb2 import (
     CancelEvaluationRequest,
+    CancelEvaluationsRequest,
     EvaluateOnceRequest,
     Evaluation,
     GetEvaluationRequest,
+    ListEvaluationsRequest,
+    ListEvaluationsResponse,
     SchedulerServiceGetCapabilitiesRequest,
     SchedulerServiceGetCapabilitiesResponse,
 )
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 
-if TYPE_CHECKING:  # exists in the stubs' .pyi only
+if TYPE_CHECKING:  # exist in the stubs' .pyi only
+    from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceAsyncStub
     from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceAsyncStub
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 
+_List = list  # the method AsyncClient.list hides the name
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
 
@@ -54,8 +71,8 @@ class AsyncClient:
             earlier process by its ids.
         window: most requests of one evaluate() call that may be under way: taken from the source, and the result not
             yet taken by the caller. It bounds the client's memory and what one call puts into the scheduler's queue.
-        reconnect_timeout: longest time, in seconds, that evaluate() tries to reach a scheduler that is away.
-        call_timeout: limit of get, cancel, capabilities and nodes, in seconds.
+        reconnect_timeout: longest time, in seconds, that evaluate() and watch() try to reach a scheduler that is away.
+        call_timeout: limit of each single call but evaluate_once, in seconds.
         tls_ca: PEM file of the CA of the scheduler's certificate, or "public" for the well-known ones; turns on TLS.
         tls_cert, tls_key: PEM files of the client's own certificate, for a scheduler that asks for one.
         token: bearer token. It is sent over TLS, or to this machine, and nowhere else.
@@ -166,14 +183,118 @@ class AsyncClient:
         message = CancelEvaluationRequest(id=id, client_id=self.client_id)
         await self._call(self._scheduler().CancelEvaluation, message)
 
+    async def cancel_many(self, ids: Iterable[str]) -> int:
+        """Cancels evaluations of this client id, and returns how many. Unknown and finished ones are passed over."""
+        cancelled, remaining = 0, list(ids)
+        while remaining:
+            batch, remaining = remaining[:MAX_CANCEL_IDS], remaining[MAX_CANCEL_IDS:]
+            message = CancelEvaluationsRequest(client_id=self.client_id, ids=batch)
+            cancelled += (await self._call(self._scheduler().CancelEvaluations, message)).cancelled
+        return cancelled
+
+    async def cancel_all(self) -> int:
+        """Cancels every evaluation of this client id that has not finished, and returns how many."""
+        message = CancelEvaluationsRequest(client_id=self.client_id, all=True)
+        return (await self._call(self._scheduler().CancelEvaluations, message)).cancelled
+
+    def list(
+        self,
+        *,
+        client_id: str = "",
+        outcomes: Iterable[Outcome] = (),
+        unfinished: bool = False,
+        labels: Mapping[str, str] | None = None,
+        accepted_after: datetime | None = None,
+        accepted_before: datetime | None = None,
+        digest: str = "",
+        full_results: bool = False,
+        page_size: int = 100,
+    ) -> AsyncGenerator[Evaluation, None]:
+        """Yields the evaluations that the scheduler knows, newest first, of all clients, without their requests.
+
+        Pages are fetched as they are needed, so taking only the first few costs little.
+
+        Parameters:
+            client_id: only this client's.
+            outcomes: only those that finished so, by name ("TIMEOUT") or number.
+            unfinished: only those that have not finished.
+            labels: only those with all of these.
+            accepted_after, accepted_before: only those accepted at or after, and before; with a time zone.
+            digest: only those whose work has this one, in hexadecimal.
+            full_results: with whole results. Without, a result has id, outcome, message, speedup, labels and times.
+            page_size: evaluations of one call, 1 to 1000.
+
+        Raises:
+            ValueError: an outcome that does not exist, or a time without a time zone.
+            KernelDynoError: as for single calls, while iterating.
+        """
+        request = listing(
+            client_id=client_id,
+            outcomes=outcomes,
+            unfinished=unfinished,
+            labels=labels or {},
+            accepted_after=accepted_after,
+            accepted_before=accepted_before,
+            digest=digest,
+            full_results=full_results,
+            page_size=page_size,
+        )
+
+        async def ask(message: ListEvaluationsRequest) -> ListEvaluationsResponse:
+            return await self._call(self._scheduler().ListEvaluations, message)
+
+        return pages(request, ask)
+
     async def capabilities(self) -> SchedulerServiceGetCapabilitiesResponse:
         """Tells the scheduler's limits and what its evaluators can do. Also the cheapest test that it is there."""
         return await self._call(self._scheduler().GetCapabilities, SchedulerServiceGetCapabilitiesRequest())
 
-    async def nodes(self) -> list[Node]:
-        """Lists the registered evaluators."""
-        stub = FleetServiceStub(self._open_channel())
-        return list((await self._call(stub.ListNodes, ListNodesRequest())).nodes)
+    async def nodes(self) -> _List[Node]:
+        """Lists the registered evaluators, by id."""
+        return _List((await self._call(self._fleet().ListNodes, ListNodesRequest())).nodes)
+
+    def watch(self) -> AsyncGenerator[WatchClusterResponse, None]:
+        """Yields a snapshot of nodes, queue and counts whenever something has changed, until the caller has enough.
+
+        Broken connections are mended. A slow caller misses snapshots in between, never the newest.
+
+        Raises:
+            UnavailableError: the scheduler was away for longer than `reconnect_timeout`.
+            ClientClosedError: the client was closed meanwhile.
+            KernelDynoError: the scheduler refused the watch.
+        """
+        return watch_cluster(self._open_channel(), self.address, self._reconnect_timeout)
+
+    async def drain(self, node_id: str) -> Node:
+        """Gives a node no more work until undrain(), across restarts too; what runs goes on. Returns the node.
+
+        Raises:
+            KernelDynoError: no such node is registered.
+        """
+        return (await self._call(self._fleet().DrainNode, DrainNodeRequest(node_id=node_id))).node
+
+    async def undrain(self, node_id: str) -> Node:
+        """Lets a drained node take work again. Returns the node.
+
+        Raises:
+            KernelDynoError: no such node is registered, or it drains because it is being stopped.
+        """
+        return (await self._call(self._fleet().UndrainNode, UndrainNodeRequest(node_id=node_id))).node
+
+    async def quarantines(self) -> _List[Quarantine]:
+        """Lists what is kept from running, oldest first: nodes that kept failing, work that kept killing nodes."""
+        return _List((await self._call(self._fleet().ListQuarantines, ListQuarantinesRequest())).quarantines)
+
+    async def release(self, *, node_id: str = "", digest: str = "") -> None:
+        """Lets a quarantined node, or quarantined work (by its digest in hexadecimal), run again at once.
+
+        Raises:
+            ValueError: not exactly one of the two is given.
+            KernelDynoError: it is not in quarantine.
+        """
+        if bool(node_id) == bool(digest):
+            raise ValueError("give either node_id or digest")
+        await self._call(self._fleet().ReleaseQuarantine, ReleaseQuarantineRequest(node_id=node_id, digest=digest))
 
     def _open_channel(self) -> grpc.aio.Channel:
         if self._channel is None:
@@ -182,6 +303,9 @@ class AsyncClient:
 
     def _scheduler(self) -> SchedulerServiceAsyncStub:
         return SchedulerServiceStub(self._open_channel())
+
+    def _fleet(self) -> FleetServiceAsyncStub:
+        return FleetServiceStub(self._open_channel())
 
     async def _call(
         self,

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Collection, Coroutine, Generator, Iterable
+from collections.abc import AsyncGenerator, Collection, Coroutine, Generator, Iterable, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
 from kerneldyno.client.errors import ClientClosedError
+from kerneldyno.client.history import Outcome
 from kerneldyno.client.sources import in_thread
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
-from kerneldyno.v1.fleet_service_pb2 import Node
+from kerneldyno.v1.fleet_service_pb2 import Node, Quarantine, WatchClusterResponse
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation, SchedulerServiceGetCapabilitiesResponse
 
+_List = list  # the method Client.list hides the name
 _T = TypeVar("_T")
 
 
@@ -102,29 +105,84 @@ class Client:
         """As AsyncClient.cancel."""
         self._run(self._client.cancel(id))
 
+    def cancel_many(self, ids: Iterable[str]) -> int:
+        """As AsyncClient.cancel_many."""
+        return self._run(self._client.cancel_many(ids))
+
+    def cancel_all(self) -> int:
+        """As AsyncClient.cancel_all."""
+        return self._run(self._client.cancel_all())
+
+    def list(
+        self,
+        *,
+        client_id: str = "",
+        outcomes: Iterable[Outcome] = (),
+        unfinished: bool = False,
+        labels: Mapping[str, str] | None = None,
+        accepted_after: datetime | None = None,
+        accepted_before: datetime | None = None,
+        digest: str = "",
+        full_results: bool = False,
+        page_size: int = 100,
+    ) -> Generator[Evaluation, None, None]:
+        """As AsyncClient.list."""
+        found = self._client.list(
+            client_id=client_id,
+            outcomes=outcomes,
+            unfinished=unfinished,
+            labels=labels,
+            accepted_after=accepted_after,
+            accepted_before=accepted_before,
+            digest=digest,
+            full_results=full_results,
+            page_size=page_size,
+        )
+        return self._iterate(found)
+
     def capabilities(self) -> SchedulerServiceGetCapabilitiesResponse:
         """As AsyncClient.capabilities."""
         return self._run(self._client.capabilities())
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> _List[Node]:
         """As AsyncClient.nodes."""
         return self._run(self._client.nodes())
 
-    def _iterate(self, results: AsyncGenerator[EvalResult, None]) -> Generator[EvalResult, None, None]:
+    def watch(self) -> Generator[WatchClusterResponse, None, None]:
+        """As AsyncClient.watch."""
+        return self._iterate(self._client.watch())
+
+    def drain(self, node_id: str) -> Node:
+        """As AsyncClient.drain."""
+        return self._run(self._client.drain(node_id))
+
+    def undrain(self, node_id: str) -> Node:
+        """As AsyncClient.undrain."""
+        return self._run(self._client.undrain(node_id))
+
+    def quarantines(self) -> _List[Quarantine]:
+        """As AsyncClient.quarantines."""
+        return self._run(self._client.quarantines())
+
+    def release(self, *, node_id: str = "", digest: str = "") -> None:
+        """As AsyncClient.release."""
+        self._run(self._client.release(node_id=node_id, digest=digest))
+
+    def _iterate(self, items: AsyncGenerator[_T, None]) -> Generator[_T, None, None]:
         # An interrupted step is still cleaning up when the finally clause gets its turn; the lock makes it wait.
         turn = asyncio.Lock()
 
-        async def step() -> EvalResult | None:
+        async def step() -> _T | None:
             async with turn:
-                return await anext(results, None)
+                return await anext(items, None)
 
         async def finish() -> None:
             async with turn:
-                await results.aclose()
+                await items.aclose()
 
         try:
-            while (result := self._run(step())) is not None:
-                yield result
+            while (item := self._run(step())) is not None:
+                yield item
         finally:
             if self._loop is not None:
                 self._run(finish())

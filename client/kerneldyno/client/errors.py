@@ -54,6 +54,7 @@ __all__ = [
     "UnauthenticatedError",
     "UnavailableError",
     "from_call",
+    "is_passing",
 ]
 
 
@@ -122,3 +123,15 @@ def from_call(error: grpc.aio.AioRpcError, address: str) -> KernelDynoError:
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return DeadlineExceededError(f"{address} gave no answer within the call's timeout")
     return CallFailedError(error.code(), details)
+
+
+#: Status codes of a stream that ended for no fault of what it carried. CANCELLED is what a server that stops may send.
+_PASSING = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED}
+
+
+def is_passing(error: grpc.aio.AioRpcError) -> bool:
+    """Whether a stream ended by the way, not by the scheduler's verdict on it, so that another one may do."""
+    # A write that fails as the stream ends hides the server's status behind this one (grpc/grpc issue 36066).
+    # A new stream will tell: a refusal comes again, and then it is seen.
+    hidden = error.code() is grpc.StatusCode.INTERNAL and error.details() == "Internal error from Core"
+    return hidden or error.code() in _PASSING

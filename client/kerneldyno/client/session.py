@@ -10,15 +10,14 @@ place in the window becomes free when the caller takes the result.
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import grpc
 import grpc.aio
-from kerneldyno.client.errors import ClientClosedError, KernelDynoError, UnavailableError, from_call
+from kerneldyno.client.backoff import Backoff
+from kerneldyno.client.errors import ClientClosedError, KernelDynoError, UnavailableError, from_call, is_passing
 from kerneldyno.client.ledger import MAX_REQUEST_BYTES, Ledger
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest, EvaluateResponse
@@ -30,12 +29,8 @@ if TYPE_CHECKING:  # exists in the stubs' .pyi only
 
 #: How long a call that is given up waits for the scheduler to confirm the cancellations, in seconds.
 CANCEL_SECONDS = 3.0
-#: Pause before a new stream, in seconds: doubles from the first to the second while streams break at once, +-20 %.
-_BACKOFF_SECONDS = (0.1, 2.0)
 #: A stream that held this long was a connection, even if nothing was said, in seconds.
 _SETTLED_SECONDS = 1.0
-#: Status codes of a stream that broke for no fault of its requests. CANCELLED is what a server that stops may send.
-_BROKEN = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +157,7 @@ class Session:
     # The stream.
 
     async def _converse(self) -> None:
-        shortest, longest = _BACKOFF_SECONDS
-        backoff = shortest
+        backoff = Backoff()
         lost_at = 0.0
         while True:
             if self._ledger.idle:
@@ -176,17 +170,21 @@ class Session:
                 return self._lose(error)
             opened_at, self._heard = time.monotonic(), False
             broken = await self._talk()
+            refusal = None if broken is None else from_call(broken, self._terms.address)
+            told = None if refusal is None else refusal.retry_seconds
             now = time.monotonic()
-            if self._heard or now - opened_at > _SETTLED_SECONDS:
-                lost_at, backoff = now, shortest
+            # A scheduler that says when to come back is not away, however often it says so.
+            if self._heard or told is not None or now - opened_at > _SETTLED_SECONDS:
+                lost_at = now
+                backoff.reset()
             if self._ledger.idle:
                 continue
-            if broken is not None and not _is_broken(broken):
-                return self._lose(from_call(broken, self._terms.address))
-            if broken is not None and now - lost_at > self._terms.reconnect_seconds:
-                return self._lose(self._unavailable(broken.details() or broken.code().name))
-            await asyncio.sleep(backoff * random.uniform(0.8, 1.2))
-            backoff = min(2 * backoff, longest)
+            if broken is not None and refusal is not None:
+                if not is_passing(broken):
+                    return self._lose(refusal)
+                if now - lost_at > self._terms.reconnect_seconds:
+                    return self._lose(self._unavailable(broken.details() or broken.code().name))
+            await asyncio.sleep(backoff.pause(told))
             self._ledger.reconnected()
 
     async def _something_to_do(self) -> bool:
@@ -281,14 +279,6 @@ class Session:
     def _unavailable(self, detail: str) -> UnavailableError:
         message = f"{self._terms.address} was away for more than {self._terms.reconnect_seconds:g} s ({detail})"
         return UnavailableError(message, self._ledger.waiting)
-
-
-def _is_broken(error: grpc.aio.AioRpcError) -> bool:
-    """Whether a stream ended by the way, not by the scheduler's verdict on the call."""
-    # A write that fails as the stream ends hides the server's status behind this one (grpc/grpc issue 36066).
-    # A new stream will tell: a refusal comes again, and then it is seen.
-    hidden = error.code() is grpc.StatusCode.INTERNAL and error.details() == "Internal error from Core"
-    return hidden or error.code() in _BROKEN
 
 
 def expired_result(request: EvalRequest, timeout: float) -> EvalResult:

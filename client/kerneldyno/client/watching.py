@@ -1,0 +1,62 @@
+"""One watch() call: snapshots of the cluster, across broken streams and restarts of the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+
+import grpc.aio
+from kerneldyno.client.backoff import Backoff
+from kerneldyno.client.errors import ClientClosedError, UnavailableError, from_call, is_passing
+from kerneldyno.v1.fleet_service_pb2 import WatchClusterRequest, WatchClusterResponse
+from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+
+
+async def watch_cluster(
+    channel: grpc.aio.Channel, address: str, reconnect_seconds: float
+) -> AsyncGenerator[WatchClusterResponse, None]:
+    """Yields snapshots until the caller has enough.
+
+    Raises:
+        UnavailableError: the scheduler was away for longer than `reconnect_seconds`.
+        ClientClosedError: the channel was closed.
+        KernelDynoError: the scheduler refused the watch.
+    """
+    backoff = Backoff()
+    lost_at = time.monotonic()
+    while True:
+        broken: grpc.aio.AioRpcError | None = None
+        try:
+            call = FleetServiceStub(channel).WatchCluster(WatchClusterRequest())
+        except grpc.aio.UsageError as error:
+            raise ClientClosedError("the client was closed while it watched") from error
+        try:
+            while isinstance(snapshot := await _next(call), WatchClusterResponse):
+                backoff.reset()
+                yield snapshot
+                lost_at = time.monotonic()  # however long the caller took
+        except grpc.aio.AioRpcError as error:
+            broken = error
+        finally:
+            call.cancel()
+        told = None
+        if broken is not None:
+            meaning = from_call(broken, address)
+            if not is_passing(broken):
+                raise meaning
+            told = meaning.retry_seconds
+            if told is None and time.monotonic() - lost_at > reconnect_seconds:
+                raise UnavailableError(f"{address} was away for more than {reconnect_seconds:g} s") from broken
+        await asyncio.sleep(backoff.pause(told))
+
+
+async def _next(call: grpc.aio.UnaryStreamCall[WatchClusterRequest, WatchClusterResponse]) -> object:
+    try:
+        return await call.read()
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # Not this task was cancelled but the call, with its channel.
+        raise ClientClosedError("the client was closed while it watched") from None
