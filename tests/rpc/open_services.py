@@ -1,0 +1,109 @@
+"""A real server of all four services whose every RPC answers at once, so that only admission decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from google.protobuf.message_factory import GetMessageClass
+from kerneldyno.rpc import auth, channel, serving
+from kerneldyno.rpc.auth import Gate
+from kerneldyno.rpc.credentials import NONE, Credentials
+from kerneldyno.rpc.interceptor import ServerInterceptor
+from kerneldyno.rpc.tls import ServerTls
+from kerneldyno.rpc.tokens import Principal
+from kerneldyno.v1 import evaluator_service_pb2, fleet_service_pb2, reward_service_pb2, scheduler_service_pb2
+from prometheus_client import CollectorRegistry
+
+MODULES = (scheduler_service_pb2, fleet_service_pb2, reward_service_pb2, evaluator_service_pb2)
+SERVICES = [service for module in MODULES for service in module.DESCRIPTOR.services_by_name.values()]
+#: Every RPC of ours, by "/package.Service/Name".
+METHODS = {f"/{service.full_name}/{method.name}": method for service in SERVICES for method in service.methods}
+
+
+@dataclass
+class Served:
+    """A running server, and whose calls its handlers saw."""
+
+    address: str
+    callers: list[Principal] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def dial(self, credentials: Credentials = NONE) -> AsyncIterator[grpc.aio.Channel]:
+        """A connection of its own."""
+        async with channel.open(self.address, credentials, own_connection=True) as peer:
+            yield peer
+
+
+@asynccontextmanager
+async def serve(gate: Gate | None = None, encryption: ServerTls | None = None) -> AsyncIterator[Served]:
+    """Serve on a free port of loopback."""
+    server = serving.make_server(ServerInterceptor(CollectorRegistry(), SERVICES, gate))
+    served = Served("")
+    for service in SERVICES:
+        handlers = {method.name: _handler(method, served) for method in service.methods}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
+    health = await serving.add_health_and_reflection(server, [service.full_name for service in SERVICES])
+    served.address = str(serving.listen(server, serving.Address("127.0.0.1", 0), encryption))
+    await server.start()
+    try:
+        yield served
+    finally:
+        await serving.stop_server(server, health, grace_seconds=0)
+
+
+async def call(peer: grpc.aio.Channel, path: str, request: Any = None, messages: int = 1) -> grpc.StatusCode:
+    """Call a method of ours to its end and return the status; a streamed request has `messages` messages."""
+    method = METHODS[path]
+    make = getattr(peer, _shape(method))(
+        path,
+        request_serializer=GetMessageClass(method.input_type).SerializeToString,
+        response_deserializer=GetMessageClass(method.output_type).FromString,
+    )
+    request = GetMessageClass(method.input_type)() if request is None else request
+    started = make(iter([request] * messages) if method.client_streaming else request, timeout=30)
+    try:
+        if method.server_streaming:
+            async for _ in started:
+                pass
+        else:
+            await started
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def _shape(method: Any) -> str:
+    return f"{'stream' if method.client_streaming else 'unary'}_{'stream' if method.server_streaming else 'unary'}"
+
+
+def _handler(method: Any, served: Served) -> Any:
+    answer = GetMessageClass(method.output_type)
+
+    async def one(request: Any, context: Any) -> Any:
+        served.callers.append(auth.principal())
+        return answer()
+
+    async def many(request: Any, context: Any) -> AsyncIterator[Any]:
+        if method.client_streaming:
+            async for _ in request:
+                await auth.pace(1)
+        async with asyncio.TaskGroup() as group:  # streams of ours do their work in tasks
+            who = group.create_task(_who())
+        served.callers.append(who.result())
+        yield answer()
+
+    make: Any = getattr(grpc, f"{_shape(method)}_rpc_method_handler")
+    return make(
+        many if method.server_streaming else one,
+        request_deserializer=GetMessageClass(method.input_type).FromString,
+        response_serializer=answer.SerializeToString,
+    )
+
+
+async def _who() -> Principal:
+    return auth.principal()
