@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import enum
 import heapq
-import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
 from kerneldyno.scheduler.blame import CACHEABLE, Quarantine, is_crash, is_poison
+from kerneldyno.scheduler.clients import Clients
 from kerneldyno.scheduler.clock import Clock
 from kerneldyno.scheduler.fleet import Fleet, union
 from kerneldyno.scheduler.model import (
@@ -82,6 +82,7 @@ class Core:
         self.observers: list[Observer] = []
         self.fleet = Fleet(settings.heartbeat_seconds, settings.lease_seconds, fingerprint)
         self.waiting = WaitingLine()
+        self.clients = Clients(settings.max_queued_per_client, settings.client_grace_seconds)
         self.quarantine = Quarantine(settings.quarantine_seconds, clock, journal)
         self.placing = True
         self.outcomes: Counter[str] = Counter()
@@ -91,19 +92,11 @@ class Core:
         self._store = store
         self._journal = journal
         self._evaluations: dict[Key, Evaluation] = {}  # without a verdict on disk
-        self._live: dict[str, dict[Key, Evaluation]] = {}  # without a verdict, by client
-        self._unfinished: Counter[str] = Counter()  # the same, counted by share
-        self._unfinished_count = 0
-        self._quotas: dict[str, int] = {}
         self._jobs: dict[bytes, Job] = {}
         self._ending: dict[bytes, Verdict] = {}  # of jobs whose end is not on disk yet, where others may have it too
         self._attempts: dict[str, Attempt] = {}
         self._settling: set[str] = set()  # tokens of attempts whose end is not on disk yet
-        self._deadlines: list[tuple[float, int, Evaluation]] = []
         self._overdue: list[tuple[float, str]] = []
-        self._order = itertools.count()
-        self._clients: Counter[str] = Counter()  # open calls
-        self._gone_since: dict[str, float] = {}
         self._unmatched_since: dict[Requirement, float] = {}
         self._last_tick = clock.monotonic()
 
@@ -129,7 +122,7 @@ class Core:
             if one.deadline_wall is not None:
                 evaluation.deadline_at = now + max(0.0, one.deadline_wall - wall)
             self._enter(evaluation, self._jobs[one.job_id])
-            self._gone_since[one.key.client_id] = now
+            self.clients.miss(one.key.client_id, now)
         for job in self._jobs.values():
             if job.attempt is None:
                 self.waiting.add(job)
@@ -203,21 +196,17 @@ class Core:
         """Say whether one more evaluation of `share` may be accepted."""
         settings = self._settings
         return (
-            self._unfinished_count - len(self._attempts) < settings.max_queued
-            and self._unfinished[share] < self.quota(share)
+            self.clients.count - len(self._attempts) < settings.max_queued
+            and self.clients.has_room(share)
             and self.waiting.bytes < settings.max_queued_bytes
             and self._journal.has_room()
         )
-
-    def quota(self, share: str) -> int:
-        """Return how many unfinished evaluations `share` may have."""
-        return self._quotas.get(share, self._settings.max_queued_per_client)
 
     def set_share(self, share: str, *, weight: float, quota: int | None) -> None:
         """Give a share its weight, and its quota if it is not everybody's."""
         self.waiting.set_weight(share, weight)
         if quota is not None:
-            self._quotas[share] = quota
+            self.clients.set_quota(share, quota)
 
     def get(self, key: Key) -> Evaluation | None:
         """Return an evaluation, or None when it is not known or no longer kept."""
@@ -230,10 +219,6 @@ class Core:
     def current(self, stored: StoredEvaluation) -> Evaluation:
         """Return what is known of a stored evaluation: more than the store knows, while it runs."""
         return self._evaluations.get(stored.key) or self._restored(stored, self._clock.monotonic())
-
-    def unfinished(self, client_id: str) -> list[Evaluation]:
-        """Return the evaluations of a client that have no verdict yet."""
-        return list(self._live.get(client_id, {}).values())
 
     def cancel(self, evaluation: Evaluation, cause: str = "CANCELLED", detail: str = "cancelled on request") -> bool:
         """End `evaluation` now, wherever it is, and say whether that was so; a finished one stays as it is.
@@ -263,16 +248,11 @@ class Core:
 
     def arrive(self, client_id: str) -> None:
         """Note that a call of this client is open."""
-        self._clients[client_id] += 1
-        self._gone_since.pop(client_id, None)
+        self.clients.arrive(client_id)
 
     def depart(self, client_id: str) -> None:
         """Note that it has ended; after the last one the client's work is cancelled when the grace is over."""
-        self._clients[client_id] -= 1
-        if self._clients[client_id] <= 0:
-            del self._clients[client_id]
-            if client_id in self._live:
-                self._gone_since[client_id] = self._clock.monotonic()
+        self.clients.depart(client_id, self._clock.monotonic())
 
     # Attempts
 
@@ -399,9 +379,8 @@ class Core:
         for node in self.fleet.expired(now):
             detail = f"node {node.id} was not heard of for {self._settings.lease_seconds:g} s"
             self.lose(node, detail, expired=True)
-        self._end_late(now)
+        self._cancel_unwanted(now)
         self._end_overdue(now)
-        self._cancel_abandoned(now)
         self._fail_unmatched(now)
         self._work_changed()  # a hold may have ended
 
@@ -434,11 +413,7 @@ class Core:
         key = evaluation.key
         evaluation.job = job
         self._evaluations[key] = evaluation
-        self._live.setdefault(key.client_id, {})[key] = evaluation
-        self._unfinished[key.share] += 1
-        self._unfinished_count += 1
-        if evaluation.deadline_at is not None:
-            heapq.heappush(self._deadlines, (evaluation.deadline_at, next(self._order), evaluation))
+        self.clients.enter(evaluation)
         waits = job in self.waiting
         if waits:
             self.waiting.remove(job)
@@ -484,12 +459,11 @@ class Core:
     def _finish(self, job: Job, evaluations: list[Evaluation], verdict: Verdict, *, ends: bool) -> None:
         wall = self._clock.wall()
         for evaluation in evaluations:
-            key = evaluation.key
             evaluation.verdict, evaluation.finished_wall = verdict, wall
             evaluation.attempts, evaluation.placed_wall = job.attempts, job.placed_wall
             evaluation.job = None
-            del job.evaluations[key]
-            self._leave(key)
+            del job.evaluations[evaluation.key]
+            self.clients.leave(evaluation)
         cacheable = verdict.outcome in CACHEABLE and bool(verdict.environment)
         self._journal.append(
             Finished(
@@ -515,17 +489,6 @@ class Core:
 
     def _forget_ending(self, digest: bytes) -> None:
         self._ending.pop(digest, None)
-
-    def _leave(self, key: Key) -> None:
-        live = self._live[key.client_id]
-        del live[key]
-        if not live:
-            del self._live[key.client_id]
-            self._gone_since.pop(key.client_id, None)
-        self._unfinished[key.share] -= 1
-        self._unfinished_count -= 1
-        if not self._unfinished[key.share]:
-            del self._unfinished[key.share]
 
     def _announce(self, evaluations: list[Evaluation], verdict: Verdict) -> None:
         """Tell observers now, and those who wait once it is on disk."""
@@ -624,10 +587,12 @@ class Core:
 
     # Inside: time
 
-    def _end_late(self, now: float) -> None:
-        while self._deadlines and self._deadlines[0][0] <= now:
-            evaluation = heapq.heappop(self._deadlines)[2]
+    def _cancel_unwanted(self, now: float) -> None:
+        for evaluation in self.clients.late(now):
             self.cancel(evaluation, "DEADLINE_EXCEEDED", "the request's total_timeout passed")
+        grace = self._settings.client_grace_seconds
+        for evaluation in self.clients.gone(now):
+            self.cancel(evaluation, "CLIENT_GONE", f"no call of the client was open for {grace:g} s")
 
     def _end_overdue(self, now: float) -> None:
         while self._overdue and self._overdue[0][0] <= now:
@@ -637,14 +602,6 @@ class Core:
                 self._drop(attempt, node_lost=False)
                 self._blame(attempt.node)
                 self._retry(attempt, Verdict.failed("ATTEMPT_OVERDUE", f"no result within {limit:g} s", retryable=True))
-
-    def _cancel_abandoned(self, now: float) -> None:
-        grace = self._settings.client_grace_seconds
-        for client_id, since in list(self._gone_since.items()):
-            if now - since >= grace:
-                self._gone_since.pop(client_id)
-                for evaluation in self.unfinished(client_id):
-                    self.cancel(evaluation, "CLIENT_GONE", f"no call of the client was open for {grace:g} s")
 
     def _fail_unmatched(self, now: float) -> None:
         needs = self.waiting.requirements()

@@ -76,7 +76,9 @@ class SchedulerServicer(SchedulerServiceServicer):
             raise errors.InvalidRequestError(violations=[Violation("ids", text)])
         core = self._desk.core
         named = set(request.ids)
-        chosen = [one for one in core.unfinished(scope.named(request.client_id)) if request.all or one.key.id in named]
+        chosen = [
+            one for one in core.clients.unfinished(scope.named(request.client_id)) if request.all or one.key.id in named
+        ]
         return pb.CancelEvaluationsResponse(cancelled=sum(core.cancel(one) for one in chosen))
 
     async def GetCapabilities(  # noqa: N802
@@ -95,7 +97,7 @@ class SchedulerServicer(SchedulerServiceServicer):
                 max_warmup=validation.MAX_WARMUP,
                 max_stage_timeout=duration_pb2.Duration(seconds=int(validation.MAX_STAGE_SECONDS)),
                 max_queued=self._desk.settings.max_queued,
-                max_queued_per_client=core.quota(""),
+                max_queued_per_client=core.clients.quota(""),
             ),
             backends=core.known_backends() or [],
             toolkits=core.known_toolkits() or [],

@@ -19,6 +19,7 @@ from kerneldyno.rpc.validation import Violation
 from kerneldyno.scheduler import scope
 from kerneldyno.scheduler.core import Submission
 from kerneldyno.scheduler.desk import Desk
+from kerneldyno.scheduler.failpoints import failpoint
 from kerneldyno.scheduler.model import Evaluation, Key
 from kerneldyno.scheduler.translate import invalid_result, order_of, result_of
 from kerneldyno.v1 import evaluation_pb2
@@ -209,10 +210,15 @@ class EvaluateStream:
             await self._changed.wait()
 
     async def _send(self, context: Context, response: EvaluateResponse) -> None:
+        kind = response.WhichOneof("event")
+        if kind != "unknown":
+            failpoint(f"before_{kind}_sent")
         try:
             await context.write(response)
         except grpc.aio.InternalError:  # the connection is gone, and the cancellation of this call is on its way
             raise asyncio.CancelledError from None
+        if kind != "unknown":
+            failpoint(f"after_{kind}_sent")
 
 
 def _size(evaluation: Evaluation) -> int:

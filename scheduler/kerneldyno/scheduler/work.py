@@ -212,7 +212,6 @@ class WorkStream:
         self._journal.after_commit(partial(self._acknowledge, token))
 
     def _acknowledge(self, token: str) -> None:
-        failpoint("before_acknowledgement_sent")
         self._acknowledged[token] = None
         self._changed.set()
 
@@ -247,6 +246,24 @@ class WorkStream:
                 return
             self._changed.clear()
             await self._changed.wait()
+
+    async def _send(self, context: Context, message: pb.WorkResponse) -> None:
+        kinds = [
+            kind
+            for kind, some in (
+                ("assignment", message.assignments),
+                ("acknowledgement", message.acknowledged_attempt_tokens),
+            )
+            if some
+        ]
+        for kind in kinds:
+            failpoint(f"before_{kind}_sent")
+        try:
+            await context.write(message)
+        except grpc.aio.InternalError:  # the connection is gone, and the cancellation of this call is on its way
+            raise asyncio.CancelledError from None
+        for kind in kinds:
+            failpoint(f"after_{kind}_sent")
 
     def _next_message(self) -> pb.WorkResponse | None:
         if not (self._assignments or self._cancels or self._acknowledged):
