@@ -125,6 +125,7 @@ def test_a_new_instance_is_a_new_node_with_the_troubles_of_the_old() -> None:
     world.fleet.detach(attempt)
     world.fleet.connect(old)
     assert world.choose() is new, "what happens to the old instance later is of no matter"
+    assert world.fleet._open == {new}, "and it is not kept"
     world.fleet.lose(new)
     assert world.choose() is None
 
@@ -339,6 +340,33 @@ def test_a_hot_reference_lets_no_lane_stay_empty() -> None:
     spread = [world.place() for _ in range(8)]
     assert spread[:2] == [nodes[0]] * 2
     assert [spread.count(node) for node in nodes] == [4, 4]
+
+
+def test_a_reference_is_hot_elsewhere_where_the_job_might_soon_go() -> None:
+    world = World()
+    full, empty = world.serving("n1", devices=gpus(1, lanes=1)), world.serving("n2")
+    one = job()
+    assert not world.fleet.hot_elsewhere(one, empty, world.now)
+    for _ in range(2):
+        world.put(full)
+    assert world.fleet.hot_elsewhere(one, empty, world.now)
+    assert not world.fleet.hot_elsewhere(job(reference=b"cold"), empty, world.now)
+    assert not world.fleet.hot_elsewhere(one, full, world.now), "it is hot here"
+    one.unlucky_nodes.add("n1")
+    assert not world.fleet.hot_elsewhere(one, empty, world.now)
+    one.unlucky_nodes.clear()
+    world.fleet.hold(full, world.now, 1.0)
+    assert not world.fleet.hot_elsewhere(one, empty, world.now)
+    world.now += 1
+    world.fleet.disconnect(full)
+    assert not world.fleet.hot_elsewhere(one, empty, world.now)
+    world.fleet.connect(full)
+    world.serving("n1", draining=True)
+    assert not world.fleet.hot_elsewhere(one, empty, world.now)
+    world.serving("n1", backends=frozenset({"cuda"}))
+    assert not world.fleet.hot_elsewhere(one, empty, world.now)
+    world.serving("n1")
+    assert world.fleet.hot_elsewhere(one, empty, world.now)
 
 
 def test_nodes_that_failed_a_job_come_last_even_when_the_others_are_busy() -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 from kerneldyno.scheduler.model import Job, Priority, Requirement, Spec
-from kerneldyno.scheduler.queue import WaitingLine
+from kerneldyno.scheduler.queue import PATIENCE_SECONDS, WaitingLine
 
 NEED = Requirement("triton", "kernelbench")
 OTHER = Requirement("cuda", "kernelbench")
@@ -22,8 +22,9 @@ def job(
     priority: Priority = Priority.NORMAL,
     need: Requirement = NEED,
     payload: bytes = b"p",
+    reference: bytes = b"ref",
 ) -> Job:
-    return Job(f"{share}{next(_names)}".encode(), Spec(need, b"ref", payload, 240.0), share, priority, queued_at)
+    return Job(f"{share}{next(_names)}".encode(), Spec(need, reference, payload, 240.0), share, priority, queued_at)
 
 
 def add(line: WaitingLine, *shares: str) -> list[Job]:
@@ -73,17 +74,19 @@ def test_one_that_asks_again_and_again_gets_no_more_than_its_turns() -> None:
     assert served == {"a": 50, "b": 50}, "an emptied share keeps no right to the next turn"
 
 
-def test_looking_at_the_heads_changes_no_turn() -> None:
+@pytest.mark.parametrize(("weight", "turns"), [(1.0, 60), (0.5, 40)])
+def test_looking_at_the_heads_changes_no_turn(weight: float, turns: int) -> None:
     line = WaitingLine()
+    line.set_weight("b", weight)
     add(line, *"a" * 200)
     served: Counter[str] = Counter()
-    for _ in range(100):
+    for _ in range(120):
         if not line.waiting_of("b"):
             line.heads()  # b is idle, and its next turn has come
             add(line, "b")
         line.heads()
         served[order(line, 1)] += 1
-    assert served == {"a": 50, "b": 50}
+    assert served == {"a": 120 - turns, "b": turns}
 
 
 def test_a_share_that_was_idle_has_neither_credit_nor_debt() -> None:
@@ -191,6 +194,74 @@ def test_lines_of_different_requirements_do_not_wait_for_each_other() -> None:
     line.remove(first)
     assert line.requirements() == {NEED}
     assert list(line.waiting_for(OTHER)) == []
+
+
+def test_a_job_whose_reference_is_hot_may_go_instead_and_its_share_pays() -> None:
+    line = WaitingLine()
+    for reference in (b"x", b"y"):
+        for _ in range(4):
+            line.add(job({b"x": "a", b"y": "b"}[reference], reference=reference))
+    (head,) = line.heads()
+    assert line.instead(head, {b"x": None}, 0.0) is head
+    assert line.instead(head, {b"z": None}, 0.0) is head
+    for _ in range(3):
+        other = line.instead(head, {b"y": None, b"z": None}, 0.0)
+        assert other.share == "b"
+        line.take(other)
+        assert line.heads() == [head]
+    assert order(line, 4) == "aaab"
+
+
+def test_of_those_that_may_go_instead_the_one_whose_turn_is_next_goes() -> None:
+    line = WaitingLine()
+    (head,) = add(line, "a")
+    early, late = job("b", reference=b"x"), job("c", reference=b"y")
+    line.add(early)
+    line.add(late)
+    assert line.instead(head, [b"y", b"x"], 0.0) is early
+    line.take(early)
+    line.add(job("b", reference=b"x"))
+    assert line.instead(head, [b"x", b"y"], 0.0) is late
+
+
+def test_only_jobs_of_the_same_line_that_never_failed_go_instead() -> None:
+    line = WaitingLine()
+    (head,) = add(line, "a")
+    failed, refused = job("b", reference=b"hot"), job("b", reference=b"hot")
+    failed.attempts = 1
+    line.add(failed)
+    others = [job("c", need=OTHER, reference=b"hot"), job("c", priority=Priority.LOW, reference=b"hot")]
+    for one in (refused, *others):
+        line.add(one)
+    assert line.instead(head, {b"hot"}, 0.0) is refused
+    line.take(refused)
+    line.add(refused, first=True)
+    assert line.heads()[0] is not head
+    line.remove(refused)
+    assert line.instead(head, {b"hot"}, 0.0) is head
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_job_is_passed_over_for_longer_than_its_patience(seed: int) -> None:
+    dice = random.Random(seed)
+    line = WaitingLine()
+    now, passed = 0.0, 0
+    head_since: dict[Job, float] = {}
+    for _ in range(2000):
+        now += dice.expovariate(20)
+        for _ in range(dice.choice([0, 1, 2])):
+            line.add(job(dice.choice("abc"), now, reference=bytes([dice.randrange(8)])))
+        if len(line):
+            (head,) = line.heads()
+            head_since.setdefault(head, now)
+            hot = [bytes([i]) for i in range(8) if dice.random() < 0.2]
+            chosen = line.instead(head, hot, now)
+            if chosen is not head:
+                passed += 1
+                assert chosen.spec.reference in hot
+                assert now - head_since[head] < PATIENCE_SECONDS
+            line.take(chosen)
+    assert passed > 200
 
 
 def test_it_counts_what_waits() -> None:

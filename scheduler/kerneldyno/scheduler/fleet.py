@@ -205,6 +205,18 @@ class Fleet:
             hot = [node for node in hot if len(node.attempts) <= bound * node.lanes + 1]
         return min(hot or best, key=_load)
 
+    def hot_elsewhere(self, job: Job, node: Node, now: float) -> bool:
+        """Say whether the reference of `job` is hot not on `node`, but on another that takes such work when it has room."""
+        reference = job.spec.reference
+        return reference not in node.hot and any(
+            reference in other.hot
+            and other.connected
+            and other.held_until <= now
+            and other.state is NodeState.SERVING
+            and other.id not in job.unlucky_nodes
+            for other in self._pool(job.spec.requirement).room
+        )
+
     # What the nodes offer
 
     def any_offers(self, need: Requirement) -> bool:

@@ -13,9 +13,13 @@ import heapq
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from kerneldyno.scheduler.model import Job, Priority, Requirement
+
+#: How long (seconds) a job lets others go before it to places where their reference is hot and its own is not. That is
+#: about what it costs to have a reference made hot.
+PATIENCE_SECONDS = 1.0
 
 
 class WaitingLine:
@@ -67,6 +71,14 @@ class WaitingLine:
         The urgency of a line is that of its oldest job, not of the next: a share that has had its turn ages like others.
         """
         return [line.head() for line in sorted(self._lines.values(), key=_Line.urgency)]
+
+    def instead(self, head: Job, hot: Collection[bytes], now: float) -> Job:
+        """Return the job of `head`'s line that should go where the references `hot` are hot: one of these, or `head`.
+
+        Only jobs that never failed go instead of another, and none is passed over for more than PATIENCE_SECONDS. This is
+        delay scheduling (Zaharia et al., 2010), but no lane waits with it.
+        """
+        return self._flows[head].line.instead(head, hot, now)
 
     def requirements(self) -> set[Requirement]:
         """Return what is waited for."""
@@ -128,6 +140,8 @@ class _Line:
         self._turns: list[tuple[float, int, _Flow]] = []
         self._oldest: list[tuple[float, int, Job]] = []
         self._added: dict[Job, int] = {}
+        self._by_reference: dict[bytes, dict[Job, _Flow]] = {}  # those that may go instead of others
+        self._passed_over: dict[Job, float] = {}
         self._numbers = itertools.count()
         self._early_numbers = itertools.count(-(2**60))
 
@@ -146,6 +160,15 @@ class _Line:
         flow = self._next()
         return next(iter(flow.retried or flow.fresh))
 
+    def instead(self, head: Job, hot: Collection[bytes], now: float) -> Job:
+        """See WaitingLine."""
+        if head.spec.reference in hot or now - self._passed_over.setdefault(head, now) >= PATIENCE_SECONDS:
+            return head
+        found = [
+            next(iter(self._by_reference[reference].items())) for reference in hot if reference in self._by_reference
+        ]
+        return min(found, key=lambda item: (item[1].stamp, self._added[item[0]]), default=(head, None))[0]
+
     def add(self, job: Job, *, first: bool) -> _Flow:
         """Add a job to its flow and return that."""
         flow = self._flows.get(job.share)
@@ -158,6 +181,8 @@ class _Line:
                 self._stamp(flow)
         else:
             flow.fresh[job] = None
+            if not job.attempts:
+                self._by_reference.setdefault(job.spec.reference, {})[job] = flow
         number = self._added[job] = next(self._numbers)
         heapq.heappush(self._oldest, (job.queued_at, number, job))
         self.size += 1
@@ -169,6 +194,11 @@ class _Line:
             self._now = max(self._now, self._next().stamp[0])
         del self._added[job]
         self.size -= 1
+        self._passed_over.pop(job, None)
+        if (alike := self._by_reference.get(job.spec.reference)) is not None:
+            alike.pop(job, None)
+            if not alike:
+                del self._by_reference[job.spec.reference]
         if job in flow.retried:
             del flow.retried[job]
             self._stamp(flow)
