@@ -37,6 +37,9 @@ class Clients:
         self.count += 1
         if evaluation.deadline_at is not None:
             heapq.heappush(self._deadlines, (evaluation.deadline_at, next(self._order), evaluation))
+        if len(self._deadlines) > 2 * self.count + 1_024:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].verdict is None]
+            heapq.heapify(self._deadlines)
 
     def leave(self, evaluation: Evaluation) -> None:
         """Let go of one that has its verdict."""

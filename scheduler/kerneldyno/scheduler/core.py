@@ -539,6 +539,9 @@ class Core:
         self.fleet.attach(attempt)
         overdue = attempt.started_at + job.spec.limit_seconds + ATTEMPT_ALLOWANCE_SECONDS
         heapq.heappush(self._overdue, (overdue, attempt.token))
+        if len(self._overdue) > 2 * len(self._attempts) + 1_024:
+            self._overdue = [entry for entry in self._overdue if entry[1] in self._attempts]
+            heapq.heapify(self._overdue)
 
     def _detach(self, attempt: Attempt) -> None:
         """Take the token back."""
