@@ -1,22 +1,246 @@
-"""What the scheduler's service tests share: a running scheduler, a client's end of the Evaluate stream, requests."""
+"""What the scheduler's tests share: a state machine on a clock of its own, a running scheduler, and a client's end of it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+import hashlib
+import itertools
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import grpc
-from kerneldyno.rpc import channel
+import pytest
+from kerneldyno.rpc import channel, errors
+from kerneldyno.scheduler import failpoints
 from kerneldyno.scheduler.app import RunningScheduler, running
+from kerneldyno.scheduler.core import Core, Submission
+from kerneldyno.scheduler.model import (
+    Attempt,
+    Device,
+    Evaluation,
+    Job,
+    Key,
+    Node,
+    Priority,
+    Report,
+    Requirement,
+    Spec,
+    Verdict,
+)
+from kerneldyno.scheduler.observer import Observer
 from kerneldyno.scheduler.settings import Settings
+from kerneldyno.scheduler.store.base import Record, Store
+from kerneldyno.scheduler.store.journal import ImmediateJournal
+from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.v1 import evaluation_pb2
+from kerneldyno.v1 import scheduler_service_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
-from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest, EvaluateResponse
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 
 Outcome = evaluation_pb2.EvalResult.Outcome
+
+# The state machine alone
+
+NEED = Requirement("triton", "kernelbench")
+#: What a node of `World` says that it runs on, and how that is told from others.
+ENVIRONMENT = b"environment"
+CORRECT = Verdict("CORRECT", b"payload", environment=ENVIRONMENT + b"/CPU")
+CRASH = Verdict.failed("NODE_LOST", "it is gone", retryable=True)
+
+
+def spec(need: Requirement = NEED, *, reference: bytes = b"ref", payload: bytes = b"p") -> Spec:
+    """Some work, of 240 s at most."""
+    return Spec(need, reference, payload, 240.0)
+
+
+def digest_of(work: str) -> bytes:
+    """The identity of work that tests know by a name."""
+    return hashlib.sha256(work.encode()).digest()
+
+
+class FakeClock:
+    """Time stands still between calls of `World.pass_by`."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now + 1e9
+
+
+class HeldJournal:
+    """A journal whose disk waits until it is told to write. What it never wrote is what a crash takes."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._records: list[Record] = []
+        self._calls: list[Callable[[], None]] = []
+
+    def append(self, record: Record) -> None:
+        self._records.append(record)
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        if self._records:
+            self._calls.append(call)
+        else:
+            call()
+
+    def has_room(self) -> bool:
+        return True
+
+    def commit(self) -> None:
+        """Write what was appended so far, as one batch, and tell."""
+        if self._records:
+            self._store.write(self._records)
+        calls, self._records, self._calls = self._calls, [], []
+        for call in calls:
+            call()
+
+
+class Log(Observer):
+    """What a state machine told, in order."""
+
+    def __init__(self) -> None:
+        self.dropped: list[tuple[str, bool]] = []
+        self.retries: list[str] = []
+        self.stale: list[str] = []
+        self.lost: list[tuple[str, str]] = []
+        self.joined: list[str] = []
+        self.deduplications: list[str] = []
+        self.quarantines: list[tuple[str, str]] = []
+        self.done: list[Key] = []
+
+    def attempt_dropped(self, attempt: Attempt, *, node_lost: bool) -> None:
+        self.dropped.append((attempt.token, node_lost))
+
+    def retried(self, job: Job, cause: str) -> None:
+        self.retries.append(cause)
+
+    def stale_completion(self, token: str) -> None:
+        self.stale.append(token)
+
+    def node_joined(self, node: Node) -> None:
+        self.joined.append(node.id)
+
+    def node_lost(self, node: Node, *, expired: bool) -> None:
+        self.lost.append((node.id, "expired" if expired else "dead"))
+
+    def deduplicated(self, how: str) -> None:
+        self.deduplications.append(how)
+
+    def quarantined(self, kind: str, subject: str, reason: str) -> None:
+        self.quarantines.append((kind, subject))
+
+    def evaluation_done(self, evaluation: Evaluation) -> None:
+        self.done.append(evaluation.key)
+
+
+class Reader:
+    """Somebody who waits for evaluations."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def evaluation_done(self, evaluation: Evaluation) -> None:
+        self.seen.append(evaluation.key.id)
+
+
+class World:
+    """A state machine, what it told, and helpers. Its disk is immediate unless a journal is given."""
+
+    def __init__(self, store: Store | None = None, journal: HeldJournal | None = None, **changes: Any) -> None:
+        self.clock = FakeClock()
+        self.store = store or MemoryStore()
+        tokens = (f"t{i}" for i in itertools.count())
+        self.core = Core(
+            Settings(**changes),
+            self.clock,
+            lambda: next(tokens),
+            self.store,
+            journal or ImmediateJournal(self.store),
+            fingerprint=lambda environment, model: environment + b"/" + model.encode(),
+        )
+        self.log = Log()
+        self.core.observers.append(self.log)
+        if store is None:
+            weakref.finalize(self, self.store.close)
+
+    def submit(
+        self, name: str, priority: Priority = Priority.NORMAL, need: Requirement = NEED, **more: Any
+    ) -> Evaluation:
+        """Have work accepted; without `work` it is nobody else's."""
+        submission, evaluation = self.offer(name, priority, need, **more)
+        assert submission is Submission.NEW
+        assert evaluation is not None
+        return evaluation
+
+    def offer(
+        self, name: str, priority: Priority = Priority.NORMAL, need: Requirement = NEED, **more: Any
+    ) -> tuple[Submission, Evaluation | None]:
+        """Submit, and see."""
+        work = more.pop("work", name)
+        key = Key(more.pop("client", "c"), name)
+        what = spec(need, reference=more.pop("reference", b"ref"), payload=more.pop("payload", work.encode()))
+        body = more.pop("body", work).encode()
+        return self.core.submit(key, body, digest_of(work), what, priority=priority, labels={}, **more)
+
+    def report(self, node_id: str, lanes: int = 1, *, connect: bool = True, **changes: Any) -> list[str] | None:
+        """Synchronize a node, and open its Work stream if it is closed; return what the node is told to drop."""
+        fields: dict[str, Any] = {
+            "instance_id": "i",
+            "address": f"{node_id}:1",
+            "devices": (Device("cpu:0", "cpu", "CPU", 1 << 30, lanes, True),),
+            "backends": frozenset({"triton"}),
+            "toolkits": frozenset({"kernelbench"}),
+            "environment": ENVIRONMENT,
+        }
+        report = Report(node_id=node_id, **(fields | changes))
+        told = self.core.synchronize(report)
+        if told is not None and connect:
+            assert self.core.connect(node_id, report.instance_id) is self.node(node_id)
+        return told
+
+    def node(self, node_id: str) -> Node:
+        return self.core.fleet.nodes[node_id]
+
+    def pass_by(self, seconds: float, *reporting: str, step: float = 1.0) -> None:
+        """Let time pass in ticks, while `reporting` nodes go on reporting what they did."""
+        end = self.clock.now + seconds
+        while self.clock.now < end:
+            self.clock.now = min(end, self.clock.now + step)
+            for node_id in reporting:
+                self.core.synchronize(self.node(node_id).report)
+            self.core.tick()
+
+    def place(self) -> dict[str, Attempt]:
+        """Place, and return the attempts by one of those who wait for them."""
+        return {key.id: attempt for attempt in self.core.place() for key in list(attempt.job.evaluations)[:1]}
+
+    def placed(self) -> dict[str, str]:
+        """Place, and return which went where."""
+        return {name: attempt.node.id for name, attempt in self.place().items()}
+
+    def run(self, name: str, verdict: Verdict = CORRECT) -> Attempt:
+        """Place, and end the attempt of `name`."""
+        attempt = self.place()[name]
+        assert self.core.complete(attempt.token, verdict)
+        return attempt
+
+
+def outcome(evaluation: Evaluation) -> str | None:
+    return evaluation.verdict.outcome if evaluation.verdict else None
+
+
+def cause(evaluation: Evaluation) -> str | None:
+    """Why infrastructure gave no verdict."""
+    return evaluation.verdict.failure.cause if evaluation.verdict and evaluation.verdict.failure else None
+
+
+# The services
 
 
 def settings(**changes: Any) -> Settings:
@@ -33,9 +257,16 @@ def settings(**changes: Any) -> Settings:
     )
 
 
-def request(request_id: str, script: str = "pass", **fields: Any) -> EvalRequest:
-    """A well-formed request; `script` tells the fake node what to answer."""
-    return EvalRequest(id=request_id, reference_code=fields.pop("reference", "ref"), kernel_code=script, **fields)
+def request(request_id: str, script: str = "pass", *, work: str | None = None, **fields: Any) -> EvalRequest:
+    """A well-formed request; `script` tells the scripted node what to answer. Its work is nobody else's, unless `work` is."""
+    fields.setdefault("reference_code", "ref")
+    fields.setdefault("kernel_code", f"id={work or request_id} {script}")
+    return EvalRequest(id=request_id, **fields)
+
+
+def once(*args: Any, client_id: str = "", **fields: Any) -> pb.EvaluateOnceRequest:
+    """The same for EvaluateOnce."""
+    return pb.EvaluateOnceRequest(request=request(*args, **fields), client_id=client_id)
 
 
 @asynccontextmanager
@@ -53,6 +284,31 @@ def connect(app: RunningScheduler) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(channel.target(str(app.address)), options=options)
 
 
+async def failure(call: Any) -> errors.KernelDynoError:
+    """What a call was refused with; the status and the error say the same."""
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await call
+    error = errors.from_rpc_error(failed.value)
+    assert error is not None, failed.value
+    assert failed.value.code() is error.code
+    return error
+
+
+@contextmanager
+def failing(place: str) -> Iterator[None]:
+    """Arm a failpoint of this process, as KERNELDYNO_FAILPOINTS does at its start."""
+    armed, failpoints._armed = failpoints._armed, failpoints.parse(place)
+    try:
+        yield
+    finally:
+        failpoints._armed = armed
+
+
+def sample(app: RunningScheduler, name: str, **labels: str) -> float | None:
+    """A number of the scheduler's metrics page."""
+    return app.registry.get_sample_value(f"kerneldyno_{name}", labels)
+
+
 class Client:
     """A client's end of one Evaluate stream."""
 
@@ -67,7 +323,7 @@ class Client:
     async def send(self, *requests: EvalRequest, cancel: tuple[str, ...] = (), attach: tuple[str, ...] = ()) -> None:
         """Send one message."""
         await self.call.write(
-            EvaluateRequest(client_id=self.client_id, requests=requests, cancel_ids=cancel, attach_ids=attach)
+            pb.EvaluateRequest(client_id=self.client_id, requests=requests, cancel_ids=cancel, attach_ids=attach)
         )
 
     async def until(self, met: Callable[[], bool], seconds: float = 20) -> None:
@@ -86,7 +342,7 @@ class Client:
                 self._take(response)
         return self.results
 
-    def _take(self, response: EvaluateResponse) -> None:
+    def _take(self, response: pb.EvaluateResponse) -> None:
         match response.WhichOneof("event"):
             case "accepted":
                 self.accepted += response.accepted.ids
