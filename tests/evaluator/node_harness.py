@@ -54,10 +54,12 @@ class Bench:
     prometheus: CollectorRegistry
     tokens: list[str] = field(default_factory=list)
 
-    def start(self, *steps: str, token: str | None = None, **fields: Any) -> Attempt:
+    def start(self, *steps: str, token: str | None = None, scheduled: bool = False, **fields: Any) -> Attempt:
+        """Start a direct caller's attempt or, when `scheduled`, one of the scheduler."""
         token = token or f"attempt-{len(self.tokens)}"
         self.tokens.append(token)
-        return self.node.start(token, effective(request(*steps, **fields)))
+        follower = (lambda _: None) if scheduled else None
+        return self.node.start(token, effective(request(*steps, **fields)), follower)
 
     def sample(self, name: str, **labels: str) -> float:
         return self.prometheus.get_sample_value(name, labels) or 0.0

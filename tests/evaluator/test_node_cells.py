@@ -244,29 +244,29 @@ async def test_a_device_that_never_becomes_ready_fails_the_node() -> None:
         assert reason in str(group.exceptions[0])
 
 
-async def test_an_attempt_that_nobody_watches_is_cancelled_unless_a_scheduler_owns_it() -> None:
-    for scheduled in (False, True):
-        clock = Clock()
-        async with bench(clock=clock, scheduled=scheduled) as b:
-            attempt = b.start("hang")
-            async with aclosing(b.node.watch(attempt)) as snapshots:
-                await anext(snapshots)
-                clock.now += 31
-                b.node.tidy()
-                assert not attempt.cancelled
-            clock.now += 29
+async def test_an_attempt_that_nobody_watches_is_cancelled_unless_it_is_the_schedulers() -> None:
+    clock = Clock()
+    async with bench(clock=clock) as b:
+        direct, scheduled = b.start("hang"), b.start("hang", scheduled=True)
+        async with aclosing(b.node.watch(direct)) as snapshots:
+            await anext(snapshots)
+            clock.now += 31
             b.node.tidy()
-            assert not attempt.cancelled
-            clock.now += 2
-            b.node.tidy()
-            assert attempt.cancelled is not scheduled
+            assert not direct.cancelled
+        clock.now += 29
+        b.node.tidy()
+        assert not direct.cancelled
+        clock.now += 2
+        b.node.tidy()
+        assert direct.cancelled
+        assert not scheduled.cancelled
 
 
 async def test_results_wait_to_be_collected_for_a_bounded_time_and_in_bounded_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock()
-    async with bench(clock=clock, scheduled=True) as b:
+    async with bench(clock=clock) as b:
         kept, collected = b.start(*PASS), b.start(*PASS)
         await eventually(lambda: kept.done and collected.done)
         await result_of(collected, b.node)
@@ -289,6 +289,74 @@ async def test_results_wait_to_be_collected_for_a_bounded_time_and_in_bounded_nu
             await eventually(lambda: many[-1].done)
         b.node.tidy()
         assert b.node.tokens() == [a.token for a in many[-2:]]
+
+
+async def test_the_schedulers_results_wait_for_an_hour_and_in_bounded_size_and_it_is_said_which_go(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+
+    def dropped() -> list[str]:
+        lines = [record.getMessage().split() for record in caplog.records]
+        return [line[1].removeprefix("attempt=") for line in lines if line[0] == "event=result_dropped"]
+
+    async with bench(clock=clock) as b:
+        first = b.start(*PASS, scheduled=True)
+        await result_of(first, b.node)  # somebody who debugs may look; that is no acknowledgement
+        clock.now += 3000
+        second = b.start(*PASS, scheduled=True)
+        await eventually(lambda: second.done)
+        clock.now += 599
+        b.node.tidy()
+        assert b.node.held() == [first, second]
+        b.node.cancel(second.token)
+        assert b.node.held() == [first, second], "only the scheduler can have it forgotten"
+        clock.now += 2
+        b.node.tidy()
+        assert b.node.held() == [second]
+        assert dropped() == [first.token]
+
+        many = []
+        for _ in range(3):
+            clock.now += 1
+            many.append(b.start(*PASS, scheduled=True))
+            await eventually(lambda: many[-1].done)
+        limit = sum(attempt.result_bytes for attempt in many[1:])
+        monkeypatch.setattr("kerneldyno.evaluator.node._UNACKNOWLEDGED_BYTES", limit)
+        b.node.tidy()
+        assert b.node.held() == many[1:]
+        assert dropped() == [first.token, second.token, many[0].token]
+        b.node.forget(many[1].token)
+        assert b.node.tokens() == [many[2].token]
+
+
+async def test_what_the_scheduler_cancels_is_killed_and_nothing_of_it_is_kept() -> None:
+    async with bench(cell_settings(lanes=2)) as b:
+        running, direct = b.start("hang", scheduled=True), b.start("hang")
+        waiting = b.start("hang", scheduled=True)
+        for token in (running.token, waiting.token, direct.token, "unknown"):
+            b.node.forget(token)
+        assert b.node.held() == []
+        with pytest.raises(errors.TokenInUseError):
+            b.start(*PASS, token=running.token, scheduled=True)
+        await eventually(lambda: running.done and waiting.done)
+        await eventually(lambda: b.node.tokens() == [direct.token])
+        assert not direct.cancelled, "it is not the scheduler's"
+        assert (await result_of(b.start(*PASS, token=running.token, scheduled=True), b.node)).outcome == CORRECT
+
+
+async def test_labels_and_the_number_of_devices_are_part_of_the_selector() -> None:
+    cells = cell_settings("cuda:0", lanes=1), cell_settings("cuda:1", lanes=1)
+    async with bench(*cells, labels={"rack": "a", "pool": "train"}) as b:
+        for selector in (
+            pb.DeviceSelector(node_labels={"rack": "b"}),
+            pb.DeviceSelector(node_labels={"rack": "a", "room": ""}),
+            pb.DeviceSelector(min_devices=3),
+        ):
+            with pytest.raises(errors.NoMatchingDeviceError):
+                b.start(*PASS, device=selector)
+        fits = pb.DeviceSelector(kind="cuda", min_devices=2, node_labels={"rack": "a"})
+        assert (await result_of(b.start(*PASS, device=fits), b.node)).outcome == CORRECT
 
 
 async def test_counters_outlive_a_judge_and_its_output_goes_to_the_log(caplog: pytest.LogCaptureFixture) -> None:

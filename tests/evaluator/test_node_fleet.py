@@ -1,59 +1,27 @@
-"""The node's side of Synchronize against a real FleetService on a real socket: absent, present, gone and back."""
+"""The node's side of FleetService against a real one on a real socket: its lease, its Work stream, and all that breaks."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from pathlib import Path
 
 import grpc
 import pytest
+from fleet_harness import Fleet, serving, wire
 from kerneldyno.evaluator.fleet import FleetLink
-from kerneldyno.rpc import channel, errors
+from kerneldyno.rpc import errors
+from kerneldyno.v1 import evaluation_pb2 as eval_pb
 from kerneldyno.v1 import fleet_service_pb2 as pb
-from kerneldyno.v1 import fleet_service_pb2_grpc as pb_grpc
-from node_harness import PASS, Bench, Clock, bench, eventually, processes
+from node_harness import PASS, Bench, Clock, bench, cell_settings, eventually, processes, request
 
-
-class Fleet(pb_grpc.FleetServiceServicer):
-    """A scheduler that writes down what nodes say and answers what the test wants."""
-
-    ListNodes = DrainNode = UndrainNode = WatchCluster = None  # type: ignore[assignment]  # no node calls them
-
-    def __init__(self) -> None:
-        self.heard: list[pb.SynchronizeRequest] = []
-        self.answer = pb.SynchronizeResponse(desired_state=pb.NODE_STATE_SERVING)
-        self.answer.next_synchronize.FromMilliseconds(100)
-        self.answer.lease.FromSeconds(10)
-        self.refuse: grpc.StatusCode | None = None
-
-    @property
-    def last(self) -> pb.SynchronizeRequest:
-        return self.heard[-1]
-
-    async def Synchronize(self, request: pb.SynchronizeRequest, context: Any) -> pb.SynchronizeResponse:  # noqa: N802
-        self.heard.append(request)
-        if self.refuse is not None:
-            await context.abort(self.refuse, "no")
-        return self.answer
+CORRECT = eval_pb.EvalResult.CORRECT
 
 
 @asynccontextmanager
-async def serving(fleet: Fleet, port: int = 0) -> AsyncIterator[int]:
-    server = grpc.aio.server(options=channel.server_options())
-    pb_grpc.add_FleetServiceServicer_to_server(fleet, server)
-    port = server.add_insecure_port(f"127.0.0.1:{port}")
-    await server.start()
-    try:
-        yield port
-    finally:
-        await server.stop(0)
-
-
-@asynccontextmanager
-async def linked(b: Bench, port: int, **options: Any) -> AsyncIterator[FleetLink]:
-    link = FleetLink(b.node, f"127.0.0.1:{port}", address="127.0.0.1:1", instance_id="i1", **options)
+async def linked(b: Bench, port: int, **options: object) -> AsyncIterator[FleetLink]:
+    link = FleetLink(b.node, f"127.0.0.1:{port}", address="127.0.0.1:1", instance_id="i1", **options)  # type: ignore[arg-type]
     async with asyncio.TaskGroup() as group:
         task = group.create_task(link.run())
         try:
@@ -62,10 +30,19 @@ async def linked(b: Bench, port: int, **options: Any) -> AsyncIterator[FleetLink
             task.cancel()
 
 
+async def at_work(fleet: Fleet, streams: int = 1) -> None:
+    """Wait until the node has opened so many streams, and said what it holds on the newest."""
+    await eventually(lambda: len(fleet.streams) >= streams and bool(fleet.stream.messages))
+
+
+# The lease
+
+
 async def test_the_node_says_what_it_is_and_has() -> None:
     fleet = Fleet()
-    async with serving(fleet) as port, bench(scheduled=True) as b, linked(b, port) as link:
-        attempt = b.start("hang")
+    async with serving(fleet) as port, bench(labels={"rack": "a"}) as b, linked(b, port) as link:
+        attempt = b.start("hang", scheduled=True)
+        b.start("hang", token="of-a-direct-caller")
         await eventually(lambda: bool(fleet.heard) and list(fleet.last.attempt_tokens) == [attempt.token])
         said = fleet.last
         assert (said.node_id, said.instance_id, said.address) == ("node", "i1", "127.0.0.1:1")
@@ -74,24 +51,25 @@ async def test_the_node_says_what_it_is_and_has() -> None:
         assert {"triton", "cuda", "torch"} <= set(said.backends)
         assert {"kernelbench", "kernel_simple"} <= set(said.toolkits)
         assert (said.environment.torch_version, said.environment.device) == ("0.fake", "")
-        assert not said.profiling
+        assert (said.profiling, dict(said.labels)) == (False, {"rack": "a"})
         assert link.connected
 
 
 async def test_a_node_obeys_cancels_and_desired_state() -> None:
     fleet = Fleet()
-    async with serving(fleet) as port, bench(scheduled=True) as b, linked(b, port):
-        running, finished = b.start("hang"), b.start(*PASS)
+    async with serving(fleet) as port, bench() as b, linked(b, port):
+        running, finished = b.start("hang", scheduled=True), b.start(*PASS, scheduled=True)
         await eventually(lambda: finished.done)
         fleet.answer.cancel_attempt_tokens.extend([running.token, finished.token, "unknown"])
         fleet.answer.desired_state = pb.NODE_STATE_DRAINING
-        await eventually(lambda: running.done)
-        await eventually(lambda: list(fleet.last.attempt_tokens) == [] and fleet.last.state == pb.NODE_STATE_DRAINING)
+        await eventually(lambda: running.done and not b.node.tokens() and not fleet.last.attempt_tokens)
+        await eventually(lambda: b.node.drained_by_scheduler)
+        # It is not what drains: told to serve again, it does.
+        assert fleet.last.state == pb.NODE_STATE_SERVING
         with pytest.raises(errors.ShuttingDownError):
             b.start(*PASS)
-        del fleet.answer.cancel_attempt_tokens[:]
         fleet.answer.desired_state = pb.NODE_STATE_SERVING
-        await eventually(lambda: fleet.last.state == pb.NODE_STATE_SERVING)
+        await eventually(lambda: not b.node.drained_by_scheduler)
         b.start(*PASS)
 
 
@@ -99,7 +77,7 @@ async def test_news_are_told_at_once() -> None:
     """With a period of an hour, a restarting device, its return and a drain are heard within moments."""
     fleet = Fleet()
     fleet.answer.next_synchronize.FromSeconds(3600)
-    async with serving(fleet) as port, bench(scheduled=True) as b, linked(b, port):
+    async with serving(fleet) as port, bench() as b, linked(b, port):
         await eventually(lambda: bool(fleet.heard))
         processes("--control-fd")[0].kill()
         await eventually(lambda: any(not said.devices[0].ready for said in fleet.heard))
@@ -108,10 +86,7 @@ async def test_news_are_told_at_once() -> None:
         await eventually(lambda: fleet.last.state == pb.NODE_STATE_DRAINING)
 
 
-async def test_a_scheduler_may_be_absent_come_go_and_return(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kerneldyno.evaluator.fleet._PERIOD", 0.1)
+async def test_a_scheduler_may_be_absent_come_go_and_return(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     fleet, clock = Fleet(), Clock()
 
@@ -120,30 +95,278 @@ async def test_a_scheduler_may_be_absent_come_go_and_return(
 
     async with serving(fleet) as port:
         pass
-    async with bench(scheduled=True) as b, linked(b, port, clock=clock) as link:
+    async with bench() as b, linked(b, port, clock=clock) as link:
         await eventually(lambda: events("synchronize_failed") == 1)
         assert not link.connected
-        for _ in range(2):
+        for leases in (1, 2):
             fleet.heard.clear()
             async with serving(fleet, port):
                 await eventually(lambda: link.connected and bool(fleet.heard))
-            attempt = b.start(*PASS)
-            await b.node.until_idle(collected=False)
-            assert attempt.token in b.node.tokens()
+            attempt = b.start(*PASS, scheduled=True)
+            await b.node.until_idle()
+            assert attempt in b.node.held()
             clock.now += 11
             assert not link.connected
+            await eventually(lambda leases=leases: events("lease_lost") == leases)
         assert events("registered") == 2
-        await eventually(lambda: events("lease_lost") == 2)
         assert events("synchronize_failed") <= 4
 
 
-async def test_a_refused_node_keeps_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refused_node_keeps_asking() -> None:
     """A restarted node is refused while the lease of its former self lasts."""
-    monkeypatch.setattr("kerneldyno.evaluator.fleet._PERIOD", 0.1)
     fleet = Fleet()
     fleet.refuse = grpc.StatusCode.ALREADY_EXISTS
-    async with serving(fleet) as port, bench(scheduled=True) as b, linked(b, port) as link:
+    async with serving(fleet) as port, bench() as b, linked(b, port) as link:
         await eventually(lambda: len(fleet.heard) > 2)
         assert not link.connected
+        assert not fleet.streams, "only a registered node asks for work"
         fleet.refuse = None
-        await eventually(lambda: link.connected)
+        await at_work(fleet)
+        assert link.connected
+
+
+# Work
+
+
+async def test_attempts_come_and_their_snapshots_and_results_go(tmp_path: Path) -> None:
+    gate, fleet = tmp_path / "gate", Fleet()
+    async with serving(fleet) as port, bench() as b, linked(b, port):
+        await at_work(fleet)
+        first = fleet.stream.messages[0]
+        assert (first.node_id, first.instance_id, list(first.held_attempt_tokens)) == ("node", "i1", [])
+        fleet.stream.assign("t1", "stage STAGE_CHECKING", f"await-file {gate}", "result INCORRECT", labels={"k": "v"})
+        await eventually(lambda: any(event.stage == eval_pb.STAGE_CHECKING for event in fleet.stream.events))
+        assert {(event.attempt_token, event.device) for event in fleet.stream.events} == {("t1", "cpu:0")}
+        await eventually(lambda: list(fleet.last.attempt_tokens) == ["t1"])
+        gate.touch()
+        await eventually(lambda: bool(fleet.stream.results("t1")))
+        (result,) = fleet.stream.results("t1")
+        assert (result.outcome, result.environment.node_id, result.labels["k"]) == (
+            *(eval_pb.EvalResult.INCORRECT, "node"),
+            "v",
+        )
+        assert not any(message.node_id for message in fleet.stream.messages[1:])
+        assert b.node.holds("t1"), "nobody has acknowledged it"
+        fleet.stream.say(acknowledged_attempt_tokens=["t1", "unknown"])
+        await eventually(lambda: not b.node.holds("t1") and not fleet.last.attempt_tokens)
+
+
+async def test_an_attempt_that_is_assigned_again_is_the_same_one(tmp_path: Path) -> None:
+    runs, fleet = tmp_path / "runs", Fleet()
+    async with serving(fleet) as port, bench() as b, linked(b, port):
+        await at_work(fleet)
+        for _ in range(2):
+            fleet.stream.assign("t1", f"touch {runs}", "sleep 0.2", "result CORRECT")
+        await eventually(lambda: bool(fleet.stream.results("t1")))
+        fleet.stream.assign("t1", "result INCORRECT")  # finished, and still the same one
+        await eventually(lambda: len(fleet.stream.results("t1")) == 2)
+        assert [result.outcome for result in fleet.stream.results("t1")] == [CORRECT, CORRECT]
+        assert runs.read_text().split() == ["t1"]
+
+
+async def test_what_is_cancelled_dies_without_a_result() -> None:
+    fleet = Fleet()
+    async with serving(fleet) as port, bench(cell_settings(lanes=1)) as b, linked(b, port):
+        await at_work(fleet)
+        for token in ("running", "waiting"):
+            fleet.stream.assign(token, "hang")
+        await eventually(lambda: {event.attempt_token for event in fleet.stream.events} == {"running", "waiting"})
+        fleet.stream.say(cancel_attempt_tokens=["running", "waiting", "unknown"])
+        # Still being killed, it is neither held nor free to be assigned again.
+        fleet.stream.assign("running", "hang")
+        await eventually(lambda: "running" in fleet.stream.refusals)
+        assert fleet.stream.refusals["running"].why == pb.AttemptRefusal.WHY_FULL
+        await eventually(lambda: not b.node.tokens())
+        fleet.stream.assign("next", *PASS)
+        await eventually(lambda: bool(fleet.stream.results("next")))
+        assert not any(event.HasField("result") for event in fleet.stream.events if event.attempt_token != "next")
+
+
+async def test_a_cancel_by_a_person_is_a_result_for_the_scheduler() -> None:
+    fleet = Fleet()
+    async with serving(fleet) as port, bench() as b, linked(b, port):
+        await at_work(fleet)
+        fleet.stream.assign("t1", "hang")
+        await eventually(lambda: b.node.holds("t1"))
+        b.node.cancel("t1")
+        await eventually(lambda: bool(fleet.stream.results("t1")))
+        assert fleet.stream.results("t1")[0].infrastructure_error.cause == "CANCELLED"
+        assert b.node.holds("t1")
+
+
+async def test_refusals_say_why_and_when_to_come_back() -> None:
+    fleet = Fleet()
+    async with serving(fleet) as port, bench(cell_settings(lanes=1)) as b, linked(b, port):
+        await at_work(fleet)
+        stream = fleet.stream
+        gpu = eval_pb.DeviceSelector(kind="cuda")
+        bad = request(*PASS, backend="cobol", num_correct_trials=-1)
+        stream.say(
+            assignments=[
+                *(pb.Assignment(attempt_token=token, request=request("hang")) for token in ("a", "b", "full")),
+                pb.Assignment(attempt_token="gpu", request=request(*PASS, device=gpu)),
+                pb.Assignment(attempt_token="bad", request=bad),
+            ]
+        )
+        await eventually(lambda: len(stream.refusals) == 3)
+        b.node.drain()
+        stream.assign("late", *PASS)
+        await eventually(lambda: "late" in stream.refusals)
+        whys = {token: pb.AttemptRefusal.Why.Name(refusal.why) for token, refusal in stream.refusals.items()}
+        assert whys == {
+            "full": "WHY_FULL",
+            "gpu": "WHY_NO_MATCHING_DEVICE",
+            "bad": "WHY_INVALID",
+            "late": "WHY_DRAINING",
+        }
+        for token in ("full", "late"):
+            assert stream.refusals[token].retry_delay.ToMilliseconds() == 1000
+        assert [violation.field for violation in stream.refusals["bad"].violations] == ["backend", "num_correct_trials"]
+        assert {attempt.token for attempt in b.node.held()} == {"a", "b"}
+
+
+async def test_a_slow_reader_gets_the_newest_snapshot_and_no_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results in many messages: they come all, and once."""
+    monkeypatch.setattr("kerneldyno.evaluator.work._MESSAGE_BYTES", 1)
+    fleet = Fleet()
+    async with serving(fleet) as port, bench(cell_settings(lanes=4)) as b:
+        tokens = [b.start(*PASS, scheduled=True).token for _ in range(8)]
+        await b.node.until_idle()
+        async with linked(b, port):
+            await eventually(lambda: bool(fleet.streams) and all(fleet.stream.results(token) for token in tokens))
+        stream = fleet.stream
+        assert list(stream.messages[0].held_attempt_tokens) == tokens
+        assert [len(message.events) for message in stream.messages] == [1] * 8
+        assert {event.stage for event in stream.events} == {eval_pb.STAGE_DONE}
+
+
+# Streams and schedulers that end
+
+
+@pytest.mark.parametrize(
+    "code", [grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED, grpc.StatusCode.INTERNAL]
+)
+async def test_a_stream_that_ends_is_opened_again_and_results_are_sent_until_acknowledged(
+    code: grpc.StatusCode, tmp_path: Path
+) -> None:
+    gate, fleet = tmp_path / "gate", Fleet()
+    async with serving(fleet) as port, bench() as b, linked(b, port):
+        await at_work(fleet)
+        fleet.stream.assign("done", *PASS)
+        fleet.stream.assign("acknowledged", *PASS)
+        await eventually(lambda: bool(fleet.stream.results("done") and fleet.stream.results("acknowledged")))
+        fleet.stream.assign("running", "stage STAGE_CHECKING", f"await-file {gate}", "result CORRECT")
+        fleet.stream.say(acknowledged_attempt_tokens=["acknowledged"])
+        await eventually(lambda: not b.node.holds("acknowledged") and b.node.holds("running"))
+        fleet.stream.end(code)
+        await at_work(fleet, streams=2)
+        first = fleet.stream.messages[0]
+        assert (first.node_id, first.instance_id) == ("node", "i1")
+        assert sorted(first.held_attempt_tokens) == ["done", "running"]
+        assert {event.attempt_token: event.HasField("result") for event in first.events} == {
+            "done": True,
+            "running": False,
+        }
+        gate.touch()
+        await eventually(lambda: bool(fleet.stream.results("running")))
+        fleet.stream.say(acknowledged_attempt_tokens=["done", "running"])
+        await eventually(lambda: b.node.tokens() == [])
+
+
+async def test_a_scheduler_that_does_not_know_the_node_is_told_again_before_the_next_stream() -> None:
+    fleet = Fleet()
+    fleet.answer.next_synchronize.FromSeconds(3600)
+    fleet.refuse_work = grpc.StatusCode.FAILED_PRECONDITION
+    async with serving(fleet) as port, bench() as b, linked(b, port):
+        await eventually(lambda: len(fleet.heard) > 3)
+        fleet.refuse_work = None
+        await at_work(fleet)
+
+
+async def test_a_scheduler_that_is_restarted_finds_everything(tmp_path: Path) -> None:
+    """The node notices nothing but a broken stream: no attempt is run twice, and no result is lost."""
+    runs, gate, former, later = tmp_path / "runs", tmp_path / "gate", Fleet(), Fleet()
+    async with bench() as b:
+        async with serving(former) as port:
+            link = linked(b, port)
+            await link.__aenter__()
+            await at_work(former)
+            former.stream.assign("running", f"touch {runs}", f"await-file {gate}", "result CORRECT")
+            former.stream.assign("done", f"touch {runs}", "result CORRECT")
+            await eventually(lambda: bool(former.stream.results("done")) and b.node.holds("running"))
+        try:
+            gate.touch()  # it finishes while there is no scheduler at all
+            await b.node.until_idle()
+            later.acknowledges = True
+            async with serving(later, port):
+                await at_work(later)
+                later.stream.assign("done", f"touch {runs}", "result CORRECT")  # of no use, and no harm
+                await eventually(lambda: bool(later.stream.results("running") and later.stream.results("done")))
+                await eventually(lambda: b.node.tokens() == [])
+            assert sorted(runs.read_text().split()) == ["done", "running"]
+        finally:
+            await link.__aexit__(None, None, None)
+
+
+async def test_a_scheduler_that_falls_silent_and_speaks_again_has_missed_nothing() -> None:
+    """As under SIGSTOP: connections stay open and nothing moves on them."""
+    fleet = Fleet()
+    async with serving(fleet) as port, wire(port) as between, bench() as b, linked(b, between.port):
+        await at_work(fleet)
+        fleet.stream.assign("t1", "sleep 0.5", "result CORRECT")
+        await eventually(lambda: b.node.holds("t1"))
+        between.hold()
+        await eventually(lambda: b.node.get("t1").done)
+        await asyncio.sleep(0.5)
+        assert not any(stream.results("t1") for stream in fleet.streams)
+        between.release()
+        await eventually(lambda: any(stream.results("t1") for stream in fleet.streams))
+        assert b.node.get("t1").runs == 1
+
+
+async def test_a_connection_whose_other_end_is_gone_is_given_up_with_the_lease(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing says so: no packet comes any more, and what is sent goes nowhere. New connections get through."""
+    fleet = Fleet()
+    fleet.answer.lease.FromSeconds(1)
+    async with serving(fleet) as port, wire(port) as between, bench() as b, linked(b, between.port) as link:
+        await at_work(fleet)
+        fleet.stream.assign("t1", *PASS)
+        await eventually(lambda: b.node.holds("t1"))
+        between.swallow()
+        await at_work(fleet, streams=2)
+        await eventually(lambda: bool(fleet.stream.results("t1")) and link.connected)
+        assert any("event=lease_lost" in record.getMessage() for record in caplog.records)
+
+
+async def test_a_connection_that_is_reset_in_the_middle_of_many_results_loses_none() -> None:
+    fleet = Fleet()
+    cell, tokens = cell_settings(lanes=8), [f"t{index}" for index in range(12)]
+    async with serving(fleet) as port, wire(port) as between, bench(cell) as b, linked(b, between.port):
+        await at_work(fleet)
+        for token in tokens:
+            fleet.stream.assign(token, "sleep 0.3", "result CORRECT")
+        await eventually(lambda: len(b.node.held()) == len(tokens))
+        await eventually(lambda: any(attempt.done for attempt in b.node.held()))
+        between.reset()
+        await at_work(fleet, streams=2)
+        between.reset()
+        await at_work(fleet, streams=3)
+        await eventually(lambda: all(any(stream.results(token) for stream in fleet.streams) for token in tokens))
+        assert all(attempt.runs == 1 for attempt in b.node.held())
+
+
+async def test_closing_sends_what_there_is_and_ends_the_stream_well() -> None:
+    fleet = Fleet()
+    async with serving(fleet) as port, bench() as b, linked(b, port) as link:
+        await at_work(fleet)
+        fleet.stream.assign("t1", *PASS)
+        await eventually(lambda: b.node.holds("t1") and b.node.get("t1").done)
+        async with asyncio.timeout(10):
+            await link.close()
+        assert fleet.stream.half_closed
+        assert len(fleet.stream.results("t1")) >= 1
+        heard = len(fleet.heard)
+        await eventually(lambda: len(fleet.heard) > heard + 2)  # the lease goes on
+        assert len(fleet.streams) == 1

@@ -35,7 +35,7 @@ from .settings import Settings, SettingsError
 log = logging.getLogger(__name__)
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["EvaluatorService"]
-#: Seconds for streams to carry the last results away.
+#: Seconds for each step of a farewell: a word to the scheduler, the last results, the end of streams.
 _FAREWELL_SECONDS = 2.0
 
 
@@ -57,7 +57,7 @@ async def serve(chosen: Settings) -> int:
     """Serve until a signal, then drain. Raises OSError when a port is taken, CredentialsError for files of no use."""
     prometheus = CollectorRegistry()
     metrics = Metrics(prometheus, registry.version())
-    node = Node(chosen.cells(), metrics, scheduled=chosen.scheduler is not None)
+    node = Node(chosen.cells(), metrics, labels=chosen.labels)
     gate = chosen.security.gate(str(chosen.listen))
     for name in (credentials.TOKEN_VARIABLE, tokens.TOKENS_VARIABLE):
         os.environ.pop(name, None)  # judges inherit the environment, and references run in them
@@ -67,7 +67,7 @@ async def serve(chosen: Settings) -> int:
     link = None
     if chosen.scheduler is not None:
         address, instance = chosen.address(bound), secrets.token_hex(8)
-        link = FleetLink(node, chosen.scheduler, address=address, instance_id=instance)
+        link = FleetLink(node, chosen.scheduler, address=address, instance_id=instance, credentials=chosen.credentials)
     status = 0
     page = _start_metrics(chosen.metrics, prometheus)
     try:
@@ -115,19 +115,30 @@ async def _drain(
     node.drain()
     if link is not None and link.connected:
         # An idle node is gone in milliseconds; a scheduler that was not told would go on sending it work for a whole lease.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_FAREWELL_SECONDS):
-                await _first(link.said_draining.wait(), signals.hurry.wait())
-    with suppress(TimeoutError):
-        collected = link is not None and link.connected
-        async with asyncio.timeout(chosen.drain_seconds):
-            await _first(node.until_idle(collected=collected), signals.hurry.wait())
+        await _within(_FAREWELL_SECONDS, link.said_draining.wait(), signals)
+    await _within(chosen.drain_seconds, _finish(node, link), signals)
     node.abandon("NODE_STOPPED", "the evaluator was stopped before the attempt was finished")
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_FAREWELL_SECONDS):
-            await _first(node.until_idle(collected=True), signals.hurry.wait())
+    await _within(_FAREWELL_SECONDS, node.until_empty(), signals)
+    if link is not None:
+        await _within(_FAREWELL_SECONDS, link.close(), signals)
     await server.stop(_FAREWELL_SECONDS)
+    if lost := node.held():
+        log.warning("event=results_lost node=%s attempts=%d: the scheduler has them run again", node.node_id, len(lost))
     log.info("event=stopped node=%s", node.node_id)
+
+
+async def _finish(node: Node, link: FleetLink | None) -> None:
+    """Wait for what runs, and for the scheduler to have its results; without a lease it wants none."""
+    await node.until_idle()
+    if link is not None:
+        await node.until_acknowledged(lambda: link.connected)
+
+
+async def _within(seconds: float, step: Coroutine[Any, Any, object], signals: serving.Signals) -> None:
+    """Take one step of a stop, but not for longer than `seconds`, and not after a second signal."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await _first(step, signals.hurry.wait())
 
 
 async def _first(wanted: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:

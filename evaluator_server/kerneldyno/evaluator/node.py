@@ -1,8 +1,8 @@
 """The node: its devices, the attempts on them, and the short queue before them.
 
-`server.py` starts, watches and cancels attempts here, cells report what became of them, `fleet.py` tells the scheduler.
-An attempt gets the ready device with the most free lanes. Finished results are kept until collected, for a bounded time
-and in bounded number. Nothing here touches a device or knows what a verdict means.
+`work.py` starts the scheduler's attempts here, `server.py` those of direct callers; cells report what became of them. An
+attempt gets the ready device with the most free lanes. Results are kept until the scheduler acknowledges or a direct caller
+collects them, for a bounded time and in bounded size. Nothing here touches a device or knows what a verdict means.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import hashlib
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 
-from kerneldyno.rpc import errors
+from kerneldyno.rpc import errors, validation
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2 as service_pb
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
@@ -28,13 +28,19 @@ log = logging.getLogger(__name__)
 
 #: Runs of one attempt, counting those that a dying judge cut short.
 MAX_RUNS = 3
-#: Seconds that a result waits to be collected, and that it stays afterwards for a caller whose stream broke on the way.
+#: Seconds that a result waits for the scheduler's acknowledgement, and how many bytes of them may wait; beyond that the
+#: oldest go, and the scheduler has them run again. The leases ended long before, unless it is the scheduler that is away.
+_UNACKNOWLEDGED_SECONDS = 3600.0
+_UNACKNOWLEDGED_BYTES = 256 * 1024 * 1024
+#: Seconds that a direct caller's result waits to be collected, and that it stays afterwards should its stream have broken
+#: on the way.
 _RESULT_SECONDS = 600.0
 _COLLECTED_SECONDS = 30.0
-#: Results held at once; beyond it the oldest goes. At 100 KiB each, logs and all, that is 100 MiB.
+#: Results held for direct callers; beyond it the oldest goes. At 100 KiB each, logs and all, that is 100 MiB.
 _MAX_RESULTS = 1024
-#: Seconds that an attempt without any watcher goes on when there is no scheduler that could come back for it.
+#: Seconds that a direct caller's attempt goes on without any watcher.
 _UNWATCHED_SECONDS = 30.0
+_MAX_TOKEN_CHARS = 100
 #: When to come back after LanesFullError or ShuttingDownError, in seconds.
 _RETRY_SECONDS = 1.0
 #: References remembered as hot, per device.
@@ -49,13 +55,13 @@ class Node:
         cells: Sequence[CellSettings],
         metrics: Metrics,
         *,
-        scheduled: bool = False,
+        labels: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
         unwatched_seconds: float = _UNWATCHED_SECONDS,
     ) -> None:
-        """`scheduled`: attempts belong to a scheduler, which ends those that nobody wants any more."""
         self.node_id = cells[0].node_id
         self.backends, self.toolkits = registry.backend_names(), registry.toolkit_names()
+        self.labels = dict(labels or {})
         self.cells = [Cell(settings, self, DeviceMetrics(metrics, settings.device)) for settings in cells]
         #: Set whenever the scheduler should hear from the node soon.
         self.news = asyncio.Event()
@@ -63,7 +69,6 @@ class Node:
         self.draining = False
         self.drained_by_scheduler = False
         self._metrics = metrics
-        self._scheduled = scheduled
         self._clock = clock
         self._unwatched_seconds = unwatched_seconds
         self._attempts: dict[str, Attempt] = {}
@@ -83,12 +88,37 @@ class Node:
         """Wait until every device has been ready."""
         await self._until(lambda: all(cell.description for cell in self.cells))
 
-    async def until_idle(self, *, collected: bool) -> None:
-        """Wait until nothing runs or waits and, with `collected`, no result is uncollected."""
-        await self._until(lambda: not (self.tokens() if collected else self._unfinished()))
+    async def until_idle(self) -> None:
+        """Wait until nothing runs or waits for a lane."""
+        await self._until(lambda: not self._unfinished())
 
-    def start(self, token: str, request: pb.EvalRequest) -> Attempt:
-        """Start an attempt of an effective request, or queue it.
+    async def until_acknowledged(self, worth_waiting: Callable[[], bool]) -> None:
+        """Wait until the scheduler has acknowledged all results, for as long as that is `worth_waiting` for."""
+        await self._until(lambda: not self.held() or not worth_waiting())
+
+    async def until_empty(self) -> None:
+        """Wait until nothing runs, and no result waits for anybody."""
+        await self._until(lambda: not self.tokens())
+
+    def submit(self, token: str, request: pb.EvalRequest, follower: Callable[[Attempt], None] | None = None) -> Attempt:
+        """Check a request from outside, fill in its defaults, and start it.
+
+        Raises:
+            InvalidRequestError: it is malformed.
+            KernelDynoError: as `start` does.
+        """
+        violations = validation.validate(
+            request, backends=self.backends, toolkits=self.toolkits, profiling=self.profiling, id_required=False
+        )
+        if not 1 <= len(token) <= _MAX_TOKEN_CHARS:
+            text = f"has {len(token)} characters; choose a token of 1 to {_MAX_TOKEN_CHARS}"
+            violations.append(validation.Violation("attempt_token", text))
+        if violations:
+            raise errors.InvalidRequestError(violations=violations)
+        return self.start(token, validation.effective(request), follower)
+
+    def start(self, token: str, request: pb.EvalRequest, follower: Callable[[Attempt], None] | None = None) -> Attempt:
+        """Start an attempt of an effective request, or queue it; the scheduler's have a `follower`, told of each change.
 
         Raises:
             ShuttingDownError: the node is draining.
@@ -100,9 +130,9 @@ class Node:
             raise errors.ShuttingDownError("the node is draining", retry_seconds=_RETRY_SECONDS)
         if token in self._attempts:
             raise errors.TokenInUseError(f"attempt {token!r} exists; use WatchAttempt")
-        if not any(_matches(request.device, cell) for cell in self.cells):
+        if not self._offers(request.device):
             raise errors.NoMatchingDeviceError("no device of this node matches the request's device selector")
-        attempt = Attempt(token, request, self._clock())
+        attempt = Attempt(token, request, self._clock(), follower)
         lanes = sum(cell.settings.lanes for cell in self.cells)
         if len(self._waiting) >= lanes and self._place(attempt) is None:
             raise errors.LanesFullError(
@@ -121,30 +151,53 @@ class Node:
         except KeyError:
             raise errors.AttemptNotFoundError(f"no attempt {token!r}") from None
 
+    def holds(self, token: str) -> bool:
+        """Say whether an attempt of the scheduler runs here under this token, or its result is kept."""
+        attempt = self._attempts.get(token)
+        return attempt is not None and attempt.held
+
+    def held(self) -> list[Attempt]:
+        """Return the scheduler's attempts: those that run, and those whose results it has not acknowledged."""
+        return [attempt for attempt in self._attempts.values() if attempt.held]
+
     async def watch(self, attempt: Attempt) -> AsyncGenerator[Snapshot, None]:
         """Yield snapshots of `attempt` to one more watcher; reading past the last one collects the result."""
         attempt.watchers += 1
         try:
             async for snapshot in attempt.snapshots():
                 yield snapshot
-            attempt.collected_at = attempt.collected_at or self._clock()
-            self._changed.set()
+            if not attempt.scheduled:
+                attempt.collected_at = attempt.collected_at or self._clock()
+                self._changed.set()
         finally:
             attempt.watchers -= 1
             attempt.last_watched = self._clock()
 
     def cancel(self, token: str) -> None:
-        """End an attempt, and forget it if it is finished already. Unknown tokens are ignored."""
+        """End an attempt; a direct caller's that is finished already is forgotten. Unknown tokens are ignored."""
         attempt = self._attempts.get(token)
         if attempt is None:
             return
-        if attempt.done:
-            del self._attempts[token]
-            self._changed.set()
+        if not attempt.done:
+            self._kill(attempt)
+        elif not attempt.scheduled:
+            self._remove(attempt)
+
+    def forget(self, token: str) -> None:
+        """End an attempt of the scheduler and keep nothing of it. Unknown tokens, and those of others, are ignored."""
+        attempt = self._attempts.get(token)
+        if attempt is None or not attempt.scheduled:
             return
+        attempt.forgotten = True
+        if attempt.done:
+            self._remove(attempt)
+        else:
+            self._kill(attempt)
+
+    def _kill(self, attempt: Attempt) -> None:
         if attempt.cancelled:
             return
-        log.info("event=attempt_cancelled attempt=%s", token)
+        log.info("event=attempt_cancelled attempt=%s", attempt.token)
         attempt.cancelled = True
         if attempt in self._waiting:
             self._waiting.remove(attempt)
@@ -152,6 +205,10 @@ class Node:
         for cell in self.cells:
             cell.cancel(attempt)
         self._dispatch()
+
+    def _remove(self, attempt: Attempt) -> None:
+        del self._attempts[attempt.token]
+        self._changed.set()
 
     def abandon(self, cause: str, detail: str) -> None:
         """Finish every unfinished attempt as a retryable infrastructure error: the server stops."""
@@ -168,7 +225,7 @@ class Node:
         self.news.set()
 
     def tokens(self) -> list[str]:
-        """Return the tokens of unfinished attempts and of results that nobody has collected."""
+        """Return the tokens of unfinished attempts and of results that nobody has collected or acknowledged."""
         return [token for token, attempt in self._attempts.items() if attempt.collected_at is None]
 
     def devices(self) -> list[fleet_pb.Device]:
@@ -216,7 +273,7 @@ class Node:
         )
 
     def finished(self, attempt: Attempt, result: pb.EvalResult) -> None:
-        """Complete `result` with what only the node knows, and keep it for the watchers."""
+        """Complete `result` with what only the node knows, and keep it for those who want it."""
         if attempt.done:  # abandoned, and the judge answered nevertheless
             return
         result.id = attempt.request.id
@@ -229,6 +286,8 @@ class Node:
         self._metrics.record(result)
         outcome = pb.EvalResult.Outcome.Name(result.outcome)
         log.info("event=attempt_finished attempt=%s outcome=%s runs=%d", attempt.token, outcome, attempt.runs)
+        if attempt.forgotten:
+            del self._attempts[attempt.token]
         self._changed.set()
 
     def lost(self, attempts: Sequence[Attempt], detail: str) -> None:
@@ -268,6 +327,11 @@ class Node:
                 break
         self._metrics.waiting.set(len(self._waiting))
 
+    def _offers(self, selector: pb.DeviceSelector) -> bool:
+        matching = sum(_matches(selector, cell) for cell in self.cells)
+        labels = selector.node_labels.items()
+        return matching >= max(1, selector.min_devices) and all(self.labels.get(key) == value for key, value in labels)
+
     def _place(self, attempt: Attempt) -> Cell | None:
         """Return the matching device with the most free lanes, among equals one that has run the same reference."""
         fit = [cell for cell in self.cells if cell.accepts(attempt) and _matches(attempt.request.device, cell)]
@@ -297,21 +361,41 @@ class Node:
     def tidy(self) -> None:
         """Cancel attempts that nobody can want any more, and drop results that waited too long or are too many."""
         now = self._clock()
+        kept: list[Attempt] = []
         for attempt in list(self._attempts.values()):
             if attempt.finished_at is None:
                 unwatched = not attempt.watchers and now - attempt.last_watched > self._unwatched_seconds
-                if unwatched and not self._scheduled:
+                if unwatched and not attempt.scheduled:
                     self.cancel(attempt.token)
+            elif attempt.scheduled:
+                kept.append(attempt)
             elif now - attempt.finished_at > _RESULT_SECONDS or (
                 attempt.collected_at is not None and now - attempt.collected_at > _COLLECTED_SECONDS
             ):
                 del self._attempts[attempt.token]
-        kept = sorted(
-            (a for a in self._attempts.values() if a.finished_at is not None), key=lambda a: a.finished_at or 0
-        )
-        for attempt in kept[: max(0, len(kept) - _MAX_RESULTS)]:
+        self._drop_unacknowledged(kept, now)
+        uncollected = _by_age(a for a in self._attempts.values() if a.done and not a.scheduled)
+        for attempt in uncollected[: max(0, len(uncollected) - _MAX_RESULTS)]:
             del self._attempts[attempt.token]
         self._changed.set()
+
+    def _drop_unacknowledged(self, kept: list[Attempt], now: float) -> None:
+        size = sum(attempt.result_bytes for attempt in kept)
+        for attempt in _by_age(kept):
+            age = now - (attempt.finished_at or now)
+            if size <= _UNACKNOWLEDGED_BYTES and age <= _UNACKNOWLEDGED_SECONDS:
+                break
+            log.warning(
+                "event=result_dropped attempt=%s age=%.0f bytes=%d kept_bytes=%d: the scheduler has not acknowledged it",
+                *(attempt.token, age, attempt.result_bytes, size),
+            )
+            size -= attempt.result_bytes
+            del self._attempts[attempt.token]
+
+
+def _by_age(attempts: Iterable[Attempt]) -> list[Attempt]:
+    """Return finished attempts, oldest first."""
+    return sorted(attempts, key=lambda attempt: attempt.finished_at or 0.0)
 
 
 def _matches(selector: pb.DeviceSelector, cell: Cell) -> bool:

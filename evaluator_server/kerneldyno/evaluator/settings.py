@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kerneldyno.rpc import credentials, security
+from kerneldyno.rpc import channel, credentials, security
 from kerneldyno.rpc.credentials import Credentials
 from kerneldyno.rpc.security import ServerSecurity
 from kerneldyno.rpc.serving import Address
+from kerneldyno.rpc.validation import MAX_LABEL_CHARS, MAX_LABELS
 
 from .cell import CellSettings
 
@@ -45,6 +46,7 @@ class Settings:
     lanes: int
     spares: int
     node_id: str
+    labels: dict[str, str]
     advertise: str | None
     drain_seconds: float
     reference_seconds: float
@@ -59,9 +61,11 @@ class Settings:
         ]
 
     def address(self, bound: Address) -> str:
-        """Return where others reach this node, given where it listens."""
+        """Return where others reach this node, given where it listens; empty when they cannot."""
         if self.advertise:
-            return self.advertise
+            return "" if self.advertise == "off" else self.advertise
+        if bound.loopback and self.scheduler is not None and not channel.stays_here(self.scheduler):
+            return ""  # at the scheduler's machine it would be another process
         everywhere = bound.host in ("0.0.0.0", "::", "*")
         return str(Address(socket.gethostname(), bound.port) if everywhere else bound)
 
@@ -105,12 +109,29 @@ def load(arguments: Sequence[str], environ: Mapping[str, str] = os.environ, root
         lanes=lanes,
         spares=spares,
         node_id=options.node_id,
+        labels=_labels(options.label),
         advertise=options.advertise,
         drain_seconds=options.drain_timeout,
         reference_seconds=options.reference_timeout,
         exit_with_parent=options.exit_with_parent,
         log_level=options.log_level,
     )
+
+
+def _labels(texts: Sequence[str]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign or not key or not text.isprintable():
+            raise SettingsError(f"--label {text!r} is not KEY=VALUE in printable characters")
+        if max(len(key), len(value)) > MAX_LABEL_CHARS:
+            raise SettingsError(f"--label {key[:60]}: key and value may have at most {MAX_LABEL_CHARS} characters each")
+        if key in labels:
+            raise SettingsError(f"--label {key} is given twice")
+        labels[key] = value
+    if len(labels) > MAX_LABELS:
+        raise SettingsError(f"--label is given {len(labels)} times; a node has at most {MAX_LABELS} labels")
+    return labels
 
 
 def find_devices(wanted: str, environ: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
@@ -168,7 +189,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--lanes", type=int, help="candidates at once on each device (derived from the cores)")
     add("--spares", type=int, help="warm runners that each device keeps ready (the lanes, at most 4)")
     add("--node-id", default=socket.gethostname()[:100], help="stable name of this node (the host's name)")
-    add("--advertise", metavar="HOST:PORT", help="where the scheduler reaches this node (where it listens)")
+    add("--label", action="append", default=[], metavar="KEY=VALUE", help="label that requests can ask for; repeatable")
+    add("--advertise", metavar="HOST:PORT", help='where others reach this node (where it listens), or "off"')
     add("--drain-timeout", type=float, default=60.0, metavar="SECONDS", help="limit for running work at SIGTERM")
     add("--reference-timeout", type=float, default=120.0, metavar="SECONDS", help="limit for one reference")
     security.add_options(parser)

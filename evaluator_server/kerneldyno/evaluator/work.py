@@ -1,0 +1,174 @@
+"""The Work stream: the scheduler's attempts come down it, snapshots, refusals and results go up.
+
+Both sides send state, so everything may be said twice and nothing is lost with a stream: the next one begins with all that
+the node holds. A slow or silent scheduler costs the node one snapshot for each attempt, the newest. `fleet.py` runs this
+beside the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING
+
+import grpc
+from kerneldyno.rpc import errors
+from kerneldyno.v1 import fleet_service_pb2 as pb
+
+from .attempt import Attempt
+from .node import Node
+
+if TYPE_CHECKING:  # the generated module has it for type checkers only
+    from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceAsyncStub
+
+    Call = grpc.aio.StreamStreamCall[pb.WorkRequest, pb.WorkResponse]
+
+log = logging.getLogger(__name__)
+
+#: Seconds before a stream that ended is opened again: the first pause, and the longest.
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 1.0
+#: A message is closed when its results reach this many bytes; far from the limit of a message.
+_MESSAGE_BYTES = 1024 * 1024
+#: When to assign again what cannot start now, in seconds, where the node does not say.
+_RETRY_SECONDS = 1.0
+
+Why = pb.AttemptRefusal
+
+
+class Work:
+    """The node's end of the Work stream, over all the streams there will be."""
+
+    def __init__(self, node: Node, instance_id: str) -> None:
+        self._node = node
+        self._instance_id = instance_id
+        self._unsent: dict[str, Attempt] = {}
+        self._refusals: list[pb.AttemptRefusal] = []
+        self._changed = asyncio.Event()
+        self._closing = False
+        self._no_stream = asyncio.Event()
+        self._no_stream.set()
+
+    async def run(self, stub: FleetServiceAsyncStub, registered: asyncio.Event) -> None:
+        """Keep a stream open until cancelled or closed.
+
+        `registered` is set while the scheduler knows the node; it is cleared here when a stream ends, because a scheduler
+        that was restarted has to hear first what the node is.
+        """
+        pause, last = _FIRST_PAUSE, ""
+        loop = asyncio.get_running_loop()
+        while not self._closing:
+            await registered.wait()
+            opened = loop.time()
+            said = await self._serve(stub.Work())
+            registered.clear()
+            self._node.news.set()
+            lasted = loop.time() - opened > _LONGEST_PAUSE
+            if lasted or said != last:
+                log.warning("event=work_stream_ended node=%s %s", self._node.node_id, said)
+            pause, last = _FIRST_PAUSE if lasted else min(2 * pause, _LONGEST_PAUSE), said
+            await asyncio.sleep(random.uniform(pause / 2, pause))
+
+    async def close(self) -> None:
+        """Send what there is, say that no more comes, and wait until the scheduler has ended the stream."""
+        self._closing = True
+        self._changed.set()
+        await self._no_stream.wait()
+
+    async def _serve(self, call: Call) -> str:
+        """Serve one stream to its end, and return what it ended with."""
+        self._no_stream.clear()
+        self._unsent = {attempt.token: attempt for attempt in self._node.held()}
+        self._refusals = []  # of an older stream: the scheduler assigns again what the node does not hold
+        try:
+            async with asyncio.TaskGroup() as group:
+                writing = group.create_task(self._write(call))
+                said = await self._read(call)
+                writing.cancel()
+            return said
+        finally:
+            call.cancel()
+            self._no_stream.set()
+
+    # Down
+
+    async def _read(self, call: Call) -> str:
+        try:
+            while isinstance(response := await call.read(), pb.WorkResponse):
+                self._obey(response)
+        except grpc.aio.AioRpcError as error:
+            return f"code={error.code().name} detail={str(error.details())[:200]!r}"
+        return "code=OK"
+
+    def _obey(self, response: pb.WorkResponse) -> None:
+        for token in (*response.cancel_attempt_tokens, *response.acknowledged_attempt_tokens):
+            self._node.forget(token)
+        for assignment in response.assignments:
+            self._take(assignment)
+
+    def _take(self, assignment: pb.Assignment) -> None:
+        token = assignment.attempt_token
+        try:
+            if self._node.holds(token):
+                self._follow(self._node.get(token))
+            else:
+                self._follow(self._node.submit(token, assignment.request, self._follow))
+        except errors.KernelDynoError as error:
+            log.info("event=attempt_refused attempt=%s reason=%s", token, error.reason)
+            self._refusals.append(_refusal(token, error))
+            self._changed.set()
+
+    # Up
+
+    def _follow(self, attempt: Attempt) -> None:
+        """Note that the scheduler has yet to hear where `attempt` is now."""
+        self._unsent[attempt.token] = attempt
+        self._changed.set()
+
+    async def _write(self, call: Call) -> None:
+        message = pb.WorkRequest(
+            node_id=self._node.node_id, instance_id=self._instance_id, held_attempt_tokens=list(self._unsent)
+        )
+        try:
+            while True:
+                self._fill(message)
+                await call.write(message)
+                if not self._unsent and not self._refusals:
+                    if self._closing:
+                        break
+                    self._changed.clear()
+                    await self._changed.wait()
+                message = pb.WorkRequest()
+            await call.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass  # the stream has ended; whoever reads it is told how
+
+    def _fill(self, message: pb.WorkRequest) -> None:
+        message.refusals.extend(self._refusals)
+        self._refusals.clear()
+        size = 0
+        while self._unsent and size < _MESSAGE_BYTES:
+            attempt = self._unsent.pop(next(iter(self._unsent)))
+            if attempt.held:
+                message.events.append(attempt.snapshot.event(attempt.token))
+                size += attempt.result_bytes
+
+
+def _refusal(token: str, error: errors.KernelDynoError) -> pb.AttemptRefusal:
+    refusal = pb.AttemptRefusal(attempt_token=token, detail=error.message)
+    match error:
+        case errors.InvalidRequestError(violations=violations):
+            refusal.why = Why.WHY_INVALID
+            for violation in violations:
+                refusal.violations.add(field=violation.field, description=violation.description)
+            return refusal
+        case errors.NoMatchingDeviceError():
+            refusal.why = Why.WHY_NO_MATCHING_DEVICE
+            return refusal
+        case errors.ShuttingDownError():
+            refusal.why = Why.WHY_DRAINING
+        case _:  # no lane, or an attempt under this token is still being killed
+            refusal.why = Why.WHY_FULL
+    refusal.retry_delay.FromNanoseconds(int((error.retry_seconds or _RETRY_SECONDS) * 1e9))
+    return refusal
