@@ -143,6 +143,27 @@ def test_a_refused_job_is_the_next_again() -> None:
     assert order(line, 5) == "bcabc", "and the turns go on from there"
 
 
+def test_a_job_that_waits_for_a_node_of_its_own_holds_up_nobody() -> None:
+    line = WaitingLine()
+    jobs = add(line, *"aaaaa")
+    back = serve(line, 4)
+    for crashes, one in zip((2, 2, 1, 0), back, strict=True):
+        one.crashes = crashes
+        line.add(one, first=True)
+    assert line.heads() == [back[3], back[2], back[0], jobs[4]]
+    line.take(back[0])
+    assert line.heads() == [back[3], back[2], back[1], jobs[4]]
+    line.take(jobs[4])
+    for one in back[1:]:
+        line.remove(one)
+    assert (len(line), line.heads()) == (0, [])
+    fresh, restored = add(line, "a", "b")
+    line.remove(restored)
+    restored.crashes = 1
+    line.add(restored)
+    assert line.heads() == [restored, fresh], "also when it came back before this process was started"
+
+
 def test_cancelled_jobs_cost_their_share_nothing() -> None:
     line = WaitingLine()
     jobs = add(line, *"a" * 10, *"b" * 10)
