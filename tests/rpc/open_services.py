@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,10 +27,12 @@ METHODS = {f"/{service.full_name}/{method.name}": method for service in SERVICES
 
 @dataclass
 class Served:
-    """A running server, and whose calls its handlers saw."""
+    """A running server, and what its handlers saw."""
 
     address: str
     callers: list[Principal] = field(default_factory=list)
+    metadata: dict[str, str] = field(default_factory=dict)  # of the latest call
+    ask: Callable[[], None] | None = None  # done by every unary handler
 
     @asynccontextmanager
     async def dial(self, credentials: Credentials = NONE) -> AsyncIterator[grpc.aio.Channel]:
@@ -86,6 +88,9 @@ def _handler(method: Any, served: Served) -> Any:
 
     async def one(request: Any, context: Any) -> Any:
         served.callers.append(auth.principal())
+        served.metadata = dict(context.invocation_metadata())
+        if served.ask is not None:
+            served.ask()
         return answer()
 
     async def many(request: Any, context: Any) -> AsyncIterator[Any]:

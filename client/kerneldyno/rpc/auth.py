@@ -47,7 +47,7 @@ def require(role: Role, what: str) -> None:
     """
     who = principal()
     if not who.roles & role:
-        raise PermissionDeniedError(f"{who.name} has the roles {who.roles}; only {_either(role)} may {what}")
+        raise PermissionDeniedError(f"{who.name} has {who.roles}; only {_either(role)} may {what}")
 
 
 class Gate:
@@ -90,9 +90,8 @@ class Gate:
         value = next((value for key, value in context.invocation_metadata() or () if key == bearer.KEY), None)
         if value is None:
             raise UnauthenticatedError("a token is needed: set KERNELDYNO_TOKEN, or give --token-file or token=")
-        found = None
-        if isinstance(value, str) and value.startswith(bearer.PREFIX):
-            found = self._tokens.find(value.removeprefix(bearer.PREFIX))
+        scheme, _, token = str(value).partition(" ")
+        found = self._tokens.find(token) if scheme.lower() == bearer.SCHEME else None
         if found is None:
             raise UnauthenticatedError("the token is not known here; ask the operator for one")
         if found.requests_per_second is None:

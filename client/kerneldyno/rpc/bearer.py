@@ -12,9 +12,9 @@ from typing import Any
 
 import grpc
 
-#: Metadata key of the token; its value is "Bearer TOKEN".
+#: Metadata key of the token; its value is "Bearer TOKEN", in any case of the first word.
 KEY = "authorization"
-PREFIX = "Bearer "
+SCHEME = "bearer"
 
 
 class BearerChannel(grpc.aio.Channel):
@@ -22,7 +22,7 @@ class BearerChannel(grpc.aio.Channel):
 
     def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
         self._channel = channel
-        self._pair = (KEY, PREFIX + token)
+        self._pair = (KEY, f"Bearer {token}")
 
     async def __aenter__(self) -> BearerChannel:
         return self

@@ -162,7 +162,7 @@ def _name(name: Any, where: str) -> str:
 
 def _roles(names: Any, where: str) -> Role:
     known = {str(role): role for role in Role}
-    if not isinstance(names, list) or not names or any(name not in known for name in names):
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name in known for name in names):
         raise CredentialsError(f"{where}: roles are some of {', '.join(known)}")
     roles = Role(0)
     for name in names:
