@@ -70,11 +70,7 @@ class Batch:
         self.finished: list[Row] = []
         """Client id, id, result, outcome, cached, attempts, placed_wall, finished_wall."""
         self.results: list[Row] = []
-        """Rows of `results` that are new."""
-        self.answers: list[Row] = []
-        """Rows of `results` that should be there."""
-        self.cache: list[Row] = []
-        """Rows of `cache`."""
+        """Rows of `results`, with the number of evaluations that refer to them: new ones, or one reference more."""
         self.ended_jobs: dict[bytes, None] = {}
         """Jobs to remove first."""
         self.changed_jobs: dict[bytes, JobChange] = {}
@@ -110,7 +106,7 @@ class Batch:
 
     def _answer(self, record: Answered) -> None:
         self._evaluation(record, None, False, None, record.result_number, record.verdict.outcome, record.accepted_wall)
-        self.answers.append(_result(record.result_number, record.digest, record.verdict))
+        self.results.append(_result(record.result_number, record.verdict, cacheable=True, uses=1))
 
     def _evaluation(
         self,
@@ -158,9 +154,7 @@ class Batch:
             return
         self.last_result += 1
         verdict = record.verdict
-        self.results.append(_result(self.last_result, record.digest, verdict))
-        if record.cacheable:
-            self.cache.append((record.digest, verdict.environment, self.last_result))
+        self.results.append(_result(self.last_result, verdict, cacheable=record.cacheable, uses=len(record.keys)))
         ending = (self.last_result, verdict.outcome, verdict.cached)
         times = (record.attempts, record.placed_wall, record.finished_wall)
         self.finished.extend((key.client_id, key.id, *ending, *times) for key in record.keys)
@@ -171,7 +165,7 @@ def to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _result(number: int, digest: bytes, verdict: Verdict) -> Row:
+def _result(number: int, verdict: Verdict, *, cacheable: bool, uses: int) -> Row:
     failure = verdict.failure
     why = (None, None, None) if failure is None else (failure.cause, failure.detail, failure.retryable)
-    return (number, digest, verdict.environment, verdict.outcome, *why, verdict.payload)
+    return (number, verdict.environment, verdict.outcome, *why, verdict.payload, cacheable, uses)

@@ -1,7 +1,7 @@
 """The tables of the SQLite store, and how a file is opened, checked and told from one that is not ours.
 
 An evaluation is a small row; its result, which others may share, is in `results`, and the request of an unfinished job in
-`payloads`, so that the rows that change often stay small. Triggers keep `totals` and `cache` true to the rest.
+`payloads`, so that the rows that change often stay small. A commit costs the pages that it touches: hence few indexes.
 """
 
 from __future__ import annotations
@@ -49,26 +49,20 @@ CREATE UNIQUE INDEX evaluations_by_key ON evaluations (client_id, id);
 CREATE INDEX evaluations_by_client ON evaluations (client_id);
 CREATE INDEX evaluations_by_digest ON evaluations (digest);
 CREATE INDEX evaluations_by_time ON evaluations (accepted_wall);
-CREATE INDEX evaluations_by_result ON evaluations (result) WHERE result IS NOT NULL;
 CREATE INDEX evaluations_by_age ON evaluations (finished_wall) WHERE result IS NOT NULL;
 CREATE INDEX evaluations_unfinished ON evaluations (number) WHERE result IS NULL;
 
 CREATE TABLE results (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
-    digest BLOB NOT NULL,
     environment BLOB NOT NULL,
     outcome TEXT NOT NULL,
     cause TEXT,
     detail TEXT,
     retryable INTEGER,
-    payload BLOB NOT NULL
+    payload BLOB NOT NULL,
+    cacheable INTEGER NOT NULL,
+    uses INTEGER NOT NULL  -- evaluations that refer to it
 );
-CREATE TABLE cache (
-    digest BLOB NOT NULL,
-    environment BLOB NOT NULL,
-    result INTEGER NOT NULL,
-    PRIMARY KEY (digest, environment)
-) WITHOUT ROWID;
 
 CREATE TABLE jobs (
     number INTEGER PRIMARY KEY,  -- of the evaluation that it was made for
@@ -112,7 +106,6 @@ CREATE TRIGGER result_stored AFTER INSERT ON results BEGIN
 END;
 CREATE TRIGGER result_forgotten AFTER DELETE ON results BEGIN
     UPDATE totals SET bytes = bytes - length(OLD.payload);
-    DELETE FROM cache WHERE digest = OLD.digest AND environment = OLD.environment AND result = OLD.number;
 END;
 """
 
@@ -169,12 +162,10 @@ def prepare(connection: sqlite3.Connection, name: str) -> None:
             f"{name} was written by a newer KernelDyno (schema {version}, this one knows {VERSION}); "
             "run that version, or name another file"
         )
-    if not tables:
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {4 * CHECKPOINT_PAGES * 4096}")
-    connection.execute("PRAGMA cache_size = -16384")
+    connection.execute("PRAGMA secure_delete = OFF")  # some systems' SQLite overwrites what it frees, page by page
     if not tables:
         marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
         connection.executescript(f"BEGIN IMMEDIATE; {TABLES} {marks} COMMIT;")

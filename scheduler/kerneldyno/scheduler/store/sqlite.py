@@ -12,6 +12,7 @@ import json
 import os
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -36,9 +37,14 @@ from kerneldyno.scheduler.store.fold import Batch, Row
 CHUNK = 256
 #: Evaluations that one call of `trim` looks at: a few milliseconds.
 TRIM_STEP = 500
-#: Free pages that the file may keep for what comes, beside a quarter of its size (16 MiB), and that one step gives back.
-FREE_PAGES, GIVE_BACK_PAGES = 4096, 512
+#: Evaluations of one digest that `cached` looks at, newest first: the first fits, unless environments differ.
+CACHE_DEPTH = 64
 
+_RESULTS_OF_DIGEST = """
+SELECT r.number, r.outcome, r.payload, r.cause, r.detail, r.retryable, r.environment
+FROM evaluations AS e JOIN results AS r ON r.number = e.result
+WHERE e.digest = ? AND r.cacheable ORDER BY e.number DESC LIMIT ?
+"""
 _EVALUATION = """
 SELECT e.number, e.client_id, e.id, e.fingerprint, e.digest, e.priority, e.labels, e.accepted_wall, e.deadline_wall,
     e.merged, e.job_id, e.attempts, e.placed_wall, e.finished_wall, e.result, e.cached,
@@ -87,15 +93,11 @@ class SqliteStore:
 
     def cached(self, digest: bytes, environments: Collection[bytes]) -> CachedResult | None:
         """Return the newest cacheable result of `digest` on one of `environments`, or None."""
-        rows = self._reader.execute("SELECT result, environment FROM cache WHERE digest = ?", (digest,)).fetchall()
-        fitting = [number for number, environment in rows if environment in environments]
-        if not fitting:
-            return None
-        row = self._reader.execute(
-            "SELECT number, outcome, payload, cause, detail, retryable, environment FROM results WHERE number = ?",
-            (max(fitting),),
-        ).fetchone()
-        return None if row is None else CachedResult(row[0], _verdict(row[1:], cached=False))
+        for number, *row in (rows := self._reader.execute(_RESULTS_OF_DIGEST, (digest, CACHE_DEPTH))):
+            if row[-1] in environments:
+                rows.close()
+                return CachedResult(number, _verdict(tuple(row), cached=False))
+        return None
 
     def list(self, which: Filter, before: int | None, limit: int) -> list[StoredEvaluation]:
         """Return evaluations with a number below `before`, newest first; from any thread, and it may take a while."""
@@ -109,15 +111,15 @@ class SqliteStore:
         return [_evaluation(row) for row in rows]
 
     def trim(self, *, max_results: int, max_bytes: int, older_than_wall: float) -> int:
-        """Forget up to TRIM_STEP finished evaluations that are too old or too many; return how many."""
+        """Forget up to TRIM_STEP finished evaluations that are too old or too many; return how many.
+
+        The file does not shrink: what is freed is used again.
+        """
         db = self._writer
         if doomed := _doomed(db, max_results, max_bytes, older_than_wall):
             with _transaction(db):
                 _forget(db, doomed)
                 failpoint("during_trim")
-        (free,), (pages,) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("freelist_count", "page_count"))
-        if free > max(FREE_PAGES, pages // 4):
-            db.execute(f"PRAGMA incremental_vacuum({GIVE_BACK_PAGES})").fetchall()
         return len(doomed)
 
     def close(self) -> None:
@@ -168,9 +170,7 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _apply(db: sqlite3.Connection, batch: Batch) -> None:
-    _bulk(db, "INSERT INTO results VALUES {}", batch.results)
-    _bulk(db, "INSERT OR IGNORE INTO results VALUES {}", batch.answers)
-    _bulk(db, "INSERT OR REPLACE INTO cache VALUES {}", batch.cache)
+    _bulk(db, "INSERT INTO results VALUES {} ON CONFLICT (number) DO UPDATE SET uses = uses + 1", batch.results)
     _bulk(db, _INSERT_EVALUATIONS, batch.evaluations)
     _bulk(db, _FINISH_EVALUATIONS, batch.finished)
     _bulk(db, "DELETE FROM jobs WHERE id IN (VALUES {})", [(job_id,) for job_id in batch.ended_jobs])
@@ -276,12 +276,13 @@ def _doomed(db: sqlite3.Connection, max_results: int, max_bytes: int, older_than
 
 def _forget(db: sqlite3.Connection, doomed: Sequence[Row]) -> None:
     _bulk(db, "DELETE FROM evaluations WHERE number IN (VALUES {})", [(number,) for number, _ in doomed])
+    uses = Counter(result for _, result in doomed)
     _bulk(
         db,
-        "DELETE FROM results WHERE number IN (VALUES {})"
-        " AND NOT EXISTS (SELECT 1 FROM evaluations WHERE result = results.number)",
-        [(result,) for result in {result for _, result in doomed}],
+        "UPDATE results SET uses = uses - v.column2 FROM (VALUES {}) AS v WHERE results.number = v.column1",
+        list(uses.items()),
     )
+    _bulk(db, "DELETE FROM results WHERE uses <= 0 AND number IN (VALUES {})", [(result,) for result in uses])
 
 
 # Reading
@@ -349,6 +350,14 @@ def _conditions(which: Filter, before: int | None) -> tuple[list[str], list[Any]
         add("e.number < ?", before)
     if which.client_id:
         add("e.client_id = ?", which.client_id)
+    if which.share:
+        # "/" is what ends a share's name in a client id, and "0" the character after it.
+        add(
+            "(e.client_id = ? OR e.client_id >= ? AND e.client_id < ?)",
+            which.share,
+            f"{which.share}/",
+            f"{which.share}0",
+        )
     if which.digest:
         add("e.digest = ?", which.digest)
     if which.unfinished:
