@@ -6,14 +6,16 @@ import asyncio
 import signal
 import sys
 import urllib.request
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
 import psutil
 import pytest
+from fleet_harness import Fleet
+from fleet_harness import serving as serving_fleet
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from kerneldyno.evaluator import registry
 from kerneldyno.evaluator.settings import SettingsError, find_devices, load
@@ -23,8 +25,6 @@ from kerneldyno.v1 import evaluator_service_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2_grpc as pb_grpc
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 from node_harness import PASS, eventually, remaining, request
-from test_node_fleet import Fleet
-from test_node_fleet import serving as serving_fleet
 
 if TYPE_CHECKING:  # generic in the stubs only
     Call = grpc.aio.UnaryStreamCall[pb.EvaluatorServiceEvaluateRequest, pb.EvaluatorServiceEvaluateResponse]
@@ -110,6 +110,7 @@ async def test_sigterm_finishes_what_runs_and_takes_nothing_new(tmp_path: Path) 
     ):
         await eventually(lambda: bool(fleet.heard))
         assert fleet.last.address == "example:1"
+        assert list(fleet.last.attempt_tokens) == []
         calls = [evaluate(connection, f"t{i}", f"await-file {gate}", "result CORRECT") for i in range(3)]
         for call in calls:
             await call.read()
@@ -126,6 +127,77 @@ async def test_sigterm_finishes_what_runs_and_takes_nothing_new(tmp_path: Path) 
         assert outcomes == [eval_pb.EvalResult.CORRECT] * 3
         assert await server.ended() == 0
         await server.nobody_left()
+
+
+async def at_work(fleet: Fleet, *assignments: tuple[str, ...]) -> None:
+    """Wait for the node's Work stream, and assign tokens with their scripts."""
+    await eventually(lambda: bool(fleet.streams) and bool(fleet.stream.messages))
+    for token, *steps in assignments:
+        fleet.stream.assign(token, *steps)
+    await eventually(lambda: {token for token, *_ in assignments} <= {e.attempt_token for e in fleet.stream.events})
+
+
+async def test_sigterm_waits_until_the_scheduler_has_the_results(tmp_path: Path) -> None:
+    gate, fleet = tmp_path / "gate", Fleet()
+    async with (
+        serving_fleet(fleet) as port,
+        evaluator(f"--scheduler=127.0.0.1:{port}", "--label=rack=a") as (server, _),
+    ):
+        await at_work(fleet, ("t1", f"await-file {gate}", "result CORRECT"), ("t2", *PASS))
+        assert fleet.last.address == server.ready["grpc"]
+        assert dict(fleet.last.labels) == {"rack": "a"}
+        server.process.terminate()
+        await eventually(lambda: fleet.last.state == fleet_pb.NODE_STATE_DRAINING)
+        fleet.stream.assign("late", *PASS)
+        await eventually(lambda: "late" in fleet.stream.refusals)
+        assert fleet.stream.refusals["late"].why == fleet_pb.AttemptRefusal.WHY_DRAINING
+        gate.touch()
+        await eventually(lambda: bool(fleet.stream.results("t1") and fleet.stream.results("t2")))
+        fleet.stream.say(acknowledged_attempt_tokens=["t1"])
+        heard = len(fleet.heard)
+        await eventually(lambda: len(fleet.heard) > heard + 5 and list(fleet.last.attempt_tokens) == ["t2"])
+        assert server.process.returncode is None, "it still has a result, and its lease"
+        fleet.stream.say(acknowledged_attempt_tokens=["t2"])
+        assert await server.ended() == 0
+        assert fleet.stream.half_closed
+        assert len(fleet.streams) == 1
+        await server.nobody_left()
+
+
+async def test_the_scheduler_gets_what_is_unfinished_at_the_drain_limit() -> None:
+    fleet = Fleet()
+    fleet.acknowledges = True
+    flags = "--drain-timeout=0.3", "--advertise=off"
+    async with serving_fleet(fleet) as port, evaluator(f"--scheduler=127.0.0.1:{port}", *flags) as (server, _):
+        await at_work(fleet, ("t1", "hang"))
+        assert fleet.last.address == ""
+        server.process.terminate()
+        await eventually(lambda: bool(fleet.stream.results("t1")))
+        evidence = fleet.stream.results("t1")[0].infrastructure_error
+        assert (evidence.cause, evidence.retryable) == ("NODE_STOPPED", True)
+        assert await server.ended() == 0
+        assert fleet.stream.half_closed
+
+
+async def test_a_stop_waits_for_a_scheduler_that_is_gone_no_longer_than_the_lease() -> None:
+    fleet = Fleet()
+    fleet.answer.lease.FromSeconds(1)
+    async with evaluator_of(fleet, "--drain-timeout=3600") as (server, stop):
+        await at_work(fleet, ("t1", *PASS))
+        await eventually(lambda: bool(fleet.stream.results("t1")))
+        await stop()
+        server.process.terminate()
+        assert await server.ended(60) == 0
+        await server.nobody_left()
+
+
+@asynccontextmanager
+async def evaluator_of(fleet: Fleet, *flags: str) -> AsyncIterator[tuple[Evaluator, Callable[[], Awaitable[None]]]]:
+    """An evaluator that works for `fleet`, and what ends that one."""
+    async with AsyncExitStack() as stack:
+        port = await stack.enter_async_context(serving_fleet(fleet))
+        async with evaluator(f"--scheduler=127.0.0.1:{port}", *flags) as (server, _):
+            yield server, stack.aclose
 
 
 async def test_what_is_unfinished_at_the_drain_limit_is_handed_back() -> None:
@@ -221,6 +293,36 @@ def test_devices_are_found_in_proc_before_their_nodes_exist(tmp_path: Path) -> N
 def test_devices_that_are_not_there_are_refused(wanted: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="--devices"):
         find_devices(wanted, {}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["rack"],
+        ["=a"],
+        ["rack=a\n"],
+        ["rack=a", "rack=b"],
+        ["k" * 101 + "=v"],
+        ["k=" + "v" * 101],
+        [f"k{index}=v" for index in range(17)],
+    ],
+)
+def test_bad_labels_are_named(labels: list[str]) -> None:
+    with pytest.raises(SettingsError, match="--label"):
+        load(["--devices=cpu", *(f"--label={label}" for label in labels)])
+
+
+def test_labels_are_read() -> None:
+    assert load(["--devices=cpu", "--label=rack=a=b", "--label", "spot="]).labels == {"rack": "a=b", "spot": ""}
+    assert load(["--devices=cpu"]).labels == {}
+
+
+def test_an_address_that_nobody_else_can_use_is_not_advertised() -> None:
+    here = Address("127.0.0.1", 7)
+    assert load(["--devices=cpu", "--scheduler=localhost:1"]).address(here) == "127.0.0.1:7"
+    assert load(["--devices=cpu", "--scheduler=example:1"]).address(here) == ""
+    assert load(["--devices=cpu", "--scheduler=example:1", "--advertise=me:7"]).address(here) == "me:7"
+    assert load(["--devices=cpu", "--scheduler=example:1", "--advertise=off"]).address(Address("0.0.0.0", 7)) == ""
 
 
 def test_what_is_left_out_is_derived(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def load(arguments: Sequence[str], environ: Mapping[str, str] = os.environ, root
     spares = min(lanes, _MAX_SPARES) if options.spares is None else options.spares
     try:
         listen = Address.parse(options.listen)
-        for text in (options.advertise, options.scheduler):
+        for text in (None if options.advertise == "off" else options.advertise, options.scheduler):
             if text is not None:
                 Address.parse(text)
         guarded = ServerSecurity.of(options)
