@@ -49,6 +49,7 @@ class Dispatcher(Observer):
         self._wake = asyncio.Event()
         self._streams: dict[str, WorkStream] = {}
         self._group: asyncio.TaskGroup | None = None
+        self._closing = False
         self._reachable: set[tuple[str, str]] = set()  # (instance, address) where somebody listened
 
     async def run(self) -> None:
@@ -75,6 +76,8 @@ class Dispatcher(Observer):
         first = await anext(aiter(requests), None)
         if first is None:
             return
+        if self._closing:
+            raise _shutting_down()
         missing = [name for name in ("node_id", "instance_id") if not getattr(first, name)]
         if missing:
             text = "missing in the first message of the stream"
@@ -103,8 +106,9 @@ class Dispatcher(Observer):
 
     async def close(self, limit_seconds: float) -> None:
         """End all streams, after they have sent what they have."""
+        self._closing = True
         for stream in list(self._streams.values()):
-            stream.close(errors.ShuttingDownError("the scheduler is shutting down", retry_seconds=1.0))
+            stream.close(_shutting_down())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_seconds):
                 while self._streams:  # noqa: ASYNC110 - each ends by itself
@@ -172,7 +176,8 @@ class WorkStream:
         """Compare what the node holds with what it should, and put that right."""
         held = set(first.held_attempt_tokens)
         for token in held - self.node.attempts.keys():
-            self.cancel(token)
+            if not self._core.is_current(token):  # else its result is here, and not on disk: the node is to keep it
+                self.cancel(token)
         for token, attempt in self.node.attempts.items():
             if token not in held:
                 self.assign(attempt)
@@ -277,6 +282,10 @@ class WorkStream:
             message.assignments.add(attempt_token=token).request.ParseFromString(payload)
             size += len(payload)
         return message
+
+
+def _shutting_down() -> errors.KernelDynoError:
+    return errors.ShuttingDownError("the scheduler is shutting down", retry_seconds=1.0)
 
 
 async def _listens(address: str) -> bool | None:
