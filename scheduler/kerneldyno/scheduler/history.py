@@ -56,6 +56,12 @@ def read_request(request: pb.ListEvaluationsRequest) -> Page:
     for name in ("page_size", "page_token", "full_results"):
         filters.ClearField(name)
     mark = hashlib.sha256(filters.SerializeToString(deterministic=True)).hexdigest()[:12]
+    times: dict[str, float | None] = {}
+    for name in ("accepted_after", "accepted_before"):
+        try:
+            times[name] = _wall(request, name)
+        except ValueError:
+            violations.append(Violation(name, "is not a time between the years 1 and 9999"))
     before = None
     if request.page_token:
         before = _read_token(request.page_token, mark)
@@ -69,8 +75,8 @@ def read_request(request: pb.ListEvaluationsRequest) -> Page:
         outcomes=frozenset(evaluation_pb2.EvalResult.Outcome.Name(outcome) for outcome in request.outcomes),
         unfinished=request.unfinished,
         labels=tuple(sorted(request.labels.items())),
-        accepted_from_wall=_wall(request, "accepted_after"),
-        accepted_before_wall=_wall(request, "accepted_before"),
+        accepted_from_wall=times["accepted_after"],
+        accepted_before_wall=times["accepted_before"],
         digest=digest,
     )
     return Page(which, before, request.page_size or DEFAULT_PAGE, request.full_results, mark)

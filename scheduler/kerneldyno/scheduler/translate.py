@@ -213,7 +213,7 @@ def report_of(request: fleet_service_pb2.SynchronizeRequest) -> tuple[Report, li
     if not request.instance_id:
         violations.append(Violation("instance_id", "missing; give a random name for this process"))
     host, _, port = request.address.rpartition(":")
-    if request.address and (not host or not port.isdigit() or not 0 < int(port) < 65536):
+    if request.address and not (host and port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
         violations.append(Violation("address", f"{request.address!r} is not host:port"))
     if not request.devices:
         violations.append(Violation("devices", "missing; a node has at least one device"))
