@@ -155,7 +155,7 @@ class Core:
             return Submission.FULL, None
         now, wall = self._clock.monotonic(), self._clock.wall()
         evaluation = Evaluation(key, fingerprint, digest, priority, labels, now, wall)
-        ending = None if fresh else self._ending.get(digest)
+        ending = None if fresh or digest in self._jobs else self._ending.get(digest)
         if not fresh and ending is None and self._answer(evaluation, spec.requirement):
             return Submission.NEW, evaluation
         if timeout_seconds is not None:
