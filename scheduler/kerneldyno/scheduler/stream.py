@@ -28,7 +28,7 @@ from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest, EvaluateRespons
 MAX_CLIENT_ID_CHARS = 100
 MAX_REQUESTS = 1_000
 MAX_BATCH_BYTES = 12 * 1024 * 1024
-#: Requests taken in before other calls get a turn of the event loop.
+#: Requests, or ids, taken in before other calls get a turn of the event loop.
 _TURN = 16
 
 Context = grpc.aio.ServicerContext[EvaluateRequest, EvaluateResponse]
@@ -97,17 +97,17 @@ class EvaluateStream:
             async for message in requests:
                 self._check(message)
                 await auth.pace(len(message.requests))
-                for cancel_id in message.cancel_ids:
+                for index, cancel_id in enumerate(message.cancel_ids):
+                    if index % _TURN == 0:
+                        await asyncio.sleep(0)
                     if (evaluation := self._core.get(Key(self._client_id, cancel_id))) is not None:
                         self._core.cancel(evaluation)
-                self._attach(list(message.attach_ids))
+                await self._attach(list(message.attach_ids))
                 for index, request in enumerate(message.requests):
                     if index % _TURN == 0:
                         await asyncio.sleep(0)
                     await self._take(request)
-                while self._is_behind():
-                    self._sent.clear()
-                    await self._sent.wait()
+                await self._caught_up()
             self._half_closed = True
         except errors.KernelDynoError as error:
             self._error = error
@@ -131,9 +131,12 @@ class EvaluateStream:
             text = f"the message has {size} bytes; at most {MAX_BATCH_BYTES} (12 MiB) are allowed"
             raise errors.InvalidRequestError(violations=[Violation("requests", text)])
 
-    def _attach(self, ids: list[str]) -> None:
+    async def _attach(self, ids: list[str]) -> None:
         unknown = EvaluateResponse()
-        for one in ids:
+        for index, one in enumerate(ids):
+            if index % _TURN == 0:
+                await asyncio.sleep(0)
+            await self._caught_up()  # each may bring a result of any size back into memory
             evaluation = self._core.get(Key(self._client_id, one))
             if evaluation is None:
                 unknown.unknown.ids.append(one)
@@ -171,9 +174,12 @@ class EvaluateStream:
             self._owed.add(evaluation)
             self._core.watch(evaluation, self)
 
-    def _is_behind(self) -> bool:
+    async def _caught_up(self) -> None:
+        """Wait while the client is too far behind with reading."""
         settings = self._desk.settings
-        return len(self._out) >= settings.max_unsent or self._out_bytes >= settings.max_unsent_bytes
+        while len(self._out) >= settings.max_unsent or self._out_bytes >= settings.max_unsent_bytes:
+            self._sent.clear()
+            await self._sent.wait()
 
     # Down
 
