@@ -63,6 +63,7 @@ class SchedulerServicer(SchedulerServiceServicer):
         evaluation = await self._find(request.client_id, request.id)
         if not self._desk.core.cancel(evaluation):
             raise errors.AlreadyFinishedError(f"evaluation {request.id!r} is finished already")
+        await self._desk.journal.committed()
         return pb.CancelEvaluationResponse()
 
     async def CancelEvaluations(  # noqa: N802
@@ -79,7 +80,9 @@ class SchedulerServicer(SchedulerServiceServicer):
         chosen = [
             one for one in core.clients.unfinished(scope.named(request.client_id)) if request.all or one.key.id in named
         ]
-        return pb.CancelEvaluationsResponse(cancelled=sum(core.cancel(one) for one in chosen))
+        cancelled = sum(core.cancel(one) for one in chosen)
+        await self._desk.journal.committed()
+        return pb.CancelEvaluationsResponse(cancelled=cancelled)
 
     async def GetCapabilities(  # noqa: N802
         self, request: pb.SchedulerServiceGetCapabilitiesRequest, context: Any
