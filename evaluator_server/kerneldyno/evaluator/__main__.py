@@ -91,9 +91,9 @@ async def serve(chosen: Settings) -> int:
                 for task in background:
                     task.cancel()
     except* CellFailedError as failures:
-        for line in _messages(failures):
-            print(f"kerneldyno-evaluator: {line}", file=sys.stderr)
-        status = 3
+        status = _tell(failures, 3)
+    except* CredentialsError as failures:  # those for the scheduler
+        status = _tell(failures, 2)
     finally:
         await server.stop(0)
         if page is not None:
@@ -158,7 +158,13 @@ def _start_metrics(text: str, prometheus: CollectorRegistry) -> serving.MetricsE
         raise OSError(f"cannot serve metrics on {text}: {error}") from error
 
 
-def _messages(failures: BaseExceptionGroup[CellFailedError]) -> list[str]:
+def _tell(failures: BaseExceptionGroup[Exception], status: int) -> int:
+    for line in _messages(failures):
+        print(f"kerneldyno-evaluator: {line}", file=sys.stderr)
+    return status
+
+
+def _messages(failures: BaseExceptionGroup[Exception]) -> list[str]:
     return [
         line
         for failure in failures.exceptions
