@@ -125,9 +125,19 @@ def test_a_new_instance_is_a_new_node_with_the_troubles_of_the_old() -> None:
     world.fleet.detach(attempt)
     world.fleet.connect(old)
     assert world.choose() is new, "what happens to the old instance later is of no matter"
-    assert world.fleet._open == {new}, "and it is not kept"
     world.fleet.lose(new)
     assert world.choose() is None
+
+
+def test_an_instance_that_was_replaced_is_not_kept() -> None:
+    world = World()
+    old = world.serving("n1")
+    attempt = world.put(old)
+    new = world.serving("n1", "2")
+    world.fleet.detach(attempt)
+    world.fleet.connect(old)
+    world.fleet.succeeded(old)
+    assert world.fleet._open == {new}
 
 
 def test_a_heartbeat_keeps_the_node_and_what_runs_on_it() -> None:

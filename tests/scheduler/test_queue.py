@@ -89,6 +89,16 @@ def test_looking_at_the_heads_changes_no_turn(weight: float, turns: int) -> None
     assert served == {"a": 120 - turns, "b": turns}
 
 
+def test_a_share_cannot_give_up_its_turn_to_get_an_earlier_one() -> None:
+    line = WaitingLine()
+    line.set_weight("b", 0.5)
+    add(line, *"a" * 10, "b")
+    assert order(line, 3) == "aba"
+    line.heads()  # b's turn has come, and it wants nothing
+    add(line, "b")
+    assert order(line, 2) == "ab"
+
+
 def test_a_share_that_was_idle_has_neither_credit_nor_debt() -> None:
     line = WaitingLine()
     add(line, *"b" * 40, *"a" * 300)
