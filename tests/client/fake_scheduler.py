@@ -22,6 +22,8 @@ from kerneldyno.rpc.errors import (
     EvaluationNotFoundError,
     InvalidRequestError,
     KernelDynoError,
+    NodeNotFoundError,
+    QuarantineNotFoundError,
     to_status,
 )
 from kerneldyno.rpc.identity import digest
@@ -35,13 +37,6 @@ from kerneldyno.v1 import scheduler_service_pb2 as sched
 from kerneldyno.v1 import scheduler_service_pb2_grpc as sched_grpc
 
 Key = tuple[str, str]  # client id, request id
-
-
-class NodeNotFoundError(KernelDynoError):
-    """A reason that no client knows: they must make do with its message."""
-
-    code = grpc.StatusCode.NOT_FOUND
-    reason = "A_REASON_OF_A_LATER_VERSION"
 
 
 @dataclass(slots=True)
@@ -328,7 +323,7 @@ class FakeScheduler(sched_grpc.SchedulerServiceServicer, fleet_grpc.FleetService
     ) -> fleet.ReleaseQuarantineResponse:
         kept = [q for q in self.quarantines if (q.node_id, q.digest) != (request.node_id, request.digest)]
         if len(kept) == len(self.quarantines):
-            await _refuse(context, NodeNotFoundError("it is not in quarantine"))
+            await _refuse(context, QuarantineNotFoundError("it is not in quarantine"))
         self.quarantines = kept
         return fleet.ReleaseQuarantineResponse()
 

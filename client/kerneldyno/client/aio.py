@@ -97,7 +97,7 @@ class AsyncClient:
         if window < 1:
             raise ValueError(f"window must be at least 1, not {window}")
         self.address = address
-        self.client_id = client_id or uuid.uuid4().hex
+        self.client_id = uuid.uuid4().hex if client_id is None else client_id
         self._window = window
         self._reconnect_timeout = reconnect_timeout
         self._call_timeout = call_timeout
@@ -269,7 +269,7 @@ class AsyncClient:
         """Gives a node no more work until undrain(), across restarts too; what runs goes on. Returns the node.
 
         Raises:
-            KernelDynoError: no such node is registered.
+            NodeNotFoundError: no such node is registered.
         """
         return (await self._call(self._fleet().DrainNode, DrainNodeRequest(node_id=node_id))).node
 
@@ -277,7 +277,8 @@ class AsyncClient:
         """Lets a drained node take work again. Returns the node.
 
         Raises:
-            KernelDynoError: no such node is registered, or it drains because it is being stopped.
+            NodeNotFoundError: no such node is registered.
+            NodeStoppingError: it drains because it is being stopped; start it again.
         """
         return (await self._call(self._fleet().UndrainNode, UndrainNodeRequest(node_id=node_id))).node
 
@@ -290,7 +291,7 @@ class AsyncClient:
 
         Raises:
             ValueError: not exactly one of the two is given.
-            KernelDynoError: it is not in quarantine.
+            QuarantineNotFoundError: it is not in quarantine.
         """
         if bool(node_id) == bool(digest):
             raise ValueError("give either node_id or digest")

@@ -11,6 +11,9 @@ from kerneldyno.client.cli.batch import batch
 from kerneldyno.client.cli.common import with_credentials
 from kerneldyno.client.cli.describe import describe
 from kerneldyno.client.cli.evaluate import evaluate
+from kerneldyno.client.cli.evaluations import cancel, evaluations
+from kerneldyno.client.cli.nodes import drain, nodes, undrain
+from kerneldyno.client.cli.quarantines import quarantines, release
 from kerneldyno.client.cli.selftest import selftest
 from kerneldyno.client.cli.up import up
 from kerneldyno.client.cli.vet import vet
@@ -24,7 +27,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (up, evaluate, batch, describe, selftest, vet):
+for _command in (
+    *(up, evaluate, batch, describe, selftest, vet),
+    *(evaluations, cancel, nodes, drain, undrain, quarantines, release),
+):
     app.command()(with_credentials(_command))
 
 

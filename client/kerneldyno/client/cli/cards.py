@@ -54,10 +54,14 @@ def summary_table(outcomes: Counter[str], title: str) -> RenderableType:
     table.add_column("share", justify="right")
     total = outcomes.total()
     for outcome, count in outcomes.most_common():
-        colour = _COLOURS.get(EvalResult.Outcome.Value(outcome), _BAD)
-        table.add_row(Text(outcome, style=colour), str(count), f"{count / total:.1%}")
+        table.add_row(outcome_text(EvalResult.Outcome.Value(outcome)), str(count), f"{count / total:.1%}")
     table.add_row(Text("all", style="bold"), str(total), "")
     return table
+
+
+def outcome_text(outcome: EvalResult.Outcome.ValueType) -> Text:
+    """The name of an outcome, in its colour."""
+    return Text(EvalResult.Outcome.Name(outcome), style=_COLOURS.get(outcome, _BAD))
 
 
 def plain(text: str) -> Text:
@@ -106,8 +110,12 @@ def _facts(result: EvalResult) -> Iterable[tuple[str, str]]:
         yield "stages", ", ".join(_stage(span) for span in result.stages)
     if result.cached:
         yield "cached", "an earlier run of the same work answered"
+    if result.merged:
+        yield "merged", "a run that another request had started answered"
     if result.id:
         yield "id", result.id
+    if result.digest:
+        yield "digest", result.digest
 
 
 def _evidence(result: EvalResult) -> Iterable[tuple[str, str]]:

@@ -14,10 +14,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import UTC
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
 from kerneldyno.client.aio import DEFAULT_ADDRESS
 from kerneldyno.client.errors import DeadlineExceededError, KernelDynoError, LocalServiceError, UnavailableError
 from kerneldyno.client.local import LocalServices
@@ -108,6 +112,16 @@ def stderr() -> Console:
 def print_json(data: Any) -> None:
     """Prints one JSON document on standard output."""
     print(json.dumps(data, indent=2), flush=True)
+
+
+def to_json(message: Message) -> dict[str, Any]:
+    """Returns a message as proto-JSON with the original field names, empty fields included."""
+    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+
+
+def clock_time(stamp: Timestamp) -> str:
+    """A time for a person, in this machine's time zone; nothing for one that was not set."""
+    return f"{stamp.ToDatetime(UTC).astimezone():%Y-%m-%d %H:%M:%S}" if stamp.ToNanoseconds() else ""
 
 
 def read_source(path: Path) -> str:

@@ -7,8 +7,6 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
 from kerneldyno.client.cli.cards import plain
 from kerneldyno.client.cli.common import (
@@ -22,6 +20,7 @@ from kerneldyno.client.cli.common import (
     print_json,
     reporting,
     stdout,
+    to_json,
 )
 from kerneldyno.rpc import channel, credentials
 from kerneldyno.v1.evaluator_service_pb2 import EvaluatorServiceGetCapabilitiesRequest
@@ -55,7 +54,7 @@ async def _ask(address: str) -> dict[str, Any]:
     async with AsyncClient(address) as client:
         capabilities, nodes = await client.capabilities(), await client.nodes()
     described = await asyncio.gather(*(_ask_node(node) for node in nodes))
-    return {"scheduler": _json(capabilities), "nodes": described}
+    return {"scheduler": to_json(capabilities), "nodes": described}
 
 
 async def _ask_node(node: Node) -> dict[str, Any]:
@@ -66,12 +65,8 @@ async def _ask_node(node: Node) -> dict[str, Any]:
             stub = EvaluatorServiceStub(connection)
             answer = await stub.GetCapabilities(EvaluatorServiceGetCapabilitiesRequest(), timeout=_NODE_SECONDS)
         except grpc.aio.AioRpcError as error:
-            return _json(node) | {"capabilities": None, "unreachable": f"{error.code().name}: {error.details()}"}
-    return _json(node) | {"capabilities": _json(answer), "unreachable": None}
-
-
-def _json(message: Message) -> dict[str, Any]:
-    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+            return to_json(node) | {"capabilities": None, "unreachable": f"{error.code().name}: {error.details()}"}
+    return to_json(node) | {"capabilities": to_json(answer), "unreachable": None}
 
 
 def _print(address: str, found: dict[str, Any]) -> None:
