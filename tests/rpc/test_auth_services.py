@@ -13,6 +13,7 @@ import pytest
 from certificates import Authority, Pair
 from kerneldyno.client.aio import AsyncClient
 from kerneldyno.client.errors import PermissionDeniedError, UnauthenticatedError, UnavailableError
+from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 
 EVALUATOR = str(Path(__file__).parent.parent / "evaluator" / "fake_evaluator.py")
 TOKENS = {name: f"the-token-of-{name}-0123456789" for name in ("submit", "operate", "node", "read")}
@@ -112,10 +113,16 @@ async def test_a_fleet_behind_certificates_and_tokens(place: Place) -> None:
     async with guarded_scheduler(place) as (address, log):
         async with guarded_evaluator(place, address, "node") as node_log:
             await until_said(node_log, "event=registered")
+            work = [EvalRequest(id=str(n), reference_code="ref", kernel_code="result CORRECT") for n in range(3)]
+            async with place.client(address, TOKENS["submit"]) as submitter:
+                found = [result.outcome async for result in submitter.evaluate(work, timeout=60)]
+                assert found == [EvalResult.CORRECT] * 3
             async with place.client(address, TOKENS["read"]) as reader:
                 assert [node.node_id for node in await reader.nodes()] == ["n1"]
                 with pytest.raises(PermissionDeniedError, match="operate"):
                     await reader.drain("n1")
+                with pytest.raises(PermissionDeniedError, match="Evaluate needs the role submit"):
+                    await anext(reader.evaluate(work, timeout=60))
             async with place.client(address, TOKENS["operate"]) as operator:
                 assert (await operator.drain("n1")).drained
             assert 'method=DrainNode node="n1" result=PERMISSION_DENIED' in await until_said(
