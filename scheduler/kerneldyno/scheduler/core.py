@@ -17,7 +17,7 @@ from dataclasses import replace
 from kerneldyno.scheduler.blame import CACHEABLE, Quarantine, is_crash, is_poison
 from kerneldyno.scheduler.clients import Clients
 from kerneldyno.scheduler.clock import Clock
-from kerneldyno.scheduler.fleet import Fleet, union
+from kerneldyno.scheduler.fleet import Fleet
 from kerneldyno.scheduler.model import (
     Attempt,
     Evaluation,
@@ -343,6 +343,11 @@ class Core:
         self._work_changed()
         return node
 
+    def heard(self, node: Node) -> None:
+        """Note that something came from the node, which is as good as a report that it lives."""
+        if not node.lost:
+            node.heard_at, node.heard_wall = self._clock.monotonic(), self._clock.wall()
+
     def disconnect(self, node: Node) -> None:
         """Note that the node's Work stream has ended; its attempts go on while its lease does."""
         self.fleet.disconnect(node)
@@ -373,9 +378,12 @@ class Core:
     def tick(self) -> None:
         """End leases, deadlines and waits that are over. Called a few times a second."""
         now = self._clock.monotonic()
-        if now - self._last_tick > 2 * self._settings.heartbeat_seconds:
-            self.fleet.renew_all(now)  # this process was stopped: the silence was its own
+        heartbeat, pause = self._settings.heartbeat_seconds, now - self._last_tick
         self._last_tick = now
+        if pause > 2 * heartbeat:
+            self.fleet.renew_all(now)  # this process was stopped: the silence was its own
+        elif pause > heartbeat / 2:
+            self.fleet.extend_all(pause)  # it was too busy to listen, for this long
         for node in self.fleet.expired(now):
             detail = f"node {node.id} was not heard of for {self._settings.lease_seconds:g} s"
             self.lose(node, detail, expired=True)
@@ -396,15 +404,15 @@ class Core:
 
     def known_backends(self) -> list[str] | None:
         """Return the backends of all nodes, those lately lost included; None while none is registered."""
-        return union(node.report.backends for node in self.fleet.nodes.values()) if self.fleet.live() else None
+        return self.fleet.known_backends()
 
     def known_toolkits(self) -> list[str] | None:
         """Return the toolkits of all nodes, those lately lost included; None while none is registered."""
-        return union(node.report.toolkits for node in self.fleet.nodes.values()) if self.fleet.live() else None
+        return self.fleet.known_toolkits()
 
     def can_profile(self) -> bool:
         """Say whether some node can profile."""
-        return any(node.report.profiling for node in self.fleet.nodes.values())
+        return self.fleet.can_profile()
 
     # Inside: evaluations
 
@@ -414,7 +422,7 @@ class Core:
         evaluation.job = job
         self._evaluations[key] = evaluation
         self.clients.enter(evaluation)
-        waits = job in self.waiting
+        waits = job in self.waiting and evaluation.priority.value < job.priority.value
         if waits:
             self.waiting.remove(job)
         job.evaluations[key] = evaluation
@@ -527,16 +535,21 @@ class Core:
     def _next(self) -> tuple[Job, Node] | None:
         now = self._clock.monotonic()
         for job in self.waiting.heads():
-            last_try = job.crashes >= self._settings.max_attempts - 1
-            if (node := self.fleet.choose(job, now, last_try=last_try)) is not None:
+            if (node := self.fleet.choose(job, now, last_try=self._is_last_try(job))) is not None:
+                if self.fleet.hot_elsewhere(job, node, now):
+                    job = self.waiting.instead(job, node.hot, now)
                 return job, node
         return None
+
+    def _is_last_try(self, job: Job) -> bool:
+        """Say whether one more crash ends the job."""
+        return job.crashes >= self._settings.max_attempts - 1
 
     def _attach(self, attempt: Attempt) -> None:
         """Give out a token."""
         job = attempt.job
         job.attempt = self._attempts[attempt.token] = attempt
-        self.fleet.attach(attempt)
+        self.fleet.attach(attempt, last_try=self._is_last_try(job))
         overdue = attempt.started_at + job.spec.limit_seconds + ATTEMPT_ALLOWANCE_SECONDS
         heapq.heappush(self._overdue, (overdue, attempt.token))
         if len(self._overdue) > 2 * len(self._attempts) + 1_024:

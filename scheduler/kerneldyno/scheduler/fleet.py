@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from operator import attrgetter
+from typing import NamedTuple
 
 from kerneldyno.scheduler.model import Attempt, Job, Node, NodeState, Report, Requirement
 
@@ -44,6 +45,7 @@ class Fleet:
         self._suspects: set[Attempt] = set()
         self._open: set[Node] = set()
         self._pools: dict[Requirement, _Pool] = {}
+        self._known: _Offers | None = None
 
     # Leases
 
@@ -88,12 +90,18 @@ class Fleet:
         for node in self.live():
             node.heard_at = now
 
+    def extend_all(self, seconds: float) -> None:
+        """Make every lease longer: for so long nobody was heard because nobody was listened to."""
+        for node in self.live():
+            node.heard_at += seconds
+
     def expired(self, now: float) -> list[Node]:
         """Return the nodes whose lease has ended and that are not yet marked lost; forget those long gone."""
         for node in list(self.nodes.values()):
             if node.lost and now - node.heard_at > self._lease + FORGET_SECONDS:
                 del self.nodes[node.id]
                 self._unindex(node)
+                self._known = None
         return [node for node in self.live() if now - node.heard_at > self._lease]
 
     def lose(self, node: Node) -> None:
@@ -219,6 +227,18 @@ class Fleet:
 
     # What the nodes offer
 
+    def known_backends(self) -> list[str] | None:
+        """Return the backends of all nodes, those lately lost included; None while none is live."""
+        return self._offers().backends
+
+    def known_toolkits(self) -> list[str] | None:
+        """Return the toolkits of all nodes, those lately lost included; None while none is live."""
+        return self._offers().toolkits
+
+    def can_profile(self) -> bool:
+        """Say whether some node can profile."""
+        return self._offers().profiling
+
     def any_offers(self, need: Requirement) -> bool:
         """Say whether a live node could run such work."""
         return bool(self._pool(need).room)
@@ -248,8 +268,21 @@ class Fleet:
         self._refresh(node)
         return node
 
+    def _offers(self) -> _Offers:
+        """Return what all nodes together offer: it is asked for with every request."""
+        if self._known is None:
+            reports = [node.report for node in self.nodes.values()]
+            live = bool(self.live())
+            self._known = _Offers(
+                backends=_union(report.backends for report in reports) if live else None,
+                toolkits=_union(report.toolkits for report in reports) if live else None,
+                profiling=any(report.profiling for report in reports),
+            )
+        return self._known
+
     def _index(self, node: Node) -> None:
         """Work out anew what follows from the report of `node`."""
+        self._known = None
         ready = [device for device in node.report.devices if device.ready and device.lanes > 0]
         node.lanes = sum(device.lanes for device in ready)
         node.room = node.lanes + len(ready)
@@ -258,6 +291,7 @@ class Fleet:
 
     def _unindex(self, node: Node) -> None:
         """Forget `node` where work is placed."""
+        self._known = None
         self._open.discard(node)
         for pool in self._pools.values():
             pool.drop(node)
@@ -303,6 +337,12 @@ class Fleet:
         return self._fingerprints[key]
 
 
+class _Offers(NamedTuple):
+    backends: list[str] | None
+    toolkits: list[str] | None
+    profiling: bool
+
+
 class _Pool:
     """The live nodes that offer what one requirement asks for."""
 
@@ -344,6 +384,5 @@ def _offer(report: Report) -> tuple[object, ...]:
     )
 
 
-def union(sets: Iterable[frozenset[str]]) -> list[str]:
-    """Return all members of `sets`, sorted."""
+def _union(sets: Iterable[frozenset[str]]) -> list[str]:
     return sorted(frozenset().union(*sets))

@@ -42,7 +42,9 @@ class Metrics(Observer, JournalObserver):
             return Histogram(f"kerneldyno_{name}", text, buckets=_SECONDS, registry=registry)
 
         self.requests = counter("requests", "Requests received.", "client_kind", ["stream", "once"])
+        self.stream_requests = self.requests.labels("stream")
         self.outcomes = counter("outcomes", "Finished evaluations.", "outcome", OUTCOMES)
+        self._outcome_counters = {outcome: self.outcomes.labels(outcome) for outcome in OUTCOMES}
         self.attempts = counter("attempts", "Attempts placed on a node.")
         self.deduplications = counter(
             "deduplicated", "Evaluations that needed no run of their own.", "how", ["merged", "cached"]
@@ -111,7 +113,7 @@ class Metrics(Observer, JournalObserver):
     def evaluation_done(self, evaluation: Evaluation) -> None:
         """Count its outcome."""
         if evaluation.verdict is not None:
-            self.outcomes.labels(evaluation.verdict.outcome).inc()
+            self._outcome_counters[evaluation.verdict.outcome].inc()
 
     def retried(self, job: Job, cause: str) -> None:
         """Count it by cause."""

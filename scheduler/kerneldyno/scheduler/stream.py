@@ -146,7 +146,7 @@ class EvaluateStream:
             self._push(unknown)
 
     async def _take(self, request: evaluation_pb2.EvalRequest) -> None:
-        self._desk.metrics.requests.labels("stream").inc()
+        self._desk.metrics.stream_requests.inc()
         violations = self._desk.check(request)
         order = order_of(request) if not violations else None
         while order is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from google.protobuf import timestamp_pb2
 from kerneldyno.rpc import identity
@@ -110,6 +111,7 @@ def _spec(full: evaluation_pb2.EvalRequest) -> Spec:
     return Spec(requirement, reference, full.SerializeToString(), limit_seconds)
 
 
+@lru_cache(maxsize=1024)
 def fingerprint_of(environment: bytes, device_model: str) -> bytes:
     """Tell environments apart: by a node's serialised Environment, and the model of one of its devices."""
     return identity.environment_fingerprint(evaluation_pb2.Environment.FromString(environment), device_model)
@@ -126,7 +128,7 @@ def verdict_of(result: evaluation_pb2.EvalResult) -> Verdict:
     outcome = evaluation_pb2.EvalResult.Outcome.Name(result.outcome)
     environment = b""
     if result.environment.torch_version:
-        environment = identity.environment_fingerprint(result.environment, result.environment.device_model)
+        environment = fingerprint_of(result.environment.SerializeToString(), result.environment.device_model)
     return Verdict(outcome, result.SerializeToString(), failure, environment)
 
 
@@ -214,7 +216,7 @@ def report_of(request: fleet_service_pb2.SynchronizeRequest) -> tuple[Report, li
         violations.append(Violation("instance_id", "missing; give a random name for this process"))
     host, _, port = request.address.rpartition(":")
     if request.address and not (host and port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
-        violations.append(Violation("address", f"{request.address!r} is not host:port"))
+        violations.append(Violation("address", f"{request.address[:100]!r} is not host:port"))
     if not request.devices:
         violations.append(Violation("devices", "missing; a node has at least one device"))
     if len(request.labels) > MAX_LABELS or any(

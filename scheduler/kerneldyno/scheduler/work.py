@@ -197,6 +197,7 @@ class WorkStream:
     async def _read(self, requests: AsyncIterator[pb.WorkRequest]) -> None:
         try:
             async for message in requests:
+                self._core.heard(self.node)
                 self._take(message)
         finally:
             self._ended = True

@@ -1,0 +1,356 @@
+"""What one scheduler carries: real sockets, real processes, a real journal on disk; only judging is scripted.
+
+    python benchmarks/scheduler_load.py [--seconds 20] [--rate 1000] [--only steady,peak] [--json FILE]
+
+Every row starts a scheduler of its own (SQLite journal in a temporary folder) and one process that simulates the nodes
+(tests/scheduler/scripted_node.py: one connection for each node). This process is the client: it sends requests of 5 kB over
+Evaluate streams and times each until its result is there. All share the machine's cores, so the figures are the machine's.
+
+Rows:
+    half, steady   `rate`/2 and `rate` requests a second, evenly; the added latency is the time beyond the scripted judging
+    peak           as many as go through, 2,000 under way
+    overload       three times the nodes' capacity; goodput, and how long EvaluateOnce takes to refuse
+    fleet          `rate`/2 on 125 nodes with 8 devices each
+    fair           one client floods, another trickles; the trickler's wait beside its wait alone
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psutil
+from kerneldyno.rpc import channel, errors
+from kerneldyno.v1.evaluation_pb2 import EvalRequest
+from kerneldyno.v1.fleet_service_pb2 import ListNodesRequest
+from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, EvaluateRequest
+from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+
+ROOT = Path(__file__).resolve().parents[1]
+NODE = ROOT / "tests" / "scheduler" / "scripted_node.py"
+#: Seconds that a scripted judging takes in most rows.
+JUDGING_SECONDS = 0.05
+#: How often the client sends what is due.
+BEAT_SECONDS = 0.01
+REFERENCES = ["# reference\n" + "x" * 2000 + str(i) for i in range(32)]
+FILL = "# candidate\n" + "y" * 2900
+
+
+@dataclass
+class Service:
+    """The processes of one row."""
+
+    address: str
+    scheduler: psutil.Process
+    nodes: psutil.Process
+    journal: Path
+    peak_rss: int = 0
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """CPU time so far, by process."""
+        processes = {"scheduler": self.scheduler, "nodes": self.nodes, "client": psutil.Process()}
+        return {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}
+
+
+@dataclass
+class Measured:
+    """What a client saw."""
+
+    sent: dict[str, float] = field(default_factory=dict)
+    accepted_after: list[float] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+    """Seconds beyond the scripted judging, in order of completion."""
+    done_at: list[float] = field(default_factory=list)
+    wrong: int = 0
+
+
+@asynccontextmanager
+async def service(nodes: int = 8, devices: int = 1, lanes: int = 8, **options: Any) -> AsyncIterator[Service]:
+    """A scheduler and its nodes."""
+    with tempfile.TemporaryDirectory(prefix="kerneldyno-load-") as folder, contextlib.ExitStack() as stack:
+        journal = Path(folder) / "scheduler.sqlite"
+        command = [sys.executable, "-m", "kerneldyno.scheduler", "--listen", "127.0.0.1:0", "--metrics", "off"]
+        command += ["--store", f"sqlite:{journal}", "--log-level", "ERROR", "--exit-with-parent"]
+        command += [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+        scheduler = stack.enter_context(_process(command, stdout=subprocess.PIPE))
+        assert scheduler.stdout is not None
+        address = scheduler.stdout.readline().decode().split("grpc=")[1].split()[0]
+        command = [sys.executable, str(NODE), "--scheduler", address, "--node-id", "n", "--nodes", str(nodes)]
+        command += ["--devices", str(devices), "--lanes", str(lanes)]
+        simulated = stack.enter_context(_process(command, stdout=subprocess.DEVNULL))
+        async with _open(address) as peer:
+            stub = FleetServiceStub(peer)
+            async with asyncio.timeout(60):
+                while True:
+                    listed = (await stub.ListNodes(ListNodesRequest(), wait_for_ready=True, timeout=30)).nodes
+                    if len(listed) == nodes and all(node.connected for node in listed):
+                        break
+                    await asyncio.sleep(0.1)
+        found = Service(address, psutil.Process(scheduler.pid), psutil.Process(simulated.pid), journal)
+        watcher = asyncio.create_task(_watch_memory(found))
+        try:
+            yield found
+        finally:
+            watcher.cancel()
+
+
+@contextlib.contextmanager
+def _process(command: Sequence[str], stdout: int) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(command, stdout=stdout, cwd=ROOT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def _watch_memory(found: Service) -> None:
+    while True:
+        found.peak_rss = max(found.peak_rss, found.scheduler.memory_info().rss)
+        await asyncio.sleep(0.2)
+
+
+def _open(address: str) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(channel.target(address), options=channel.client_options(own_connection=True))
+
+
+def request(name: str, seconds: float) -> EvalRequest:
+    """A request of 5 kB that no other is like."""
+    return EvalRequest(
+        id=name, reference_code=random.choice(REFERENCES), kernel_code=f"sleep={seconds:.4f} id={name} \n{FILL}"
+    )
+
+
+class Client:
+    """One Evaluate stream."""
+
+    def __init__(self, peer: grpc.aio.Channel, name: str, judging: float = JUDGING_SECONDS) -> None:
+        self.name = name
+        self.measured = Measured()
+        self._judging = judging
+        self._call = SchedulerServiceStub(peer).Evaluate()
+        self._reader = asyncio.create_task(self._read())
+        self._left = asyncio.Event()
+
+    @property
+    def under_way(self) -> int:
+        """Requests whose results are not there."""
+        return len(self.measured.sent)
+
+    async def send(self, count: int) -> None:
+        """Send so many."""
+        first = len(self.measured.done_at) + self.under_way
+        message = EvaluateRequest(client_id=self.name)
+        now = time.monotonic()
+        for index in range(first, first + count):
+            message.requests.append(request(f"{self.name}-{index}", self._judging))
+            self.measured.sent[f"{self.name}-{index}"] = now
+        await self._call.write(message)
+
+    async def finish(self, limit_seconds: float = 120) -> None:
+        """Wait for every result."""
+        await self._call.done_writing()
+        await asyncio.wait_for(self._reader, limit_seconds)
+
+    def give_up(self) -> None:
+        """End the stream."""
+        self._call.cancel()
+        self._reader.cancel()
+
+    async def room(self, window: int) -> None:
+        """Wait until fewer than `window` are under way."""
+        while self.under_way >= window:
+            self._left.clear()
+            await self._left.wait()
+
+    async def _read(self) -> None:
+        measured = self.measured
+        while (response := await self._call.read()) is not grpc.aio.EOF:
+            now = time.monotonic()
+            if response.HasField("accepted"):
+                measured.accepted_after += [now - measured.sent[one] for one in response.accepted.ids[:1]]
+                continue
+            result = response.result
+            measured.waits.append(now - measured.sent.pop(result.id) - self._judging)
+            measured.done_at.append(now)
+            measured.wrong += result.outcome != result.CORRECT
+            self._left.set()
+
+
+async def paced(client: Client, rate: float, seconds: float) -> None:
+    """Send at an even rate, whatever comes back."""
+    start = time.monotonic()
+    sent = 0
+    while (now := time.monotonic()) - start < seconds:
+        due = int((now - start) * rate) - sent
+        if due:
+            await client.send(min(due, 500))
+            sent += min(due, 500)
+        await asyncio.sleep(BEAT_SECONDS)
+
+
+async def steady(rate: float, seconds: float, **fleet: Any) -> dict[str, Any]:
+    """An even rate."""
+    async with service(**fleet) as found, _open(found.address) as peer:
+        warm = Client(peer, "warm")
+        await warm.send(500)
+        await warm.finish()
+        client, before, start = Client(peer, "load"), found.cpu_seconds(), time.monotonic()
+        await paced(client, rate, seconds)
+        sent_until = time.monotonic()
+        await client.finish()
+        return _row(found, [client], before, start, sent_until) | {"asked for": f"{rate:g}/s"}
+
+
+async def peak(seconds: float, window: int = 2_000) -> dict[str, Any]:
+    """As many as go through."""
+    async with service(nodes=8, lanes=64) as found, _open(found.address) as peer:
+        client, before, start = Client(peer, "load", 0.01), found.cpu_seconds(), time.monotonic()
+        while time.monotonic() - start < seconds:
+            await client.room(window)
+            await client.send(50)
+        sent_until = time.monotonic()
+        await client.finish()
+        return _row(found, [client], before, start, sent_until) | {"asked for": f"{window} under way"}
+
+
+async def overload(seconds: float) -> dict[str, Any]:
+    """Three times what the nodes can do, then how they do with just enough."""
+    capacity = 8 * 4 / 0.1
+    goodput, rows = {}, {}
+    for factor in (0.95, 3.0):
+        async with service(nodes=8, lanes=4, max_queued=1_000) as found, _open(found.address) as peer:
+            clients = [Client(peer, f"load{index}", 0.1) for index in range(4)]
+            before, start = found.cpu_seconds(), time.monotonic()
+            refused: list[float] = []
+            probing = asyncio.create_task(_probe(peer, refused))
+            sending = [asyncio.create_task(paced(one, factor * capacity / 4, seconds)) for one in clients]
+            await asyncio.sleep(seconds)
+            for task in (probing, *sending):
+                task.cancel()
+            middle = [t for one in clients for t in one.measured.done_at if start + seconds / 4 <= t <= start + seconds]
+            goodput[factor] = len(middle) / (seconds * 3 / 4)
+            rows[factor] = _row(found, clients, before, start, time.monotonic())
+            rows[factor]["refusals"] = len(refused)
+            if refused:
+                rows[factor]["refusal p50/p99 ms"] = _percentiles(refused)
+            for one in clients:
+                one.give_up()
+    share = goodput[3.0] / goodput[0.95] * 0.95
+    return rows[3.0] | {
+        "asked for": f"3 x {capacity:g}/s",
+        "goodput": f"{goodput[3.0]:.0f}/s of {capacity:g}/s ({share:.0%} of what just enough gets)",
+    }
+
+
+async def _probe(peer: grpc.aio.Channel, refused: list[float]) -> None:
+    """Ask by EvaluateOnce now and then, and time the refusals."""
+    stub = SchedulerServiceStub(peer)
+    for number in range(1_000_000):
+        await asyncio.sleep(0.05)
+        begun = time.monotonic()
+        try:
+            await stub.EvaluateOnce(EvaluateOnceRequest(request=request(f"once{number}", 0.0)), timeout=1.0)
+        except grpc.aio.AioRpcError as error:
+            if isinstance(errors.from_rpc_error(error), errors.QueueFullError):
+                refused.append(time.monotonic() - begun)
+
+
+async def fair(seconds: float) -> dict[str, Any]:
+    """A flood beside a trickle."""
+    waits: dict[bool, list[float]] = {}
+    async with service(nodes=4, lanes=4) as found, _open(found.address) as peer:
+        before, start = found.cpu_seconds(), time.monotonic()
+        flood = Client(peer, "flood")
+        trickle = Client(peer, "trickle")
+        for flooded in (False, True):
+            if flooded:
+                for _ in range(8):
+                    await flood.send(500)
+            trickle = Client(peer, f"trickle{flooded}")
+            await paced(trickle, 10, seconds / 2)
+            await trickle.finish()
+            waits[flooded] = trickle.measured.waits
+        row = _row(found, [trickle], before, start, time.monotonic())
+        flood.give_up()
+    alone, beside = (statistics.quantiles(waits[flooded], n=100)[98] for flooded in (False, True))
+    return row | {
+        "asked for": "10/s beside a flood",
+        "trickler p99": f"{alone * 1e3:.1f} ms alone, {beside * 1e3:.1f} ms",
+    }
+
+
+def _row(found: Service, clients: list[Client], before: dict[str, float], start: float, until: float) -> dict[str, Any]:
+    after = found.cpu_seconds()
+    done = [time for one in clients for time in one.measured.done_at]
+    waits = [wait for one in clients for wait in one.measured.waits]
+    in_time = [time for time in done if time <= until]
+    count = max(1, len(done))
+    return {
+        "done": len(done),
+        "wrong": sum(one.measured.wrong for one in clients),
+        "per second": round(len(in_time) / (until - start)),
+        "added p50/p99 ms": _percentiles(waits),
+        "accepted p50/p99 ms": _percentiles([wait for one in clients for wait in one.measured.accepted_after]),
+        **{f"{name} CPU us": round((after[name] - before[name]) / count * 1e6) for name in after},
+        "scheduler RSS MiB": round(found.peak_rss / 2**20),
+        "journal MiB": round(sum(p.stat().st_size for p in found.journal.parent.iterdir()) / 2**20),
+    }
+
+
+def _percentiles(seconds: list[float]) -> str:
+    if len(seconds) < 2:
+        return "-"
+    cuts = statistics.quantiles(seconds, n=100)
+    return f"{cuts[49] * 1e3:.1f} / {cuts[98] * 1e3:.1f}"
+
+
+def main() -> int:
+    """Run the rows and print them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of each row")
+    parser.add_argument("--rate", type=float, default=1000.0, help="requests a second of the row `steady`")
+    parser.add_argument("--only", default="half,steady,peak,overload,fleet,fair", help="rows, separated by commas")
+    parser.add_argument("--json", type=Path, help="write the rows here")
+    chosen = parser.parse_args()
+    seconds, rate = chosen.seconds, chosen.rate
+    rows = {
+        "half": lambda: steady(rate / 2, seconds, nodes=8, lanes=16),
+        "steady": lambda: steady(rate, seconds, nodes=8, lanes=16),
+        "peak": lambda: peak(seconds),
+        "overload": lambda: overload(seconds),
+        "fleet": lambda: steady(rate / 2, seconds, nodes=125, devices=8, lanes=4),
+        "fair": lambda: fair(seconds),
+    }
+    print(
+        f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, {time.strftime('%Y-%m-%d')}; each row {seconds:g} s"
+    )
+    measured = {}
+    for name in chosen.only.split(","):
+        measured[name] = asyncio.run(rows[name]())
+        print(f"\n{name}")
+        for what, value in measured[name].items():
+            print(f"  {what:<24} {value}", flush=True)
+    if chosen.json:
+        chosen.json.write_text(json.dumps(measured, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
