@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kerneldyno.rpc import serving
 from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.scheduler.clock import Clock, SystemClock
-from kerneldyno.scheduler.core import Core
+from kerneldyno.scheduler.core import TICK_SECONDS, Core
 from kerneldyno.scheduler.desk import Desk
 from kerneldyno.scheduler.failpoints import failpoint
 from kerneldyno.scheduler.fleet_service import FleetServicer
@@ -36,8 +36,6 @@ from prometheus_client import CollectorRegistry
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at leases and waits.
-TICK_SECONDS = 0.25
 #: Seconds that streams get to send what is finished, and open calls to end, during a stop.
 FLUSH_SECONDS = 2.0
 GRACE_SECONDS = 5.0

@@ -48,6 +48,8 @@ from kerneldyno.scheduler.store.base import (
     StoredEvaluation,
 )
 
+#: Seconds between two calls of `tick`.
+TICK_SECONDS = 0.25
 #: Seconds an attempt may take beyond its own stage limits: a cold reference, the timing lease, a judge's restart.
 ATTEMPT_ALLOWANCE_SECONDS = 900.0
 
@@ -376,14 +378,14 @@ class Core:
     # Time
 
     def tick(self) -> None:
-        """End leases, deadlines and waits that are over. Called a few times a second."""
+        """End leases, deadlines and waits that are over. To be called every TICK_SECONDS."""
         now = self._clock.monotonic()
-        heartbeat, pause = self._settings.heartbeat_seconds, now - self._last_tick
+        heartbeat, late = self._settings.heartbeat_seconds, now - self._last_tick - TICK_SECONDS
         self._last_tick = now
-        if pause > 2 * heartbeat:
+        if late > 2 * heartbeat:
             self.fleet.renew_all(now)  # this process was stopped: the silence was its own
-        elif pause > heartbeat / 2:
-            self.fleet.extend_all(pause)  # it was too busy to listen, for this long
+        elif late > heartbeat / 2:
+            self.fleet.extend_all(late)  # it was too busy to listen, for this long
         for node in self.fleet.expired(now):
             detail = f"node {node.id} was not heard of for {self._settings.lease_seconds:g} s"
             self.lose(node, detail, expired=True)
