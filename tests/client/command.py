@@ -1,0 +1,77 @@
+"""Runs the command line as a person or a script does: a process, its two output streams, its exit status.
+
+A process takes a second to start; `invoke` runs a command in a thread of this one, where that makes no difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from kerneldyno.client.cli import app
+from typer.testing import CliRunner
+
+#: Where no scheduler listens.
+NOBODY = "127.0.0.1:1"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A finished command."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@asynccontextmanager
+async def started(*arguments: object, **environment: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    kept = {name: value for name, value in os.environ.items() if name != "KERNELDYNO_ADDRESS"}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kerneldyno.client", *map(str, arguments)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**kept, **environment},
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def finished(process: asyncio.subprocess.Process) -> Ran:
+    out, err = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode is not None
+    ran = Ran(process.returncode, out.decode(), err.decode())
+    assert "Traceback" not in ran.err
+    return ran
+
+
+async def run(*arguments: object, **environment: str) -> Ran:
+    async with started(*arguments, **environment) as process:
+        return await finished(process)
+
+
+async def invoke(*arguments: object, **environment: str) -> Ran:
+    runner = CliRunner(env={"KERNELDYNO_ADDRESS": None, **environment})
+    result = await asyncio.to_thread(runner.invoke, app, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return Ran(result.exit_code, result.stdout, result.stderr)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110  (another process is to change it)
+            await asyncio.sleep(0.01)
