@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from pathlib import Path
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from kerneldyno.rpc import auth, channel, errors, roles, tokens
+from kerneldyno.rpc import audit, auth, channel, errors, roles, tokens
 from kerneldyno.rpc.auth import Gate
 from kerneldyno.rpc.credentials import Credentials, choose
 from kerneldyno.rpc.rates import TokenBucket
@@ -169,6 +170,15 @@ async def test_a_handler_may_ask_for_more() -> None:
     async with serve() as served, served.dial() as anybody:
         served.ask = lambda: auth.require(Role.OPERATE, "cancel the work of others")
         assert await call(anybody, path) is OK
+
+
+def test_what_only_operators_may_do_is_audited() -> None:
+    names = {path.rpartition("/")[2] for path in METHODS}
+    assert audit.audited() <= names, "a method was renamed"
+    operators = {path.rpartition("/")[2] for path in METHODS if roles.allowing(path) == Role.OPERATE}
+    assert operators <= audit.audited()
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    assert all(name in page.partition("## Audit lines")[2] for name in audit.audited())
 
 
 # Rates

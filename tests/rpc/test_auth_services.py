@@ -156,7 +156,7 @@ async def command(*arguments: str, **environment: str) -> tuple[int | None, str,
         stderr=asyncio.subprocess.PIPE,
         env={**kept, **environment},
     )
-    out, err = await asyncio.wait_for(process.communicate(), 120)
+    out, err = await asyncio.wait_for(process.communicate(), 170)
     assert "Traceback" not in err.decode()
     return process.returncode, out.decode(), err.decode()
 
@@ -181,3 +181,14 @@ async def test_commands_take_credentials_from_options_and_environment(place: Pla
     assert "a token is needed" in nobody[2], "so the certificate was good"
     assert in_the_clear[0] == 2
     assert "in the clear" in in_the_clear[2]
+
+
+async def test_local_services_need_nothing_of_what_the_environment_says(place: Place) -> None:
+    status, out, err = await command(
+        *("describe", "--local", "--devices", "cpu", "--sandbox", "off"),
+        KERNELDYNO_TLS_CA=place.authority.cert,
+        KERNELDYNO_TOKEN=TOKENS["read"],
+        KERNELDYNO_TOKENS=f"somebody:read:{TOKENS['submit']}",
+    )
+    assert status == 0, err
+    assert "cpu:0" in out

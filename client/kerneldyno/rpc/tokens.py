@@ -5,7 +5,7 @@
     sha256 = "9f86d0..."            # of the token; or token = "...", in a file that only its owner may read
     roles = ["submit"]
     weight = 2.0                    # share of the fleet beside others; 1 by default
-    max_queued = 5000               # evaluations that may wait; no limit of its own by default
+    max_queued = 5000               # unfinished evaluations; the scheduler's own limit by default
     requests_per_second = 50.0      # unary calls, and evaluations of streams; no limit by default
 
 The environment's KERNELDYNO_TOKENS has "name:role+role:token,...", without limits. Only digests are kept.
@@ -44,7 +44,7 @@ class Principal:
     weight: float = 1.0
     """Share of the fleet relative to other principals."""
     max_queued: int | None = None
-    """Evaluations that may wait at once; None for no limit of its own."""
+    """Unfinished evaluations that it may have; None for the scheduler's own limit."""
     requests_per_second: float | None = None
     """Unary calls, and evaluations of streams; None for no limit."""
 
