@@ -46,7 +46,6 @@ CREATE TABLE evaluations (
     finished_wall REAL NOT NULL
 );
 CREATE UNIQUE INDEX evaluations_by_key ON evaluations (client_id, id);
-CREATE INDEX evaluations_by_client ON evaluations (client_id);
 CREATE INDEX evaluations_by_digest ON evaluations (digest);
 CREATE INDEX evaluations_by_time ON evaluations (accepted_wall);
 CREATE INDEX evaluations_by_age ON evaluations (finished_wall) WHERE result IS NOT NULL;
