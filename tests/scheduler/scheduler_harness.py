@@ -249,8 +249,8 @@ def settings(**changes: Any) -> Settings:
         **{
             "listen": "127.0.0.1:0",
             "metrics": "off",
-            "heartbeat_seconds": 0.2,
-            "lease_seconds": 1.0,
+            "heartbeat_seconds": 0.4,
+            "lease_seconds": 1.5,
             "drain_seconds": 5.0,
             **changes,
         }
@@ -258,7 +258,7 @@ def settings(**changes: Any) -> Settings:
 
 
 def request(request_id: str, script: str = "pass", *, work: str | None = None, **fields: Any) -> EvalRequest:
-    """A well-formed request; `script` tells the scripted node what to answer. Its work is nobody else's, unless `work` is."""
+    """A well-formed request, whose `script` the scripted node follows. Its work is nobody else's, unless `work` is."""
     fields.setdefault("reference_code", "ref")
     fields.setdefault("kernel_code", f"id={work or request_id} {script}")
     return EvalRequest(id=request_id, **fields)

@@ -7,7 +7,8 @@ import gc
 import pytest
 from kerneldyno.scheduler.core import ATTEMPT_ALLOWANCE_SECONDS, Submission
 from kerneldyno.scheduler.model import Attempt, Device, Evaluation, Job, Key, NodeState, Priority, Requirement, Verdict
-from scheduler_harness import CORRECT, Reader, World, cause, outcome
+from kerneldyno.scheduler.store.memory import MemoryStore
+from scheduler_harness import CORRECT, HeldJournal, Reader, World, cause, outcome
 
 
 def test_only_the_attempt_with_the_current_token_decides() -> None:
@@ -343,11 +344,16 @@ def test_without_an_address_a_twin_is_told_by_the_open_stream() -> None:
 
 
 def test_memory_does_not_grow_with_what_is_done() -> None:
-    world = World()
+    store = MemoryStore()
+    journal = HeldJournal(store)
+    world = World(store, journal)
     world.report("n1", lanes=4)
     for i in range(1_500):
         world.submit(f"r{i}", timeout_seconds=86_400.0)
         world.run(f"r{i}")
+        if i % 100 == 99:
+            journal.commit()
+    store.close()
     core = world.core
     assert (core.clients.count, core.running(), core.waiting_evaluations()) == (0, 0, 0)
     gc.collect()
