@@ -33,7 +33,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-from kerneldyno.rpc import channel
+from kerneldyno.rpc import channel, credentials
+from kerneldyno.rpc.credentials import Credentials
 from kerneldyno.v1 import evaluation_pb2, fleet_service_pb2
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 
@@ -78,6 +79,8 @@ class ScriptedNode:
     mean_seconds: float = 0.0
     spread: float = 0.0
     """What an attempt takes without `sleep`: evenly distributed over the mean times 1 - spread to 1 + spread."""
+    credentials: Credentials = credentials.NONE
+    """What it shows the scheduler; as a process, what the environment says."""
     kills_process: bool = False
     """Whether `die` kills the process rather than the node alone."""
     instance_id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -124,8 +127,7 @@ class ScriptedNode:
     async def run(self, scheduler: str) -> None:
         """Serve `scheduler` ("host:port") until it dies."""
         self._running = asyncio.current_task()
-        options = channel.client_options(own_connection=True)
-        async with grpc.aio.insecure_channel(channel.target(scheduler), options=options) as connection:
+        async with channel.open(scheduler, self.credentials, own_connection=True) as connection:
             stub = FleetServiceStub(connection)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._synchronize(stub))
@@ -397,6 +399,7 @@ async def _main(options: argparse.Namespace) -> None:
             labels=dict(label.split("=", 1) for label in options.label),
             mean_seconds=options.mean_seconds,
             spread=options.spread,
+            credentials=credentials.choose(),
             kills_process=True,
         )
         for index in range(options.nodes)

@@ -65,7 +65,7 @@ class Work:
             registered.clear()
             self._node.news.set()
             lasted = loop.time() - opened > _LONGEST_PAUSE
-            if lasted or said != last:
+            if not self._closing and (lasted or said != last):
                 log.warning("event=work_stream_ended node=%s %s", self._node.node_id, said)
             pause, last = _FIRST_PAUSE if lasted else min(2 * pause, _LONGEST_PAUSE), said
             await asyncio.sleep(random.uniform(pause / 2, pause))
