@@ -1,0 +1,563 @@
+"""The state machine, its store and a journal that a crash cuts off anywhere, against a naive model (hypothesis).
+
+Nodes are simulated as the contract has them: they hold tokens, keep results until acknowledged, go silent, die, and come
+back with what they hold. The journal writes only when told to, so that every decision may be lost before it is on disk. What
+was told to somebody is remembered, and must be true ever after.
+
+KERNELDYNO_STATE_MACHINE_EXAMPLES=5000 tries more and other histories (`--hypothesis-seed=N` says which).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from kerneldyno.scheduler.core import Core, Submission
+from kerneldyno.scheduler.model import (
+    Attempt,
+    Device,
+    Evaluation,
+    Job,
+    Key,
+    NodeState,
+    Priority,
+    Report,
+    Requirement,
+    Spec,
+    Verdict,
+)
+from kerneldyno.scheduler.observer import Observer
+from kerneldyno.scheduler.settings import Settings
+from kerneldyno.scheduler.store.base import Finished, Placed, Record, Returned
+from kerneldyno.scheduler.store.memory import MemoryStore
+
+EXAMPLES = int(os.environ.get("KERNELDYNO_STATE_MACHINE_EXAMPLES", "0"))
+LIMITS = Settings(max_queued=14, max_queued_per_client=9, client_grace_seconds=40.0, unmatched_seconds=1e9)
+ENVIRONMENT = b"environment"
+NEED = Requirement("triton", "kernelbench")
+#: What each piece of work comes to when nothing goes wrong; the third is never answered from the store.
+WORKS = ("CORRECT", "INCORRECT", "TIMEOUT", "RUNTIME_ERROR", "CORRECT")
+NODES = ("n1", "n2", "n3")
+pick = st.integers(0, 10_000)
+submits = st.tuples(
+    st.sampled_from(["a/1", "a/2", "b"]),  # client
+    st.integers(0, 40),  # its number
+    st.integers(0, len(WORKS) - 1),
+    st.sampled_from(Priority),
+    st.sampled_from([False, False, False, True]),  # whether it has to be a fresh run
+    st.sampled_from([None, None, None, 4.0, 30.0]),  # timeout
+)
+
+
+@dataclass
+class Clock:
+    """Time that passes when told to."""
+
+    now: float = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now + 1.7e9
+
+
+class HeldJournal:
+    """A journal that writes when told to, and forgets the rest in a crash."""
+
+    def __init__(self, store: MemoryStore, kept: Callable[[Record], None]) -> None:
+        self._store = store
+        self._kept = kept
+        self._appended = self._committed = 0
+        self.pending: deque[Record] = deque()
+        self._calls: deque[tuple[int, Callable[[], None]]] = deque()
+
+    def append(self, record: Record) -> None:
+        self.pending.append(record)
+        self._appended += 1
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        self._calls.append((self._appended, call))
+        self._make_calls()
+
+    def has_room(self) -> bool:
+        return True
+
+    def commit(self, most: int) -> None:
+        batch = [self.pending.popleft() for _ in range(min(most, len(self.pending)))]
+        if batch:
+            self._store.write(batch)
+            for record in batch:
+                self._kept(record)
+            self._committed += len(batch)
+            self._make_calls()
+
+    def _make_calls(self) -> None:
+        while self._calls and self._calls[0][0] <= self._committed:
+            self._calls.popleft()[1]()
+
+
+@dataclass(eq=False)
+class Held:
+    """An attempt at a node, with its result once that is there."""
+
+    token: str
+    work: int
+    verdict: Verdict | None = None
+
+
+@dataclass(eq=False)
+class FakeNode:
+    """What one evaluator is and holds."""
+
+    id: str
+    instance: int = 0
+    connected: bool = False
+    held: dict[str, Held] = field(default_factory=dict)
+
+    def report(self) -> Report:
+        return Report(
+            node_id=self.id,
+            instance_id=f"{self.id}-{self.instance}",
+            address=f"{self.id}:1",
+            devices=(Device("cpu:0", "cpu", "CPU", 1 << 30, 2, True),),
+            backends=frozenset({"triton"}),
+            toolkits=frozenset({"kernelbench"}),
+            attempt_tokens=tuple(self.held),
+        )
+
+
+def outcome_of(verdict: Verdict) -> tuple[Any, ...]:
+    """What a reader is told; the attempt that decided is in the payload."""
+    return verdict.outcome, verdict.payload, verdict.failure and verdict.failure.cause, verdict.cached
+
+
+def spec_of(payload: bytes) -> Spec:
+    return Spec(NEED, b"reference", payload, limit_seconds=240.0)
+
+
+class SchedulerMachine(RuleBasedStateMachine, Observer):
+    """The world around one core, which crashes now and then."""
+
+    @initialize()
+    def start(self) -> None:
+        self.clock = Clock()
+        self.store = MemoryStore()
+        self.nodes = {name: FakeNode(name) for name in NODES}
+        self.numbers = itertools.count(1)
+        self.bodies: dict[Key, bytes] = {}  # of what the scheduler must know, or may
+        self.accepted: set[Key] = set()  # what it said it has
+        self.told: dict[Key, tuple[Any, ...]] = {}  # what it said came of it
+        self.watched: dict[Key, Evaluation] = {}
+        self.newest: dict[bytes, str] = {}  # the last token of each job, on disk or not
+        self.newest_kept: dict[bytes, str] = {}
+        self.placed: dict[bytes, set[str]] = {}  # all its tokens but refused ones
+        self.placed_kept: dict[bytes, set[str]] = {}
+        self.runs: dict[bytes, set[str]] = {}  # those that reached a node
+        self.tokens: set[str] = set()
+        self.cancelled: set[Key] = set()
+        self.timeouts: dict[Key, float] = {}
+        self.gone: set[str] = set()
+        self.stale = 0
+        self.boot()
+        self.pass_by(0.1, True)
+
+    def boot(self) -> None:
+        """A new process on the store."""
+        self.journal = HeldJournal(self.store, self.kept)
+        self.core = Core(
+            LIMITS, self.clock, self.new_token, self.store, self.journal, fingerprint=lambda e, m: ENVIRONMENT
+        )
+        self.core.recover(self.store.recover(), spec_of)
+        self.core.observers.append(self)
+        for node in self.nodes.values():
+            node.connected = False
+
+    def new_token(self) -> str:
+        token = f"t{next(self.numbers)}"
+        assert token not in self.tokens
+        self.tokens.add(token)
+        return token
+
+    # What the scheduler says
+
+    def evaluation_done(self, evaluation: Evaluation) -> None:
+        """As an observer it is told at once, as a watcher once it is on disk; only the latter counts as said."""
+        if not evaluation.settled:
+            return
+        assert evaluation.verdict is not None
+        outcome = outcome_of(evaluation.verdict)
+        assert self.told.setdefault(evaluation.key, outcome) == outcome, "an outcome changed"
+        if evaluation.verdict.failure is not None:
+            self.check_blame(evaluation, evaluation.verdict.failure.cause)
+        else:
+            assert outcome[0] == WORKS[evaluation.digest[0]], "a verdict that the candidate did not earn"
+
+    def check_blame(self, evaluation: Evaluation, cause: str) -> None:
+        """Infrastructure ends an evaluation for a reason."""
+        key = evaluation.key
+        match cause:
+            case "CANCELLED":
+                assert key in self.cancelled
+            case "DEADLINE_EXCEEDED":
+                assert self.clock.now >= self.timeouts[key]
+            case "CLIENT_GONE":
+                assert key.client_id in self.gone
+            case "QUARANTINED":
+                assert evaluation.attempts == 0
+            case "NODE_LOST" | "JUDGE_DIED" | "POISON":
+                assert evaluation.attempts == LIMITS.max_attempts
+            case _:
+                raise AssertionError(f"{key} ended by {cause}")
+
+    def stale_completion(self, token: str) -> None:
+        self.stale += 1
+
+    def job_done(self, job: Job, verdict: Verdict, seconds: float | None) -> None:
+        self.placed.pop(job.id, None)
+        self.newest.pop(job.id, None)
+
+    def kept(self, record: Record) -> None:
+        """What a crash cannot take back any more."""
+        match record:
+            case Placed(job_id=job_id, token=token):
+                self.newest_kept[job_id] = token
+                self.placed_kept.setdefault(job_id, set()).add(token)
+            case Returned(job_id=job_id, attempts=attempts):
+                if attempts < len(self.placed_kept[job_id]):  # it was refused, and does not count
+                    self.placed_kept[job_id].discard(self.newest_kept[job_id])
+            case Finished(job_id=bytes(job_id)):
+                for known in (self.newest_kept, self.placed_kept, self.runs):
+                    known.pop(job_id, None)
+
+    # Clients
+
+    @rule(batch=st.lists(submits, min_size=1, max_size=4))
+    def submit(self, batch: list[tuple[str, int, int, Priority, bool, float | None]]) -> None:
+        for one in batch:
+            self.submit_one(*one)
+
+    def submit_one(
+        self, client: str, number: int, work: int, priority: Priority, fresh: bool, timeout: float | None
+    ) -> None:
+        key, digest = Key(client, str(number)), bytes([work]) * 32
+        unfinished = [e for e in self.watched.values() if e.verdict is None]
+        mine = sum(e.key.share == key.share for e in unfinished)
+        full = len(unfinished) - self.core.running() >= LIMITS.max_queued or mine >= LIMITS.max_queued_per_client
+        kind, evaluation = self.core.submit(
+            key, digest, digest, spec_of(digest), priority=priority, labels={}, timeout_seconds=timeout, fresh=fresh
+        )
+        if key in self.bodies:
+            assert kind is (Submission.SAME if self.bodies[key] == digest else Submission.REUSED)
+        else:
+            assert kind is (Submission.FULL if full else Submission.NEW)
+        assert (evaluation is None) == (kind in (Submission.REUSED, Submission.FULL))
+        if kind is Submission.NEW and evaluation is not None:
+            self.bodies[key] = digest
+            self.cancelled.discard(key)
+            self.timeouts[key] = self.clock.now + (timeout or float("inf"))
+            self.watch(evaluation)
+            self.journal.after_commit(lambda: self.accepted.add(key))
+
+    def watch(self, evaluation: Evaluation) -> None:
+        self.watched[evaluation.key] = evaluation
+        self.core.watch(evaluation, self)
+
+    @precondition(lambda self: self.watched)
+    @rule(pick=pick)
+    def cancel(self, pick: int) -> None:
+        evaluation = list(self.watched.values())[pick % len(self.watched)]
+        done = evaluation.verdict is not None
+        if not done:
+            self.cancelled.add(evaluation.key)
+        assert self.core.cancel(evaluation) is not done
+
+    @rule(client=st.sampled_from(["a/1", "b"]), comes=st.booleans())
+    def come_or_go(self, client: str, comes: bool) -> None:
+        self.core.arrive(client)
+        if not comes:
+            self.gone.add(client)
+            self.core.depart(client)
+
+    # The journal, and crashes
+
+    @rule(most=st.sampled_from([1, 2, 3, 5, 1000, 1000]))
+    def commit(self, most: int) -> None:
+        self.journal.commit(most)
+
+    @rule(kept=st.sampled_from([0, 0, 1, 2, 4, 8, 1000]))
+    def crash(self, kept: int) -> None:
+        self.commit(kept)
+        all_on_disk, before = not self.journal.pending, self.state()
+        self.boot()
+        if all_on_disk:
+            assert self.state() == before
+        self.watched.clear()
+        self.gone.update(key.client_id for key in self.bodies)  # until they come back, as after any start
+        self.newest = dict(self.newest_kept)
+        self.placed = {id: set(self.placed_kept.get(id, ())) for id in self.core._jobs}
+        for key in list(self.bodies):
+            evaluation = self.core.get(key)
+            if evaluation is None:
+                assert key not in self.accepted, f"{key} was accepted, and is not known after a crash"
+                assert key not in self.told, f"{key} was done, and is not known after a crash"
+                del self.bodies[key]
+                continue
+            if key in self.told:
+                assert evaluation.verdict is not None, f"{key} was done, and is not after a crash"
+                assert outcome_of(evaluation.verdict) == self.told[key]
+            self.watch(evaluation)
+
+    def state(self) -> tuple[Any, ...]:
+        """What a crash must not change once it is on disk."""
+        core = self.core
+        jobs = {
+            job.id: (
+                *(job.attempts, job.crashes, job.unlucky_nodes, job.share, job.spec),
+                *(
+                    job.attempt and job.attempt.token,
+                    {(e.key, e.merged, e.deadline_at and round(e.deadline_at, 3)) for e in job.evaluations.values()},
+                ),
+            )
+            for job in core._jobs.values()
+        }
+        return jobs, core.fleet._drained, core.quarantine.entries()
+
+    # Nodes
+
+    @rule(pick=pick, fails=st.booleans(), send=st.sampled_from([None, *NODES]))
+    def work(self, pick: int, fails: bool, send: str | None) -> None:
+        """A good moment: all nodes are there, what can be placed is, it is on disk, and something gets done."""
+        self.pass_by(0.1, True)
+        self.place()
+        self.commit(1000)
+        self.finish(pick, fails)
+        if send is not None:
+            self.send(send, False)
+
+    @rule()
+    def place(self) -> None:
+        for attempt in self.core.place():
+            job_id, token = attempt.job.id, attempt.token
+            self.newest[job_id] = token
+            self.placed.setdefault(job_id, set()).add(token)
+            self.assign(attempt)
+
+    def assign(self, attempt: Attempt) -> None:
+        """Hand an attempt to its node once it is on disk, if it still counts and the node is there."""
+
+        def now() -> None:
+            node = self.nodes[attempt.node.id]
+            there = node.connected and node.report().instance_id == attempt.node.report.instance_id
+            if attempt.job.attempt is attempt and there and attempt.token not in node.held:
+                node.held[attempt.token] = Held(attempt.token, attempt.job.spec.payload[0])
+                self.runs.setdefault(attempt.job.id, set()).add(attempt.token)
+                assert len(self.runs[attempt.job.id]) <= LIMITS.max_attempts
+
+        self.journal.after_commit(now)
+
+    @rule(name=st.sampled_from(NODES))
+    def speak(self, name: str) -> None:
+        """The node synchronizes, and opens its Work stream if it has none."""
+        node = self.nodes[name]
+        stale = self.core.synchronize(node.report())
+        if stale is None:
+            return
+        for token in stale:
+            node.held.pop(token, None)
+        if not node.connected:
+            there = self.core.connect(name, node.report().instance_id)
+            assert there is not None
+            node.connected = True
+            for token in node.held.keys() - there.attempts.keys():
+                if not self.core.is_current(token):
+                    del node.held[token]
+            for attempt in list(there.attempts.values()):
+                self.assign(attempt)
+
+    @rule(pick=pick, fails=st.sampled_from([False, False, False, True]))
+    def finish(self, pick: int, fails: bool) -> None:
+        """A node comes to a result, or its judge dies; the scheduler need not hear of it now."""
+        running = [(n, h) for n in self.nodes.values() for h in n.held.values() if h.verdict is None]
+        if running:
+            _, held = running[pick % len(running)]
+            held.verdict = (
+                Verdict.failed("JUDGE_DIED", "scripted", retryable=True)
+                if fails
+                else Verdict(WORKS[held.work], held.token.encode(), environment=ENVIRONMENT)
+            )
+
+    @rule(name=st.sampled_from(NODES), twice=st.booleans())
+    def send(self, name: str, twice: bool) -> None:
+        """A node sends what it has, stale or not, and forgets it when that is acknowledged."""
+        node = self.nodes[name]
+        for held in list(node.held.values()) if node.connected else []:
+            if held.verdict is not None:
+                self.complete(held.token, held.verdict)
+                if twice:
+                    self.complete(held.token, held.verdict)
+                self.journal.after_commit(lambda token=held.token: node.held.pop(token, None))  # type: ignore[misc]
+
+    def complete(self, token: str, verdict: Verdict) -> None:
+        attempt = self.core._attempts.get(token)
+        if attempt is not None:
+            assert self.newest[attempt.job.id] == token, "an attempt decides that is not its job's last"
+        before = self.outcomes()
+        taken = self.core.complete(token, verdict)
+        assert taken == (attempt is not None)
+        if attempt is None:
+            assert self.outcomes() == before, "a stale result had an effect"
+
+    def outcomes(self) -> dict[Key, object]:
+        return {key: evaluation.verdict for key, evaluation in self.watched.items()}
+
+    @rule(number=st.integers(0, 50))
+    def complete_what_never_was(self, number: int) -> None:
+        stale = self.stale
+        self.complete(f"invented{number}", Verdict("CORRECT", environment=ENVIRONMENT))
+        assert self.stale == stale + 1
+
+    @precondition(lambda self: any(node.held for node in self.nodes.values()))
+    @rule(pick=pick)
+    def refuse(self, pick: int) -> None:
+        held = [(n, h) for n in self.nodes.values() for h in n.held.values() if h.verdict is None and n.connected]
+        if held:
+            node, one = held[pick % len(held)]
+            del node.held[one.token]
+            self.core.refuse(one.token, 2.0)
+            for tokens in (*self.runs.values(), *self.placed.values()):
+                tokens.discard(one.token)  # it never ran
+
+    @rule(name=st.sampled_from(NODES), at_once=st.booleans(), dice=st.integers(0, 1))
+    def die(self, name: str, at_once: bool, dice: int) -> None:
+        """A node process ends; the scheduler finds out at once, or by the lease, or when its successor speaks."""
+        node = self.nodes[name]
+        if dice or not node.held:
+            return
+        node.instance += 1
+        node.held.clear()
+        self.hang_up(name)
+        known = self.core.fleet.nodes.get(name)
+        if at_once and known is not None and not known.connected:
+            self.core.lose(known, "nobody listens")
+
+    @rule(name=st.sampled_from(NODES))
+    def hang_up(self, name: str) -> None:
+        """Its Work stream breaks."""
+        node = self.nodes[name]
+        if node.connected:
+            node.connected = False
+            self.core.disconnect(self.core.fleet.nodes[name])
+
+    @rule(name=st.sampled_from(NODES), drained=st.booleans())
+    def drain(self, name: str, drained: bool) -> None:
+        if name in self.core.fleet.nodes:
+            self.core.drain(name, drained)
+
+    @rule(
+        seconds=st.sampled_from([0.1, 1.0, 1.0, 3.0, 3.0, 11.0, 50.0]), reporting=st.sampled_from([True, True, False])
+    )
+    def pass_by(self, seconds: float, reporting: bool) -> None:
+        """Time passes in ticks; nodes report meanwhile, or all are silent."""
+        end = self.clock.now + seconds
+        while self.clock.now < end:
+            self.clock.now = min(end, self.clock.now + 2.0)
+            if reporting:
+                for name in self.nodes:
+                    self.speak(name)
+            self.core.tick()
+
+    @rule()
+    def release(self) -> None:
+        """An operator lets everything out of quarantine."""
+        for node in self.core.fleet.nodes.values():
+            if node.quarantined_wall:
+                self.core.release(node)
+        for entry in self.core.quarantine.entries():
+            assert self.core.quarantine.release(entry.digest)
+
+    # What holds at any moment
+
+    @invariant()
+    def the_books_agree(self) -> None:
+        """Every index says what a naive recount says."""
+        core = self.core
+        if not hasattr(self, "watched"):
+            return
+        unfinished = [e for e in self.watched.values() if e.verdict is None]
+        jobs = {id(e.job): e.job for e in unfinished if e.job is not None}.values()
+        assert {job.id: job for job in jobs} == core._jobs
+        assert core.clients.count == len(unfinished)
+        for client in ("a/1", "a/2", "b"):
+            assert set(core.clients.unfinished(client)) == {e for e in unfinished if e.key.client_id == client}
+        assert core.clients._by_share == Counter(e.key.share for e in unfinished)
+        waiting = [job for job in jobs if job.attempt is None]
+        running = [job for job in jobs if job.attempt is not None]
+        assert len(core.waiting) == len(waiting) == sum(core.waiting.depth.values())
+        assert all((job in core.waiting) == (job.attempt is None) for job in jobs)
+        assert core.waiting.bytes == sum(len(job.spec.payload) for job in waiting)
+        assert core.waiting.shares() == Counter(job.share for job in waiting)
+        assert core.running() == len(running)
+        assert core.waiting_evaluations() == sum(len(job.evaluations) for job in waiting)
+        on_nodes = {token: a for node in core.fleet.nodes.values() for token, a in node.attempts.items()}
+        assert on_nodes == core._attempts == {job.attempt.token: job.attempt for job in running if job.attempt}
+        for job in jobs:
+            assert job.evaluations
+            assert all(e.job is job for e in job.evaluations.values())
+            assert (job.attempt is not None) <= job.attempts <= LIMITS.max_attempts
+            assert job.attempts == len(self.placed.get(job.id, ()))
+            assert job.queued_at <= min(e.accepted_at for e in job.evaluations.values())
+        for node in core.fleet.nodes.values():
+            assert len(node.attempts) <= 3 or not node.report.devices, "two lanes and one more"
+            assert not (node.lost and node.attempts), "a lost node has no attempts"
+            assert node.alike == Counter(a.job.spec.requirement for a in node.attempts.values())
+            assert (node in core.fleet._open) == (
+                node.connected
+                and node.state in (NodeState.SERVING, NodeState.QUARANTINED)
+                and len(node.attempts) < (3 if node.state is NodeState.SERVING else 1)
+            )
+
+    def teardown(self) -> None:
+        """When faults end, everything that was accepted comes to its outcome."""
+        if not hasattr(self, "watched"):
+            return
+        for _ in range(200):
+            self.release()
+            for name in self.nodes:
+                self.drain(name, False)
+                self.speak(name)
+            self.place()
+            self.commit(1000)
+            for _ in range(20):
+                self.finish(0, False)
+            for name in self.nodes:
+                self.send(name, False)
+            self.commit(1000)
+            self.pass_by(2.0, True)
+            self.the_books_agree()
+            if not self.core._jobs and not self.core._evaluations:
+                break
+        for key in self.accepted:
+            assert key in self.told, f"{key} was accepted, and nobody was ever told what came of it"
+            found = self.core.get(key)
+            assert found is not None
+            assert found.verdict is not None
+            assert outcome_of(found.verdict) == self.told[key]
+        self.store.close()
+
+
+TestSchedulerMachine = SchedulerMachine.TestCase
+TestSchedulerMachine.settings = settings(
+    max_examples=EXAMPLES or 50,
+    stateful_step_count=80,
+    deadline=None,
+    derandomize=not EXAMPLES,  # in CI the same histories each time; with more examples, new ones
+    suppress_health_check=list(HealthCheck),
+)
