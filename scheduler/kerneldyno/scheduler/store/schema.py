@@ -7,6 +7,7 @@ An evaluation is a small row; its result, which others may share, is in `results
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 import threading
@@ -119,9 +120,15 @@ def connect(path: str, *, reads_only: bool = False) -> sqlite3.Connection:
         cached_statements=256,
     )
     connection.execute("PRAGMA query_only = ON" if reads_only else "PRAGMA synchronous = FULL")
+    connection.create_function("has_label", 3, _has_label, deterministic=True)
     # A plan that builds an index for each statement would be a slow plan for each of our statements.
     connection.execute("PRAGMA automatic_index = OFF")
     return connection
+
+
+def _has_label(labels: str, name: str, value: str) -> bool:
+    # SQLite's own json_each ends a string at its first NUL.
+    return bool(json.loads(labels).get(name) == value)
 
 
 def open_file(path: Path) -> sqlite3.Connection:
