@@ -81,6 +81,10 @@ class ServerSecurity:
         return Gate(known)
 
 
+#: Neither TLS nor tokens: for this machine alone.
+UNGUARDED = ServerSecurity()
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `ServerSecurity.of` reads."""
     add = parser.add_argument

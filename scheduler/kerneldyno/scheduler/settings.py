@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kerneldyno.rpc.security import ServerSecurity
+from kerneldyno.rpc.security import UNGUARDED, ServerSecurity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,7 @@ class Settings:
     """Where gRPC is served, host:port; port 0 takes any."""
     metrics: str = "127.0.0.1:9464"
     """Where Prometheus reads, host:port, or "off"."""
-    security: ServerSecurity = ServerSecurity()
+    security: ServerSecurity = UNGUARDED
     """Certificates, tokens, and whether a port without TLS may be open to others."""
     store: str = "memory"
     """Where accepted work is kept: "sqlite:PATH", or "memory", which a crash empties."""
