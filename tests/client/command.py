@@ -52,7 +52,7 @@ async def started(*arguments: object, **environment: str) -> AsyncIterator[async
 
 
 async def finished(process: asyncio.subprocess.Process) -> Ran:
-    out, err = await asyncio.wait_for(process.communicate(), 20)
+    out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode is not None
     ran = Ran(process.returncode, out.decode(), err.decode())
     assert "Traceback" not in ran.err
@@ -72,6 +72,6 @@ async def invoke(*arguments: object, **environment: str) -> Ran:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110  (another process is to change it)
             await asyncio.sleep(0.01)

@@ -91,3 +91,11 @@ def test_summary() -> None:
 def test_plain_and_seconds() -> None:
     assert plain("a\tb\r\n\x07c\u202e").plain == "a   b\nc"
     assert [seconds(value) for value in (2.5, 0.012, 3.4e-6, 5e-9)] == ["2.5 s", "12 ms", "3.4 us", "5 ns"]
+
+
+def test_who_answered_and_which_work_it_was() -> None:
+    own = EvalResult(id="a", outcome=EvalResult.CORRECT, digest="3f" * 32)
+    assert "3f" * 32 in shown(verdict_card(own))
+    assert "another request" not in shown(verdict_card(own))
+    assert "another request had started" in shown(verdict_card(EvalResult(id="a", merged=True)))
+    assert "an earlier run" in shown(verdict_card(EvalResult(id="a", cached=True)))

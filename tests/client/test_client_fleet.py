@@ -35,7 +35,7 @@ async def ids(evaluations: AsyncIterator[Evaluation]) -> list[str]:
 
 
 async def until(condition: object) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():  # type: ignore[operator]  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -104,6 +104,7 @@ def test_results_are_written_line_by_line_with_every_field(tmp_path: Path) -> No
     assert line["id"] == "a"
     assert line["outcome"] == "INCORRECT"
     assert line["findings"] == []
+    assert (line["cached"], line["merged"], line["digest"]) == (False, False, "")
 
 
 def test_verdicts_are_kept_and_everything_else_is_to_be_done_again(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ async def collect(results: AsyncIterator[EvalResult]) -> list[EvalResult]:
 
 
 async def until(condition: object) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():  # type: ignore[operator]  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

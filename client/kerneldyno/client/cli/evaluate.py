@@ -55,6 +55,9 @@ def evaluate(
     device: Annotated[str | None, typer.Option("--device", metavar="cuda|cpu", help="Kind of device.")] = None,
     no_performance: Annotated[bool, typer.Option("--no-performance", help="Judge correctness only.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Profile a correct candidate.")] = False,
+    skip_cache: Annotated[
+        bool, typer.Option("--skip-cache", help="Run it again, even where an earlier run could answer.")
+    ] = False,
     address: Address = DEFAULT_ADDRESS,
     local: Local = False,
     devices: Devices = None,
@@ -74,6 +77,7 @@ def evaluate(
             "device": device,
             "run_performance": False if no_performance else None,
             "enable_profiling": profile or None,
+            "skip_cache": skip_cache or None,
         }
         fields |= {name: value for name, value in optional.items() if value is not None}
         tolerance = {name: value for name, value in (("atol", atol), ("rtol", rtol)) if value is not None}
