@@ -88,23 +88,37 @@ def expect(
     """
     leaves = []
     for index, value in enumerate(values):
-        truth, noise, relative = value, 0.0, 0.0
+        truth, noise, relative, typical = value, 0.0, 0.0, None
         if precise is not None and index < len(precise) and value.is_floating_point():
             twin = precise[index]
             if twin.shape == value.shape and twin.dtype == torch.float64:
-                error = _largest(value.double() - twin)
+                root_mean_square, mean = _moments(twin)
+                off = value.double().sub(twin).abs_()
+                error = _largest(off)
                 # A twin that disagrees by more than rounding is a different function (random layers, dtype branches).
-                if error <= 0.05 * _rms(twin) or error == 0.0:
-                    truth, typical = twin, _typical(twin)
+                if error <= 0.05 * root_mean_square or error == 0.0:
+                    truth, typical = twin, _typical(root_mean_square, mean)
                     noise = error
-                    relative = _largest((value.double() - twin).abs() / (twin.abs() + typical))
+                    size = twin.abs().add_(typical)
+                    relative = _largest(off.div_(size))
                     for other in (other[index] for other in others if index < len(other)):
-                        moved = _largest((other - twin).abs() / (twin.abs() + typical))
+                        off = other.sub(twin).abs_()
+                        largest = _largest(off)
+                        moved = _largest(off.div_(size))
                         relative = max(relative, moved)
                         if moved <= allowed:
-                            noise = max(noise, _largest(other - twin))
-        leaves.append(Leaf(describe(value, keep_layout=False), value, truth, noise, relative, _typical(truth)))
+                            noise = max(noise, largest)
+        if typical is None:
+            typical = _typical(*_moments(truth))
+        leaves.append(Leaf(describe(value, keep_layout=False), value, truth, noise, relative, typical))
     return Expected(structure, leaves)
+
+
+def all_finite(tensor: torch.Tensor) -> bool:
+    """Say whether no element is infinite or not a number; their sum nearly always tells."""
+    if not tensor.is_complex() and math.isfinite(float(tensor.sum())):
+        return True
+    return bool(torch.isfinite(tensor).all())
 
 
 def compare(
@@ -206,7 +220,7 @@ def _compare_leaf(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor
         top, where = ratio.max(0)
         if float(top) > worst_ratio:
             worst_ratio, worst_index = float(top), start + int(where)
-        worst_error = max(worst_error, _largest(torch.where(broken, 0.0, error)))
+        worst_error = max(worst_error, _largest(torch.where(broken, 0.0, error)))  # an error is no less than 0
         non_finite = non_finite or bool((broken & ~torch.isfinite(got)).any())
     result.max_abs_error = max(result.max_abs_error, worst_error)
     result.max_error_ratio = min(max(result.max_error_ratio, worst_ratio), _LARGEST)
@@ -259,21 +273,23 @@ def _moments(tensor: torch.Tensor) -> tuple[float, float]:
     squares, sizes, count = 0.0, 0.0, 0
     flat = tensor.reshape(-1)
     for start in range(0, flat.numel(), _CHUNK):
-        wide = _wide(flat[start : start + _CHUNK]).abs()
+        wide = _wide(flat[start : start + _CHUNK])
+        wide = wide.abs() if wide.is_complex() else wide
+        square = float(torch.dot(wide, wide))
+        if math.isfinite(square):  # then all elements are, which is so nearly always
+            squares += square
+            sizes += float(torch.linalg.vector_norm(wide, 1))
+            count += wide.numel()
+            continue
         finite = torch.isfinite(wide)
-        wide = torch.where(finite, wide, 0.0)
+        wide = torch.where(finite, wide.abs(), 0.0)
         squares += float(wide.square().sum())
         sizes += float(wide.sum())
         count += int(finite.sum())
     return (math.sqrt(squares / count), sizes / count) if count else (0.0, 0.0)
 
 
-def _rms(tensor: torch.Tensor) -> float:
-    return _moments(tensor)[0]
-
-
-def _typical(tensor: torch.Tensor) -> float:
-    root_mean_square, mean = _moments(tensor)
+def _typical(root_mean_square: float, mean: float) -> float:
     return min(root_mean_square, 2 * mean)
 
 
@@ -285,18 +301,21 @@ def _all_within(result: Comparison, value: torch.Tensor, truth: torch.Tensor, bo
     for start in range(0, value.numel(), _CHUNK):
         wanted = truth[start : start + _CHUNK]
         error = (value[start : start + _CHUNK].to(wanted.dtype) - wanted).abs_()
-        allowed = (wanted.abs() * bounds[1]).add_(bounds[0])
-        if not bool(((error <= allowed) & torch.isfinite(allowed)).all()):  # an infinite truth allows nothing here
+        allowed = wanted.abs().mul_(bounds[1]).add_(bounds[0]).clamp_min_(1e-300)
+        largest = float(error.max())
+        ratio = float(error.div_(allowed).max())
+        if not ratio <= 1:  # not a number where anything is: neither infinities nor what is no number are right here
             return False
-        worst_error = max(worst_error, float(error.max()))
-        worst_ratio = max(worst_ratio, float((error / allowed.clamp_min_(1e-300)).max()))
+        worst_error = max(worst_error, largest)
+        worst_ratio = max(worst_ratio, ratio)
     result.max_abs_error = max(result.max_abs_error, worst_error)
     result.max_error_ratio = max(result.max_error_ratio, worst_ratio)
     return True
 
 
 def _largest(tensor: torch.Tensor) -> float:
+    """The largest of sizes, which are no less than 0; 0 where that is not finite."""
     if not tensor.numel():
         return 0.0
-    largest = float(tensor.abs().max())
+    largest = float(tensor.max())
     return largest if math.isfinite(largest) else 0.0

@@ -19,7 +19,7 @@ from ..precision import BITS
 from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
 from . import stress, trial, verdict
-from .compare import Expected, compare, relative_tolerance
+from .compare import Expected, all_finite, compare, relative_tolerance
 from .mutants import MUTANTS, Material, Mutant
 
 #: A stressed reference may be off from its twin by this many times the relative tolerance. What it loses is allowed to
@@ -149,7 +149,7 @@ def _borne(
         for _ in range(2):
             tried = trial.prepare(problem, spec, device, 0, found.vary(candidate, device))
             for leaf, limit in zip(tried.expected.leaves, limits, strict=True):
-                if not bool(torch.isfinite(leaf.value).all()) or leaf.relative_noise > limit:
+                if not all_finite(leaf.value) or leaf.relative_noise > limit:
                     return None
             trials.append(tried)
     except (ReferenceFailure, ValueError):

@@ -165,7 +165,7 @@ def _twin(
 
 def _shake(tensor: torch.Tensor) -> torch.Tensor:
     """Move each element by a random part of what float32 arithmetic can do to it: how far outputs move is conditioning."""
-    return tensor.double() * (1 + _SHAKE * (2 * torch.rand_like(tensor, dtype=torch.float64) - 1))
+    return torch.rand_like(tensor, dtype=torch.float64).mul_(2 * _SHAKE).add_(1 - _SHAKE).mul_(tensor)
 
 
 def judge(
