@@ -12,7 +12,7 @@ from kerneldyno.rpc import errors
 from kerneldyno.rpc.validation import Violation
 from kerneldyno.scheduler import scope
 from kerneldyno.scheduler.core import Core
-from kerneldyno.scheduler.store.base import Filter, Store
+from kerneldyno.scheduler.store.base import Filter, Store, StoredEvaluation
 from kerneldyno.scheduler.translate import evaluation_of
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import scheduler_service_pb2 as pb
@@ -82,19 +82,23 @@ def read_request(request: pb.ListEvaluationsRequest) -> Page:
     return Page(which, before, request.page_size or DEFAULT_PAGE, request.full_results, mark)
 
 
-def page(core: Core, store: Store, asked: Page) -> pb.ListEvaluationsResponse:
-    """Return one page."""
-    answer = pb.ListEvaluationsResponse()
-    found = store.list(asked.which, asked.before, asked.size + 1)
+def look_up(store: Store, asked: Page) -> list[StoredEvaluation]:
+    """Return what the store has, and one more if there is one; from any thread."""
+    return store.list(asked.which, asked.before, asked.size + 1)
+
+
+def answer(core: Core, found: list[StoredEvaluation], asked: Page) -> pb.ListEvaluationsResponse:
+    """Return one page of what `look_up` found."""
+    page = pb.ListEvaluationsResponse()
     size = 0
     for index, stored in enumerate(found):
         if index == asked.size or size >= PAGE_BYTES:
-            answer.next_page_token = _token(found[index - 1].number, asked.mark)
+            page.next_page_token = _token(found[index - 1].number, asked.mark)
             break
         message = evaluation_of(core.current(stored), full_result=asked.full_results)
         size += message.ByteSize()
-        answer.evaluations.append(message)
-    return answer
+        page.evaluations.append(message)
+    return page
 
 
 def _wall(request: pb.ListEvaluationsRequest, name: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -54,7 +55,9 @@ class SchedulerServicer(SchedulerServiceServicer):
         """Page through evaluations, newest first."""
         page = history.read_request(request)
         await self._desk.journal.committed()
-        return history.page(self._desk.core, self._desk.store, page)
+        # It may have to look through many: not in the event loop.
+        found = await asyncio.to_thread(history.look_up, self._desk.store, page)
+        return history.answer(self._desk.core, found, page)
 
     async def CancelEvaluation(  # noqa: N802
         self, request: pb.CancelEvaluationRequest, context: Any

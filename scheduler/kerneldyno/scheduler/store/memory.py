@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from kerneldyno.scheduler.model import Key
 from kerneldyno.scheduler.store import schema
 from kerneldyno.scheduler.store.base import CachedResult, Filter, Record, StoredEvaluation
+from kerneldyno.scheduler.store.known import Known
 from kerneldyno.scheduler.store.sqlite import SqliteStore
 
 
@@ -22,6 +23,7 @@ class MemoryStore(SqliteStore):
         self._path = "memory"
         self._writer = self._reader = self._lister = connection
         self._last_evaluation = self._last_result = 0
+        self._known = Known(connection)
         self._listing = threading.Lock()
         self._whole = threading.Lock()  # one connection shows its own unfinished writes to every thread
 

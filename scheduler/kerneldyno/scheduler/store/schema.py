@@ -48,7 +48,6 @@ CREATE TABLE evaluations (
 );
 CREATE UNIQUE INDEX evaluations_by_key ON evaluations (client_id, id);
 CREATE INDEX evaluations_by_digest ON evaluations (digest);
-CREATE INDEX evaluations_by_time ON evaluations (accepted_wall);
 CREATE INDEX evaluations_by_age ON evaluations (finished_wall) WHERE result IS NOT NULL;
 CREATE INDEX evaluations_unfinished ON evaluations (number) WHERE result IS NULL;
 

@@ -32,6 +32,7 @@ from kerneldyno.scheduler.store.base import (
     StoreError,
 )
 from kerneldyno.scheduler.store.fold import Batch, Row, to_json
+from kerneldyno.scheduler.store.known import Known
 
 #: Rows that one statement takes. Fewer are split into powers of two, so that few statements are ever prepared.
 CHUNK = 256
@@ -66,6 +67,7 @@ class SqliteStore:
             self._reader = schema.connect(str(self._path), reads_only=True)
             self._lister = schema.connect(str(self._path), reads_only=True)
             self._last_evaluation, self._last_result = _last_numbers(self._writer)
+            self._known = Known(self._writer)
         except BaseException:
             os.close(self._lock)
             raise
@@ -81,6 +83,7 @@ class SqliteStore:
     def write(self, records: Sequence[Record]) -> None:
         """Apply `records` in order, all or none; they are on disk when this returns. Raises OSError or sqlite3.Error."""
         batch = Batch(records, self._last_evaluation, self._last_result)
+        self._known.add((row[1], row[2], row[4]) for row in batch.evaluations)  # first: others see them at the commit
         with _transaction(self._writer):
             _apply(self._writer, batch)
             failpoint("during_commit")
@@ -88,11 +91,15 @@ class SqliteStore:
 
     def find(self, key: Key) -> StoredEvaluation | None:
         """Return an evaluation, or None when it is not known or no longer kept."""
+        if not self._known.may_have(key):
+            return None
         row = self._reader.execute(f"{_EVALUATION} WHERE e.client_id = ? AND e.id = ?", key).fetchone()
         return None if row is None else _evaluation(row)
 
     def cached(self, digest: bytes, environments: Collection[bytes]) -> CachedResult | None:
         """Return the newest cacheable result of `digest` on one of `environments`, or None."""
+        if not self._known.may_have_work(digest):
+            return None
         for number, *row in (rows := self._reader.execute(_RESULTS_OF_DIGEST, (digest, CACHE_DEPTH))):
             if row[-1] in environments:
                 rows.close()
@@ -120,6 +127,7 @@ class SqliteStore:
             with _transaction(db):
                 _forget(db, doomed)
                 failpoint("during_trim")
+            self._known.remove(db, [(client_id, own_id, digest) for _, _, client_id, own_id, digest in doomed])
         return len(doomed)
 
     def close(self) -> None:
@@ -133,6 +141,7 @@ def _lock(path: Path) -> int:
     """Return a descriptor that keeps every other process from the store while it is open."""
     side = path.with_name(path.name + ".lock")
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(side, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreError(f"cannot open the store {path}: {side}: {error.strerror}") from error
@@ -255,19 +264,19 @@ def _filled(statement: str, rows: int, columns: int) -> str:
 
 
 def _doomed(db: sqlite3.Connection, max_results: int, max_bytes: int, older_than_wall: float) -> list[Row]:
-    """Return number and result of the oldest evaluations that are beyond a bound."""
+    """Return number, result, client id, id and digest of the oldest evaluations that are beyond a bound."""
     finished, size = db.execute("SELECT finished, bytes FROM totals").fetchone()
     oldest = db.execute(
-        "SELECT e.number, e.result, e.finished_wall, length(r.payload)"
+        "SELECT e.number, e.result, e.finished_wall, length(r.payload), e.client_id, e.id, e.digest"
         " FROM evaluations AS e JOIN results AS r ON r.number = e.result"
         " WHERE e.result IS NOT NULL ORDER BY e.finished_wall LIMIT ?",
         (TRIM_STEP,),
     )
     doomed: list[Row] = []
-    for number, result, finished_wall, payload_size in oldest:
+    for number, result, finished_wall, payload_size, *own in oldest:
         if not (finished_wall < older_than_wall or finished > max_results or size > max_bytes):
             break
-        doomed.append((number, result))
+        doomed.append((number, result, *own))
         finished -= 1
         size -= payload_size  # too much when others share it: the next step sees that
     oldest.close()
@@ -275,8 +284,8 @@ def _doomed(db: sqlite3.Connection, max_results: int, max_bytes: int, older_than
 
 
 def _forget(db: sqlite3.Connection, doomed: Sequence[Row]) -> None:
-    _bulk(db, "DELETE FROM evaluations WHERE number IN (VALUES {})", [(number,) for number, _ in doomed])
-    uses = Counter(result for _, result in doomed)
+    _bulk(db, "DELETE FROM evaluations WHERE number IN (VALUES {})", [(number,) for number, *_ in doomed])
+    uses = Counter(result for _, result, *_ in doomed)
     _bulk(
         db,
         "UPDATE results SET uses = uses - v.column2 FROM (VALUES {}) AS v WHERE results.number = v.column1",
