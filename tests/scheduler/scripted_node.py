@@ -127,11 +127,14 @@ class ScriptedNode:
     async def run(self, scheduler: str) -> None:
         """Serve `scheduler` ("host:port") until it dies."""
         self._running = asyncio.current_task()
-        async with channel.open(scheduler, self.credentials, own_connection=True) as connection:
-            stub = FleetServiceStub(connection)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._synchronize(stub))
-                group.create_task(self._work(stub))
+        while True:
+            async with channel.open(scheduler, self.credentials, own_connection=True) as connection:
+                stub = FleetServiceStub(connection)
+                self._registered.clear()
+                async with asyncio.TaskGroup() as group:
+                    working = group.create_task(self._work(stub))
+                    await self._synchronize(stub)
+                    working.cancel()
 
     def die(self) -> None:
         """End at once, without a word: what it held is gone, and its port is closed."""
@@ -172,7 +175,10 @@ class ScriptedNode:
         return report
 
     async def _synchronize(self, stub: Any) -> None:
-        while True:
+        """Report until a lease passes without an answer: the connection may be dead without having said so."""
+        loop = asyncio.get_running_loop()
+        answered, lease = loop.time(), 10.0
+        while loop.time() - answered <= lease:
             self._news.clear()
             pause = SHORTEST_PAUSE / 2  # for a test that lets it speak again
             if self.reporting and not self.silent:
@@ -181,10 +187,13 @@ class ScriptedNode:
                 except grpc.aio.AioRpcError:
                     pause = random.uniform(SHORTEST_PAUSE, LONGEST_PAUSE)
                 else:
+                    answered, lease = loop.time(), answer.lease.ToNanoseconds() / 1e9
                     self._registered.set()
                     pause = answer.next_synchronize.ToNanoseconds() / 1e9
                     for token in answer.cancel_attempt_tokens:
                         self._cancel(token)
+            else:
+                answered = loop.time()  # it has not asked
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), pause)
 
