@@ -101,10 +101,13 @@ class Core:
         self._overdue: list[tuple[float, str]] = []
         self._unmatched_since: dict[Requirement, float] = {}
         self._last_tick = clock.monotonic()
+        self._registered_at = self._last_tick  # from when on a node that has not registered is not there
 
     def recover(self, found: Recovered, read_spec: Callable[[bytes], Spec]) -> None:
         """Take up what an earlier process left: jobs wait again, or wait for their node to come back with their token."""
         now, wall = self._clock.monotonic(), self._clock.wall()
+        if found.jobs:
+            self._registered_at = now + self._settings.lease_seconds
         self.quarantine.restore(found.quarantined)
         for node_id in found.drained_nodes:
             self.fleet.set_drained(node_id, True)
@@ -404,17 +407,21 @@ class Core:
         """Return how many evaluations have neither an attempt nor a verdict."""
         return sum(len(job.evaluations) for job in self._jobs.values() if job.attempt is None)
 
+    def knows_fleet(self) -> bool:
+        """Say whether what no node offers is not to be had; not before the first registers, nor soon after a restart."""
+        return self._clock.monotonic() >= self._registered_at and self.fleet.known_backends() is not None
+
     def known_backends(self) -> list[str] | None:
-        """Return the backends of all nodes, those lately lost included; None while none is registered."""
-        return self.fleet.known_backends()
+        """Return the backends of all nodes, those lately lost included; None while that is not known."""
+        return self.fleet.known_backends() if self.knows_fleet() else None
 
     def known_toolkits(self) -> list[str] | None:
-        """Return the toolkits of all nodes, those lately lost included; None while none is registered."""
-        return self.fleet.known_toolkits()
+        """Return the toolkits of all nodes, those lately lost included; None while that is not known."""
+        return self.fleet.known_toolkits() if self.knows_fleet() else None
 
     def can_profile(self) -> bool:
-        """Say whether some node can profile."""
-        return self.fleet.can_profile()
+        """Say whether some node can profile, or one may come that can."""
+        return not self.knows_fleet() or self.fleet.can_profile()
 
     # Inside: evaluations
 

@@ -79,8 +79,8 @@ class OnceCall:
         if violations:
             raise errors.InvalidRequestError(violations=violations)
         order = order_of(request)
-        fleet, need = desk.core.fleet, order.spec.requirement
-        if fleet.live() and not fleet.any_offers(need):
+        need = order.spec.requirement
+        if desk.core.knows_fleet() and not desk.core.fleet.any_offers(need):
             raise errors.NoMatchingDeviceError(
                 f"no registered node has a device for backend {need.backend}, toolkit {need.toolkit} and the given "
                 "selector; ListNodes tells what there is"
