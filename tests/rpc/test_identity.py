@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kerneldyno.rpc import identity
 from kerneldyno.rpc.identity import digest, environment_fingerprint
@@ -219,6 +219,7 @@ def test_a_field_that_nobody_decided_about_is_refused() -> None:
 
 # Properties, over requests of any shape.
 
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=8)
 numbers = st.integers(-(2**31), 2**31 - 1)
 durations = st.builds(
@@ -248,6 +249,7 @@ requests = st.builds(
 )
 
 
+@unhurried
 @given(requests)
 def test_the_digest_survives_the_wire_and_any_order_of_its_bytes(request: pb.EvalRequest) -> None:
     expected = identified(request)
@@ -266,6 +268,7 @@ def test_the_digest_survives_the_wire_and_any_order_of_its_bytes(request: pb.Eva
     assert identified(pb.EvalRequest.FromString(b"".join(parts))) == expected
 
 
+@unhurried
 @given(requests, st.sampled_from(sorted(CHANGES)))
 def test_any_change_to_any_request_is_judged_by_its_field(request: pb.EvalRequest, name: str) -> None:
     before, after = effective(request), effective(request)
@@ -275,6 +278,7 @@ def test_any_change_to_any_request_is_judged_by_its_field(request: pb.EvalReques
     assert (digest(after) == digest(before)) == same
 
 
+@unhurried
 @given(requests, requests)
 def test_equal_digests_mean_equal_work(first: pb.EvalRequest, second: pb.EvalRequest) -> None:
     left, right = effective(first), effective(second)
