@@ -102,7 +102,9 @@ class Service:
         self._options = options
 
     def __enter__(self) -> Self:
-        endpoints = ("--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--exit-with-parent")
+        endpoints = ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--exit-with-parent"]
+        if self._name == "scheduler" and "--store" not in self._options:
+            endpoints += ["--store", "memory"]
         self.process = subprocess.Popen(
             [sys.executable, "-m", f"kerneldyno.{self._name}", *endpoints, *self._options],
             stdout=subprocess.PIPE,

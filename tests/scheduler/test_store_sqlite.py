@@ -405,9 +405,12 @@ def test_a_file_that_is_not_ours_is_refused_and_left_alone(
     assert (path.read_bytes() if path.is_file() else b"") == before
 
 
-def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="No such file or directory"):
-        SqliteStore(tmp_path / "missing" / "a.db")
+def test_folders_are_made_and_one_that_cannot_be_is_named(tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "new" / "folder" / "a.db").close()
+    assert (tmp_path / "new" / "folder").stat().st_mode & 0o077 == 0, "sources and results are in there"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot open the store .*Not a directory|File exists"):
+        SqliteStore(tmp_path / "file" / "a.db")
 
 
 HOLDER = """

@@ -106,7 +106,7 @@ def client_options(*, max_message_bytes: int = MAX_MESSAGE_BYTES, own_connection
         ("grpc.http2.max_pings_without_data", 0),  # otherwise pings stop after two
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.min_reconnect_backoff_ms", 1_000),
-        ("grpc.max_reconnect_backoff_ms", 2_000),
+        ("grpc.max_reconnect_backoff_ms", 1_000),
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", max_message_bytes),
         ("grpc.enable_http_proxy", 0),  # peers are inside the cluster; a proxy for the outside world cannot reach them

@@ -129,6 +129,7 @@ def _cases(value: Any) -> Any:
 
 _CONVERT: dict[str, Callable[[Any], Any]] = {
     "timeouts": _timeouts,
+    "total_timeout": lambda value: _duration(value, "total_timeout"),
     "priority": _enum("PRIORITY_"),
     "allowed_precision": _enum("PRECISION_"),
     "reference_backend": _enum("REFERENCE_BACKEND_"),

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 #: Seconds without new work for a node that is full and did not say for how long, or that is shutting down.
 FULL_HOLD_SECONDS = 1.0
 DRAINING_HOLD_SECONDS = 5.0
+#: How long an acknowledgement may wait for company.
+ACKNOWLEDGE_SECONDS = 0.05
 #: Bytes of requests in one message down.
 MESSAGE_BYTES = 4 * 1024 * 1024
 #: When, after a stream closed, the node's port is tried (seconds), and how long one try may take.
@@ -218,8 +220,9 @@ class WorkStream:
         self._journal.after_commit(partial(self._acknowledge, token))
 
     def _acknowledge(self, token: str) -> None:
+        if not self._acknowledged:  # nobody waits for it: it may go with the next attempt, or with others
+            asyncio.get_running_loop().call_later(ACKNOWLEDGE_SECONDS, self._changed.set)
         self._acknowledged[token] = None
-        self._changed.set()
 
     def _refused(self, refusal: pb.AttemptRefusal) -> None:
         token, why = refusal.attempt_token, refusal.why
