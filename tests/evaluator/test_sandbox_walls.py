@@ -345,8 +345,13 @@ def test_a_real_group_is_killed_as_one_and_removed() -> None:
         pytest.skip(f"no writable control groups here: {reason}")
     try:
         group = _Unlimited(parent, cgroup.Limits(1 << 30, 10))
-        code = "import os, time; os.fork(); os.fork() or os.setsid(); os.write(1, b'.'); time.sleep(60)"
-        started = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, preexec_fn=group.enter)
+        (path,) = parent.glob("kerneldyno-runner-*")
+        code = (
+            "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text('0');"
+            "os.fork(); os.fork() or os.setsid(); os.write(1, b'.'); time.sleep(60)"
+        )
+        command = [sys.executable, "-c", code, str(path / "cgroup.procs")]
+        started = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert started.stdout is not None
         with started.stdout:
             assert started.stdout.read(4) == b"...."
