@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import grpc
 import pytest
 from kerneldyno.rpc import errors
 from kerneldyno.scheduler.model import Key
-from kerneldyno.v1 import evaluation_pb2, fleet_service_pb2, reward_service_pb2
+from kerneldyno.v1 import evaluation_pb2, reward_service_pb2
 from kerneldyno.v1 import scheduler_service_pb2 as pb
-from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from kerneldyno.v1.reward_service_pb2_grpc import RewardServiceStub
-from scheduler_harness import Client, Outcome, connect, eventually, request, scheduler
+from scheduler_harness import Client, Outcome, connect, eventually, failure, once, request, scheduler
 from scripted_node import node
-
-
-def once(*args: Any, **fields: Any) -> pb.EvaluateOnceRequest:
-    return pb.EvaluateOnceRequest(request=request(*args, **fields))
-
-
-async def failure(call: Any) -> errors.KernelDynoError:
-    with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await call
-    error = errors.from_rpc_error(failed.value)
-    assert error is not None, failed.value
-    assert failed.value.code() is error.code
-    return error
 
 
 async def test_one_candidate_one_answer_with_or_without_an_id() -> None:
@@ -56,7 +41,7 @@ async def test_refusals_say_which_field_and_what_to_do() -> None:
         assert isinstance(reused, errors.IdReusedError)
 
         client = Client(stub)
-        await client.send(*(request(f"r{i}", "sleep=30") for i in range(3)))  # a lane, one more, and the whole queue
+        await client.send(*(request(f"r{i}", "sleep=30") for i in range(3)))  # a lane, one more, and the whole line
         await eventually(lambda: len(app.core.waiting) == 1 and len(fake.started) == 3)
         full = await failure(stub.EvaluateOnce(once("b")))
         assert isinstance(full, errors.QueueFullError)
@@ -129,36 +114,137 @@ async def test_results_are_kept_up_to_the_bound() -> None:
     async with scheduler(retain_results=5) as (app, stub), node(app.address, "n1"):
         for i in range(8):
             await stub.EvaluateOnce(once(f"r{i}"))
-        assert isinstance(
-            await failure(stub.GetEvaluation(pb.GetEvaluationRequest(id="r2"))), errors.EvaluationNotFoundError
-        )
-        assert (await stub.GetEvaluation(pb.GetEvaluationRequest(id="r3"))).evaluation.result.id == "r3"
+
+        forgotten = [Key("", f"r{i}") for i in range(3)]
+        await eventually(lambda: not any(app.core.get(key) for key in forgotten))
+        gone = await failure(stub.GetEvaluation(pb.GetEvaluationRequest(id="r2")))
+        assert isinstance(gone, errors.EvaluationNotFoundError)
+        for i in range(3, 8):
+            assert (await stub.GetEvaluation(pb.GetEvaluationRequest(id=f"r{i}"))).evaluation.result.id == f"r{i}"
+        again = (await stub.EvaluateOnce(once("again", work="r2"))).result
+        assert not again.cached, "what was forgotten is no answer either"
+
+
+async def test_get_tells_of_every_state() -> None:
+    async with scheduler() as (app, stub), node(app.address, "n1", lanes=1) as fake:
+        await fake.at_work.wait()
+        client = Client(stub)
+        long = [request(name, "sleep=60", labels={"k": name}) for name in ("runs", "next")]
+        await client.send(request("done", "outcome=INCORRECT"))
+        await client.until(lambda: "done" in client.results)
+        await client.send(*long, request("waits"))
+        await client.until(lambda: len(client.accepted) == 4)
+        await eventually(lambda: len(fake.started) == 3)
+        await eventually(lambda: len({a.stage for a in app.core.fleet.nodes["n1"].attempts.values()}) == 2)
+
+        async def shown(name: str) -> pb.Evaluation:
+            answer = await stub.GetEvaluation(pb.GetEvaluationRequest(id=name, client_id="c"))
+            evaluation: pb.Evaluation = answer.evaluation
+            return evaluation
+
+        runs, queued, waits, done = [await shown(name) for name in ("runs", "next", "waits", "done")]
+        assert (runs.stage, runs.node_id, runs.attempts) == (evaluation_pb2.STAGE_LOADING, "n1", 1)
+        assert (queued.stage, queued.node_id, queued.attempts) == (evaluation_pb2.STAGE_QUEUED, "n1", 1)
+        assert (waits.stage, waits.node_id, waits.attempts) == (evaluation_pb2.STAGE_QUEUED, "", 0)
+        assert (done.stage, done.node_id, done.attempts) == (evaluation_pb2.STAGE_DONE, "", 1)
+        assert done.result == client.results["done"]
+        assert not any(one.HasField("result") for one in (runs, queued, waits))
+        assert dict(runs.labels) == {"k": "runs"}
+        assert len({one.digest for one in (runs, queued, waits, done)}) == 4
+        assert all(len(one.digest) == 64 and one.client_id == "c" for one in (runs, queued, waits, done))
+        await stub.CancelEvaluations(pb.CancelEvaluationsRequest(client_id="c", all=True))
+        assert (await shown("waits")).result.infrastructure_error.cause == "CANCELLED"
+        client.call.cancel()
+
+
+async def test_many_are_cancelled_by_id_or_all() -> None:
+    async with scheduler() as (app, stub), node(app.address, "n1", lanes=2) as fake:
+        clients = {name: Client(stub, name) for name in ("mine", "theirs")}
+        for client in clients.values():
+            await client.send(*(request(f"r{i}", "sleep=60") for i in range(5)), request("done", work="done"))
+        await eventually(lambda: len(fake.started) >= 2 and app.core.clients.count >= 10)
+        cancel = pb.CancelEvaluationsRequest
+        some = await stub.CancelEvaluations(cancel(client_id="mine", ids=["r0", "r1", "r0", "unknown"]))
+        assert some.cancelled == 2
+        assert (await stub.CancelEvaluations(cancel(client_id="mine", ids=["r0", "r2"]))).cancelled == 1
+        rest = await stub.CancelEvaluations(cancel(client_id="mine", all=True))
+        assert rest.cancelled in (2, 3), "`done` may be done"
+        assert (await stub.CancelEvaluations(cancel(client_id="mine", all=True))).cancelled == 0
+        assert (await stub.CancelEvaluations(cancel(client_id="nobody", all=True))).cancelled == 0
+        results = await clients["mine"].finish()
+        assert {results[f"r{i}"].infrastructure_error.cause for i in range(5)} == {"CANCELLED"}
+        assert clients["theirs"].results == {}, "others' work of the same name goes on"
+        for bad in (
+            cancel(client_id="mine"),
+            cancel(client_id="mine", ids=["a"], all=True),
+            cancel(ids=["a"] * 10_001),
+        ):
+            error = await failure(stub.CancelEvaluations(bad))
+            assert isinstance(error, errors.InvalidRequestError)
+            assert [v.field for v in error.violations] == ["ids"]
+        assert (await stub.CancelEvaluations(cancel(client_id="theirs", all=True))).cancelled >= 5
+        assert len(await clients["theirs"].finish()) == 6
+        await eventually(lambda: not app.core.running())
+
+
+async def test_a_total_timeout_ends_what_waits_and_what_runs() -> None:
+    limit = {"seconds": 1}
+    async with scheduler() as (app, stub):
+        waits = (await stub.EvaluateOnce(once("waits", total_timeout=limit))).result
+        assert (waits.infrastructure_error.cause, waits.attempts) == ("DEADLINE_EXCEEDED", 0)
+        async with node(app.address, "n1") as fake:
+            runs = (await stub.EvaluateOnce(once("runs", "sleep=60", total_timeout=limit))).result
+            assert (runs.infrastructure_error.cause, runs.attempts) == ("DEADLINE_EXCEEDED", 1)
+            await eventually(lambda: fake.cancelled == ["runs"])
+            for seconds in (0, -1, 604_801):
+                bad = await failure(stub.EvaluateOnce(once("bad", total_timeout={"seconds": seconds})))
+                assert isinstance(bad, errors.InvalidRequestError)
+                assert [v.field for v in bad.violations] == ["total_timeout"]
+
+
+async def test_the_quota_of_a_client_is_refused_with_a_time_and_is_nobody_elses() -> None:
+    async with scheduler(max_queued_per_client=2) as (app, stub):
+        mine = [stub.EvaluateOnce(once(f"r{i}", client_id=f"me/{i}")) for i in range(2)]
+        await eventually(lambda: app.core.clients.count == 2)
+        full = await failure(stub.EvaluateOnce(once("r2", client_id="me/3")))
+        assert isinstance(full, errors.QueueFullError)
+        assert full.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert full.retry_seconds == 1.0
+        theirs = stub.EvaluateOnce(once("r2", client_id="them"))
+        await eventually(lambda: app.core.clients.count == 3)
+        async with node(app.address, "n1"):
+            for call in (*mine, theirs):
+                assert (await call).result.outcome == Outcome.CORRECT
+            assert (await stub.EvaluateOnce(once("r2", client_id="me/3"))).result.outcome == Outcome.CORRECT
 
 
 async def test_capabilities_tell_limits_and_nodes() -> None:
-    async with scheduler(max_queued=123) as (app, stub), node(app.address, "n1"), node(app.address, "n2"):
-        await eventually(lambda: len(app.core.fleet.nodes) == 2)
+    limits = {"max_queued": 123, "max_queued_per_client": 45}
+    async with (
+        scheduler(**limits) as (app, stub),
+        node(app.address, "n1") as one,
+        node(app.address, "n2", devices=3, backends=("cuda",)) as two,
+    ):
+        await one.at_work.wait()
+        await two.at_work.wait()
+        client = Client(stub)
+        await client.send(*(request(f"r{i}", "sleep=60", backend="cuda") for i in range(11)))
+        await eventually(lambda: len(two.started) == 9)
         told = await stub.GetCapabilities(pb.SchedulerServiceGetCapabilitiesRequest())
-        assert (told.nodes, told.devices, list(told.backends)) == (2, 2, ["torch", "triton"])
-        assert (told.limits.max_queued, told.limits.max_source_bytes) == (123, 1 << 20)
+        assert (told.nodes, told.devices, list(told.backends)) == (2, 4, ["cuda", "torch", "triton"])
+        assert list(told.toolkits) == ["kernel_simple", "kernelbench"]
+        assert (told.running, told.queued, told.store) == (9, 2, "memory")
+        assert (told.limits.max_queued, told.limits.max_queued_per_client) == (123, 45)
+        assert told.limits.max_source_bytes == 1 << 20
         assert told.limits.max_stage_timeout.seconds == 3600
         assert told.version
+        await stub.CancelEvaluations(pb.CancelEvaluationsRequest(client_id="c", all=True))
+        client.call.cancel()
 
 
 async def test_what_comes_later_says_so() -> None:
-    async with scheduler() as (app, stub), connect(app) as peer:
-        fleet, rewards = FleetServiceStub(peer), RewardServiceStub(peer)
-        calls = {
-            "history": stub.ListEvaluations(pb.ListEvaluationsRequest()),
-            "SIGTERM": fleet.DrainNode(fleet_service_pb2.DrainNodeRequest()),
-            "fleet operations": fleet.UndrainNode(fleet_service_pb2.UndrainNodeRequest()),
-            "ListNodes": fleet.WatchCluster(fleet_service_pb2.WatchClusterRequest()).read(),
-            "SchedulerService.Evaluate": rewards.StreamRewards(
-                iter([reward_service_pb2.StreamRewardsRequest()])
-            ).read(),
-        }
-        for word, call in calls.items():
-            error = await failure(call)
-            assert isinstance(error, errors.NotInThisReleaseError)
-            assert word in error.message
-            assert "later release" in error.message
+    async with scheduler() as (app, _), connect(app) as peer:
+        rewards = RewardServiceStub(peer)
+        error = await failure(rewards.StreamRewards(iter([reward_service_pb2.StreamRewardsRequest()])).read())
+        assert isinstance(error, errors.NotInThisReleaseError)
+        assert "SchedulerService.Evaluate" in error.message

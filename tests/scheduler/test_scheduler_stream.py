@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import grpc
 import pytest
 from kerneldyno.rpc import errors
 from kerneldyno.scheduler.app import RunningScheduler
-from kerneldyno.scheduler.model import Key
+from kerneldyno.scheduler.model import Evaluation, Key
 from kerneldyno.v1 import evaluation_pb2
+from kerneldyno.v1.scheduler_service_pb2 import SchedulerServiceGetCapabilitiesRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
-from scheduler_harness import Client, Outcome, connect, eventually, request, scheduler
+from scheduler_harness import Client, Outcome, connect, eventually, request, sample, scheduler
 from scripted_node import node
 
 
@@ -40,7 +42,7 @@ async def test_a_thousand_requests_of_four_clients_pass_a_small_queue_and_none_i
         async def watch_depth() -> None:
             nonlocal deepest
             while True:
-                deepest = max(deepest, len(app.core.waiting))
+                deepest = max(deepest, app.core.waiting_evaluations())
                 await asyncio.sleep(0.001)
 
         async def one_client(name: str) -> None:
@@ -56,7 +58,7 @@ async def test_a_thousand_requests_of_four_clients_pass_a_small_queue_and_none_i
         await asyncio.gather(*(one_client(f"client{i}") for i in range(4)))
         watching.cancel()
         assert 40 <= deepest <= 50
-        assert app.registry.get_sample_value("kerneldyno_outcomes_total", {"outcome": "CORRECT"}) == 1000
+        assert sample(app, "outcomes_total", outcome="CORRECT") == 1000
 
 
 async def test_high_priority_overtakes_and_low_goes_last() -> None:
@@ -119,7 +121,7 @@ async def test_bad_requests_are_answered_one_by_one_and_do_not_end_the_stream() 
         client = Client(stub)
         await client.send(
             evaluation_pb2.EvalRequest(id="no-code", reference_code="ref"),
-            request("big", "x" * 1_048_577),
+            request("big", kernel_code="x" * 1_048_577),
             request("backend", backend="fortran"),
             request("nan", tolerance=evaluation_pb2.Tolerance(atol=float("nan"))),
             request("good"),
@@ -181,7 +183,9 @@ async def test_a_cancellation_may_overtake_the_start_of_its_attempt() -> None:
         await client.send(*(request(one, "sleep=0.5") for one in ids))
         while len(app.core.waiting) or app.core.running() or not app.core.get(Key("c", "r39")):
             for attempt in list(app.core.fleet.nodes["n1"].attempts.values()):
-                app.core.cancel(attempt.evaluation)  # at the first turn of the loop after it was placed
+                app.core.cancel(
+                    next(iter(attempt.job.evaluations.values()))
+                )  # at the first turn of the loop after it was placed
             await asyncio.sleep(0)
         results = await client.finish()
         assert {r.infrastructure_error.cause for r in results.values()} == {"CANCELLED"}
@@ -191,8 +195,84 @@ async def test_a_cancellation_may_overtake_the_start_of_its_attempt() -> None:
         assert (await again.finish())["still-alive"].outcome == Outcome.CORRECT
 
 
+async def test_two_clients_take_turns_however_much_one_of_them_sent() -> None:
+    async with scheduler() as (app, stub):
+        greedy, modest = Client(stub, "greedy"), Client(stub, "modest")
+        await greedy.send(*(request(f"g{i}") for i in range(60)))
+        await greedy.until(lambda: len(greedy.accepted) == 60)
+        await modest.send(*(request(f"m{i}") for i in range(10)))
+        await modest.until(lambda: len(modest.accepted) == 10)
+        async with node(app.address, "n1", lanes=1) as fake:
+            await asyncio.gather(greedy.finish(), modest.finish())
+        assert len(fake.started) == 70
+        assert sum(name.startswith("m") for name in fake.started[:24]) == 10
+
+
+async def test_a_client_over_its_quota_waits_and_others_go_on() -> None:
+    async with scheduler(max_queued_per_client=10) as (app, stub):
+        much, little = Client(stub, "much"), Client(stub, "little")
+        await much.send(*(request(f"r{i}") for i in range(50)))
+        await much.until(lambda: len(much.accepted) == 10)
+        await little.send(request("a"))
+        await little.until(lambda: little.accepted == ["a"])
+        await asyncio.sleep(0.3)
+        assert app.core.clients.count == 11
+        async with node(app.address, "n1", lanes=4):
+            assert len(await much.finish()) == 50
+            assert len(await little.finish()) == 1
+
+
+async def test_work_of_a_client_that_never_comes_back_is_cancelled_after_the_grace() -> None:
+    async with scheduler(client_grace_seconds=0.6) as (app, stub), node(app.address, "n1", lanes=1) as fake:
+        gone, here = Client(stub, "gone"), Client(stub, "here")
+        await gone.send(request("a", "sleep=60"))
+        await eventually(lambda: fake.started == ["a"])
+        await here.send(request("b", "sleep=60"))
+        await here.until(lambda: here.accepted == ["b"])
+        gone.call.cancel()
+        await eventually(lambda: fake.cancelled == ["a"])
+        await asyncio.sleep(0.5)
+        assert app.core.clients.count == 1
+        again = Client(stub, "gone")
+        await again.send(attach=("a",))
+        assert (await again.finish())["a"].infrastructure_error.cause == "CLIENT_GONE"
+        await here.send(cancel=("b",))
+        await here.finish()
+
+
+async def test_finished_results_are_brought_back_no_faster_than_they_are_read() -> None:
+    limits = {"max_unsent": 4, "max_unsent_bytes": 1 << 20}
+    async with scheduler(**limits) as (app, stub), node(app.address, "n1", lanes=8), connect(app) as peer:
+        client = Client(stub)
+        await client.send(*(request(f"r{i}", "size=200000") for i in range(120)))
+        await client.finish()
+        again = Client(SchedulerServiceStub(peer))
+        await again.send(attach=tuple(f"r{i}" for i in range(120)))
+        await asyncio.sleep(1)
+        gc.collect()
+        in_memory = sum(isinstance(one, Evaluation) for one in gc.get_objects())
+        assert in_memory < 20
+        assert await again.finish() == client.results
+
+
+async def test_a_message_of_many_unknown_ids_leaves_others_their_turn() -> None:
+    async with scheduler() as (app, stub), connect(app) as peer:
+        client = Client(stub)
+        count = 30_000
+        unknown = tuple(f"u{i}" for i in range(count))
+        await client.send(cancel=unknown, attach=unknown)
+        other = SchedulerServiceStub(peer)
+        turns = 0
+        reading = asyncio.get_running_loop().create_task(client.until(lambda: len(client.unknown) == count, 60))
+        while not reading.done():
+            await other.GetCapabilities(SchedulerServiceGetCapabilitiesRequest())
+            turns += 1
+        await reading
+        assert turns > 5
+
+
 async def test_a_client_that_does_not_read_is_read_no_further_and_others_go_on() -> None:
-    limits = {"max_queued": 20, "max_unsent": 20, "max_unsent_bytes": 1 << 20, "retain_results": 30}
+    limits = {"max_queued": 20, "max_unsent": 20, "max_unsent_bytes": 1 << 20, "retain_results": 1_000}
     async with scheduler(**limits) as (app, stub), node(app.address, "n1", lanes=8), connect(app) as peer:
         silent = Client(SchedulerServiceStub(peer), "silent")
         writes = asyncio.get_running_loop().create_task(_flood(silent, 400))
@@ -217,4 +297,4 @@ async def _flood(client: Client, count: int) -> None:
 
 
 def _done(app: RunningScheduler) -> float:
-    return app.registry.get_sample_value("kerneldyno_outcomes_total", {"outcome": "CORRECT"}) or 0.0
+    return sample(app, "outcomes_total", outcome="CORRECT") or 0.0
