@@ -17,6 +17,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -55,9 +56,15 @@ class Process:
         """Whether it runs, stopped or not."""
         return self._process is not None and self._process.returncode is None
 
+    @property
+    def up(self) -> bool:
+        """Whether it runs and has said that it is ready."""
+        return self.alive and bool(self.ready)
+
     async def start(self, environment: Mapping[str, str] | None = None) -> bool:
         """Start it and wait until it is ready; False when it ended before that."""
         self.starts += 1
+        self.ready = {}
         path = os.pathsep.join([str(_TESTS), str(_TESTS / "scheduler"), os.environ.get("PYTHONPATH", "")])
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -120,6 +127,7 @@ class Cluster:
         self.proxies: dict[str, Proxy] = {}
         self._node_options = {"lanes": lanes, "devices": devices, "mean-seconds": mean_seconds}
         self._proxied = proxied
+        self._calm = asyncio.Event()
         self._stack = AsyncExitStack()
         settings = {
             "listen": self.address,
@@ -155,7 +163,7 @@ class Cluster:
 
     async def kill_scheduler(self) -> float:
         """SIGKILL; return when."""
-        at = self.history.note("fault", "info", what="kill", target="scheduler")
+        at = self.history.note("fault", "info", what="kill", target="scheduler", wall=time.time())
         await self.scheduler.kill()
         return at
 
@@ -181,26 +189,33 @@ class Cluster:
         """All that schedulers have logged."""
         return (self.directory / "scheduler.log").read_text(errors="replace")
 
-    def logged(self, event: str) -> int:
-        """How often schedulers have logged `event`, over all restarts."""
-        return len(re.findall(rf"\bevent={event}\b", self.scheduler_log()))
+    def logged(self, event: str) -> list[tuple[float, dict[str, str]]]:
+        """When schedulers have logged `event` (wall clock), and with what, over all restarts."""
+        found = re.findall(rf"^time=(\S+)Z .*\bevent={event}\b(.*)$", self.scheduler_log(), re.MULTILINE)
+        return [
+            (
+                datetime.fromisoformat(f"{when}+00:00").timestamp(),
+                dict(w.split("=", 1) for w in rest.split() if "=" in w),
+            )
+            for when, rest in found
+        ]
 
     # Nodes
 
     async def start_node(self, name: str) -> None:
         """Start a node and wait until its Work stream is open."""
-        await self.nodes[name].start()
-        self.history.note("fault", "info", what="started", target=name)
+        if await self.nodes[name].start():
+            self.history.note("fault", "info", what="started", target=name)
 
     async def kill_node(self, name: str) -> float:
         """SIGKILL; return when."""
-        at = self.history.note("fault", "info", what="kill", target=name)
+        at = self.history.note("fault", "info", what="kill", target=name, wall=time.time())
         await self.nodes[name].kill()
         return at
 
     def signal_node(self, name: str, number: signal.Signals) -> float:
         """SIGSTOP, SIGCONT or SIGTERM; return when."""
-        at = self.history.note("fault", "info", what=number.name, target=name)
+        at = self.history.note("fault", "info", what=number.name, target=name, wall=time.time())
         self.nodes[name].signal(number)
         return at
 
@@ -215,35 +230,51 @@ class Cluster:
         log = self.directory / f"{name}.log"
         self.nodes[name] = Process(name, [sys.executable, "-m", "chaos.node", *where, *more], log)
 
-    # Faults that go on by themselves; cancel the task to end them
+    # Faults that go on by themselves, until `calm`
 
     async def keep_killing_nodes(self, every_seconds: float, away_seconds: float = 1.0) -> None:
-        """SIGKILL a random node every so often (+-50 %), and start it again."""
+        """SIGKILL a random node every so often (+-50 %), and start it again; at least half of them are left."""
         async with asyncio.TaskGroup() as group:
-            while True:
-                await asyncio.sleep(every_seconds * self.random.uniform(0.5, 1.5))
-                name = self.random.choice([name for name, node in self.nodes.items() if node.alive])
+            while not await self._calm_within(every_seconds * self.random.uniform(0.5, 1.5)):
+                up = [name for name, node in self.nodes.items() if node.up]
+                if len(up) <= len(self.nodes) / 2:
+                    continue  # this machine starts them more slowly than that
+                name = self.random.choice(up)
                 group.create_task(self._replace(name, away_seconds * self.random.uniform(0.0, 2.0)))
 
     async def keep_killing_scheduler(self, every_seconds: float, away_seconds: float = 0.2) -> None:
         """SIGKILL the scheduler every so often (+-50 %), and start it again as a supervisor would."""
-        while True:
-            await asyncio.sleep(every_seconds * self.random.uniform(0.5, 1.5))
+        while not await self._calm_within(every_seconds * self.random.uniform(0.5, 1.5)):
             await self.kill_scheduler()
             await asyncio.sleep(away_seconds)
             await self.start_scheduler()
 
-    async def keep_nodes_alive(self) -> None:
-        """Start nodes again that died by themselves."""
+    async def keep_alive(self) -> None:
+        """Start processes again that died by themselves; the scheduler without failpoints."""
         async with asyncio.TaskGroup() as group:
-            while True:
-                await asyncio.sleep(0.1)
-                for name, node in self.nodes.items():
-                    if node.starts and not node.alive:
-                        self.history.note("fault", "info", what="died", target=name)
-                        node.starts += 1
-                        group.create_task(self.start_node(name))
-                        await asyncio.sleep(0.2)
+            busy: set[str] = set()
+
+            async def revive(name: str) -> None:
+                self.history.note("fault", "info", what="died", target=name)
+                await (self.start_scheduler() if name == "scheduler" else self.start_node(name))
+                busy.discard(name)
+
+            while not await self._calm_within(0.05):
+                for name, process in (("scheduler", self.scheduler), *self.nodes.items()):
+                    if process.starts and not process.alive and name not in busy:
+                        busy.add(name)
+                        group.create_task(revive(name))
+
+    async def calm(self, *faults: asyncio.Task[None]) -> None:
+        """End faults that go on by themselves; what they broke is whole again on return."""
+        self._calm.set()
+        await asyncio.gather(*faults)
+        self._calm.clear()
+
+    async def _calm_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._calm.wait(), seconds)
+        return self._calm.is_set()
 
     async def _replace(self, name: str, away_seconds: float) -> None:
         await self.kill_node(name)
