@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_client_cli import Ran, finished, run
+from command import Ran, finished, run
 
 PROBLEMS = Path(__file__).parents[1] / "problems"
 PROBLEM = """

@@ -11,6 +11,8 @@ from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.scheduler.core import Core
 from kerneldyno.scheduler.metrics import Metrics as SchedulerMetrics
 from kerneldyno.scheduler.settings import Settings
+from kerneldyno.scheduler.store.journal import ImmediateJournal
+from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.v1 import evaluation_pb2, evaluator_service_pb2, fleet_service_pb2, scheduler_service_pb2
 from prometheus_client import CollectorRegistry
 
@@ -57,7 +59,10 @@ def scheduler_registry() -> CollectorRegistry:
     registry = CollectorRegistry()
     services = [scheduler_service_pb2.DESCRIPTOR.services_by_name["SchedulerService"]]
     ServerInterceptor(registry, [*services, fleet_service_pb2.DESCRIPTOR.services_by_name["FleetService"]])
-    SchedulerMetrics(registry).sample(Core(Settings(), StoppedClock(), lambda: "name"), lag_seconds=0.0)
+    store = MemoryStore()
+    journal = ImmediateJournal(store)
+    core = Core(Settings(), StoppedClock(), lambda: "name", store, journal, fingerprint=lambda environment, model: b"")
+    SchedulerMetrics(registry).sample(core, journal, lag_seconds=0.0)
     return registry
 
 

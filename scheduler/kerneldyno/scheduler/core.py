@@ -128,8 +128,8 @@ class Core:
                 evaluation.deadline_at = now + max(0.0, one.deadline_wall - wall)
             self._enter(evaluation, self._jobs[one.job_id])
             self.clients.miss(one.key.client_id, now)
-        for job in self._jobs.values():
-            if job.attempt is None:
+        for job in list(self._jobs.values()):
+            if job.attempt is None and not self._quarantined(job):
                 self.waiting.add(job)
         self._last_tick = now
         self._work_changed()
@@ -190,9 +190,7 @@ class Core:
         self._enter(evaluation, job)
         if ending is not None:
             self._end(job, ending)
-        elif (failure := self.quarantine.reason(digest)) is not None:
-            self._end(job, Verdict("INFRASTRUCTURE_ERROR", failure=failure))
-        elif not joins:
+        elif not self._quarantined(job) and not joins:
             self.waiting.add(job)
         self._work_changed()
         return Submission.NEW, evaluation
@@ -464,6 +462,13 @@ class Core:
         self._tell(lambda observer: observer.deduplicated("cached"))
         self._announce([evaluation], evaluation.verdict)
         return True
+
+    def _quarantined(self, job: Job) -> bool:
+        """End a job whose work may not run now, and say whether that was so."""
+        failure = self.quarantine.reason(job.digest)
+        if failure is not None:
+            self._end(job, Verdict("INFRASTRUCTURE_ERROR", failure=failure))
+        return failure is not None
 
     def _end(self, job: Job, verdict: Verdict) -> None:
         """End a job, wherever it is, and every evaluation that waits for it."""

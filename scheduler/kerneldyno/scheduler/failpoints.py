@@ -93,6 +93,7 @@ def _action(pair: str, seed: int | None) -> _Action:
 
 
 def _kill(place: str) -> None:
+    os.write(2, f"failpoint {place}\n".encode())
     os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)  # the signal may reach another thread first; this one must not get past the place
 

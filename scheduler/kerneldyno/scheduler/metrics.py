@@ -6,7 +6,7 @@ from kerneldyno.rpc.version import VERSION
 from kerneldyno.scheduler.core import Core
 from kerneldyno.scheduler.model import Attempt, Evaluation, Job, Node, NodeState, Priority, Verdict
 from kerneldyno.scheduler.observer import Observer
-from kerneldyno.scheduler.store.journal import Journal, JournalObserver
+from kerneldyno.scheduler.store.journal import ImmediateJournal, Journal, JournalObserver
 from kerneldyno.v1 import evaluation_pb2
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
@@ -82,7 +82,7 @@ class Metrics(Observer, JournalObserver):
         """Count it."""
         self.commit_failures.inc()
 
-    def sample(self, core: Core, journal: Journal, lag_seconds: float) -> None:
+    def sample(self, core: Core, journal: Journal | ImmediateJournal, lag_seconds: float) -> None:
         """Set the gauges."""
         self.journal_pending.set(journal.pending)
         self.journal_stalled.set(journal.stalled is not None)
