@@ -102,7 +102,7 @@ def answer(core: Core, found: list[StoredEvaluation], asked: Page) -> pb.ListEva
 
 
 def _wall(request: pb.ListEvaluationsRequest, name: str) -> float | None:
-    return getattr(request, name).ToNanoseconds() / 1e9 if request.HasField(name) else None  # type: ignore[arg-type]
+    return getattr(request, name).ToNanoseconds() / 10**9 if request.HasField(name) else None  # type: ignore[arg-type]
 
 
 def _token(number: int, mark: str) -> str:

@@ -273,6 +273,5 @@ def _complete(result: evaluation_pb2.EvalResult) -> evaluation_pb2.EvalResult:
 
 
 def _timestamp(wall: float) -> timestamp_pb2.Timestamp:
-    stamp = timestamp_pb2.Timestamp()
-    stamp.FromNanoseconds(int(wall * 1e9))
-    return stamp
+    seconds = int(wall)
+    return timestamp_pb2.Timestamp(seconds=seconds, nanos=int((wall - seconds) * 1e9))
