@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from command import invoke
 from kerneldyno.client import LocalServiceError, LocalServices, local
 
 Install = Callable[[str], None]
@@ -166,3 +167,9 @@ def test_up_says_which_service_died(install: Install) -> None:
     assert "kerneldyno: the evaluator ended with status 1\n  lost" in up.stderr
     assert '"devices": "cpu"' in up.stdout
     assert time.monotonic() - began < 15
+
+
+async def test_up_is_for_this_machine() -> None:
+    ran = await invoke("up", "--listen", "0.0.0.0:0")
+    assert ran.status == 2
+    assert "this machine only" in " ".join(ran.err.split())

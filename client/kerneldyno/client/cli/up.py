@@ -10,6 +10,7 @@ import typer
 from kerneldyno.client.aio import DEFAULT_ADDRESS
 from kerneldyno.client.cli.common import Devices, Json, Lanes, Sandbox, print_json, reporting
 from kerneldyno.client.local import LocalServices
+from kerneldyno.rpc.channel import is_loopback
 
 #: How often the services are looked after, in seconds.
 _CHECK_SECONDS = 0.25
@@ -30,7 +31,11 @@ def up(
     lanes: Lanes = None,
     as_json: Json = False,
 ) -> None:
-    """Run a scheduler and an evaluator on this machine until Ctrl-C."""
+    """Run a scheduler and an evaluator on this machine, for this machine, until Ctrl-C."""
+    for option, address in (("--listen", listen), ("--metrics", metrics), ("--evaluator-metrics", evaluator_metrics)):
+        if address != "off" and not is_loopback(address.rpartition(":")[0]):
+            text = "`up` serves this machine only; for others start the two services, see docs/operating.md"
+            raise typer.BadParameter(f"{address} is open to others: {text}", param_hint=option)
     services = LocalServices(
         listen=listen,
         metrics=metrics,
