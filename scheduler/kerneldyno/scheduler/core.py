@@ -220,8 +220,10 @@ class Core:
         return evaluation
 
     def current(self, stored: StoredEvaluation) -> Evaluation:
-        """Return what is known of a stored evaluation: more than the store knows, while it runs."""
-        return self._evaluations.get(stored.key) or self._restored(stored, self._clock.monotonic())
+        """Return what is known of a stored evaluation: more than the store knew, if it was unfinished."""
+        if stored.verdict is not None:
+            return self._restored(stored, self._clock.monotonic())
+        return self.get(stored.key) or self._restored(stored, self._clock.monotonic())
 
     def cancel(self, evaluation: Evaluation, cause: str = "CANCELLED", detail: str = "cancelled on request") -> bool:
         """End `evaluation` now, wherever it is, and say whether that was so; a finished one stays as it is.

@@ -16,7 +16,7 @@ class TransitionLog(Observer):
     def attempt_started(self, attempt: Attempt, waited_seconds: float) -> None:
         """Tell where a job went."""
         log.info(
-            "event=attempt_started work=%s attempt=%s node=%s waited_seconds=%.3f",
+            "event=attempt_started work=%s attempt=%s node=%r waited_seconds=%.3f",
             *(_short(attempt.job), attempt.token, attempt.node.id, waited_seconds),
         )
 
@@ -39,20 +39,20 @@ class TransitionLog(Observer):
         """Tell who came."""
         report = node.report
         devices = ",".join(device.name for device in report.devices)
-        log.info("event=node_joined node=%s address=%s devices=%s", node.id, report.address or "-", devices)
+        log.info("event=node_joined node=%r address=%r devices=%r", node.id, report.address or "-", devices)
 
     def node_lost(self, node: Node, *, expired: bool) -> None:
         """Tell who was lost."""
         why = "lease_expired" if expired else "found_dead"
-        log.warning("event=node_lost node=%s address=%s why=%s", node.id, node.report.address or "-", why)
+        log.warning("event=node_lost node=%r address=%r why=%s", node.id, node.report.address or "-", why)
 
     def quarantined(self, kind: str, subject: str, reason: str) -> None:
         """Tell what is kept from running."""
-        log.warning("event=quarantined %s=%s reason=%r", kind, subject, reason)
+        log.warning("event=quarantined %s=%r reason=%r", kind, subject, reason)
 
     def stale_completion(self, token: str) -> None:
         """Tell of a result that came too late."""
-        log.warning("event=stale_completion attempt=%s", token)
+        log.warning("event=stale_completion attempt=%r", token)
 
 
 def _short(job: Job) -> str:
