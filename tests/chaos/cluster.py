@@ -105,6 +105,7 @@ class Cluster:
         directory: for the store, logs and history.
         nodes: how many, named n1, n2, ...
         options: of the scheduler's command line, without dashes: {"lease": 10}.
+        module: what to run as the scheduler.
         proxied: whether each node reaches the scheduler by a proxy of its own (`proxies`).
     """
 
@@ -118,6 +119,7 @@ class Cluster:
         mean_seconds: float = 0.02,
         options: Mapping[str, Any] | None = None,
         proxied: bool = False,
+        module: str = "kerneldyno.scheduler",
         seed: int = 0,
     ) -> None:
         self.directory = directory
@@ -135,7 +137,7 @@ class Cluster:
             "store": f"sqlite:{directory / 'store.sqlite'}",
             **(options or {}),
         }
-        command = [sys.executable, "-m", "kerneldyno.scheduler", "--exit-with-parent"]
+        command = [sys.executable, "-m", module, "--exit-with-parent"]
         command += [word for name, value in settings.items() for word in (f"--{name}", str(value))]
         self.scheduler = Process("scheduler", command, directory / "scheduler.log")
         self.nodes: dict[str, Process] = {}

@@ -77,7 +77,7 @@ async def _drain(node: ChaosNode) -> None:
     node.draining = True
     node._news.set()
     parent = os.getppid()
-    while node.attempts and os.getppid() == parent:  # nobody waits for a node that lost its suite
+    while node.attempts and os.getppid() == parent:  # noqa: ASYNC110 - nobody waits for a node that lost its suite
         await asyncio.sleep(0.02)
     os._exit(0)
 

@@ -1,7 +1,7 @@
 """Runs the fault matrix and writes what came of it: `python tests/chaos/run.py --all --report docs/reliability.md`.
 
-`--scale 0.1` runs a tenth of each full figure; `--rows 1,2,6` some rows; the same `--seed` gives the same workload and faults,
-as far as processes and clocks allow. The exit status is 1 when a figure misses its target.
+`--scale 0.1` runs a tenth of each full figure; `--rows 1,2,6` some rows; the same `--seed` gives the same workload and the
+same faults, as far as processes and clocks allow. The exit status is 1 when a figure misses its target.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 async def run_clients(
     cluster: Cluster,
-    loads: dict[str, Iterable[EvalRequest]],
+    loads: Mapping[str, Iterable[EvalRequest]],
     *,
     limit_seconds: float,
     window: int = 64,
@@ -125,5 +125,7 @@ def _of(found: Iterable[Violation], *rules: str) -> list[Violation]:
 
 
 def _text(value: float, unit: str) -> str:
+    if not math.isfinite(value):
+        return "never"
     number = f"{value:.0f}" if value == int(value) or abs(value) >= 100 else f"{value:.3g}"
-    return f"{number} {unit}".strip() if math.isfinite(value) else "never"
+    return f"{number} {unit}".strip()

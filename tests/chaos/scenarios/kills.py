@@ -18,12 +18,12 @@ CLIENTS = 4
 
 async def run(plan: Plan) -> list[Figure]:
     """10,000 evaluations through 8 nodes."""
-    count = plan.count(10_000, 200)
+    count = plan.count(10_000, 400)
     every = plan.scale**0.5  # shorter runs are hit more often, so that they are hit at all
     async with Cluster(plan.directory, nodes=8, seed=plan.seed) as cluster:
         faults = [
             asyncio.create_task(cluster.keep_killing_nodes(max(2.0, 5 * every))),
-            asyncio.create_task(cluster.keep_killing_scheduler(max(5.0, 15 * every))),
+            asyncio.create_task(cluster.keep_killing_scheduler(max(2.5, 15 * every))),
         ]
         draw = random.Random(plan.seed)
         loads = {

@@ -1,0 +1,64 @@
+"""Row 23: one client floods, one trickles."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kerneldyno.v1.evaluation_pb2 import EvalRequest
+
+from chaos.clients import drive, recording, request
+from chaos.cluster import Cluster, eventually
+from chaos.history import Event
+from chaos.scenario import Figure, Plan, at_most, audit_all, kept, of_kind, percentile, run_clients
+
+ROWS = (23,)
+TITLE = "One client floods, one trickles"
+SECONDS = 0.2
+
+
+async def run(plan: Plan) -> list[Figure]:
+    """The trickler's waits, alone and beside 3,000 evaluations of another."""
+    flood = plan.count(3_000, 600)
+    trickle = plan.count(200, 40)
+    async with Cluster(plan.directory, nodes=4, lanes=4, seed=plan.seed) as cluster:
+        await run_clients(cluster, {"warm": _load("w", 50)}, limit_seconds=60)
+        await _trickle(cluster, "alone", trickle)
+        load = {"flood": _load("f", flood)}
+        flooding = asyncio.create_task(run_clients(cluster, load, limit_seconds=60 + flood * SECONDS, window=flood))
+        await eventually(
+            lambda: len(of_kind(cluster.events(), "submit", "ok", client="flood")) > flood / 2, 30, "a flood"
+        )
+        await _trickle(cluster, "beside", trickle)
+        still = not flooding.done()
+        await flooding
+        events = await audit_all(cluster)
+    alone, beside = (_waits(events, name) for name in ("alone", "beside"))
+    what = f"wait of the trickler from submit to result, p99 (alone: {1000 * percentile(alone, 0.99):.0f} ms"
+    return [
+        at_most(
+            23,
+            "7",
+            f"{what}; the flood lasted: {still})",
+            percentile(beside, 0.99) / percentile(alone, 0.99),
+            2,
+            "times",
+        ),
+        at_most(23, "7", "the same, p50", percentile(beside, 0.5) / percentile(alone, 0.5), 2, "times"),
+        *kept(23, "1", events),
+    ]
+
+
+async def _trickle(cluster: Cluster, name: str, count: int) -> None:
+    with recording(cluster.history):
+        for number in range(count):
+            one = request(f"{name}{number}", f"{name}{number}", seconds=SECONDS)
+            await drive(cluster.address, name, [one], cluster.history)
+
+
+def _load(prefix: str, count: int) -> list[EvalRequest]:
+    return [request(f"{prefix}{i}", f"{prefix}{i}", seconds=SECONDS) for i in range(count)]
+
+
+def _waits(events: list[Event], client: str) -> list[float]:
+    submitted = {e["id"]: e.at for e in of_kind(events, "submit", "invoke", client=client)}
+    return [e.at - submitted[e["id"]] for e in of_kind(events, "result", "ok", client=client, reader="stream")]

@@ -1,0 +1,87 @@
+"""Row 28: the disk is full, the log is torn, and the scheduler dies in the middle of a commit."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+from pathlib import Path
+
+from chaos.clients import request, workload
+from chaos.cluster import Cluster, eventually
+from chaos.scenario import Figure, Plan, at_least, audit_all, exactly, kept, of_kind, run_clients
+
+ROWS = (28,)
+TITLE = "Disk full, torn write-ahead log, SIGKILL within a commit"
+
+
+async def run(plan: Plan) -> list[Figure]:
+    """A limit on the size of its files is the full disk: it can be lifted while the scheduler runs."""
+    full, torn = plan.directory / "full", plan.directory / "torn"
+    full.mkdir()
+    torn.mkdir()
+    figures = []
+    async with Cluster(full, nodes=3, seed=plan.seed) as cluster:
+        figures += await _full(plan, cluster)
+    async with Cluster(torn, nodes=3, seed=plan.seed) as cluster:
+        figures += await _torn(plan, cluster, torn / "store.sqlite-wal")
+    return figures
+
+
+async def _full(plan: Plan, cluster: Cluster) -> list[Figure]:
+    await run_clients(cluster, {"before": workload("b", 50, random.Random(plan.seed))}, limit_seconds=60)
+    limits = resource.prlimit(cluster.scheduler.pid, resource.RLIMIT_FSIZE)
+    sizes = [file.stat().st_size for file in cluster.directory.glob("store.sqlite*")]
+    log = (cluster.directory / "scheduler.log").stat().st_size
+    resource.prlimit(cluster.scheduler.pid, resource.RLIMIT_FSIZE, (max(*sizes, log + 200_000), limits[1]))
+    cluster.history.note("fault", "info", what="disk full", target="store")
+    load = [request(f"f{i}", f"f{i}", more="#" + "x" * 20_000) for i in range(plan.count(1_000, 300))]
+    clients = asyncio.create_task(run_clients(cluster, {"during": load}, limit_seconds=180))
+    await eventually(lambda: "will try again" in cluster.scheduler_log(), 60, "a refused write")
+    await asyncio.sleep(3)
+    accepted = len(of_kind(cluster.events(), "submit", "ok", client="during"))
+    resource.prlimit(cluster.scheduler.pid, resource.RLIMIT_FSIZE, limits)
+    cluster.history.note("fault", "info", what="space again", target="store")
+    await clients
+    died = not cluster.scheduler.alive
+    await cluster.kill_scheduler()
+    await cluster.start_scheduler()
+    events = await audit_all(cluster)
+    return [
+        exactly(28, "1", "the scheduler went on through a full disk", not died, True),
+        at_least(28, "1", "evaluations that had to wait for space", len(load) - accepted, 1),
+        *kept(28, "1 2", events),
+    ]
+
+
+async def _torn(plan: Plan, cluster: Cluster, log: Path) -> list[Figure]:
+    """Each round it dies with a transaction open, and the end of its log is then garbage, as after a loss of power."""
+    rounds = plan.count(50, 4)
+    draw = random.Random(plan.seed)
+    died = 0
+    for number in range(rounds):
+        await cluster.kill_scheduler()
+        assert await cluster.start_scheduler(f"during_commit=kill#{draw.randint(3, 25)}"), (
+            "it must start on what it left"
+        )
+        load = workload(f"t{number}", 30, draw, seconds=(0.01, 0.05))
+        name = f"t{number}"
+        clients = asyncio.create_task(run_clients(cluster, {name: load}, limit_seconds=120))
+        await eventually(lambda: clients.done() or not cluster.scheduler.alive, 120, "an end of either")  # noqa: B023
+        if not cluster.scheduler.alive:
+            died += 1
+            cluster.history.note("fault", "info", what="died", target="scheduler")
+            _spoil(log, draw.randbytes(draw.randint(1, 9_000)))
+            assert await cluster.start_scheduler(), "it must start on a torn log"
+        await clients
+    events = await audit_all(cluster)
+    return [
+        at_least(28, "1", f"deaths within a commit, in {rounds} rounds, with garbage after the log", died, rounds / 2),
+        *kept(28, "1 2 3", events),
+    ]
+
+
+def _spoil(log: Path, garbage: bytes) -> None:
+    if log.exists():
+        with log.open("ab") as file:
+            file.write(garbage)
