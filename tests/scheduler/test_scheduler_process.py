@@ -1,4 +1,4 @@
-"""The scheduler as a process: its ready line, its metrics page, what `buf curl` sees, and how it stops."""
+"""The scheduler as a process: its ready line, its metrics page, what `buf curl` sees, how it stops, and kill -9."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import asyncio
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import grpc
 import psutil
 import pytest
+from kerneldyno.client import AsyncClient
 from kerneldyno.rpc import channel, errors
 from kerneldyno.scheduler.__main__ import main
+from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.fleet_service_pb2 import ListNodesRequest
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest
@@ -29,11 +32,13 @@ BUF = str(Path(sys.executable).with_name("buf"))
 
 
 @asynccontextmanager
-async def process(*options: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str, str]]:
+async def process(
+    *options: str, store: str = "memory", listen: str = "127.0.0.1:0"
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, str, str]]:
     """A scheduler process, where it serves, and where its metrics are."""
     started = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kerneldyno.scheduler", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"),
-        *("--exit-with-parent", *options),
+        *(sys.executable, "-m", "kerneldyno.scheduler", "--listen", listen, "--metrics", "127.0.0.1:0"),
+        *("--store", store, "--exit-with-parent", *options),
         stdout=asyncio.subprocess.PIPE,
     )
     assert started.stdout is not None
@@ -83,8 +88,9 @@ async def test_people_can_explore_it_and_evaluate_by_curl() -> None:
         assert re.search(r'grpc_server_handled_total{grpc_code="OK",grpc_method="EvaluateOnce",.*} 1\.0', page)
         for name in (
             *("queue_depth", "queue_seconds_count", "evaluation_seconds_count", "attempts_total", "retries_total"),
-            *("nodes", "devices", "running", "lease_expirations_total", "stale_completions_total"),
-            *("event_loop_lag_seconds", "build_info"),
+            *("nodes", "devices", "running", "nodes_lost_total", "stale_completions_total", "quarantines_total"),
+            *("deduplicated_total", "journal_pending_records", "journal_stalled", "journal_commit_seconds_count"),
+            *("quarantined_work", "event_loop_lag_seconds", "build_info"),
         ):
             assert re.search(rf"^kerneldyno_{name}[{{ ]", page, re.MULTILINE), name
 
@@ -111,6 +117,45 @@ async def test_memory_stays_bounded_while_a_thousand_large_requests_pass() -> No
         assert await asyncio.gather(*(one_client(f"client{i}") for i in range(4))) == [250] * 4
         grown = memory().rss - before
         assert grown < 140 << 20, f"grew by {grown >> 20} MiB while 200 MiB went in and 20 MiB came out"
+
+
+async def test_kill_9_under_load_loses_nothing_and_the_client_library_does_not_notice(tmp_path: Path) -> None:
+    store, count, kills = f"sqlite:{tmp_path / 'journal.sqlite'}", 400, 2
+    results: dict[str, list[EvalResult]] = {}
+    listen = f"127.0.0.1:{_free_port()}"
+
+    async def evaluate(name: str) -> None:
+        async with AsyncClient(listen, client_id=name, window=40) as client:
+            requests = [request(f"{name}-{i}", "sleep=0.02", work=f"{name}-{i // 2}") for i in range(count // 2)]
+            results[name] = [result async for result in client.evaluate(requests)]
+
+    async with AsyncExitStack() as nodes, asyncio.TaskGroup() as group:
+        fakes = [await nodes.enter_async_context(node(listen, f"n{i}", lanes=2)) for i in range(2)]
+        clients = [group.create_task(evaluate(name)) for name in ("a", "b")]
+        for _ in range(kills):
+            async with process(store=store, listen=listen) as (started, _, _metrics):
+                before = sum(len(fake.acknowledged) for fake in fakes)
+                await eventually(lambda before=before: sum(len(f.acknowledged) for f in fakes) > before + 15, 30)  # type: ignore[misc]
+                started.send_signal(signal.SIGKILL)
+                await started.wait()
+        assert not all(client.done() for client in clients), "it was killed under load"
+        async with process(store=store, listen=listen):
+            await asyncio.wait(clients, timeout=60)
+            assert all(client.done() for client in clients)
+            await eventually(lambda: not any(fake.attempts for fake in fakes))
+    for name, answers in results.items():
+        assert sorted(r.id for r in answers) == sorted(f"{name}-{i}" for i in range(count // 2)), "each once"
+        assert {r.outcome for r in answers} == {Outcome.CORRECT}
+    started_names = [name for fake in fakes for name in fake.started]
+    assert set(started_names) == {f"{name}-{i}" for name in "ab" for i in range(count // 4)}
+    repeated = len(started_names) - len(set(started_names))
+    assert repeated < 8 * kills, "only what ran when the process died may have run twice"
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 async def test_sigterm_lets_what_runs_finish_and_tells_clients_to_come_back() -> None:
@@ -154,7 +199,8 @@ async def test_a_second_signal_does_not_wait_and_the_nodes_are_told() -> None:
 
 
 async def test_it_ends_with_the_process_that_started_it() -> None:
-    options = ["-m", "kerneldyno.scheduler", "--listen", "127.0.0.1:0", "--metrics", "off", "--exit-with-parent"]
+    options = ["-m", "kerneldyno.scheduler", "--listen", "127.0.0.1:0", "--metrics", "off", "--store", "memory"]
+    options += ["--exit-with-parent"]
     start = f"p = subprocess.Popen([sys.executable, *{options}])"
     launcher = f"import subprocess, sys; {start}; print(p.pid, flush=True); p.wait()"
     parent = await asyncio.create_subprocess_exec(sys.executable, "-c", launcher, stdout=asyncio.subprocess.PIPE)
@@ -171,6 +217,7 @@ def test_bad_settings_are_refused_by_name(capsys: pytest.CaptureFixture[str]) ->
         (["--max-queued", "0"], "max_queued"),
         (["--lease", "1", "--heartbeat", "2"], "lease_seconds"),
         (["--listen", "nowhere"], "HOST:PORT"),
+        (["--store", "postgres:"], "store"),
         (["--colour", "red"], "--colour"),
     ):
         with pytest.raises(SystemExit) as stopped:
@@ -182,7 +229,17 @@ def test_bad_settings_are_refused_by_name(capsys: pytest.CaptureFixture[str]) ->
 async def test_a_taken_port_is_an_error_and_not_a_silent_share() -> None:
     async with process() as (_, address, _metrics):
         second = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "kerneldyno.scheduler", "--listen", address, "--metrics", "off"),
+            *(
+                sys.executable,
+                "-m",
+                "kerneldyno.scheduler",
+                "--listen",
+                address,
+                "--metrics",
+                "off",
+                "--store",
+                "memory",
+            ),
             stderr=asyncio.subprocess.PIPE,
         )
         _, err = await asyncio.wait_for(second.communicate(), 30)
