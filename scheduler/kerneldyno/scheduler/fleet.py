@@ -98,7 +98,7 @@ class Fleet:
     def expired(self, now: float) -> list[Node]:
         """Return the nodes whose lease has ended and that are not yet marked lost; forget those long gone."""
         for node in list(self.nodes.values()):
-            if node.lost and now - node.heard_at > self._lease + FORGET_SECONDS:
+            if node.lost and not node.connected and now - node.heard_at > self._lease + FORGET_SECONDS:
                 del self.nodes[node.id]
                 self._unindex(node)
                 self._known = None
