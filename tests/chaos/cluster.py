@@ -7,6 +7,7 @@ that figures can be taken from there. Nothing here waits for the processes to ag
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import re
@@ -195,10 +196,7 @@ class Cluster:
         """When schedulers have logged `event` (wall clock), and with what, over all restarts."""
         found = re.findall(rf"^time=(\S+)Z .*\bevent={event}\b(.*)$", self.scheduler_log(), re.MULTILINE)
         return [
-            (
-                datetime.fromisoformat(f"{when}+00:00").timestamp(),
-                dict(w.split("=", 1) for w in rest.split() if "=" in w),
-            )
+            (datetime.fromisoformat(f"{when}+00:00").timestamp(), dict(re.findall(r"(\w+)='?([^\s']*)", rest)))
             for when, rest in found
         ]
 
@@ -234,19 +232,25 @@ class Cluster:
 
     # Faults that go on by themselves, until `calm`
 
-    async def keep_killing_nodes(self, every_seconds: float, away_seconds: float = 1.0) -> None:
+    async def keep_killing_nodes(self, every_seconds: float, away_seconds: float = 1.0, most: float = math.inf) -> None:
         """SIGKILL a random node every so often (+-50 %), and start it again; at least half of them are left."""
+        killed = 0
         async with asyncio.TaskGroup() as group:
-            while not await self._calm_within(every_seconds * self.random.uniform(0.5, 1.5)):
+            while killed < most and not await self._calm_within(every_seconds * self.random.uniform(0.5, 1.5)):
                 up = [name for name, node in self.nodes.items() if node.up]
                 if len(up) <= len(self.nodes) / 2:
                     continue  # this machine starts them more slowly than that
+                killed += 1
                 name = self.random.choice(up)
                 group.create_task(self._replace(name, away_seconds * self.random.uniform(0.0, 2.0)))
 
-    async def keep_killing_scheduler(self, every_seconds: float, away_seconds: float = 0.2) -> None:
+    async def keep_killing_scheduler(
+        self, every_seconds: float, away_seconds: float = 0.2, most: float = math.inf
+    ) -> None:
         """SIGKILL the scheduler every so often (+-50 %), and start it again as a supervisor would."""
-        while not await self._calm_within(every_seconds * self.random.uniform(0.5, 1.5)):
+        killed = 0
+        while killed < most and not await self._calm_within(every_seconds * self.random.uniform(0.5, 1.5)):
+            killed += 1
             await self.kill_scheduler()
             await asyncio.sleep(away_seconds)
             await self.start_scheduler()

@@ -47,16 +47,22 @@ class Figure:
     figure: str
     target: str
     passed: bool
+    measured: bool = False
+    """Whether the machine has a say in it, as in every time."""
 
 
 def at_most(row: int, promises: str, what: str, value: float, limit: float, unit: str = "") -> Figure:
     """A figure that must not be larger than `limit`."""
-    return Figure(row, promises, what, _text(value, unit), f"≤ {_text(limit, unit)}", value <= limit)
+    return Figure(
+        row, promises, what, _text(value, unit), f"≤ {_text(limit, unit)}", value <= limit, measured=bool(unit)
+    )
 
 
 def at_least(row: int, promises: str, what: str, value: float, limit: float, unit: str = "") -> Figure:
     """A figure that must not be smaller than `limit`."""
-    return Figure(row, promises, what, _text(value, unit), f"≥ {_text(limit, unit)}", value >= limit)
+    return Figure(
+        row, promises, what, _text(value, unit), f"≥ {_text(limit, unit)}", value >= limit, measured=bool(unit)
+    )
 
 
 def exactly(row: int, promises: str, what: str, value: Any, wanted: Any) -> Figure:

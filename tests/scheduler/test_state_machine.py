@@ -555,8 +555,8 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
 
 TestSchedulerMachine = SchedulerMachine.TestCase
 TestSchedulerMachine.settings = settings(
-    max_examples=EXAMPLES or 50,
-    stateful_step_count=80,
+    max_examples=EXAMPLES or 30,
+    stateful_step_count=60,
     deadline=None,
     derandomize=not EXAMPLES,  # in CI the same histories each time; with more examples, new ones
     suppress_health_check=list(HealthCheck),

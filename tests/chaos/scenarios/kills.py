@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 
 from chaos.checker import check
@@ -19,11 +20,12 @@ CLIENTS = 4
 async def run(plan: Plan) -> list[Figure]:
     """10,000 evaluations through 8 nodes."""
     count = plan.count(10_000, 400)
-    every = plan.scale**0.5  # shorter runs are hit more often, so that they are hit at all
+    # Shorter runs are hit sooner, so that they are hit at all; and less often, so that slow machines come to an end.
+    every, most = min(1.0, plan.scale * 2), math.inf if plan.scale >= 1 else max(2, 40 * plan.scale)
     async with Cluster(plan.directory, nodes=8, seed=plan.seed) as cluster:
         faults = [
-            asyncio.create_task(cluster.keep_killing_nodes(max(2.0, 5 * every))),
-            asyncio.create_task(cluster.keep_killing_scheduler(max(2.5, 15 * every))),
+            asyncio.create_task(cluster.keep_killing_nodes(5 * every, most=most)),
+            asyncio.create_task(cluster.keep_killing_scheduler(15 * every, most=max(1, most / 4))),
         ]
         draw = random.Random(plan.seed)
         loads = {
