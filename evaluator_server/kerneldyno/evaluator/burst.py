@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from . import tree
+from .devices import seeding
 from .devices.base import Device, Gate
 
 
@@ -116,7 +117,7 @@ def run_burst(
                 given = steady
             device.flush_cache()
         arguments = tree.rebuild(station.structure, given, device.torch_device)
-        torch.manual_seed(plan.seeds[step])
+        seeding.seed(device.torch_device, plan.seeds[step])
         watch.start(step)
         result = call(*arguments)
         watch.stop(step)

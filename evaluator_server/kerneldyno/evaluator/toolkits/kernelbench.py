@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ..devices import seeding
 from ..precision import round_to
 from ..spec import EvalSpec
 from .base import Problem, ReferenceFailure, Toolkit, run_source, to_device
@@ -29,10 +30,10 @@ class _KernelBenchProblem(Problem):
             if not hasattr(module, name):
                 raise AttributeError(f"reference_code defines no {name}")
         self._get_inputs = module.get_inputs
-        torch.manual_seed(seed)
+        seeding.seed(device, seed)
         made = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
         self.init_args, self.init_kwargs = _split(made)
-        torch.manual_seed(seed)
+        seeding.seed(device, seed)
         with torch.no_grad():
             self._model = getattr(module, spec.entry_point)(*self.init_args, **self.init_kwargs).to(device)
         self._replaced = _replace_constants(self._model, seed) if spec.stress_inputs else {}
@@ -55,18 +56,18 @@ class _KernelBenchProblem(Problem):
         """Call get_inputs with the device as default, where that works: drawing large inputs on the host takes seconds."""
         if self._draws_on_device:
             try:
-                torch.manual_seed(seed)
+                seeding.seed(self._device, seed)
                 with self._device:
                     return self._get_inputs()
             except torch.OutOfMemoryError:
                 raise
             except Exception:  # NumPy, generators of the host: not a fault of the reference
                 self._draws_on_device = False
-        torch.manual_seed(seed)
+        seeding.seed(self._device, seed)
         return self._get_inputs()
 
     def expected(self, trial: int, arguments: Sequence[Any], seed: int) -> Any:
-        torch.manual_seed(seed)
+        seeding.seed(self._device, seed)
         with torch.no_grad():
             return self._model(*arguments)
 
@@ -98,9 +99,8 @@ class _KernelBenchProblem(Problem):
                     parameter.copy_(round_to(parameter, bits))
         return self._run(model, arguments, seed)
 
-    @staticmethod
-    def _run(model: torch.nn.Module, arguments: Sequence[Any], seed: int) -> Any:
-        torch.manual_seed(seed)
+    def _run(self, model: torch.nn.Module, arguments: Sequence[Any], seed: int) -> Any:
+        seeding.seed(self._device, seed)
         with torch.no_grad():
             return model(*(_to_double(value) for value in arguments))
 
