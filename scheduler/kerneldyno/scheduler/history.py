@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 from dataclasses import dataclass
@@ -112,6 +111,6 @@ def _token(number: int, mark: str) -> str:
 def _read_token(token: str, mark: str) -> int | None:
     try:
         number, its_mark = json.loads(base64.urlsafe_b64decode(token.encode()))
-    except (ValueError, TypeError, binascii.Error):
+    except (ValueError, TypeError, RecursionError):
         return None
-    return number if its_mark == mark and isinstance(number, int) else None
+    return number if its_mark == mark and isinstance(number, int) and 0 <= number < 2**63 else None
