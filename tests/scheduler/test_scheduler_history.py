@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -154,6 +156,7 @@ async def test_a_page_is_bounded_in_bytes() -> None:
         ({"page_token": "é"}, "page_token"),
         ({"page_token": "W10="}, "page_token"),
         ({"page_token": "bnVsbA=="}, "page_token"),
+        ({"page_token": base64.b64encode(b"[" * 50_000).decode()}, "page_token"),
         ({"outcomes": [0]}, "outcomes[0]"),
         ({"outcomes": [1, 77]}, "outcomes[1]"),
         ({"digest": "xyz"}, "digest"),
@@ -184,6 +187,11 @@ async def test_a_token_belongs_to_its_filters() -> None:
             error = await failure(stub.ListEvaluations(pb.ListEvaluationsRequest(page_token=token, **other)))
             assert isinstance(error, errors.InvalidRequestError)
             assert "start over" in error.violations[0].description
+        _, mark = json.loads(base64.urlsafe_b64decode(token))
+        for number in (-1, 2**63, 10**30, None, "1", 1.5):
+            forged = base64.urlsafe_b64encode(json.dumps([number, mark]).encode()).decode()
+            call = stub.ListEvaluations(pb.ListEvaluationsRequest(client_id="c", page_token=forged))
+            assert isinstance(await failure(call), errors.InvalidRequestError)
 
 
 async def test_a_list_shows_nothing_that_a_crash_could_take_back() -> None:
