@@ -55,7 +55,8 @@ async def _crash_at(cluster: Cluster, places: tuple[str, ...] | list[str], seeds
     for place in places:
         for seed in range(seeds):
             await cluster.kill_scheduler()
-            passes = 1 if "recovery" in place or place in OF_TRIM + OF_LOSS else draw.randint(1, 12)
+            once = "recovery" in place or place in OF_TRIM + OF_LOSS
+            passes = 1 if once else draw.randint(1, 3 if place.endswith("_sent") else 10)
             if not await cluster.start_scheduler(f"{place}=kill#{passes}"):
                 await cluster.start_scheduler()  # it died before it was ready: in its recovery
             alive = asyncio.create_task(cluster.keep_alive())

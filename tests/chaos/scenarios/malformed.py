@@ -129,6 +129,9 @@ async def run(plan: Plan) -> list[Figure]:
                         send("SchedulerService", method, b"\x0a" + b"\xff" * 17 * 2**20)
                     )  # larger than any message
             await good
+            refusals.clear()
+            for _ in range(plan.count(1_000, 200)):  # one at a time, to see how long one takes
+                await send("SchedulerService", "GetEvaluation", b"\x0a\xff\xff" + draw.randbytes(20))
         went_on = cluster.scheduler.alive
         restarts = cluster.scheduler.starts - 1
         events = [e for e in await audit_all(cluster) if e.get("client") != "f"]
@@ -139,7 +142,7 @@ async def run(plan: Plan) -> list[Figure]:
     return [
         exactly(31, "8", f"INTERNAL or UNKNOWN, of {sum(codes.values())} answers", len(bad), 0),
         at_least(31, "", "answered by INVALID_ARGUMENT", codes["INVALID_ARGUMENT"], 1),
-        at_most(31, "", "those, with 16 in flight, p99", percentile(refusals, 0.99), 5 * IN_FLIGHT, "ms"),
+        at_most(31, "", "those, one at a time, p99", percentile(refusals, 0.99), 5, "ms"),
         exactly(31, "", "tracebacks in the scheduler's log", tracebacks, 0),
         exactly(31, "1", "the scheduler lives, and was not restarted", went_on and not restarts, True),
         *kept(31, "1", events),
@@ -160,6 +163,8 @@ async def _call(connection: grpc.aio.Channel, service: str, method: str, text: b
             call = connection.unary_unary(path)
             await call(text, timeout=PATIENCE_SECONDS)
     except grpc.aio.AioRpcError as error:
+        if error.details() == "Internal error from Core":  # this side's own: the stream ended while it was written to
+            return "CANCELLED", ""
         return error.code().name, error.details() or ""
     except asyncio.InvalidStateError:  # the stream ended while it was written to
         code = await call.code()
