@@ -12,12 +12,13 @@ READY := $(VENV)/.ready
 endif
 PROTO_VENV := .venv-proto
 
-.PHONY: help setup demo test test-gpu lint typecheck proto proto-check bench clean
+.PHONY: help setup demo test test-gpu chaos lint typecheck proto proto-check bench clean
 
 help:
 	@echo "make demo       judge 40 and more real candidates through a real scheduler and evaluator (GPU if there is one)"
 	@echo "make test       run the tests that need no GPU"
 	@echo "make test-gpu   run all tests on this machine's NVIDIA GPU"
+	@echo "make chaos      break a scheduler and its nodes in every known way; writes docs/reliability.md"
 	@echo "make lint       ruff, buf lint; make typecheck: mypy --strict"
 	@echo "make proto      generate the stubs from protos/; make proto-check: fail when they are stale"
 	@echo "make bench      run the benchmarks and print their tables"
@@ -39,6 +40,9 @@ test: $(READY)
 
 test-gpu: $(READY)
 	KERNELDYNO_REQUIRE_GPU=1 $(PYTHON) -m pytest
+
+chaos: $(READY)
+	$(PYTHON) tests/chaos/run.py --all --report docs/reliability.md
 
 lint: $(READY)
 	$(PYTHON) -m ruff check .
@@ -68,6 +72,8 @@ proto-check: proto
 
 bench: $(READY)
 	$(PYTHON) benchmarks/mixed.py
+	$(PYTHON) benchmarks/scheduler_load.py
+	$(PYTHON) benchmarks/locality.py
 
 clean:
 	rm -rf build $(VENV) $(PROTO_VENV)

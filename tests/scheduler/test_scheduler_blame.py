@@ -382,3 +382,14 @@ async def test_a_candidates_own_failure_is_never_tried_again(last: str) -> None:
     async with scheduler() as (app, stub), node(app.address, "n1") as fake:
         assert Outcome.Name((await stub.EvaluateOnce(once("a", f"outcome={last}"))).result.outcome) == last
         assert fake.started == ["a"]
+
+
+def test_what_a_stopping_node_hands_back_is_nobodys_failure() -> None:
+    world = World()
+    world.report("n1")
+    evaluation = world.submit("a")
+    for _ in range(4):
+        attempt = world.run("a", Verdict.failed("NODE_STOPPED", "it was stopped", retryable=True))
+        assert (attempt.node.failures, attempt.node.held_until) == (0, 0.0)
+    world.run("a")
+    assert (outcome(evaluation), evaluation.attempts) == ("CORRECT", 1)

@@ -24,6 +24,11 @@ def is_crash(failure: Failure) -> bool:
     return failure.cause in _CRASHES
 
 
+def is_handed_back(failure: Failure) -> bool:
+    """Say whether the node gave the attempt back because it was told to stop: nobody's failure."""
+    return failure.cause == "NODE_STOPPED"
+
+
 def is_poison(job: Job, attempts: int) -> bool:
     """Say whether every attempt ended in a crash, and not always on the same node: then it is not the node."""
     return job.crashes >= attempts and len(job.unlucky_nodes) > 1

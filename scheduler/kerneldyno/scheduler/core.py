@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from kerneldyno.scheduler.blame import CACHEABLE, Quarantine, is_crash, is_poison
+from kerneldyno.scheduler.blame import CACHEABLE, Quarantine, is_crash, is_handed_back, is_poison
 from kerneldyno.scheduler.clients import Clients
 from kerneldyno.scheduler.clock import Clock
 from kerneldyno.scheduler.fleet import Fleet
@@ -302,7 +302,12 @@ class Core:
             return False
         self._settling.add(token)
         self._detach(attempt)
-        if verdict.failure is not None and verdict.failure.retryable:
+        failure = verdict.failure
+        if failure is not None and is_handed_back(failure):
+            attempt.job.attempts -= 1
+            self._tell(lambda observer: observer.retried(attempt.job, failure.cause))
+            self._put_back(attempt.job)
+        elif failure is not None and failure.retryable:
             self._blame(attempt.node)
             self._retry(attempt, verdict)
         else:

@@ -16,10 +16,9 @@ CAUSES = [
     "NODE_LOST",
     "NODE_REFUSED",
     "NODE_PROTOCOL",
-    "ATTEMPT_LOST",
     "ATTEMPT_OVERDUE",
     "JUDGE_DIED",
-    "SCHEDULER_ERROR",
+    "NODE_STOPPED",
     "OTHER",
 ]
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
@@ -66,7 +65,7 @@ class Metrics(Observer, JournalObserver):
         self.journal_pending = gauge("journal_pending_records", "Records that are not on disk yet.")
         self.journal_stalled = gauge("journal_stalled", "1 while the journal cannot be written.")
         self.quarantined_work = gauge("quarantined_work", "Digests of work in quarantine.")
-        self.queue_depth = gauge("queue_depth", "Evaluations that wait.", "priority")
+        self.queue_depth = gauge("queue_depth", "Jobs that wait.", "priority")
         self.nodes = gauge("nodes", "Registered nodes.", "state")
         self.devices = gauge("devices", "Devices of the nodes that are not lost.")
         self.running = gauge("running", "Attempts that run.")

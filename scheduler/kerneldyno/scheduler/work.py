@@ -244,13 +244,7 @@ class WorkStream:
     async def _write(self, context: Context) -> None:
         while True:
             while (message := self._next_message()) is not None:
-                failpoint("before_assignment_sent")
-                try:
-                    await context.write(message)
-                except (
-                    grpc.aio.InternalError
-                ):  # the connection is gone, and the cancellation of this call is on its way
-                    raise asyncio.CancelledError from None
+                await self._send(context, message)
             if self._ended or self._end is not None:
                 return
             self._changed.clear()

@@ -59,6 +59,8 @@ async def _ask(address: str) -> dict[str, Any]:
 
 async def _ask_node(node: Node) -> dict[str, Any]:
     """Returns the scheduler's view of a node with the node's own, or with why it could not be asked."""
+    if not node.address:
+        return to_json(node) | {"capabilities": None, "unreachable": "it has no address: it takes no calls"}
     # Without the token: nodes say themselves where they are, and none may learn what opens the scheduler.
     async with channel.open(node.address, credentials.choose().without_token()) as connection:
         try:
