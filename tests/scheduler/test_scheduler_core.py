@@ -38,8 +38,20 @@ def test_leases_are_renewed_by_reports_and_a_drained_node_leaves_without_alarm()
     states = {node.id: node.state for node in world.core.fleet.nodes.values()}
     assert states == {"n1": NodeState.SERVING, "leaver": NodeState.LOST}
     assert world.log.lost == []
+    for node in list(world.core.fleet.nodes.values()):
+        world.core.disconnect(node)
     world.pass_by(700)
     assert world.core.fleet.nodes == {}, "nodes long gone are forgotten"
+
+
+def test_a_node_that_was_away_for_long_with_its_stream_open_gets_work_again() -> None:
+    world = World()
+    world.report("n1")
+    world.pass_by(700)
+    assert world.node("n1").state is NodeState.LOST
+    world.report("n1", connect=False)
+    world.submit("a")
+    assert world.placed() == {"a": "n1"}, "over the stream that it has"
 
 
 def test_a_scheduler_that_was_stopped_blames_nobody() -> None:

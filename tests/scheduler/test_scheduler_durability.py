@@ -240,7 +240,7 @@ async def test_a_restart_loses_nothing_and_starts_nothing_twice(tmp_path: Path) 
         await client.until(lambda: len(client.results) == 2)
         labels = {"k": "v"}
         await client.send(
-            *(request(f"runs{i}", "sleep=3", labels=labels) for i in range(3)),
+            *(request(f"runs{i}", "sleep=2", labels=labels) for i in range(3)),
             *(request(f"waits{i}") for i in range(4)),
         )
         await client.until(lambda: len(client.accepted) == 9)
@@ -255,7 +255,7 @@ async def test_a_restart_loses_nothing_and_starts_nothing_twice(tmp_path: Path) 
         told = await stub.GetCapabilities(pb.SchedulerServiceGetCapabilitiesRequest())
         assert (told.store, told.queued, told.running) == ("sqlite", 4, 3)
         again = Client(stub)
-        await again.send(request("runs0", "sleep=3", labels=labels), request("done"))
+        await again.send(request("runs0", "sleep=2", labels=labels), request("done"))
         names = [f"runs{i}" for i in range(3)] + [f"waits{i}" for i in range(4)]
         await again.send(attach=(*names[1:], "again", "never"))
         results = await again.finish(30)

@@ -212,7 +212,7 @@ async def test_a_result_that_comes_after_the_lease_is_refused_and_counted() -> N
 
 async def test_messages_on_the_stream_keep_the_lease() -> None:
     async with at_work("a", lease_seconds=1.5) as (app, _, client, node, tokens):
-        for _ in range(10):
+        for _ in range(7):
             await asyncio.sleep(0.3)
             await node.say(AttemptEvent(attempt_token=tokens[0], stage=evaluation_pb2.STAGE_LOADING))
         assert sample(app, "nodes_lost_total", why="lease_expired") == 0
