@@ -342,6 +342,9 @@ async def test_a_disk_that_fails_stalls_and_nothing_more(tmp_path: Path) -> None
         client, before = Client(stub), Client(stub, "before")
         await before.send(request("runs", "sleep=0.5"))
         await before.until(lambda: before.accepted == ["runs"])
+        loop = asyncio.get_running_loop()
+        told = loop.create_task(client.until(lambda: bool(client.accepted or client.results)))
+        answered = loop.create_task(before.until(lambda: bool(before.results)))
         with failing("before_commit=error"):
             await client.send(*(request(f"r{i}") for i in range(20)))
             await eventually(lambda: app.core.clients.count > 1)
@@ -352,8 +355,9 @@ async def test_a_disk_that_fails_stalls_and_nothing_more(tmp_path: Path) -> None
             assert stalled.code is grpc.StatusCode.UNAVAILABLE
             assert stalled.retry_seconds == 2.0
             await asyncio.sleep(0.5)
-            told = await stub.GetCapabilities(pb.SchedulerServiceGetCapabilitiesRequest(), timeout=5)
-            assert told.nodes == 1
+            await eventually(lambda: "runs" in fake.started and app.core.running() == 0)
+            seen = await stub.GetCapabilities(pb.SchedulerServiceGetCapabilitiesRequest(), timeout=5)
+            assert seen.nodes == 1
             nodes = await FleetServiceStub(peer).ListNodes(fleet_pb.ListNodesRequest(), timeout=5)
             assert nodes.nodes[0].connected
             for call in (
@@ -363,7 +367,10 @@ async def test_a_disk_that_fails_stalls_and_nothing_more(tmp_path: Path) -> None
                 with pytest.raises(grpc.aio.AioRpcError) as late:
                     await call
                 assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED, "what might be taken back is not told"
-        assert (client.accepted, client.results, before.results) == ([], {}, {})
+            assert not told.done(), "nothing is accepted that is not on disk"
+            assert not answered.done(), "nor any result told"
+        await told
+        await answered
         results = await client.finish()
         assert len(results) == 20
         assert {r.outcome for name, r in results.items() if name != "r0"} == {Outcome.CORRECT}
