@@ -25,7 +25,7 @@ from typing import Any, Self
 
 from kerneldyno.scheduler import failpoints
 
-from chaos.clients import events_file
+from chaos.clients import events_file, recording
 from chaos.history import Event, History, read
 from chaos.proxy import Proxy
 
@@ -146,6 +146,7 @@ class Cluster:
 
     async def __aenter__(self) -> Self:
         await self._stack.__aenter__()
+        self._stack.enter_context(recording(self.history))
         self._stack.push_async_callback(self._end)
         try:
             assert await self.scheduler.start(), f"no scheduler: {self.scheduler_log()[-2000:]}"

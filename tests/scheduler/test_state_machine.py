@@ -35,11 +35,19 @@ from kerneldyno.scheduler.model import (
 )
 from kerneldyno.scheduler.observer import Observer
 from kerneldyno.scheduler.settings import Settings
-from kerneldyno.scheduler.store.base import Finished, Placed, Record, Returned
+from kerneldyno.scheduler.store.base import Finished, Placed, Quarantined, Record, Returned
 from kerneldyno.scheduler.store.memory import MemoryStore
 
 EXAMPLES = int(os.environ.get("KERNELDYNO_STATE_MACHINE_EXAMPLES", "0"))
-LIMITS = Settings(max_queued=14, max_queued_per_client=9, client_grace_seconds=40.0, unmatched_seconds=1e9)
+STEP_SECONDS = 2.0  # of the clock, less than half a heartbeat: larger ones mean that the scheduler was asleep
+LIMITS = Settings(
+    heartbeat_seconds=5.0,
+    lease_seconds=10.0,
+    max_queued=14,
+    max_queued_per_client=9,
+    client_grace_seconds=40.0,
+    unmatched_seconds=1e9,
+)
 ENVIRONMENT = b"environment"
 NEED = Requirement("triton", "kernelbench")
 #: What each piece of work comes to when nothing goes wrong; the third is never answered from the store.
@@ -163,6 +171,8 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         self.runs: dict[bytes, set[str]] = {}  # those that reached a node
         self.tokens: set[str] = set()
         self.cancelled: set[Key] = set()
+        self.fresh: set[Key] = set()
+        self.poisonous: set[bytes] = set()
         self.timeouts: dict[Key, float] = {}
         self.gone: set[str] = set()
         self.stale = 0
@@ -195,6 +205,9 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         assert evaluation.verdict is not None
         outcome = outcome_of(evaluation.verdict)
         assert self.told.setdefault(evaluation.key, outcome) == outcome, "an outcome changed"
+        if evaluation.verdict.cached:
+            assert outcome[0] != "TIMEOUT", "what a repetition may not give again answered for it"
+            assert evaluation.key not in self.fresh
         if evaluation.verdict.failure is not None:
             self.check_blame(evaluation, evaluation.verdict.failure.cause)
         else:
@@ -211,7 +224,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
             case "CLIENT_GONE":
                 assert key.client_id in self.gone
             case "QUARANTINED":
-                assert evaluation.attempts == 0
+                assert evaluation.digest in self.poisonous
             case "NODE_LOST" | "JUDGE_DIED" | "POISON":
                 assert evaluation.attempts == LIMITS.max_attempts
             case _:
@@ -230,6 +243,8 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
             case Placed(job_id=job_id, token=token):
                 self.newest_kept[job_id] = token
                 self.placed_kept.setdefault(job_id, set()).add(token)
+            case Quarantined(digest=digest):
+                self.poisonous.add(digest)
             case Returned(job_id=job_id, attempts=attempts):
                 if attempts < len(self.placed_kept[job_id]):  # it was refused, and does not count
                     self.placed_kept[job_id].discard(self.newest_kept[job_id])
@@ -262,6 +277,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         if kind is Submission.NEW and evaluation is not None:
             self.bodies[key] = digest
             self.cancelled.discard(key)
+            (self.fresh.add if fresh else self.fresh.discard)(key)
             self.timeouts[key] = self.clock.now + (timeout or float("inf"))
             self.watch(evaluation)
             self.journal.after_commit(lambda: self.accepted.add(key))
@@ -316,8 +332,9 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
             self.watch(evaluation)
 
     def state(self) -> tuple[Any, ...]:
-        """What a crash must not change once it is on disk."""
+        """What a crash must not change once it is on disk. Other runs of work in quarantine are ended by it."""
         core = self.core
+        poisonous = {entry.digest for entry in core.quarantine.entries()}
         jobs = {
             job.id: (
                 *(job.attempts, job.crashes, job.unlucky_nodes, job.share, job.spec),
@@ -327,20 +344,48 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
                 ),
             )
             for job in core._jobs.values()
+            if job.digest not in poisonous
         }
         return jobs, core.fleet._drained, core.quarantine.entries()
 
     # Nodes
 
-    @rule(pick=pick, fails=st.booleans(), send=st.sampled_from([None, *NODES]))
-    def work(self, pick: int, fails: bool, send: str | None) -> None:
-        """A good moment: all nodes are there, what can be placed is, it is on disk, and something gets done."""
+    @rule(
+        pick=pick,
+        fails=st.booleans(),
+        send=st.sampled_from([None, *NODES]),
+        crash=st.sampled_from([None, None, 0, 1, 2]),
+    )
+    def work(self, pick: int, fails: bool, send: str | None, crash: int | None) -> None:
+        """A good moment: all are there, what can be placed is, it is on disk, something gets done. It may end badly."""
         self.pass_by(0.1, True)
         self.place()
         self.commit(1000)
         self.finish(pick, fails)
         if send is not None:
             self.send(send, False)
+        if crash is not None:
+            self.crash(crash)
+
+    @rule(name=st.sampled_from(NODES), work=st.integers(0, len(WORKS) - 1))
+    def stop_and_continue(self, name: str, work: int) -> None:
+        """A node is stopped for longer than its lease, while others work; then it sends what it held, before it listens."""
+        for _ in range(4):
+            self.submit_one("b", next(self.numbers), work, Priority.HIGH, True, None)
+        self.pass_by(0.1, True)
+        self.place()
+        self.commit(1000)
+        for _ in range(6):
+            self.clock.now += STEP_SECONDS
+            for other in NODES:
+                if other != name:
+                    self.speak(other)
+            self.core.tick()
+        self.place()
+        self.commit(1000)
+        for held in self.nodes[name].held.values():
+            held.verdict = held.verdict or Verdict(WORKS[held.work], held.token.encode(), environment=ENVIRONMENT)
+        self.send(name, False)
 
     @rule()
     def place(self) -> None:
@@ -468,11 +513,19 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         """Time passes in ticks; nodes report meanwhile, or all are silent."""
         end = self.clock.now + seconds
         while self.clock.now < end:
-            self.clock.now = min(end, self.clock.now + 2.0)
+            self.clock.now = min(end, self.clock.now + STEP_SECONDS)
             if reporting:
                 for name in self.nodes:
                     self.speak(name)
             self.core.tick()
+
+    @rule()
+    def sleep(self) -> None:
+        """The scheduler's process is stopped for a while: the silence was its own, and nobody is blamed for it."""
+        live = self.core.fleet.live()
+        self.clock.now += 5 * LIMITS.lease_seconds
+        self.core.tick()
+        assert self.core.fleet.live() == live
 
     @rule()
     def release(self) -> None:
@@ -555,8 +608,8 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
 
 TestSchedulerMachine = SchedulerMachine.TestCase
 TestSchedulerMachine.settings = settings(
-    max_examples=EXAMPLES or 30,
-    stateful_step_count=60,
+    max_examples=EXAMPLES or 100,
+    stateful_step_count=80,
     deadline=None,
     derandomize=not EXAMPLES,  # in CI the same histories each time; with more examples, new ones
     suppress_health_check=list(HealthCheck),

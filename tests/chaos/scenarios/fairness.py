@@ -6,7 +6,7 @@ import asyncio
 
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
-from chaos.clients import drive, recording, request
+from chaos.clients import drive, request
 from chaos.cluster import Cluster, eventually
 from chaos.history import Event
 from chaos.scenario import Figure, Plan, at_most, audit_all, kept, of_kind, percentile, run_clients
@@ -19,7 +19,7 @@ SECONDS = 0.2
 async def run(plan: Plan) -> list[Figure]:
     """The trickler's waits, alone and beside 3,000 evaluations of another."""
     flood = plan.count(3_000, 600)
-    trickle = plan.count(200, 40)
+    trickle = plan.count(100, 15)
     async with Cluster(plan.directory, nodes=4, lanes=4, seed=plan.seed) as cluster:
         await run_clients(cluster, {"warm": _load("w", 50)}, limit_seconds=60)
         await _trickle(cluster, "alone", trickle)
@@ -49,10 +49,9 @@ async def run(plan: Plan) -> list[Figure]:
 
 
 async def _trickle(cluster: Cluster, name: str, count: int) -> None:
-    with recording(cluster.history):
-        for number in range(count):
-            one = request(f"{name}{number}", f"{name}{number}", seconds=SECONDS)
-            await drive(cluster.address, name, [one], cluster.history)
+    for number in range(count):
+        one = request(f"{name}{number}", f"{name}{number}", seconds=SECONDS)
+        await drive(cluster.address, name, [one], cluster.history)
 
 
 def _load(prefix: str, count: int) -> list[EvalRequest]:

@@ -11,7 +11,7 @@ import psutil
 from kerneldyno.client import AsyncClient
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
-from chaos.clients import recording, request
+from chaos.clients import request
 from chaos.cluster import Cluster
 from chaos.scenario import Figure, Plan, at_most, audit_all, kept, percentile
 
@@ -39,8 +39,7 @@ async def run(plan: Plan) -> list[Figure]:
         kills = asyncio.create_task(cluster.keep_killing_nodes(10))
         samples: list[Sample] = []
         sampling = asyncio.create_task(_sample(cluster, samples))
-        with recording(cluster.history):
-            await asyncio.gather(*(_client(cluster, f"c{i}", seconds) for i in range(2)))
+        await asyncio.gather(*(_client(cluster, f"c{i}", seconds) for i in range(2)))
         await cluster.calm(kills)
         sampling.cancel()
         # Only what is kept still is read again.
