@@ -47,9 +47,11 @@ def main() -> int:
     wanted = [module for module in modules() if options.all or options.rows & set(module.ROWS)]
     if not wanted:
         parser.error("no such row; there are " + ", ".join(str(row) for module in modules() for row in module.ROWS))
-    outcomes = [_run(module, options) for module in wanted]
-    if options.report:
-        write(options.report, outcomes, scale=options.scale, seed=options.seed)
+    outcomes = []
+    for module in wanted:
+        outcomes.append(_run(module, options))
+        if options.report:
+            write(options.report, outcomes[-1:], scale=options.scale, seed=options.seed)
     failed = [figure for outcome in outcomes for figure in outcome.figures if not figure.passed]
     print(f"\n{sum(len(o.figures) for o in outcomes)} figures, {len(failed)} miss their target")
     return 1 if failed else 0
@@ -74,8 +76,7 @@ def _run(module: ModuleType, options: argparse.Namespace) -> Outcome:
         print(f"  kept in {directory}")
     else:
         shutil.rmtree(directory)
-    name = module.__name__.rpartition(".")[2]
-    return Outcome(name, module.ROWS, module.TITLE, figures, time.monotonic() - start)
+    return Outcome(module.ROWS, module.TITLE, figures, time.monotonic() - start)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ async def run(plan: Plan) -> list[Figure]:
             for _ in range(count // CONNECTIONS * CONNECTIONS):
                 await asyncio.wait_for(ready.acquire(), 60)
             before = memory().rss
-            stalled = group.create_task(_stall(cluster, ended))
-            await asyncio.sleep(plan.seconds(10, 3))
+            stalled = group.create_task(_stall(cluster, plan.count(2_000, 200)))
+            await asyncio.sleep(plan.seconds(20, 3))
             ended.set()
             await eventually(lambda: len(_heard(cluster)) >= 2 * count // CONNECTIONS * CONNECTIONS, 120, "all results")
             grown = (memory().rss - before) / 2**20
@@ -85,12 +85,12 @@ async def _one_stream(
     await call.read()
 
 
-async def _stall(cluster: Cluster, ended: asyncio.Event) -> None:
-    """Submit work with 20 kB results, and read nothing."""
+async def _stall(cluster: Cluster, count: int) -> None:
+    """Submit work with 20 kB results, about 100 a second, and read nothing."""
     async with connected(cluster.address) as stub:
         call = stub.Evaluate()
-        for number in range(0, 2_000, 100):
-            batch = [request(f"s{i}", f"s{i}", seconds=0.001, more="size=20000") for i in range(number, number + 100)]
+        for number in range(0, count, 100):
+            batch = [request(f"s{i}", f"s{i}", seconds=0.3, more="size=20000") for i in range(number, number + 100)]
             await call.write(EvaluateRequest(client_id="stalled", requests=batch))
         await asyncio.sleep(3600)
 
