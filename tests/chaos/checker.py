@@ -20,6 +20,8 @@ CACHEABLE = frozenset({"CORRECT", "INCORRECT", "COMPILE_ERROR", "RUNTIME_ERROR",
 #: What the suite notes when a scheduler dies, and how long before that a decision may have been made that is not on disk.
 DEATHS = frozenset({"kill", "died"})
 UNCOMMITTED_SECONDS = 1.0
+#: How long after that an assignment may still arrive at its node.
+IN_FLIGHT_SECONDS = 0.5
 
 
 class Key(NamedTuple):
@@ -95,7 +97,7 @@ class Run:
 
         Attempts are handed out before they are on disk; one that was when the scheduler died has no record, and no say.
         """
-        return not any(start.at <= crash < start.at + UNCOMMITTED_SECONDS for crash in self.crashes)
+        return not any(-IN_FLIGHT_SECONDS < crash - start.at < UNCOMMITTED_SECONDS for crash in self.crashes)
 
     def runs_once(self, work: str) -> bool:
         """Whether the scheduler has no reason to run `work` again once it has a result."""

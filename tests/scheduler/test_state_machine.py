@@ -85,13 +85,13 @@ class HeldJournal:
         self._kept = kept
         self._appended = self._committed = 0
         self.pending: deque[Record] = deque()
-        self._calls: deque[tuple[int, Callable[[], None]]] = deque()
+        self._calls: deque[tuple[int, Callable[[], object]]] = deque()
 
     def append(self, record: Record) -> None:
         self.pending.append(record)
         self._appended += 1
 
-    def after_commit(self, call: Callable[[], None]) -> None:
+    def after_commit(self, call: Callable[[], object]) -> None:
         self._calls.append((self._appended, call))
         self._make_calls()
 

@@ -79,7 +79,7 @@ async def _refusal(cluster: Cluster) -> str:
 
 async def _torn(plan: Plan, cluster: Cluster, log: Path) -> list[Figure]:
     """Each round it dies with a transaction open, and the end of its log is then garbage, as after a loss of power."""
-    rounds = plan.count(50, 4)
+    rounds = plan.count(50, 2)
     draw = random.Random(plan.seed)
     died = 0
     for number in range(rounds):
