@@ -19,9 +19,9 @@ async def run(plan: Plan) -> list[Figure]:
     """Long attempts on 8 nodes; some are killed one after the other, then others stopped, so that only the lease tells."""
     lease = plan.seconds(10.0, 3.0)
     options = {"lease": lease, "heartbeat": lease / 5}
-    victims = plan.count(NODES // 2, 2)
+    victims = plan.count(3, 2)  # of each kind: two nodes have to be left
     names = [f"n{number}" for number in range(1, NODES + 1)]
-    async with Cluster(plan.directory, nodes=NODES, lanes=2, seed=plan.seed, options=options) as cluster:
+    async with Cluster(plan.directory, nodes=NODES, lanes=4, seed=plan.seed, options=options) as cluster:
         load = [request(f"e{i}", f"e{i}", seconds=lease * 3 + 12) for i in range(NODES)]
         clients = asyncio.create_task(run_clients(cluster, {"c1": load}, limit_seconds=lease * 12 + 90))
         await eventually(lambda: len(of_kind(cluster.events(), "attempt", "invoke")) >= NODES, 30, "a start of all")
