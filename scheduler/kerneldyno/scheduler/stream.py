@@ -27,6 +27,8 @@ from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest, EvaluateRespons
 
 MAX_CLIENT_ID_CHARS = 100
 MAX_REQUESTS = 1_000
+#: Requests of one stream that are on their way to the disk.
+MAX_UNCOMMITTED = 128
 MAX_BATCH_BYTES = 12 * 1024 * 1024
 #: Requests, or ids, taken in before other calls get a turn of the event loop.
 _TURN = 16
@@ -45,6 +47,8 @@ class EvaluateStream:
         self._client_id = ""
         self._owed: set[Evaluation] = set()
         self._uncommitted = 0  # accepted, and not on disk yet
+        self._journal_kept_up = asyncio.Event()
+        self._journal_kept_up.set()
         self._over = False
         self._out: deque[EvaluateResponse | Evaluation] = deque()
         self._out_bytes = 0
@@ -147,12 +151,15 @@ class EvaluateStream:
 
     async def _take(self, request: evaluation_pb2.EvalRequest) -> None:
         self._desk.metrics.stream_requests.inc()
+        await self._journal_kept_up.wait()
         violations = self._desk.check(request)
         order = order_of(request) if not violations else None
         while order is not None:
             submission, evaluation = self._desk.submit(self._client_id, order)
             if evaluation is not None:
                 self._uncommitted += 1
+                if self._uncommitted >= MAX_UNCOMMITTED:  # others' records shall not wait behind a flood of this one's
+                    self._journal_kept_up.clear()
                 self._desk.journal.after_commit(partial(self._committed, evaluation))
                 return
             if submission is Submission.REUSED:
@@ -165,6 +172,8 @@ class EvaluateStream:
     def _committed(self, evaluation: Evaluation) -> None:
         """Take responsibility: the evaluation survives whatever happens to this process."""
         self._uncommitted -= 1
+        if self._uncommitted < MAX_UNCOMMITTED:
+            self._journal_kept_up.set()
         if not self._over:
             self._accept(evaluation.key.id)
             self._watch(evaluation)
