@@ -165,6 +165,9 @@ def test_a_silent_node_expires_once_it_is_marked_and_is_forgotten_later() -> Non
     assert world.fleet.live() == [other]
     assert world.fleet.nodes["n1"].state is NodeState.LOST
     world.fleet.expired(world.now + 611)
+    assert set(world.fleet.nodes) == {"n1", "n2"}, "its stream is open: it may report again and go on"
+    world.fleet.disconnect(node)
+    world.fleet.expired(world.now + 611)
     assert set(world.fleet.nodes) == {"n2"}
 
 

@@ -409,7 +409,7 @@ def test_folders_are_made_and_one_that_cannot_be_is_named(tmp_path: Path) -> Non
     SqliteStore(tmp_path / "new" / "folder" / "a.db").close()
     assert (tmp_path / "new" / "folder").stat().st_mode & 0o077 == 0, "sources and results are in there"
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot open the store .*Not a directory|File exists"):
+    with pytest.raises(StoreError, match=r"cannot open the store .*(Not a directory|File exists)"):
         SqliteStore(tmp_path / "file" / "a.db")
 
 
