@@ -355,7 +355,8 @@ async def test_a_disk_that_fails_stalls_and_nothing_more(tmp_path: Path) -> None
             assert stalled.code is grpc.StatusCode.UNAVAILABLE
             assert stalled.retry_seconds == 2.0
             await asyncio.sleep(0.5)
-            await eventually(lambda: "runs" in fake.started and app.core.running() == 0)
+            await eventually(lambda: all(held.result is not None for held in fake.attempts.values()))
+            assert fake.started == ["runs"], "no attempt is handed out whose token is not on disk"
             seen = await stub.GetCapabilities(pb.SchedulerServiceGetCapabilitiesRequest(), timeout=5)
             assert seen.nodes == 1
             nodes = await FleetServiceStub(peer).ListNodes(fleet_pb.ListNodesRequest(), timeout=5)

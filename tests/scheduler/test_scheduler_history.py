@@ -200,7 +200,7 @@ async def test_a_list_shows_nothing_that_a_crash_could_take_back() -> None:
         client = Client(stub)
         with failing("before_commit=error"):
             await client.send(request("a"))
-            await eventually(lambda: fake.started == ["a"])
+            await eventually(lambda: app.core.running() == 1)
             with pytest.raises(grpc.aio.AioRpcError) as late:
                 await stub.ListEvaluations(pb.ListEvaluationsRequest(), timeout=0.3)
             assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED

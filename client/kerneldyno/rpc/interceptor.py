@@ -16,6 +16,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from kerneldyno.rpc import audit, errors
 from kerneldyno.rpc.auth import Gate
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -91,12 +92,17 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             f for f in (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream) if f
         )
 
+        readable = _each_readable if handler.request_streaming else _readable
+
         async def call(request: Any, context: Any) -> Any:
             async with self._observed(method, labels, request, context):
-                return await inner(request, context)
+                return await inner(readable(request), context)
 
         async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
-            async with self._observed(method, labels, request, context), aclosing(inner(request, context)) as responses:
+            async with (
+                self._observed(method, labels, request, context),
+                aclosing(inner(readable(request), context)) as responses,
+            ):
                 async for response in responses:
                     yield response
 
@@ -108,7 +114,9 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             (True, True): grpc.stream_stream_rpc_method_handler,
         }[handler.request_streaming, handler.response_streaming]
         wrapped: Handler = make(
-            outer, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
+            outer,
+            request_deserializer=_reader(handler.request_deserializer),
+            response_serializer=handler.response_serializer,
         )
         return wrapped
 
@@ -138,14 +146,50 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         except grpc.aio.AbortError:
             code = _code_of(context.code())
             raise
-        except Exception:
+        except Exception as error:
+            refused = _only(error)
+            if isinstance(refused, errors.InvalidRequestError):  # a stream's reader met it, in a task of its own
+                code = refused.code
+                await context.abort_with_status(errors.to_status(refused))
             code = grpc.StatusCode.INTERNAL
             log.exception("event=call_failed method=%s", labels[2])
             await context.abort(code, "internal error")
         finally:
             self._metrics.handled.labels(*labels, code.name).inc()
             self._metrics.seconds.labels(*labels).observe(time.monotonic() - start)
-            audit.write(labels[2], request, context, who=who, result=code.name)
+            if not isinstance(request, errors.KernelDynoError):  # else it asks for nothing that could be named
+                audit.write(labels[2], request, context, who=who, result=code.name)
+
+
+def _reader(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+    """Return a deserializer that never raises: gRPC would answer UNKNOWN, and with the text of the exception."""
+
+    def read(message: bytes) -> Any:
+        try:
+            return message if parse is None else parse(message)
+        except DecodeError:
+            return errors.InvalidRequestError("the message is not a well-formed protobuf message of this call's type")
+
+    return read
+
+
+def _readable(request: Any) -> Any:
+    """Return `request`, or raise what `_reader` has put in its place."""
+    if isinstance(request, errors.KernelDynoError):
+        raise request
+    return request
+
+
+async def _each_readable(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for request in requests:
+        yield _readable(request)
+
+
+def _only(error: BaseException) -> BaseException:
+    """Return the one exception that a group of groups holds, or `error` itself."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def deadline_passed(context: Any) -> bool:

@@ -600,10 +600,15 @@ class Core:
             reason = self.quarantine.impose(job, failure)
             self._tell(lambda observer: observer.quarantined("work", job.digest.hex(), reason))
             self._end(job, Verdict.failed("POISON", reason, retryable=False))
+            for other in [other for other in self._jobs.values() if other.digest == job.digest]:
+                if other.attempt is None:  # a fresh run of the same, which waits
+                    self._quarantined(other)
         else:
             self._end(job, verdict)
 
     def _put_back(self, job: Job) -> None:
+        if self._quarantined(job):
+            return
         self._journal.append(Returned(job.id, job.attempts, job.crashes, tuple(sorted(job.unlucky_nodes))))
         self.waiting.add(job, first=True)
 

@@ -61,15 +61,21 @@ class Dispatcher(Observer):
                 await self._wake.wait()
                 self._wake.clear()
                 for attempt in self.core.place():
-                    if (stream := self._streams.get(attempt.node.id)) is not None:
-                        stream.assign(attempt)  # else it is assigned when the node comes back
+                    self.journal.after_commit(partial(self._hand_out, attempt))
 
     def work_changed(self) -> None:
         """Look for places at the next turn of the loop."""
         self._wake.set()
 
+    def _hand_out(self, attempt: Attempt) -> None:
+        """Send an attempt whose token is on disk: after a crash an older one would hold its place otherwise."""
+        if self.core.is_current(attempt.token) and (stream := self._streams.get(attempt.node.id)) is not None:
+            stream.assign(attempt)  # without a stream it is assigned when the node comes back
+
     def attempt_dropped(self, attempt: Attempt, *, node_lost: bool) -> None:
         """Have the node kill the attempt; should it not hear, its next report tells it."""
+        if node_lost:
+            failpoint("on_node_lost")
         if (stream := self._streams.get(attempt.node.id)) is not None:
             stream.cancel(attempt.token)
 
