@@ -99,9 +99,10 @@ class Journal:
         self._pending.append(record)
         self._appended += 1
         if not self._waking:
-            # What else this turn of the loop appends goes into the same batch.
+            # What this turn of the loop appends goes into the same batch, and what follows from it in the next turn: a job
+            # that was accepted is placed there.
             self._waking = True
-            self._loop.call_soon(self._wake_writer)
+            self._loop.call_soon(self._loop.call_soon, self._wake_writer)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call `call` in the event loop once all that was appended so far is durable: at once if it is.
