@@ -55,7 +55,7 @@ async def _crash_at(cluster: Cluster, places: tuple[str, ...] | list[str], seeds
     for place in places:
         for seed in range(seeds):
             await cluster.kill_scheduler()
-            once = "recovery" in place or place in OF_TRIM + OF_LOSS
+            once = "recovery" in place or "accepted" in place or place in OF_TRIM + OF_LOSS
             passes = 1 if once else draw.randint(1, 3 if place.endswith("_sent") else 10)
             if not await cluster.start_scheduler(f"{place}=kill#{passes}"):
                 await cluster.start_scheduler()  # it died before it was ready: in its recovery
@@ -63,7 +63,8 @@ async def _crash_at(cluster: Cluster, places: tuple[str, ...] | list[str], seeds
             kill = asyncio.create_task(_kill_a_node(cluster, draw)) if place in OF_LOSS else None
             name = f"{place}-{seed}"
             count = 60 if place in OF_TRIM else 20
-            load = workload(name, count, random.Random(draw.random()), seconds=(0.01, 0.05))
+            seconds = (1.0, 2.0) if place in OF_LOSS else (0.01, 0.05)
+            load = workload(name, count, random.Random(draw.random()), seconds=seconds)
             await run_clients(cluster, {name: load}, limit_seconds=120)
             if kill is not None:
                 await kill
@@ -71,5 +72,5 @@ async def _crash_at(cluster: Cluster, places: tuple[str, ...] | list[str], seeds
 
 
 async def _kill_a_node(cluster: Cluster, draw: random.Random) -> None:
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.7)
     await cluster.kill_node(draw.choice([name for name, node in cluster.nodes.items() if node.up]))
