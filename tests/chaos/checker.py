@@ -17,11 +17,6 @@ from chaos.history import Event
 RETRYABLE = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "DEADLINE_EXCEEDED"})
 #: Outcomes that are stored and answer for the same work later.
 CACHEABLE = frozenset({"CORRECT", "INCORRECT", "COMPILE_ERROR", "RUNTIME_ERROR", "REJECTED"})
-#: What the suite notes when a scheduler dies, and how long before that a decision may have been made that is not on disk.
-DEATHS = frozenset({"kill", "died"})
-UNCOMMITTED_SECONDS = 1.0
-#: How long after that an assignment may still arrive at its node.
-IN_FLIGHT_SECONDS = 0.5
 
 
 class Key(NamedTuple):
@@ -68,9 +63,6 @@ class Run:
         self.starts: defaultdict[str, list[Event]] = defaultdict(list)
         self.started: dict[str, Event] = {}
         self.records_of_work: defaultdict[str, list[Record]] = defaultdict(list)
-        self.crashes = [
-            e.at for e in events if (e.op, e.get("target")) == ("fault", "scheduler") and e["what"] in DEATHS
-        ]
         for event in events:
             match event.op, event.kind:
                 case "submit", "invoke":
@@ -91,13 +83,6 @@ class Run:
 
     def _record(self, event: Event) -> Record:
         return self.records[Key(event["client"], event["id"])]
-
-    def counts(self, start: Event) -> bool:
-        """Whether an attempt is one that the scheduler must still know of.
-
-        Attempts are handed out before they are on disk; one that was when the scheduler died has no record, and no say.
-        """
-        return not any(-IN_FLIGHT_SECONDS < crash - start.at < UNCOMMITTED_SECONDS for crash in self.crashes)
 
     def runs_once(self, work: str) -> bool:
         """Whether the scheduler has no reason to run `work` again once it has a result."""
@@ -179,7 +164,7 @@ def stale(run: Run) -> Iterator[Violation]:
             if not run.runs_once(record.work):
                 continue
             for later in run.starts[record.work]:
-                if later.at > start.at and run.counts(later):
+                if later.at > start.at:
                     when = "already" if later.at < result.at else "afterwards"
                     text = f"decided by {token}, though {later['token']} was {when} started on {later['node']}"
                     yield Violation("stale", str(key), text)
@@ -205,7 +190,7 @@ def ran_too_often(run: Run) -> Iterator[Violation]:
     for work, records in run.records_of_work.items():
         if len(records) != 1:
             continue
-        starts = sum(map(run.counts, run.starts[work]))
+        starts = len(run.starts[work])
         if starts > run.max_attempts:
             yield Violation("ran_too_often", work, f"{starts} attempts were started")
         for result in records[0].results[:1]:

@@ -249,21 +249,6 @@ def test_each_kind_of_violation_is_found(seed: int, break_it: Callable[[Story], 
     assert all(violation.subject and violation.text for violation in found)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_an_attempt_that_no_disk_knows_does_not_count(seed: int) -> None:
-    story = Story(seed)
-    result = story.events[_a_result(story, attempts=1)]
-    start = story.events[story.pick("attempt", "invoke", token=result["token"])]
-    lost_with_the_scheduler = replace(start, at=start.at - 0.5, fields={**start.fields, "token": "t-unrecorded"})
-    story.events += [
-        lost_with_the_scheduler,
-        Event(start.at - 0.2, "fault", "info", {"what": "kill", "target": "scheduler"}),
-    ]
-    assert check(story.sorted()) == []
-    story.events.pop()
-    assert {violation.rule for violation in check(story.sorted())} == {"ran_too_often"}
-
-
 def test_every_rule_has_a_history_that_breaks_it() -> None:
     assert {rule.__name__ for rule in RULES} == {rule for _, rule in BREAKS}
 

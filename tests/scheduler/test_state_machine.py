@@ -332,9 +332,8 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
             self.watch(evaluation)
 
     def state(self) -> tuple[Any, ...]:
-        """What a crash must not change once it is on disk. Other runs of work in quarantine are ended by it."""
+        """What a crash must not change once it is on disk."""
         core = self.core
-        poisonous = {entry.digest for entry in core.quarantine.entries()}
         jobs = {
             job.id: (
                 *(job.attempts, job.crashes, job.unlucky_nodes, job.share, job.spec),
@@ -344,7 +343,6 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
                 ),
             )
             for job in core._jobs.values()
-            if job.digest not in poisonous
         }
         return jobs, core.fleet._drained, core.quarantine.entries()
 
