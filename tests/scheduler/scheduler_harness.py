@@ -15,7 +15,7 @@ import pytest
 from kerneldyno.rpc import channel, errors
 from kerneldyno.scheduler import failpoints
 from kerneldyno.scheduler.app import RunningScheduler, running
-from kerneldyno.scheduler.core import Core, Submission
+from kerneldyno.scheduler.core import Core
 from kerneldyno.scheduler.model import (
     Attempt,
     Device,
@@ -27,6 +27,7 @@ from kerneldyno.scheduler.model import (
     Report,
     Requirement,
     Spec,
+    Submission,
     Verdict,
 )
 from kerneldyno.scheduler.observer import Observer

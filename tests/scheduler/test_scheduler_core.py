@@ -5,8 +5,19 @@ from __future__ import annotations
 import gc
 
 import pytest
-from kerneldyno.scheduler.core import ATTEMPT_ALLOWANCE_SECONDS, Submission
-from kerneldyno.scheduler.model import Attempt, Device, Evaluation, Job, Key, NodeState, Priority, Requirement, Verdict
+from kerneldyno.scheduler.attempts import ATTEMPT_ALLOWANCE_SECONDS
+from kerneldyno.scheduler.model import (
+    Attempt,
+    Device,
+    Evaluation,
+    Job,
+    Key,
+    NodeState,
+    Priority,
+    Requirement,
+    Submission,
+    Verdict,
+)
 from kerneldyno.scheduler.store.memory import MemoryStore
 from scheduler_harness import CORRECT, HeldJournal, Reader, World, cause, outcome
 
@@ -370,4 +381,4 @@ def test_memory_does_not_grow_with_what_is_done() -> None:
     assert (core.clients.count, core.running(), core.waiting_evaluations()) == (0, 0, 0)
     gc.collect()
     assert sum(isinstance(one, (Evaluation, Job, Attempt)) for one in gc.get_objects()) < 1_200
-    assert len(core._overdue) < 1_200
+    assert len(core.attempts._overdue) < 1_200

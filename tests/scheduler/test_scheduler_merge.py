@@ -7,8 +7,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from kerneldyno.scheduler.core import Submission
-from kerneldyno.scheduler.model import Key, Priority, Verdict
+from kerneldyno.scheduler.model import Key, Priority, Submission, Verdict
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult

@@ -19,7 +19,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from kerneldyno.scheduler.core import Core, Submission
+from kerneldyno.scheduler.core import Core
 from kerneldyno.scheduler.model import (
     Attempt,
     Device,
@@ -31,6 +31,7 @@ from kerneldyno.scheduler.model import (
     Report,
     Requirement,
     Spec,
+    Submission,
     Verdict,
 )
 from kerneldyno.scheduler.observer import Observer
@@ -449,7 +450,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
                 self.journal.after_commit(lambda token=held.token: node.held.pop(token, None))  # type: ignore[misc]
 
     def complete(self, token: str, verdict: Verdict) -> None:
-        attempt = self.core._attempts.get(token)
+        attempt = self.core.attempts.get(token)
         if attempt is not None:
             assert self.newest[attempt.job.id] == token, "an attempt decides that is not its job's last"
         before = self.outcomes()
@@ -558,7 +559,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         assert core.running() == len(running)
         assert core.waiting_evaluations() == sum(len(job.evaluations) for job in waiting)
         on_nodes = {token: a for node in core.fleet.nodes.values() for token, a in node.attempts.items()}
-        assert on_nodes == core._attempts == {job.attempt.token: job.attempt for job in running if job.attempt}
+        assert on_nodes == core.attempts.by_token == {job.attempt.token: job.attempt for job in running if job.attempt}
         for job in jobs:
             assert job.evaluations
             assert all(e.job is job for e in job.evaluations.values())

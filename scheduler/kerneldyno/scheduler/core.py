@@ -8,12 +8,11 @@ said is ever taken back by a crash. What is finished and on disk is forgotten he
 
 from __future__ import annotations
 
-import enum
-import heapq
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
+from kerneldyno.scheduler.attempts import Attempts
 from kerneldyno.scheduler.blame import CACHEABLE, Quarantine, is_crash, is_handed_back, is_poison
 from kerneldyno.scheduler.clients import Clients
 from kerneldyno.scheduler.clock import Clock
@@ -29,6 +28,7 @@ from kerneldyno.scheduler.model import (
     Report,
     Requirement,
     Spec,
+    Submission,
     Verdict,
     Watcher,
 )
@@ -46,25 +46,11 @@ from kerneldyno.scheduler.store.base import (
     Returned,
     Store,
     StoredEvaluation,
+    restored,
 )
 
 #: Seconds between two calls of `tick`.
 TICK_SECONDS = 0.25
-#: Seconds an attempt may take beyond its own stage limits: a cold reference, the timing lease, a judge's restart.
-ATTEMPT_ALLOWANCE_SECONDS = 900.0
-
-
-class Submission(enum.Enum):
-    """What became of a submit."""
-
-    NEW = enum.auto()
-    """Accepted."""
-    SAME = enum.auto()
-    """Accepted before, with the same body."""
-    REUSED = enum.auto()
-    """Refused: the id belongs to another body."""
-    FULL = enum.auto()
-    """Refused: too much waits already, in all or of this share."""
 
 
 class Core:
@@ -84,6 +70,7 @@ class Core:
         self.observers: list[Observer] = []
         self.fleet = Fleet(settings.heartbeat_seconds, settings.lease_seconds, fingerprint)
         self.waiting = WaitingLine()
+        self.attempts = Attempts(self.fleet)
         self.clients = Clients(settings.max_queued_per_client, settings.client_grace_seconds)
         self.quarantine = Quarantine(settings.quarantine_seconds, clock, journal)
         self.placing = True
@@ -96,9 +83,6 @@ class Core:
         self._evaluations: dict[Key, Evaluation] = {}  # without a verdict on disk
         self._jobs: dict[bytes, Job] = {}
         self._ending: dict[bytes, Verdict] = {}  # of jobs whose end is not on disk yet, where others may have it too
-        self._attempts: dict[str, Attempt] = {}
-        self._settling: set[str] = set()  # tokens of attempts whose end is not on disk yet
-        self._overdue: list[tuple[float, str]] = []
         self._unmatched_since: dict[Requirement, float] = {}
         self._last_tick = clock.monotonic()
         self._registered_at = self._last_tick  # from when on a node that has not registered is not there
@@ -119,11 +103,11 @@ class Core:
             if old.token:
                 node = self.fleet.restore(old.node_id, old.instance_id, now, wall)
                 job.placed_at, job.placed_wall = now, old.placed_wall
-                self._attach(Attempt(old.token, job, node, now))
+                self.attempts.attach(Attempt(old.token, job, node, now), last_try=self._is_last_try(job))
         for one in found.evaluations:
             assert one.job_id is not None, "an unfinished evaluation has a job"
             waited = max(0.0, wall - one.accepted_wall)
-            evaluation = self._restored(one, now - waited)
+            evaluation = restored(one, now - waited)
             if one.deadline_wall is not None:
                 evaluation.deadline_at = now + max(0.0, one.deadline_wall - wall)
             self._enter(evaluation, self._jobs[one.job_id])
@@ -199,7 +183,7 @@ class Core:
         """Say whether one more evaluation of `share` may be accepted."""
         settings = self._settings
         return (
-            self.clients.count - len(self._attempts) < settings.max_queued
+            self.clients.count - len(self.attempts) < settings.max_queued
             and self.clients.has_room(share)
             and self.waiting.bytes < settings.max_queued_bytes
             and self._journal.has_room()
@@ -215,15 +199,15 @@ class Core:
         """Return an evaluation, or None when it is not known or no longer kept."""
         evaluation = self._evaluations.get(key)
         if evaluation is None and (stored := self._store.find(key)) is not None:
-            evaluation = self._restored(stored, self._clock.monotonic())
+            evaluation = restored(stored, self._clock.monotonic())
             evaluation.settled = True
         return evaluation
 
     def current(self, stored: StoredEvaluation) -> Evaluation:
         """Return what is known of a stored evaluation: more than the store knew, if it was unfinished."""
         if stored.verdict is not None:
-            return self._restored(stored, self._clock.monotonic())
-        return self.get(stored.key) or self._restored(stored, self._clock.monotonic())
+            return restored(stored, self._clock.monotonic())
+        return self.get(stored.key) or restored(stored, self._clock.monotonic())
 
     def cancel(self, evaluation: Evaluation, cause: str = "CANCELLED", detail: str = "cancelled on request") -> bool:
         """End `evaluation` now, wherever it is, and say whether that was so; a finished one stays as it is.
@@ -271,7 +255,7 @@ class Core:
             attempt = Attempt(self._new_token(), job, node, now)
             job.attempts += 1
             job.placed_at, job.placed_wall = now, self._clock.wall()
-            self._attach(attempt)
+            self.attempts.attach(attempt, last_try=self._is_last_try(job))
             node.remember(job.spec.reference)
             self._journal.append(
                 Placed(job.id, attempt.token, node.id, node.report.instance_id, job.attempts, job.placed_wall)
@@ -286,22 +270,22 @@ class Core:
 
     def is_current(self, token: str) -> bool:
         """Say whether the attempt may still decide its job, or has just done so."""
-        return token in self._attempts or token in self._settling
+        return self.attempts.get(token) is not None or self.attempts.settling(token)
 
     def progress(self, token: str, stage: int, device: str) -> None:
         """Note how far an attempt is."""
-        if (attempt := self._attempts.get(token)) is not None:
+        if (attempt := self.attempts.get(token)) is not None:
             attempt.stage, attempt.device = stage, device
 
     def complete(self, token: str, verdict: Verdict) -> bool:
         """Take the end of an attempt; False when it is stale, and then nothing changes."""
-        attempt = self._attempts.get(token)
+        attempt = self.attempts.get(token)
         if attempt is None:
-            if token not in self._settling:  # a repeated message is not a late one
+            if not self.attempts.settling(token):  # a repeated message is not a late one
                 self._tell(lambda observer: observer.stale_completion(token))
             return False
-        self._settling.add(token)
-        self._detach(attempt)
+        self.attempts.settle(token)
+        self.attempts.detach(attempt)
         failure = verdict.failure
         if failure is not None and is_handed_back(failure):
             attempt.job.attempts -= 1
@@ -313,15 +297,15 @@ class Core:
         else:
             self.fleet.succeeded(attempt.node)
             self._end(attempt.job, verdict)
-        self._journal.after_commit(lambda: self._settling.discard(token))
+        self._journal.after_commit(lambda: self.attempts.settled(token))
         self._work_changed()
         return True
 
     def refuse(self, token: str, hold_seconds: float) -> None:
         """Put a job back that its node would not take now; nothing was started, so it does not count."""
-        if (attempt := self._attempts.get(token)) is not None:
+        if (attempt := self.attempts.get(token)) is not None:
             job = attempt.job
-            self._detach(attempt)
+            self.attempts.detach(attempt)
             self.fleet.hold(attempt.node, self._clock.monotonic(), hold_seconds)
             job.attempts -= 1
             self._put_back(job)
@@ -342,7 +326,8 @@ class Core:
         if node is not known:
             self._tell(lambda observer: observer.node_joined(node))
         self._work_changed()
-        return [token for token in report.attempt_tokens if token not in node.attempts and token not in self._settling]
+        held = report.attempt_tokens
+        return [token for token in held if token not in node.attempts and not self.attempts.settling(token)]
 
     def connect(self, node_id: str, instance_id: str) -> Node | None:
         """Note that the node's Work stream is open; None when it has no lease under these names."""
@@ -406,7 +391,7 @@ class Core:
 
     def running(self) -> int:
         """Return how many attempts run."""
-        return len(self._attempts)
+        return len(self.attempts)
 
     def waiting_evaluations(self) -> int:
         """Return how many evaluations have neither an attempt nor a verdict."""
@@ -534,23 +519,6 @@ class Core:
             for watcher in list(evaluation.watchers):
                 watcher.evaluation_done(evaluation)
 
-    @staticmethod
-    def _restored(stored: StoredEvaluation, accepted_at: float) -> Evaluation:
-        return Evaluation(
-            key=stored.key,
-            fingerprint=stored.fingerprint,
-            digest=stored.digest,
-            priority=stored.priority,
-            labels=stored.labels,
-            accepted_at=accepted_at,
-            accepted_wall=stored.accepted_wall,
-            merged=stored.merged,
-            attempts=stored.attempts,
-            placed_wall=stored.placed_wall,
-            verdict=stored.verdict,
-            finished_wall=stored.finished_wall,
-        )
-
     # Inside: attempts
 
     def _next(self) -> tuple[Job, Node] | None:
@@ -566,25 +534,8 @@ class Core:
         """Say whether one more crash ends the job."""
         return job.crashes >= self._settings.max_attempts - 1
 
-    def _attach(self, attempt: Attempt) -> None:
-        """Give out a token."""
-        job = attempt.job
-        job.attempt = self._attempts[attempt.token] = attempt
-        self.fleet.attach(attempt, last_try=self._is_last_try(job))
-        overdue = attempt.started_at + job.spec.limit_seconds + ATTEMPT_ALLOWANCE_SECONDS
-        heapq.heappush(self._overdue, (overdue, attempt.token))
-        if len(self._overdue) > 2 * len(self._attempts) + 1_024:
-            self._overdue = [entry for entry in self._overdue if entry[1] in self._attempts]
-            heapq.heapify(self._overdue)
-
-    def _detach(self, attempt: Attempt) -> None:
-        """Take the token back."""
-        del self._attempts[attempt.token]
-        self.fleet.detach(attempt)
-        attempt.job.attempt = None
-
     def _drop(self, attempt: Attempt, *, node_lost: bool) -> None:
-        self._detach(attempt)
+        self.attempts.detach(attempt)
         self._tell(lambda observer: observer.attempt_dropped(attempt, node_lost=node_lost))
 
     def _retry(self, attempt: Attempt, verdict: Verdict) -> None:
@@ -637,13 +588,10 @@ class Core:
             self.cancel(evaluation, "CLIENT_GONE", f"no call of the client was open for {grace:g} s")
 
     def _end_overdue(self, now: float) -> None:
-        while self._overdue and self._overdue[0][0] <= now:
-            due, token = heapq.heappop(self._overdue)
-            if (attempt := self._attempts.get(token)) is not None:
-                limit = due - attempt.started_at
-                self._drop(attempt, node_lost=False)
-                self._blame(attempt.node)
-                self._retry(attempt, Verdict.failed("ATTEMPT_OVERDUE", f"no result within {limit:g} s", retryable=True))
+        for attempt, limit in self.attempts.overdue(now):
+            self._drop(attempt, node_lost=False)
+            self._blame(attempt.node)
+            self._retry(attempt, Verdict.failed("ATTEMPT_OVERDUE", f"no result within {limit:g} s", retryable=True))
 
     def _fail_unmatched(self, now: float) -> None:
         needs = self.waiting.requirements()

@@ -11,9 +11,9 @@ from typing import Protocol
 from kerneldyno.rpc import auth, errors
 from kerneldyno.rpc.tokens import ANONYMOUS
 from kerneldyno.rpc.validation import Violation, validate
-from kerneldyno.scheduler.core import Core, Submission
+from kerneldyno.scheduler.core import Core
 from kerneldyno.scheduler.metrics import Metrics
-from kerneldyno.scheduler.model import Evaluation, Key
+from kerneldyno.scheduler.model import Evaluation, Key, Submission
 from kerneldyno.scheduler.observer import Observer
 from kerneldyno.scheduler.settings import Settings
 from kerneldyno.scheduler.store.base import Store

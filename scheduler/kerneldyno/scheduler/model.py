@@ -94,6 +94,19 @@ class Verdict:
         return cls("INFRASTRUCTURE_ERROR", failure=Failure(cause, detail, retryable))
 
 
+class Submission(enum.Enum):
+    """What became of a submit."""
+
+    NEW = enum.auto()
+    """Accepted."""
+    SAME = enum.auto()
+    """Accepted before, with the same body."""
+    REUSED = enum.auto()
+    """Refused: the id belongs to another body."""
+    FULL = enum.auto()
+    """Refused: too much waits already, in all or of this share."""
+
+
 class Watcher(Protocol):
     """Someone who waits for evaluations and has to be told of each end once."""
 

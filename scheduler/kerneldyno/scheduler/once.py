@@ -9,9 +9,8 @@ from kerneldyno.rpc import errors
 from kerneldyno.rpc.interceptor import deadline_passed
 from kerneldyno.rpc.validation import Violation
 from kerneldyno.scheduler import scope
-from kerneldyno.scheduler.core import Submission
 from kerneldyno.scheduler.desk import Desk
-from kerneldyno.scheduler.model import Evaluation
+from kerneldyno.scheduler.model import Evaluation, Submission
 from kerneldyno.scheduler.stream import MAX_CLIENT_ID_CHARS
 from kerneldyno.scheduler.translate import order_of, result_of
 from kerneldyno.v1 import evaluation_pb2

@@ -17,10 +17,9 @@ import grpc
 from kerneldyno.rpc import auth, errors
 from kerneldyno.rpc.validation import Violation
 from kerneldyno.scheduler import scope
-from kerneldyno.scheduler.core import Submission
 from kerneldyno.scheduler.desk import Desk
 from kerneldyno.scheduler.failpoints import failpoint
-from kerneldyno.scheduler.model import Evaluation, Key
+from kerneldyno.scheduler.model import Evaluation, Key, Submission
 from kerneldyno.scheduler.translate import invalid_result, order_of, result_of
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest, EvaluateResponse

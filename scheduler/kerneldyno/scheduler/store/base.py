@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from kerneldyno.scheduler.model import Key, Priority, Verdict
+from kerneldyno.scheduler.model import Evaluation, Key, Priority, Verdict
 
 
 class StoreError(Exception):
@@ -147,6 +147,24 @@ class StoredEvaluation:
     attempts: int = 0
     placed_wall: float = 0.0
     finished_wall: float = 0.0
+
+
+def restored(stored: StoredEvaluation, accepted_at: float) -> Evaluation:
+    """Return the evaluation that was stored; `accepted_at` is its acceptance on this process's monotonic clock."""
+    return Evaluation(
+        key=stored.key,
+        fingerprint=stored.fingerprint,
+        digest=stored.digest,
+        priority=stored.priority,
+        labels=stored.labels,
+        accepted_at=accepted_at,
+        accepted_wall=stored.accepted_wall,
+        merged=stored.merged,
+        attempts=stored.attempts,
+        placed_wall=stored.placed_wall,
+        verdict=stored.verdict,
+        finished_wall=stored.finished_wall,
+    )
 
 
 @dataclass(frozen=True, slots=True)
