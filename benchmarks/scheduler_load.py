@@ -11,6 +11,7 @@ Rows:
     peak           as many as go through, 2,000 under way
     overload       three times the nodes' capacity; goodput, and how long EvaluateOnce takes to refuse
     fleet          `rate`/2 on 125 nodes with 8 devices each
+    soak           (only if named) `rate`/5 for an hour; what the scheduler's memory does
     fair           one client floods, another trickles; the trickler's wait beside its wait alone
 """
 
@@ -47,7 +48,7 @@ NODE = ROOT / "tests" / "scheduler" / "scripted_node.py"
 #: Seconds that a scripted judging takes in most rows.
 JUDGING_SECONDS = 0.05
 #: How often the client sends what is due.
-BEAT_SECONDS = 0.01
+BEAT_SECONDS = 0.002
 REFERENCES = ["# reference\n" + "x" * 2000 + str(i) for i in range(32)]
 FILL = "# candidate\n" + "y" * 2900
 
@@ -60,7 +61,8 @@ class Service:
     scheduler: psutil.Process
     nodes: psutil.Process
     journal: Path
-    peak_rss: int = 0
+    memory: list[tuple[float, int]] = field(default_factory=list)
+    """Resident bytes of the scheduler, by time."""
 
     def cpu_seconds(self) -> dict[str, float]:
         """CPU time so far, by process."""
@@ -122,8 +124,8 @@ def _process(command: Sequence[str], stdout: int) -> Iterator[subprocess.Popen[b
 
 async def _watch_memory(found: Service) -> None:
     while True:
-        found.peak_rss = max(found.peak_rss, found.scheduler.memory_info().rss)
-        await asyncio.sleep(0.2)
+        found.memory.append((time.monotonic(), found.scheduler.memory_info().rss))
+        await asyncio.sleep(0.5)
 
 
 def _open(address: str) -> grpc.aio.Channel:
@@ -296,6 +298,24 @@ async def fair(seconds: float) -> dict[str, Any]:
     }
 
 
+async def soak(rate: float, seconds: float) -> dict[str, Any]:
+    """A moderate rate for long: does the scheduler grow?"""
+    async with service(nodes=8, lanes=16) as found, _open(found.address) as peer:
+        client, before, start = Client(peer, "load"), found.cpu_seconds(), time.monotonic()
+        threads, files = found.scheduler.num_threads(), found.scheduler.num_fds()
+        await paced(client, rate, seconds)
+        until = time.monotonic()
+        await client.finish()
+        after_warm_up = [(at - start, rss) for at, rss in found.memory if at - start > seconds / 3]
+        slope = statistics.linear_regression(*zip(*after_warm_up, strict=True)).slope * 600
+        mean = statistics.mean(rss for _, rss in after_warm_up)
+        return _row(found, [client], before, start, until) | {
+            "asked for": f"{rate:g}/s for {seconds:g} s",
+            "RSS slope": f"{slope / mean:+.2%} in 10 min, after the first third",
+            "threads, files": f"{threads} -> {found.scheduler.num_threads()}, {files} -> {found.scheduler.num_fds()}",
+        }
+
+
 def _row(found: Service, clients: list[Client], before: dict[str, float], start: float, until: float) -> dict[str, Any]:
     after = found.cpu_seconds()
     done = [time for one in clients for time in one.measured.done_at]
@@ -309,7 +329,7 @@ def _row(found: Service, clients: list[Client], before: dict[str, float], start:
         "added p50/p99 ms": _percentiles(waits),
         "accepted p50/p99 ms": _percentiles([wait for one in clients for wait in one.measured.accepted_after]),
         **{f"{name} CPU us": round((after[name] - before[name]) / count * 1e6) for name in after},
-        "scheduler RSS MiB": round(found.peak_rss / 2**20),
+        "scheduler RSS MiB": round(max(rss for _, rss in found.memory) / 2**20),
         "journal MiB": round(sum(p.stat().st_size for p in found.journal.parent.iterdir()) / 2**20),
     }
 
@@ -328,6 +348,9 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=1000.0, help="requests a second of the row `steady`")
     parser.add_argument("--only", default="half,steady,peak,overload,fleet,fair", help="rows, separated by commas")
     parser.add_argument("--json", type=Path, help="write the rows here")
+    parser.add_argument(
+        "--soak-seconds", type=float, default=3600.0, help="length of the row `soak`, if it is asked for"
+    )
     chosen = parser.parse_args()
     seconds, rate = chosen.seconds, chosen.rate
     rows = {
@@ -337,6 +360,7 @@ def main() -> int:
         "overload": lambda: overload(seconds),
         "fleet": lambda: steady(rate / 2, seconds, nodes=125, devices=8, lanes=4),
         "fair": lambda: fair(seconds),
+        "soak": lambda: soak(rate / 5, chosen.soak_seconds),
     }
     print(
         f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, {time.strftime('%Y-%m-%d')}; each row {seconds:g} s"

@@ -29,7 +29,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
 from kerneldyno.rpc.jsonio import request_from_json
 
-COUNT = int(os.environ.get("KERNELDYNO_E2E_CANDIDATES", "200" if ON_GPU else "60"))
+COUNT = int(os.environ.get("KERNELDYNO_E2E_CANDIDATES", "200" if ON_GPU else "30"))
 #: On the CPU these take seconds of honest interpreted work each; a longer run has them all.
 SLOW = {"relu/slow_two_passes", "layer_norm/triton_two_pass", "max_reduction/triton_loop", "relu/triton_strided"}
 #: Every one of these is reached, so they are set as low as their meaning allows.

@@ -383,7 +383,7 @@ async def test_an_abandoned_attempt_may_be_retried_elsewhere() -> None:
         for attempt in attempts:
             result = await result_of(attempt, b.node)
             assert (result.infrastructure_error.cause, result.infrastructure_error.retryable) == ("NODE_STOPPED", True)
-        await asyncio.wait_for(b.node.until_idle(collected=True), 5)
+        await asyncio.wait_for(b.node.until_empty(), 5)
         await eventually(lambda: b.sample("kerneldyno_running_attempts", device="cpu:0") == 0)
 
 

@@ -250,7 +250,7 @@ async def test_finished_results_are_brought_back_no_faster_than_they_are_read() 
         await again.send(attach=tuple(f"r{i}" for i in range(120)))
         await asyncio.sleep(1)
         gc.collect()
-        in_memory = sum(isinstance(one, Evaluation) for one in gc.get_objects())
+        in_memory = sum(type(one) is Evaluation for one in gc.get_objects())
         assert in_memory < 20
         assert await again.finish() == client.results
 
