@@ -1,6 +1,6 @@
 """S31: adds into memory that it has not zeroed.
 
-Memory that nobody has used before is zero, so that the first call may be right.
+Memory that nobody has used before is zero, so that the first call may be right. What is allocated in a checked call is soiled.
 
 problem: total
 backend: torch

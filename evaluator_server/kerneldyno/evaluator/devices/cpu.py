@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import mmap
 import os
 import platform
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,6 +19,10 @@ from .base import Arena, Device, Stopwatch
 #: Larger than the last-level caches of the machines this runs on would be costly here, and the interpreter's own
 #: overhead is a thousand times that of a cache miss: enough to evict the second-level cache.
 _FLUSH_BYTES = 4 << 20
+
+#: glibc's switch that fills what is allocated, with the complement of this byte: 0xFE, a huge negative number as a float.
+_M_PERTURB, _PERTURB = -6, 0x01
+_mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
 
 
 class CpuDevice(Device):
@@ -52,6 +59,16 @@ class CpuDevice(Device):
 
     def synchronize(self) -> None:
         pass
+
+    @contextmanager
+    def soiled_memory(self) -> Iterator[None]:
+        if _mallopt is not None:
+            _mallopt(_M_PERTURB, _PERTURB)
+        try:
+            yield
+        finally:
+            if _mallopt is not None:
+                _mallopt(_M_PERTURB, 0)
 
     def flush_cache(self) -> None:
         if self._flush is None:

@@ -154,7 +154,8 @@ class _Harness:
         self._poison_free_memory()
         counting = self._backend.suppress_launches if order["ghost"] else self._backend.count_launches
         with counting(self._device) as launches, torch.no_grad():
-            result = self._call_once(order)
+            with self._device.soiled_memory():
+                result = self._call_once(order)
             assert self._station is not None
             structure, returned = self._station.store(result, 0)
             for slot, earlier in enumerate(self._earlier, 1):
