@@ -475,8 +475,9 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         if held:
             node, one = held[pick % len(held)]
             del node.held[one.token]
+            counts = self.core.attempts.get(one.token) is None  # given up before, as an attempt like others
             self.core.refuse(one.token, 2.0)
-            for tokens in (*self.runs.values(), *self.placed.values()):
+            for tokens in (*self.runs.values(), *([] if counts else self.placed.values())):
                 tokens.discard(one.token)  # it never ran
 
     @rule(name=st.sampled_from(NODES), at_once=st.booleans(), dice=st.integers(0, 1))
