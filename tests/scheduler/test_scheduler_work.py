@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from kerneldyno.rpc import errors
+from kerneldyno.scheduler import work
 from kerneldyno.scheduler.app import RunningScheduler
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import fleet_service_pb2 as pb
@@ -330,3 +331,13 @@ async def test_a_stop_ends_the_streams_with_a_word() -> None:
         ending = asyncio.get_running_loop().create_task(node.end())
     assert isinstance(await ending, errors.ShuttingDownError)
     await peer.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "held"), [(None, 1.0), (2.5, 2.5), (0.0, 0.05), (-3.0, 0.05), (1e-9, 0.05), (3e9, 60.0)]
+)
+def test_a_node_says_within_bounds_when_to_try_it_again(said: float | None, held: float) -> None:
+    refusal = pb.AttemptRefusal(why=pb.AttemptRefusal.WHY_FULL)
+    if said is not None:
+        refusal.retry_delay.FromNanoseconds(int(said * 1e9))
+    assert work.hold_seconds(refusal, 1.0) == held

@@ -69,7 +69,7 @@ def read_request(request: pb.ListEvaluationsRequest) -> Page:
     if violations:
         raise errors.InvalidRequestError(violations=violations)
     which = Filter(
-        client_id=scope.named(request.client_id) if request.client_id else "",
+        client_id=scope.named(request.client_id)[-1] if request.client_id else "",
         share=scope.share(),
         outcomes=frozenset(evaluation_pb2.EvalResult.Outcome.Name(outcome) for outcome in request.outcomes),
         unfinished=request.unfinished,

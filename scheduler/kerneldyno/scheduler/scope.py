@@ -17,9 +17,11 @@ def own(client_id: str) -> str:
     return client_id if who is ANONYMOUS else f"{who.name}/{client_id}"
 
 
-def named(client_id: str) -> str:
-    """Return which client id the present call means: submitters have their own; others name any, as it is listed."""
-    return own(client_id) if _sees_only_own() else client_id
+def named(client_id: str) -> tuple[str, ...]:
+    """Return which client ids the present call may mean: one's own, and for those who see others also as it is listed."""
+    if _sees_only_own():
+        return (own(client_id),)
+    return tuple(dict.fromkeys((own(client_id), client_id)))
 
 
 def share() -> str:

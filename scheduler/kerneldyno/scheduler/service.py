@@ -80,9 +80,8 @@ class SchedulerServicer(SchedulerServiceServicer):
             raise errors.InvalidRequestError(violations=[Violation("ids", text)])
         core = self._desk.core
         named = set(request.ids)
-        chosen = [
-            one for one in core.clients.unfinished(scope.named(request.client_id)) if request.all or one.key.id in named
-        ]
+        unfinished = [one for name in scope.named(request.client_id) for one in core.clients.unfinished(name)]
+        chosen = [one for one in unfinished if request.all or one.key.id in named]
         cancelled = sum(core.cancel(one) for one in chosen)
         await self._desk.journal.committed()
         return pb.CancelEvaluationsResponse(cancelled=cancelled)
@@ -115,7 +114,8 @@ class SchedulerServicer(SchedulerServiceServicer):
         )
 
     async def _find(self, client_id: str, request_id: str) -> Evaluation:
-        evaluation = self._desk.core.get(Key(scope.named(client_id), request_id))
+        found = (self._desk.core.get(Key(name, request_id)) for name in scope.named(client_id))
+        evaluation = next((one for one in found if one is not None), None)
         if evaluation is None:
             raise errors.EvaluationNotFoundError(f"no evaluation {request_id!r} of client {client_id!r} is known")
         if not evaluation.settled:

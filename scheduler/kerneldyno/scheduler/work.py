@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 #: Seconds without new work for a node that is full and did not say for how long, or that is shutting down.
 FULL_HOLD_SECONDS = 1.0
 DRAINING_HOLD_SECONDS = 5.0
+#: Whatever a node says: a shorter hold could make assigning and refusing a busy loop, a longer one lose the node for good.
+HOLD_SECONDS = (0.05, 60.0)
 #: How long an acknowledgement may wait for company.
 ACKNOWLEDGE_SECONDS = 0.05
 #: Bytes of requests in one message down.
@@ -232,11 +234,10 @@ class WorkStream:
 
     def _refused(self, refusal: pb.AttemptRefusal) -> None:
         token, why = refusal.attempt_token, refusal.why
-        hold = refusal.retry_delay.ToNanoseconds() / 1e9
         if why == pb.AttemptRefusal.WHY_FULL:
-            self._core.refuse(token, hold or FULL_HOLD_SECONDS)
+            self._core.refuse(token, hold_seconds(refusal, FULL_HOLD_SECONDS))
         elif why == pb.AttemptRefusal.WHY_DRAINING:
-            self._core.refuse(token, hold or DRAINING_HOLD_SECONDS)
+            self._core.refuse(token, hold_seconds(refusal, DRAINING_HOLD_SECONDS))
         elif why == pb.AttemptRefusal.WHY_INVALID and refusal.violations:
             violations = [Violation(v.field, v.description) for v in refusal.violations]
             self._core.complete(token, verdict_of(invalid_result("", violations)))
@@ -286,6 +287,13 @@ class WorkStream:
             message.assignments.add(attempt_token=token).request.ParseFromString(payload)
             size += len(payload)
         return message
+
+
+def hold_seconds(refusal: pb.AttemptRefusal, default: float) -> float:
+    """Return for how long the node is sent nothing: as it says, within bounds, or else the default."""
+    shortest, longest = HOLD_SECONDS
+    said = refusal.retry_delay.ToNanoseconds() / 1e9 if refusal.HasField("retry_delay") else default
+    return min(max(said, shortest), longest)
 
 
 def _shutting_down() -> errors.KernelDynoError:

@@ -1,0 +1,83 @@
+"""Whose evaluations a call sees, where tokens are in use: one's own, and an operator's are all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+from kerneldyno.rpc import errors
+from kerneldyno.v1 import scheduler_service_pb2 as pb
+from scheduler_harness import failure, request, scheduler
+
+ROLES = {"ann": "submit", "bob": "submit", "boss": "submit+operate", "eye": "read"}
+
+
+def token(name: str) -> str:
+    return f"{name}-is-who-this-token-belongs-to"
+
+
+def of(name: str) -> dict[str, Any]:
+    """What makes a call that of `name`."""
+    return {"metadata": (("authorization", f"Bearer {token(name)}"),), "timeout": 10}
+
+
+@pytest.fixture(autouse=True)
+def _tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = (f"{name}:{roles}:{token(name)}" for name, roles in ROLES.items())
+    monkeypatch.setenv("KERNELDYNO_TOKENS", ",".join(listed))
+
+
+async def submit(stub: Any, name: str) -> Any:
+    """Have evaluation "r" of client "c" wait; return the stream, which keeps it wanted."""
+    call = stub.Evaluate(**of(name))
+    await call.write(pb.EvaluateRequest(client_id="c", requests=[request("r", work=name)]))
+    assert (await call.read()).accepted.ids == ["r"]
+    return call
+
+
+async def listed(stub: Any, name: str, **filters: Any) -> list[str]:
+    """Whose evaluations `name` sees."""
+    answer = await stub.ListEvaluations(pb.ListEvaluationsRequest(**filters), **of(name))
+    return sorted(one.client_id for one in answer.evaluations)
+
+
+def seen(client_id: str) -> pb.GetEvaluationRequest:
+    return pb.GetEvaluationRequest(client_id=client_id, id="r")
+
+
+async def test_owners_share_no_ids_and_see_only_their_own() -> None:
+    async with scheduler() as (app, stub):
+        calls = [await submit(stub, "ann"), await submit(stub, "bob")]
+        assert app.core.clients.count == 2, "the same client id and id, twice"
+        assert await listed(stub, "ann") == await listed(stub, "ann", client_id="c") == ["ann/c"]
+        for other in ("bob/c", "bob"):
+            assert isinstance(
+                await failure(stub.GetEvaluation(seen(other), **of("ann"))), errors.EvaluationNotFoundError
+            )
+            cancel = pb.CancelEvaluationRequest(client_id=other, id="r")
+            assert isinstance(await failure(stub.CancelEvaluation(cancel, **of("ann"))), errors.EvaluationNotFoundError)
+            every = pb.CancelEvaluationsRequest(client_id=other, all=True)
+            assert (await stub.CancelEvaluations(every, **of("ann"))).cancelled == 0
+            assert await listed(stub, "ann", client_id=other) == []
+        assert app.core.clients.count == 2
+        assert (await stub.GetEvaluation(seen("c"), **of("ann"))).evaluation.client_id == "ann/c"
+        for call in calls:
+            call.cancel()
+
+
+async def test_an_operator_has_work_of_its_own_and_names_that_of_others_as_it_is_listed() -> None:
+    async with scheduler() as (_, stub):
+        calls = [await submit(stub, "ann"), await submit(stub, "boss")]
+        assert await listed(stub, "boss") == await listed(stub, "eye") == ["ann/c", "boss/c"]
+        assert (await stub.GetEvaluation(seen("c"), **of("boss"))).evaluation.client_id == "boss/c"
+        assert (await stub.GetEvaluation(seen("ann/c"), **of("boss"))).evaluation.client_id == "ann/c"
+        assert (
+            await stub.CancelEvaluations(pb.CancelEvaluationsRequest(client_id="ann/c", all=True), **of("boss"))
+        ).cancelled == 1
+        await stub.CancelEvaluation(pb.CancelEvaluationRequest(client_id="c", id="r"), **of("boss"))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.CancelEvaluation(pb.CancelEvaluationRequest(client_id="c", id="r"), **of("eye"))
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        for call in calls:
+            call.cancel()
