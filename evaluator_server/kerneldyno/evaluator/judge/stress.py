@@ -162,14 +162,16 @@ def _change_rows(tensor: torch.Tensor, stress: Stress, generator: torch.Generato
 def _change_sparse(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
     """Zero most elements, all of some rows, and make the elements of other rows equal.
 
-    Equal elements have few significant bits: sums of them are exact in any order, as an honest mean may suppose.
+    Equal elements have few significant bits: sums of them are exact in any order, as an honest mean may suppose. Half of
+    these rows repeat about their largest element, whose powers fade slowest.
     """
     changed = torch.where(_uniform(tensor.shape, tensor, generator) < 0.9, 0, tensor).to(tensor.dtype)
     changed = _random_signs(changed, stress, generator)
     if tensor.dim() < 2 or tensor.numel() == tensor.shape[-1]:
         return changed
     what = _shares((*tensor.shape[:-1], 1), tensor, generator)
-    equal = tensor[..., :1].to(torch.bfloat16).to(tensor.dtype)
+    largest = tensor.abs().amax(-1, keepdim=True) * (63 / 64)
+    equal = torch.where(what > 0.8, largest, tensor[..., :1]).to(torch.bfloat16).to(tensor.dtype)
     if stress.signed:
         equal = equal * _signs(equal.shape, tensor, generator)
     changed = torch.where(what < 0.2, 0, changed).to(tensor.dtype)
