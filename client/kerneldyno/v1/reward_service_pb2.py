@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from kerneldyno.v1 import evaluation_pb2 as kerneldyno_dot_v1_dot_evaluation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"kerneldyno/v1/reward_service.proto\x12\rkerneldyno.v1\x1a\x1ekerneldyno/v1/evaluation.proto\"\x8f\x01\n\x14StreamRewardsRequest\x12\x1b\n\tclient_id\x18\x01 \x01(\tR\x08\x63lientId\x12\'\n\x04turn\x18\x02 \x01(\x0b\x32\x13.kerneldyno.v1.TurnR\x04turn\x12\x31\n\x06reward\x18\x03 \x01(\x0b\x32\x19.kerneldyno.v1.RewardSpecR\x06reward\"\xae\x01\n\x04Turn\x12\x14\n\x05group\x18\x01 \x01(\tR\x05group\x12\x16\n\x06sample\x18\x02 \x01(\x05R\x06sample\x12\x1d\n\nturn_index\x18\x03 \x01(\x05R\tturnIndex\x12\x34\n\x07request\x18\x04 \x01(\x0b\x32\x1a.kerneldyno.v1.EvalRequestR\x07request\x12#\n\rresponse_text\x18\x05 \x01(\tR\x0cresponseText\"\xb0\x03\n\nRewardSpec\x12\x16\n\x06preset\x18\x01 \x01(\tR\x06preset\x12\x32\n\x12\x63orrectness_weight\x18\x02 \x01(\x01H\x00R\x11\x63orrectnessWeight\x88\x01\x01\x12*\n\x0espeedup_weight\x18\x03 \x01(\x01H\x01R\rspeedupWeight\x88\x01\x01\x12&\n\x0cspeedup_clip\x18\x04 \x01(\x01H\x02R\x0bspeedupClip\x88\x01\x01\x12,\n\x0f\x63overage_weight\x18\x05 \x01(\x01H\x03R\x0e\x63overageWeight\x88\x01\x01\x12,\n\x0f\x66\x61ilure_penalty\x18\x06 \x01(\x01H\x04R\x0e\x66\x61ilurePenalty\x88\x01\x01\x12.\n\x10rejected_penalty\x18\x07 \x01(\x01H\x05R\x0frejectedPenalty\x88\x01\x01\x42\x15\n\x13_correctness_weightB\x11\n\x0f_speedup_weightB\x0f\n\r_speedup_clipB\x12\n\x10_coverage_weightB\x12\n\x10_failure_penaltyB\x13\n\x11_rejected_penalty\"\x8d\x02\n\x15StreamRewardsResponse\x12\x14\n\x05group\x18\x01 \x01(\tR\x05group\x12\x16\n\x06sample\x18\x02 \x01(\x05R\x06sample\x12\x1d\n\nturn_index\x18\x03 \x01(\x05R\tturnIndex\x12\x1b\n\x06reward\x18\x04 \x01(\x01H\x00R\x06reward\x88\x01\x01\x12\x30\n\x05parts\x18\x05 \x01(\x0b\x32\x1a.kerneldyno.v1.RewardPartsR\x05parts\x12\x31\n\x06result\x18\x06 \x01(\x0b\x32\x19.kerneldyno.v1.EvalResultR\x06result\x12\x1a\n\x08\x66\x65\x65\x64\x62\x61\x63k\x18\x07 \x01(\tR\x08\x66\x65\x65\x64\x62\x61\x63kB\t\n\x07_reward\"\x7f\n\x0bRewardParts\x12 \n\x0b\x63orrectness\x18\x01 \x01(\x01R\x0b\x63orrectness\x12\x18\n\x07speedup\x18\x02 \x01(\x01R\x07speedup\x12\x1a\n\x08\x63overage\x18\x03 \x01(\x01R\x08\x63overage\x12\x18\n\x07penalty\x18\x04 \x01(\x01R\x07penalty2o\n\rRewardService\x12^\n\rStreamRewards\x12#.kerneldyno.v1.StreamRewardsRequest\x1a$.kerneldyno.v1.StreamRewardsResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"kerneldyno/v1/reward_service.proto\x12\rkerneldyno.v1\x1a\x1ekerneldyno/v1/evaluation.proto\"\xb0\x01\n\x14StreamRewardsRequest\x12\x1b\n\tclient_id\x18\x01 \x01(\tR\x08\x63lientId\x12)\n\x05turns\x18\x02 \x03(\x0b\x32\x13.kerneldyno.v1.TurnR\x05turns\x12\x31\n\x06reward\x18\x03 \x01(\x0b\x32\x19.kerneldyno.v1.RewardSpecR\x06reward\x12\x1d\n\ncancel_ids\x18\x04 \x03(\tR\tcancelIds\"\xae\x01\n\x04Turn\x12\x14\n\x05group\x18\x01 \x01(\tR\x05group\x12\x16\n\x06sample\x18\x02 \x01(\x05R\x06sample\x12\x1d\n\nturn_index\x18\x03 \x01(\x05R\tturnIndex\x12\x34\n\x07request\x18\x04 \x01(\x0b\x32\x1a.kerneldyno.v1.EvalRequestR\x07request\x12#\n\rresponse_text\x18\x05 \x01(\tR\x0cresponseText\"\xf1\x08\n\nRewardSpec\x12\x16\n\x06preset\x18\x01 \x01(\tR\x06preset\x12\x32\n\x12\x63orrectness_weight\x18\x02 \x01(\x01H\x00R\x11\x63orrectnessWeight\x88\x01\x01\x12*\n\x0espeedup_weight\x18\x03 \x01(\x01H\x01R\rspeedupWeight\x88\x01\x01\x12&\n\x0cspeedup_clip\x18\x04 \x01(\x01H\x02R\x0bspeedupClip\x88\x01\x01\x12(\n\rspeedup_floor\x18\x05 \x01(\x01H\x03R\x0cspeedupFloor\x88\x01\x01\x12K\n\rspeedup_basis\x18\x06 \x01(\x0e\x32&.kerneldyno.v1.RewardSpec.SpeedupBasisR\x0cspeedupBasis\x12,\n\x0f\x63overage_weight\x18\x07 \x01(\x01H\x04R\x0e\x63overageWeight\x88\x01\x01\x12N\n\x0e\x63overage_basis\x18\x08 \x01(\x0e\x32\'.kerneldyno.v1.RewardSpec.CoverageBasisR\rcoverageBasis\x12\x30\n\x05tiers\x18\t \x03(\x0b\x32\x1a.kerneldyno.v1.SpeedupTierR\x05tiers\x12.\n\x10incorrect_reward\x18\n \x01(\x01H\x05R\x0fincorrectReward\x88\x01\x01\x12*\n\x0e\x66\x61ilure_reward\x18\x0b \x01(\x01H\x06R\rfailureReward\x88\x01\x01\x12,\n\x0frejected_reward\x18\x0c \x01(\x01H\x07R\x0erejectedReward\x88\x01\x01\x12,\n\x0fremeasure_above\x18\r \x01(\x01H\x08R\x0eremeasureAbove\x88\x01\x01\x12*\n\x0e\x66\x65\x65\x64\x62\x61\x63k_chars\x18\x0e \x01(\x05H\tR\rfeedbackChars\x88\x01\x01\"g\n\x0cSpeedupBasis\x12\x1d\n\x19SPEEDUP_BASIS_UNSPECIFIED\x10\x00\x12\x18\n\x14SPEEDUP_BASIS_MEDIAN\x10\x01\x12\x1e\n\x1aSPEEDUP_BASIS_INTERVAL_LOW\x10\x02\"\x8a\x01\n\rCoverageBasis\x12\x1e\n\x1a\x43OVERAGE_BASIS_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x43OVERAGE_BASIS_DEVICE_TIME\x10\x01\x12\x1b\n\x17\x43OVERAGE_BASIS_LAUNCHES\x10\x02\x12\x1c\n\x18\x43OVERAGE_BASIS_KERNELGYM\x10\x03\x42\x15\n\x13_correctness_weightB\x11\n\x0f_speedup_weightB\x0f\n\r_speedup_clipB\x10\n\x0e_speedup_floorB\x12\n\x10_coverage_weightB\x13\n\x11_incorrect_rewardB\x11\n\x0f_failure_rewardB\x12\n\x10_rejected_rewardB\x12\n\x10_remeasure_aboveB\x11\n\x0f_feedback_chars\"D\n\x0bSpeedupTier\x12\x1f\n\x0bmin_speedup\x18\x01 \x01(\x01R\nminSpeedup\x12\x14\n\x05\x62onus\x18\x02 \x01(\x01R\x05\x62onus\"\x93\x03\n\x15StreamRewardsResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n\x05group\x18\x02 \x01(\tR\x05group\x12\x16\n\x06sample\x18\x03 \x01(\x05R\x06sample\x12\x1d\n\nturn_index\x18\x04 \x01(\x05R\tturnIndex\x12\x1b\n\x06reward\x18\x05 \x01(\x01H\x00R\x06reward\x88\x01\x01\x12\x30\n\x05parts\x18\x06 \x01(\x0b\x32\x1a.kerneldyno.v1.RewardPartsR\x05parts\x12\x31\n\x06result\x18\x07 \x01(\x0b\x32\x19.kerneldyno.v1.EvalResultR\x06result\x12\x39\n\nremeasured\x18\x08 \x01(\x0b\x32\x19.kerneldyno.v1.EvalResultR\nremeasured\x12\x1a\n\x08\x66\x65\x65\x64\x62\x61\x63k\x18\t \x01(\tR\x08\x66\x65\x65\x64\x62\x61\x63k\x12\x39\n\nextraction\x18\n \x01(\x0b\x32\x19.kerneldyno.v1.ExtractionR\nextractionB\t\n\x07_reward\"\xd7\x01\n\x0bRewardParts\x12 \n\x0b\x63orrectness\x18\x01 \x01(\x01R\x0b\x63orrectness\x12\x18\n\x07speedup\x18\x02 \x01(\x01R\x07speedup\x12\x1a\n\x08\x63overage\x18\x03 \x01(\x01R\x08\x63overage\x12\x12\n\x04tier\x18\x04 \x01(\x01R\x04tier\x12\x14\n\x05\x66ixed\x18\x05 \x01(\x01R\x05\x66ixed\x12!\n\x0cpaid_speedup\x18\x06 \x01(\x01R\x0bpaidSpeedup\x12#\n\rpaid_coverage\x18\x07 \x01(\x01R\x0cpaidCoverage\"\xf4\x01\n\nExtraction\x12\x38\n\x06method\x18\x01 \x01(\x0e\x32 .kerneldyno.v1.Extraction.MethodR\x06method\x12\x1f\n\x0bkernel_code\x18\x02 \x01(\tR\nkernelCode\x12\x12\n\x04note\x18\x03 \x01(\tR\x04note\"w\n\x06Method\x12\x16\n\x12METHOD_UNSPECIFIED\x10\x00\x12\x1d\n\x19METHOD_FENCED_ENTRY_POINT\x10\x01\x12\x11\n\rMETHOD_MARKER\x10\x02\x12\x11\n\rMETHOD_FENCED\x10\x03\x12\x10\n\x0cMETHOD_WHOLE\x10\x04\x32o\n\rRewardService\x12^\n\rStreamRewards\x12#.kerneldyno.v1.StreamRewardsRequest\x1a$.kerneldyno.v1.StreamRewardsResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,15 +33,25 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kerneldyno.v1.reward_servic
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STREAMREWARDSREQUEST']._serialized_start=86
-  _globals['_STREAMREWARDSREQUEST']._serialized_end=229
-  _globals['_TURN']._serialized_start=232
-  _globals['_TURN']._serialized_end=406
-  _globals['_REWARDSPEC']._serialized_start=409
-  _globals['_REWARDSPEC']._serialized_end=841
-  _globals['_STREAMREWARDSRESPONSE']._serialized_start=844
-  _globals['_STREAMREWARDSRESPONSE']._serialized_end=1113
-  _globals['_REWARDPARTS']._serialized_start=1115
-  _globals['_REWARDPARTS']._serialized_end=1242
-  _globals['_REWARDSERVICE']._serialized_start=1244
-  _globals['_REWARDSERVICE']._serialized_end=1355
+  _globals['_STREAMREWARDSREQUEST']._serialized_end=262
+  _globals['_TURN']._serialized_start=265
+  _globals['_TURN']._serialized_end=439
+  _globals['_REWARDSPEC']._serialized_start=442
+  _globals['_REWARDSPEC']._serialized_end=1579
+  _globals['_REWARDSPEC_SPEEDUPBASIS']._serialized_start=1139
+  _globals['_REWARDSPEC_SPEEDUPBASIS']._serialized_end=1242
+  _globals['_REWARDSPEC_COVERAGEBASIS']._serialized_start=1245
+  _globals['_REWARDSPEC_COVERAGEBASIS']._serialized_end=1383
+  _globals['_SPEEDUPTIER']._serialized_start=1581
+  _globals['_SPEEDUPTIER']._serialized_end=1649
+  _globals['_STREAMREWARDSRESPONSE']._serialized_start=1652
+  _globals['_STREAMREWARDSRESPONSE']._serialized_end=2055
+  _globals['_REWARDPARTS']._serialized_start=2058
+  _globals['_REWARDPARTS']._serialized_end=2273
+  _globals['_EXTRACTION']._serialized_start=2276
+  _globals['_EXTRACTION']._serialized_end=2520
+  _globals['_EXTRACTION_METHOD']._serialized_start=2401
+  _globals['_EXTRACTION_METHOD']._serialized_end=2520
+  _globals['_REWARDSERVICE']._serialized_start=2522
+  _globals['_REWARDSERVICE']._serialized_end=2633
 # @@protoc_insertion_point(module_scope)

@@ -3,8 +3,11 @@
 isort:skip_file
 Rewards for reinforcement learning, turn by turn."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from kerneldyno.v1 import evaluation_pb2 as _evaluation_pb2
 import builtins as _builtins
 import sys
@@ -19,33 +22,41 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class StreamRewardsRequest(_message.Message):
-    """StreamRewardsRequest carries one turn."""
+    """StreamRewardsRequest is one message up the stream. Any of the lists may be empty."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CLIENT_ID_FIELD_NUMBER: _builtins.int
-    TURN_FIELD_NUMBER: _builtins.int
+    TURNS_FIELD_NUMBER: _builtins.int
     REWARD_FIELD_NUMBER: _builtins.int
+    CANCEL_IDS_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
-    """Names the client, as in EvaluateRequest."""
+    """Names the client, as in EvaluateRequest. Required in the first message."""
     @_builtins.property
-    def turn(self) -> Global___Turn:
-        """The turn."""
+    def turns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Turn]:
+        """New turns, at most 1000 and 12 MiB a message."""
 
     @_builtins.property
     def reward(self) -> Global___RewardSpec:
-        """How the reward is computed. In force for this turn and all later ones of the stream that carry none."""
+        """How rewards are computed: in force for the turns of this message and of all later ones that carry none. Absent in the
+        first message means the preset "drkernel".
+        """
+
+    @_builtins.property
+    def cancel_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of turns to cancel. Unknown and finished ones are ignored."""
 
     def __init__(
         self,
         *,
         client_id: _builtins.str = ...,
-        turn: Global___Turn | None = ...,
+        turns: _abc.Iterable[Global___Turn] | None = ...,
         reward: Global___RewardSpec | None = ...,
+        cancel_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["reward", b"reward", "turn", b"turn"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reward", b"reward"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "reward", b"reward", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_ids", b"cancel_ids", "client_id", b"client_id", "reward", b"reward", "turns", b"turns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -53,7 +64,7 @@ Global___StreamRewardsRequest: _TypeAlias = StreamRewardsRequest  # noqa: Y015
 
 @_typing.final
 class Turn(_message.Message):
-    """Turn is one step of one episode."""
+    """Turn is one step of one episode: a response of the model, and the problem it answers."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -63,16 +74,21 @@ class Turn(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     RESPONSE_TEXT_FIELD_NUMBER: _builtins.int
     group: _builtins.str
-    """Names the prompt; samples of one group share it."""
+    """Names the prompt, at most 100 printable characters; samples of one prompt share it."""
     sample: _builtins.int
     """Index of the sample within its group, from 0."""
     turn_index: _builtins.int
     """Index of the turn within its episode, from 0."""
     response_text: _builtins.str
-    """The model's raw answer, from which the candidate is taken."""
+    """The model's raw answer, at most 1 MiB, from which the candidate is taken: the last complete fenced block that defines
+    `<entry_point>New`; else what follows one of the markers that KernelGYM knows.
+    """
     @_builtins.property
     def request(self) -> _evaluation_pb2.EvalRequest:
-        """What to evaluate. `kernel_code` may be empty when `response_text` is given."""
+        """What to evaluate, and how. Its `kernel_code` is empty exactly when `response_text` is given. Its `id` names the turn;
+        when it is empty, the turn is named "<group>/<sample>/<turn_index>/" and 16 digits of a digest of its contents, so
+        that the same turn sent again has the same id. Labels "group", "sample" and "turn" are added.
+        """
 
     def __init__(
         self,
@@ -93,31 +109,115 @@ Global___Turn: _TypeAlias = Turn  # noqa: Y015
 
 @_typing.final
 class RewardSpec(_message.Message):
-    """RewardSpec declares a reward as a weighted sum with clips and penalties."""
+    """RewardSpec declares a reward. Fields that are not given come from the preset.
+
+    For a CORRECT candidate with speedup s and coverage p the reward is
+    correctness_weight + speedup_weight * min(s, speedup_clip) + coverage_weight * p + the tier's bonus,
+    where a speedup under speedup_floor counts as 0. Every other outcome has a fixed reward.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
+
+    class _SpeedupBasis:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _SpeedupBasisEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[RewardSpec._SpeedupBasis.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        SPEEDUP_BASIS_UNSPECIFIED: RewardSpec._SpeedupBasis.ValueType  # 0
+        """From the preset; the presets have SPEEDUP_BASIS_MEDIAN."""
+        SPEEDUP_BASIS_MEDIAN: RewardSpec._SpeedupBasis.ValueType  # 1
+        """EvalResult.speedup."""
+        SPEEDUP_BASIS_INTERVAL_LOW: RewardSpec._SpeedupBasis.ValueType  # 2
+        """The lower end of EvalResult.speedup_interval: what is certain."""
+
+    class SpeedupBasis(_SpeedupBasis, metaclass=_SpeedupBasisEnumTypeWrapper):
+        """SpeedupBasis says which number is paid for."""
+
+    SPEEDUP_BASIS_UNSPECIFIED: RewardSpec.SpeedupBasis.ValueType  # 0
+    """From the preset; the presets have SPEEDUP_BASIS_MEDIAN."""
+    SPEEDUP_BASIS_MEDIAN: RewardSpec.SpeedupBasis.ValueType  # 1
+    """EvalResult.speedup."""
+    SPEEDUP_BASIS_INTERVAL_LOW: RewardSpec.SpeedupBasis.ValueType  # 2
+    """The lower end of EvalResult.speedup_interval: what is certain."""
+
+    class _CoverageBasis:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _CoverageBasisEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[RewardSpec._CoverageBasis.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        COVERAGE_BASIS_UNSPECIFIED: RewardSpec._CoverageBasis.ValueType  # 0
+        """From the preset."""
+        COVERAGE_BASIS_DEVICE_TIME: RewardSpec._CoverageBasis.ValueType  # 1
+        """KernelProfile.device_time_coverage: the paper's definition."""
+        COVERAGE_BASIS_LAUNCHES: RewardSpec._CoverageBasis.ValueType  # 2
+        """KernelProfile.launch_coverage."""
+        COVERAGE_BASIS_KERNELGYM: RewardSpec._CoverageBasis.ValueType  # 3
+        """KernelProfile.kernelgym_coverage: the release's definition."""
+
+    class CoverageBasis(_CoverageBasis, metaclass=_CoverageBasisEnumTypeWrapper):
+        """CoverageBasis says which share counts as coverage (profiling-based reward, PR)."""
+
+    COVERAGE_BASIS_UNSPECIFIED: RewardSpec.CoverageBasis.ValueType  # 0
+    """From the preset."""
+    COVERAGE_BASIS_DEVICE_TIME: RewardSpec.CoverageBasis.ValueType  # 1
+    """KernelProfile.device_time_coverage: the paper's definition."""
+    COVERAGE_BASIS_LAUNCHES: RewardSpec.CoverageBasis.ValueType  # 2
+    """KernelProfile.launch_coverage."""
+    COVERAGE_BASIS_KERNELGYM: RewardSpec.CoverageBasis.ValueType  # 3
+    """KernelProfile.kernelgym_coverage: the release's definition."""
 
     PRESET_FIELD_NUMBER: _builtins.int
     CORRECTNESS_WEIGHT_FIELD_NUMBER: _builtins.int
     SPEEDUP_WEIGHT_FIELD_NUMBER: _builtins.int
     SPEEDUP_CLIP_FIELD_NUMBER: _builtins.int
+    SPEEDUP_FLOOR_FIELD_NUMBER: _builtins.int
+    SPEEDUP_BASIS_FIELD_NUMBER: _builtins.int
     COVERAGE_WEIGHT_FIELD_NUMBER: _builtins.int
-    FAILURE_PENALTY_FIELD_NUMBER: _builtins.int
-    REJECTED_PENALTY_FIELD_NUMBER: _builtins.int
+    COVERAGE_BASIS_FIELD_NUMBER: _builtins.int
+    TIERS_FIELD_NUMBER: _builtins.int
+    INCORRECT_REWARD_FIELD_NUMBER: _builtins.int
+    FAILURE_REWARD_FIELD_NUMBER: _builtins.int
+    REJECTED_REWARD_FIELD_NUMBER: _builtins.int
+    REMEASURE_ABOVE_FIELD_NUMBER: _builtins.int
+    FEEDBACK_CHARS_FIELD_NUMBER: _builtins.int
     preset: _builtins.str
-    """Name of a preset that fills every field not given, for example "drkernel"."""
+    """Name of a preset that fills every field not given: "drkernel" (the release's constants), "drkernel_paper", "kevin",
+    "tiers". Empty means "drkernel".
+    """
     correctness_weight: _builtins.float
-    """Weight of correctness (0 or 1)."""
+    """Paid for being CORRECT."""
     speedup_weight: _builtins.float
     """Weight of the clipped speedup."""
     speedup_clip: _builtins.float
-    """Largest speedup that is paid."""
+    """Largest speedup that is paid; greater than 0, infinity for no limit."""
+    speedup_floor: _builtins.float
+    """Speedups below this pay nothing."""
+    speedup_basis: Global___RewardSpec.SpeedupBasis.ValueType
+    """Which speedup is paid."""
     coverage_weight: _builtins.float
-    """Weight of coverage."""
-    failure_penalty: _builtins.float
-    """Reward of a candidate that did not compile, crashed or was invalid."""
-    rejected_penalty: _builtins.float
-    """Reward of a candidate that was REJECTED."""
+    """Weight of coverage. Turns are profiled when it is not 0."""
+    coverage_basis: Global___RewardSpec.CoverageBasis.ValueType
+    """Which coverage is paid."""
+    incorrect_reward: _builtins.float
+    """Reward of INCORRECT."""
+    failure_reward: _builtins.float
+    """Reward of candidates that never ran to an answer: COMPILE_ERROR, RUNTIME_ERROR, TIMEOUT, OUT_OF_MEMORY, INVALID, and
+    responses without code.
+    """
+    rejected_reward: _builtins.float
+    """Reward of REJECTED."""
+    remeasure_above: _builtins.float
+    """A speedup above this is measured again, in an evaluation of its own, before it is paid; the smaller of the two is.
+    Infinity means never.
+    """
+    feedback_chars: _builtins.int
+    """Longest feedback, in characters, 0 to 20000; 0 means none. Absent means 2000."""
+    @_builtins.property
+    def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpeedupTier]:
+        """Bonuses by speedup: the one with the largest min_speedup that is reached is added. At most 20."""
+
     def __init__(
         self,
         *,
@@ -125,24 +225,39 @@ class RewardSpec(_message.Message):
         correctness_weight: _builtins.float | None = ...,
         speedup_weight: _builtins.float | None = ...,
         speedup_clip: _builtins.float | None = ...,
+        speedup_floor: _builtins.float | None = ...,
+        speedup_basis: Global___RewardSpec.SpeedupBasis.ValueType = ...,
         coverage_weight: _builtins.float | None = ...,
-        failure_penalty: _builtins.float | None = ...,
-        rejected_penalty: _builtins.float | None = ...,
+        coverage_basis: Global___RewardSpec.CoverageBasis.ValueType = ...,
+        tiers: _abc.Iterable[Global___SpeedupTier] | None = ...,
+        incorrect_reward: _builtins.float | None = ...,
+        failure_reward: _builtins.float | None = ...,
+        rejected_reward: _builtins.float | None = ...,
+        remeasure_above: _builtins.float | None = ...,
+        feedback_chars: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_correctness_weight", b"_correctness_weight", "_coverage_weight", b"_coverage_weight", "_failure_penalty", b"_failure_penalty", "_rejected_penalty", b"_rejected_penalty", "_speedup_clip", b"_speedup_clip", "_speedup_weight", b"_speedup_weight", "correctness_weight", b"correctness_weight", "coverage_weight", b"coverage_weight", "failure_penalty", b"failure_penalty", "rejected_penalty", b"rejected_penalty", "speedup_clip", b"speedup_clip", "speedup_weight", b"speedup_weight"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_correctness_weight", b"_correctness_weight", "_coverage_weight", b"_coverage_weight", "_failure_reward", b"_failure_reward", "_feedback_chars", b"_feedback_chars", "_incorrect_reward", b"_incorrect_reward", "_rejected_reward", b"_rejected_reward", "_remeasure_above", b"_remeasure_above", "_speedup_clip", b"_speedup_clip", "_speedup_floor", b"_speedup_floor", "_speedup_weight", b"_speedup_weight", "correctness_weight", b"correctness_weight", "coverage_weight", b"coverage_weight", "failure_reward", b"failure_reward", "feedback_chars", b"feedback_chars", "incorrect_reward", b"incorrect_reward", "rejected_reward", b"rejected_reward", "remeasure_above", b"remeasure_above", "speedup_clip", b"speedup_clip", "speedup_floor", b"speedup_floor", "speedup_weight", b"speedup_weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_correctness_weight", b"_correctness_weight", "_coverage_weight", b"_coverage_weight", "_failure_penalty", b"_failure_penalty", "_rejected_penalty", b"_rejected_penalty", "_speedup_clip", b"_speedup_clip", "_speedup_weight", b"_speedup_weight", "correctness_weight", b"correctness_weight", "coverage_weight", b"coverage_weight", "failure_penalty", b"failure_penalty", "preset", b"preset", "rejected_penalty", b"rejected_penalty", "speedup_clip", b"speedup_clip", "speedup_weight", b"speedup_weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_correctness_weight", b"_correctness_weight", "_coverage_weight", b"_coverage_weight", "_failure_reward", b"_failure_reward", "_feedback_chars", b"_feedback_chars", "_incorrect_reward", b"_incorrect_reward", "_rejected_reward", b"_rejected_reward", "_remeasure_above", b"_remeasure_above", "_speedup_clip", b"_speedup_clip", "_speedup_floor", b"_speedup_floor", "_speedup_weight", b"_speedup_weight", "correctness_weight", b"correctness_weight", "coverage_basis", b"coverage_basis", "coverage_weight", b"coverage_weight", "failure_reward", b"failure_reward", "feedback_chars", b"feedback_chars", "incorrect_reward", b"incorrect_reward", "preset", b"preset", "rejected_reward", b"rejected_reward", "remeasure_above", b"remeasure_above", "speedup_basis", b"speedup_basis", "speedup_clip", b"speedup_clip", "speedup_floor", b"speedup_floor", "speedup_weight", b"speedup_weight", "tiers", b"tiers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__correctness_weight: _TypeAlias = _typing.Literal["correctness_weight"]  # noqa: Y015
     _WhichOneofArgType__correctness_weight: _TypeAlias = _typing.Literal["_correctness_weight", b"_correctness_weight"]  # noqa: Y015
     _WhichOneofReturnType__coverage_weight: _TypeAlias = _typing.Literal["coverage_weight"]  # noqa: Y015
     _WhichOneofArgType__coverage_weight: _TypeAlias = _typing.Literal["_coverage_weight", b"_coverage_weight"]  # noqa: Y015
-    _WhichOneofReturnType__failure_penalty: _TypeAlias = _typing.Literal["failure_penalty"]  # noqa: Y015
-    _WhichOneofArgType__failure_penalty: _TypeAlias = _typing.Literal["_failure_penalty", b"_failure_penalty"]  # noqa: Y015
-    _WhichOneofReturnType__rejected_penalty: _TypeAlias = _typing.Literal["rejected_penalty"]  # noqa: Y015
-    _WhichOneofArgType__rejected_penalty: _TypeAlias = _typing.Literal["_rejected_penalty", b"_rejected_penalty"]  # noqa: Y015
+    _WhichOneofReturnType__failure_reward: _TypeAlias = _typing.Literal["failure_reward"]  # noqa: Y015
+    _WhichOneofArgType__failure_reward: _TypeAlias = _typing.Literal["_failure_reward", b"_failure_reward"]  # noqa: Y015
+    _WhichOneofReturnType__feedback_chars: _TypeAlias = _typing.Literal["feedback_chars"]  # noqa: Y015
+    _WhichOneofArgType__feedback_chars: _TypeAlias = _typing.Literal["_feedback_chars", b"_feedback_chars"]  # noqa: Y015
+    _WhichOneofReturnType__incorrect_reward: _TypeAlias = _typing.Literal["incorrect_reward"]  # noqa: Y015
+    _WhichOneofArgType__incorrect_reward: _TypeAlias = _typing.Literal["_incorrect_reward", b"_incorrect_reward"]  # noqa: Y015
+    _WhichOneofReturnType__rejected_reward: _TypeAlias = _typing.Literal["rejected_reward"]  # noqa: Y015
+    _WhichOneofArgType__rejected_reward: _TypeAlias = _typing.Literal["_rejected_reward", b"_rejected_reward"]  # noqa: Y015
+    _WhichOneofReturnType__remeasure_above: _TypeAlias = _typing.Literal["remeasure_above"]  # noqa: Y015
+    _WhichOneofArgType__remeasure_above: _TypeAlias = _typing.Literal["_remeasure_above", b"_remeasure_above"]  # noqa: Y015
     _WhichOneofReturnType__speedup_clip: _TypeAlias = _typing.Literal["speedup_clip"]  # noqa: Y015
     _WhichOneofArgType__speedup_clip: _TypeAlias = _typing.Literal["_speedup_clip", b"_speedup_clip"]  # noqa: Y015
+    _WhichOneofReturnType__speedup_floor: _TypeAlias = _typing.Literal["speedup_floor"]  # noqa: Y015
+    _WhichOneofArgType__speedup_floor: _TypeAlias = _typing.Literal["_speedup_floor", b"_speedup_floor"]  # noqa: Y015
     _WhichOneofReturnType__speedup_weight: _TypeAlias = _typing.Literal["speedup_weight"]  # noqa: Y015
     _WhichOneofArgType__speedup_weight: _TypeAlias = _typing.Literal["_speedup_weight", b"_speedup_weight"]  # noqa: Y015
     @_typing.overload
@@ -150,15 +265,49 @@ class RewardSpec(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__coverage_weight) -> _WhichOneofReturnType__coverage_weight | None: ...
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__failure_penalty) -> _WhichOneofReturnType__failure_penalty | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__failure_reward) -> _WhichOneofReturnType__failure_reward | None: ...
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__rejected_penalty) -> _WhichOneofReturnType__rejected_penalty | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__feedback_chars) -> _WhichOneofReturnType__feedback_chars | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__incorrect_reward) -> _WhichOneofReturnType__incorrect_reward | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rejected_reward) -> _WhichOneofReturnType__rejected_reward | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__remeasure_above) -> _WhichOneofReturnType__remeasure_above | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__speedup_clip) -> _WhichOneofReturnType__speedup_clip | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__speedup_floor) -> _WhichOneofReturnType__speedup_floor | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__speedup_weight) -> _WhichOneofReturnType__speedup_weight | None: ...
 
 Global___RewardSpec: _TypeAlias = RewardSpec  # noqa: Y015
+
+@_typing.final
+class SpeedupTier(_message.Message):
+    """SpeedupTier is a bonus for reaching a speedup."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MIN_SPEEDUP_FIELD_NUMBER: _builtins.int
+    BONUS_FIELD_NUMBER: _builtins.int
+    min_speedup: _builtins.float
+    """Smallest speedup that earns it."""
+    bonus: _builtins.float
+    """What is added to the reward."""
+    def __init__(
+        self,
+        *,
+        min_speedup: _builtins.float = ...,
+        bonus: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bonus", b"bonus", "min_speedup", b"min_speedup"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpeedupTier: _TypeAlias = SpeedupTier  # noqa: Y015
 
 @_typing.final
 class StreamRewardsResponse(_message.Message):
@@ -166,13 +315,18 @@ class StreamRewardsResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    ID_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
     SAMPLE_FIELD_NUMBER: _builtins.int
     TURN_INDEX_FIELD_NUMBER: _builtins.int
     REWARD_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
+    REMEASURED_FIELD_NUMBER: _builtins.int
     FEEDBACK_FIELD_NUMBER: _builtins.int
+    EXTRACTION_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """The turn's id."""
     group: _builtins.str
     """The turn's group."""
     sample: _builtins.int
@@ -180,9 +334,13 @@ class StreamRewardsResponse(_message.Message):
     turn_index: _builtins.int
     """The turn's index."""
     reward: _builtins.float
-    """The reward. Absent when infrastructure failed: that is never a reward of 0."""
+    """The reward. Absent when no reward can be given: infrastructure failed, or the reference did (INFRASTRUCTURE_ERROR,
+    REFERENCE_ERROR). That is never a reward of 0.
+    """
     feedback: _builtins.str
-    """Text for the next turn's prompt."""
+    """Text for the next turn's prompt: what to mend or improve, most useful first. It never tells inputs, seeds or
+    expected values.
+    """
     @_builtins.property
     def parts(self) -> Global___RewardParts:
         """What the reward is made of."""
@@ -191,20 +349,31 @@ class StreamRewardsResponse(_message.Message):
     def result(self) -> _evaluation_pb2.EvalResult:
         """The verdict."""
 
+    @_builtins.property
+    def remeasured(self) -> _evaluation_pb2.EvalResult:
+        """The second measurement of an anomalous speedup. Absent when there was none."""
+
+    @_builtins.property
+    def extraction(self) -> Global___Extraction:
+        """How the candidate was found in `response_text`. Absent when the turn carried code."""
+
     def __init__(
         self,
         *,
+        id: _builtins.str = ...,
         group: _builtins.str = ...,
         sample: _builtins.int = ...,
         turn_index: _builtins.int = ...,
         reward: _builtins.float | None = ...,
         parts: Global___RewardParts | None = ...,
         result: _evaluation_pb2.EvalResult | None = ...,
+        remeasured: _evaluation_pb2.EvalResult | None = ...,
         feedback: _builtins.str = ...,
+        extraction: Global___Extraction | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "parts", b"parts", "result", b"result", "reward", b"reward"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "extraction", b"extraction", "parts", b"parts", "remeasured", b"remeasured", "result", b"result", "reward", b"reward"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "feedback", b"feedback", "group", b"group", "parts", b"parts", "result", b"result", "reward", b"reward", "sample", b"sample", "turn_index", b"turn_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "extraction", b"extraction", "feedback", b"feedback", "group", b"group", "id", b"id", "parts", b"parts", "remeasured", b"remeasured", "result", b"result", "reward", b"reward", "sample", b"sample", "turn_index", b"turn_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
     _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015
@@ -221,27 +390,100 @@ class RewardParts(_message.Message):
     CORRECTNESS_FIELD_NUMBER: _builtins.int
     SPEEDUP_FIELD_NUMBER: _builtins.int
     COVERAGE_FIELD_NUMBER: _builtins.int
-    PENALTY_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
+    FIXED_FIELD_NUMBER: _builtins.int
+    PAID_SPEEDUP_FIELD_NUMBER: _builtins.int
+    PAID_COVERAGE_FIELD_NUMBER: _builtins.int
     correctness: _builtins.float
     """Paid for correctness."""
     speedup: _builtins.float
     """Paid for speed."""
     coverage: _builtins.float
     """Paid for coverage."""
-    penalty: _builtins.float
-    """Penalties, not positive."""
+    tier: _builtins.float
+    """Paid for the tier reached."""
+    fixed: _builtins.float
+    """The fixed reward of an outcome other than CORRECT."""
+    paid_speedup: _builtins.float
+    """The speedup that was paid for, after clip and floor; 0 when none was."""
+    paid_coverage: _builtins.float
+    """The coverage that was paid for."""
     def __init__(
         self,
         *,
         correctness: _builtins.float = ...,
         speedup: _builtins.float = ...,
         coverage: _builtins.float = ...,
-        penalty: _builtins.float = ...,
+        tier: _builtins.float = ...,
+        fixed: _builtins.float = ...,
+        paid_speedup: _builtins.float = ...,
+        paid_coverage: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["correctness", b"correctness", "coverage", b"coverage", "penalty", b"penalty", "speedup", b"speedup"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correctness", b"correctness", "coverage", b"coverage", "fixed", b"fixed", "paid_coverage", b"paid_coverage", "paid_speedup", b"paid_speedup", "speedup", b"speedup", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RewardParts: _TypeAlias = RewardParts  # noqa: Y015
+
+@_typing.final
+class Extraction(_message.Message):
+    """Extraction says how a candidate was taken from a response."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Method:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _MethodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Extraction._Method.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        METHOD_UNSPECIFIED: Extraction._Method.ValueType  # 0
+        """No code was found."""
+        METHOD_FENCED_ENTRY_POINT: Extraction._Method.ValueType  # 1
+        """The last complete fenced block that defines the entry point."""
+        METHOD_MARKER: Extraction._Method.ValueType  # 2
+        """The text after a marker."""
+        METHOD_FENCED: Extraction._Method.ValueType  # 3
+        """The last complete fenced block, which does not define the entry point."""
+        METHOD_WHOLE: Extraction._Method.ValueType  # 4
+        """The whole response, which is a Python program that defines the entry point."""
+
+    class Method(_Method, metaclass=_MethodEnumTypeWrapper):
+        """Method names the rule that found it."""
+
+    METHOD_UNSPECIFIED: Extraction.Method.ValueType  # 0
+    """No code was found."""
+    METHOD_FENCED_ENTRY_POINT: Extraction.Method.ValueType  # 1
+    """The last complete fenced block that defines the entry point."""
+    METHOD_MARKER: Extraction.Method.ValueType  # 2
+    """The text after a marker."""
+    METHOD_FENCED: Extraction.Method.ValueType  # 3
+    """The last complete fenced block, which does not define the entry point."""
+    METHOD_WHOLE: Extraction.Method.ValueType  # 4
+    """The whole response, which is a Python program that defines the entry point."""
+
+    METHOD_FIELD_NUMBER: _builtins.int
+    KERNEL_CODE_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    method: Global___Extraction.Method.ValueType
+    """Which rule."""
+    kernel_code: _builtins.str
+    """The candidate, exactly as it was evaluated; empty when none was found."""
+    note: _builtins.str
+    """What is odd, in one sentence: for example that the last block was cut off. Empty when nothing is."""
+    def __init__(
+        self,
+        *,
+        method: Global___Extraction.Method.ValueType = ...,
+        kernel_code: _builtins.str = ...,
+        note: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kernel_code", b"kernel_code", "method", b"method", "note", b"note"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Extraction: _TypeAlias = Extraction  # noqa: Y015
