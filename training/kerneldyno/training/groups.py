@@ -1,0 +1,63 @@
+"""Statistics of the members of each (prompt, turn): what a baseline is made of.
+
+Members are the unmasked cells of a table that share a group id and a turn. Masked cells are no members: they neither
+change the statistics of the others nor have any of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .errors import ShapeError
+from .tables import check_group
+
+
+@dataclass(frozen=True)
+class GroupStatistics:
+    """For every cell of an (E, T) table, the figures of its group. Where the mask is not set, all are 0."""
+
+    count: Tensor
+    """Members N, the cell itself included; in the type of the values."""
+    mean: Tensor
+    """Mean of the members."""
+    spread: Tensor
+    """Sum of the squared distances to the mean. The variance is spread / N, or spread / (N - 1) without bias."""
+
+
+def statistics(values: Tensor, mask: Tensor, group: Tensor, turn: Tensor | None = None) -> GroupStatistics:
+    """Count, mean and spread of each cell's group.
+
+    Args:
+        values: (E, T), finite where the mask is set.
+        mask: (E, T) bool.
+        group: (E,) integer ids; samples of one prompt have the same.
+        turn: (E, T) integer: which turn of its episode a cell is. Without it, the column is the turn, which is right
+            for padding at the end; `masks.turn_index` makes it for padding at the start. Ignored where the mask is
+            not set.
+
+    Returns:
+        Tables in the type of `values`.
+    """
+    episodes, columns = values.shape
+    group = check_group(group, episodes)
+    if turn is None:
+        turn = torch.arange(columns, device=values.device).expand(episodes, columns)
+    elif turn.shape != values.shape:
+        raise ShapeError("turn", turn.shape, str((episodes, columns)))
+    cell = (group[:, None] * columns + turn)[mask]
+    if cell.numel() and bool(((turn[mask] < 0) | (turn[mask] >= columns)).any()):
+        raise ShapeError("turn", turn.shape, f"values within 0..{columns - 1} where the mask is set")
+    member = values[mask]
+    size = int(group.max()) * columns + columns if episodes else 0
+
+    count = values.new_zeros(size).index_add_(0, cell, torch.ones_like(member))
+    mean = values.new_zeros(size).index_add_(0, cell, member) / count.clamp(min=1)
+    spread = values.new_zeros(size).index_add_(0, cell, (member - mean[cell]).square())
+
+    def table(figure: Tensor) -> Tensor:
+        return torch.zeros_like(values).masked_scatter_(mask, figure[cell])
+
+    return GroupStatistics(table(count), table(mean), table(spread))
