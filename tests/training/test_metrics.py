@@ -1,0 +1,122 @@
+"""fast@p in its three denominators, best by turn, pass@k against enumeration."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kerneldyno.training.errors import ShapeError, TrainingError
+from kerneldyno.training.metrics import (
+    best_by_turn,
+    fast_at_p,
+    fast_at_p_correct,
+    fast_at_p_seed,
+    pass_at_k,
+    turn_table,
+)
+
+#: Fast, slow, wrong but "fast", no verdict.
+SPEEDUPS = [1.5, 0.8, 9.0, None]
+CORRECT = [True, True, False, None]
+
+
+def test_denominators() -> None:
+    assert fast_at_p(SPEEDUPS, CORRECT, 1.0) == 1 / 4
+    assert fast_at_p_seed(SPEEDUPS, CORRECT, 1.0) == 1 / 3
+    assert fast_at_p_correct(SPEEDUPS, CORRECT, 1.0) == 1 / 2
+    assert fast_at_p(SPEEDUPS, CORRECT, 0.0) == 2 / 4
+
+
+def test_the_threshold_is_inclusive() -> None:
+    assert fast_at_p([1.5], [True], 1.5) == 1
+    assert fast_at_p([1.5], [True], math.nextafter(1.5, 2)) == 0
+
+
+def test_correct_but_not_measured_is_not_fast() -> None:
+    assert fast_at_p([None], [True], 1.0) == 0
+    assert fast_at_p([None], [True], 0.0) == 1
+
+
+def test_nobody_judged() -> None:
+    assert fast_at_p([None, None], [None, None], 1.0) == 0
+    assert fast_at_p_seed([None, None], [None, None], 1.0) == 0
+    assert fast_at_p_correct([2.0], [False], 1.0) == 0
+
+
+@pytest.mark.parametrize("metric", [fast_at_p, fast_at_p_seed, fast_at_p_correct])
+def test_refusals(metric: object) -> None:
+    assert callable(metric)
+    with pytest.raises(TrainingError, match="no samples"):
+        metric([], [], 1.0)
+    with pytest.raises(ShapeError):
+        metric([1.0], [True, False], 1.0)
+    with pytest.raises(TrainingError, match="NaN"):
+        metric([math.nan], [True], 1.0)
+    with pytest.raises(TrainingError, match="NaN"):
+        metric([1.0], [True], math.nan)
+
+
+def test_best_by_turn() -> None:
+    assert best_by_turn([None, 0.5, 9.0, 2.0, 1.0], [None, True, False, True, True]) == [0.0, 0.5, 0.5, 2.0, 2.0]
+    assert best_by_turn([], []) == []
+    with pytest.raises(ShapeError):
+        best_by_turn([1.0], [])
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "k"), [(n, c, k) for n in range(1, 7) for c in range(n + 1) for k in range(1, n + 1)]
+)
+def test_pass_at_k_is_the_share_of_subsets_with_a_pass(n: int, c: int, k: int) -> None:
+    subsets = list(combinations([True] * c + [False] * (n - c), k))
+    assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, subsets)) / len(subsets), abs=1e-12)
+
+
+def test_pass_at_k_of_many_samples() -> None:
+    n, c, k = 100_000, 3, 50_000
+    exact = 1 - math.comb(n - c, k) / math.comb(n, k)
+    assert pass_at_k(n, c, k) == pytest.approx(exact, rel=1e-9)
+    assert pass_at_k(10**6, 1, 1) == pytest.approx(1e-6, rel=1e-6)
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(0, 0, 1), (4, 5, 1), (4, -1, 1), (4, 2, 0), (4, 2, 5)])
+def test_pass_at_k_refuses(n: int, c: int, k: int) -> None:
+    with pytest.raises(TrainingError, match="pass@k"):
+        pass_at_k(n, c, k)
+
+
+def test_turn_table_counts_every_episode_in_every_turn() -> None:
+    rows = turn_table([[0.5, 2.0], [1.3], [None, 1.1]], [[True, True], [True], [None, True]], thresholds=(1.0, 1.2))
+    first, second = rows
+    assert (first.turn, first.episodes, first.judged, first.correct) == (1, 3, 2, 2 / 3)
+    assert first.mean_speedup == pytest.approx(0.9)
+    assert first.fast == {1.0: 1 / 3, 1.2: 1 / 3}
+    assert (second.judged, second.correct) == (2, 2 / 3)
+    assert second.fast == {1.0: 2 / 3, 1.2: 1 / 3}
+    assert second.best_fast == {1.0: 1.0, 1.2: 2 / 3}  # the episode that ended keeps its best
+    assert turn_table([], []) == []
+    assert turn_table([[], [1.0]], [[], [True]])[0].correct == 0.5
+    with pytest.raises(ShapeError):
+        turn_table([[1.0]], [])
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.booleans()), min_size=1), st.floats(0, 10))
+def test_order_does_not_matter_and_thresholds_only_lower(samples: list[tuple[float, bool]], p: float) -> None:
+    speedups, correct = zip(*samples, strict=True)
+    found = fast_at_p(speedups, correct, p)
+    assert found == fast_at_p(speedups[::-1], correct[::-1], p)
+    assert found >= fast_at_p(speedups, correct, p + 0.1)
+    assert fast_at_p_correct(speedups, correct, p) >= fast_at_p_seed(speedups, correct, p) >= found
+
+
+def test_needs_no_torch() -> None:
+    """A client's machine has none: metrics, scaling and errors must import without it."""
+    code = (
+        "import sys; sys.modules['torch'] = sys.modules['numpy'] = None\n"
+        "import kerneldyno.training.metrics, kerneldyno.training.scaling, kerneldyno.training.errors"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
