@@ -1,0 +1,196 @@
+"""What a RewardSpec means: the presets, how one fills the fields that a spec leaves out, and the limits of each field.
+
+The presets reproduce published rewards; docs/rewards.md says of which source each constant is. A spec is made whole once,
+where it enters: by the scheduler when it comes up a stream, or by whoever scores recorded results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from kerneldyno.rpc.errors import InvalidRequestError
+from kerneldyno.rpc.validation import MAX_VIOLATIONS, Violation
+from kerneldyno.v1.reward_service_pb2 import RewardSpec, SpeedupTier
+
+DEFAULT_PRESET = "drkernel"
+MAX_TIERS = 20
+MAX_FEEDBACK_CHARS = 20_000
+#: Largest size of a weight, bonus or fixed reward: sums of such numbers stay exact enough, and nobody means more.
+MAX_WEIGHT = 1e6
+
+#: Why two runs: one timing in some thousands is far too good, and a policy would learn to hope for it.
+_REMEASURE_ABOVE = 3.0
+_FEEDBACK_CHARS = 2_000
+
+_WEIGHTS = (
+    "correctness_weight",
+    "speedup_weight",
+    "coverage_weight",
+    "incorrect_reward",
+    "failure_reward",
+    "rejected_reward",
+)
+#: Fields whose absence can be told from 0.
+_OPTIONAL = (*_WEIGHTS, "speedup_clip", "speedup_floor", "remeasure_above", "feedback_chars")
+
+#: Every preset, whole. Copy a spec before you change it; `spec` and `effective` return copies.
+PRESETS: Mapping[str, RewardSpec] = MappingProxyType(
+    {
+        # Dr. Kernel as released: half the paper's scale, coverage as KernelGYM computes it.
+        "drkernel": RewardSpec(
+            preset="drkernel",
+            correctness_weight=0.5,
+            speedup_weight=0.5,
+            speedup_clip=3.0,
+            speedup_floor=0.0,
+            speedup_basis=RewardSpec.SPEEDUP_BASIS_MEDIAN,
+            coverage_weight=0.5,
+            coverage_basis=RewardSpec.COVERAGE_BASIS_KERNELGYM,
+            incorrect_reward=0.0,
+            failure_reward=0.0,
+            rejected_reward=0.0,
+            remeasure_above=_REMEASURE_ABOVE,
+            feedback_chars=_FEEDBACK_CHARS,
+        ),
+        # Dr. Kernel as written down, equations 1, 7 and 8.
+        "drkernel_paper": RewardSpec(
+            preset="drkernel_paper",
+            correctness_weight=1.0,
+            speedup_weight=1.0,
+            speedup_clip=3.0,
+            speedup_floor=0.0,
+            speedup_basis=RewardSpec.SPEEDUP_BASIS_MEDIAN,
+            coverage_weight=1.0,
+            coverage_basis=RewardSpec.COVERAGE_BASIS_DEVICE_TIME,
+            incorrect_reward=0.0,
+            failure_reward=0.0,
+            rejected_reward=0.0,
+            remeasure_above=_REMEASURE_ABOVE,
+            feedback_chars=_FEEDBACK_CHARS,
+        ),
+        # The form of Kevin: a little for being right, and the speedup as it is.
+        "kevin": RewardSpec(
+            preset="kevin",
+            correctness_weight=0.3,
+            speedup_weight=1.0,
+            speedup_clip=math.inf,
+            speedup_floor=0.0,
+            speedup_basis=RewardSpec.SPEEDUP_BASIS_MEDIAN,
+            coverage_weight=0.0,
+            coverage_basis=RewardSpec.COVERAGE_BASIS_DEVICE_TIME,
+            incorrect_reward=0.0,
+            failure_reward=0.0,
+            rejected_reward=0.0,
+            remeasure_above=_REMEASURE_ABOVE,
+            feedback_chars=_FEEDBACK_CHARS,
+        ),
+        # Steps instead of a slope, and something below 0 for each way to fail. The tier at 0 is for right but slow.
+        "tiers": RewardSpec(
+            preset="tiers",
+            correctness_weight=0.0,
+            speedup_weight=0.0,
+            speedup_clip=math.inf,
+            speedup_floor=0.0,
+            speedup_basis=RewardSpec.SPEEDUP_BASIS_MEDIAN,
+            coverage_weight=0.0,
+            coverage_basis=RewardSpec.COVERAGE_BASIS_DEVICE_TIME,
+            tiers=[
+                SpeedupTier(min_speedup=0.0, bonus=-0.1),
+                SpeedupTier(min_speedup=1.0, bonus=0.2),
+                SpeedupTier(min_speedup=1.2, bonus=0.4),
+                SpeedupTier(min_speedup=1.5, bonus=0.6),
+                SpeedupTier(min_speedup=2.0, bonus=0.8),
+                SpeedupTier(min_speedup=3.0, bonus=1.0),
+            ],
+            incorrect_reward=-0.3,
+            failure_reward=-0.5,
+            rejected_reward=-1.0,
+            remeasure_above=_REMEASURE_ABOVE,
+            feedback_chars=_FEEDBACK_CHARS,
+        ),
+    }
+)
+
+
+def spec(preset_or_spec: str | RewardSpec) -> RewardSpec:
+    """Return the whole spec that a preset's name, or a spec with gaps, stands for.
+
+    Raises:
+        InvalidRequestError: as `effective`.
+    """
+    return effective(RewardSpec(preset=preset_or_spec) if isinstance(preset_or_spec, str) else preset_or_spec)
+
+
+def effective(spec: RewardSpec) -> RewardSpec:
+    """Return a copy of `spec` in which every field that was not given is the preset's.
+
+    No tiers given means the preset's tiers; tiers that are given replace them all.
+
+    Raises:
+        InvalidRequestError: the preset is not known or a value is out of range; `violations` names each, for example
+            `reward.speedup_clip`.
+    """
+    found: list[Violation] = []
+    for violation in _violations(spec):
+        found.append(violation)
+        if len(found) == MAX_VIOLATIONS:
+            break
+    if found:
+        raise InvalidRequestError(violations=found)
+    whole = RewardSpec()
+    whole.CopyFrom(PRESETS[spec.preset or DEFAULT_PRESET])
+    for name in _OPTIONAL:
+        if spec.HasField(name):  # type: ignore[arg-type]
+            setattr(whole, name, getattr(spec, name))
+    whole.speedup_basis = spec.speedup_basis or whole.speedup_basis
+    whole.coverage_basis = spec.coverage_basis or whole.coverage_basis
+    if spec.tiers:
+        del whole.tiers[:]
+        whole.tiers.extend(spec.tiers)
+    return whole
+
+
+def _violations(spec: RewardSpec) -> Iterator[Violation]:
+    if spec.preset and spec.preset not in PRESETS:
+        yield Violation("reward.preset", f"{spec.preset[:100]!r} is not known; known: {', '.join(PRESETS)}")
+    for name in _WEIGHTS:
+        if spec.HasField(name):  # type: ignore[arg-type]
+            yield from _size(f"reward.{name}", getattr(spec, name))
+    if spec.HasField("speedup_clip") and not spec.speedup_clip > 0:
+        yield Violation("reward.speedup_clip", f"is {spec.speedup_clip}; it must be greater than 0 (inf: no limit)")
+    if spec.HasField("speedup_floor") and not 0 <= spec.speedup_floor < math.inf:
+        yield Violation("reward.speedup_floor", f"is {spec.speedup_floor}; it must be finite and not negative")
+    if spec.speedup_basis not in RewardSpec.SpeedupBasis.values():
+        yield Violation("reward.speedup_basis", f"{spec.speedup_basis} is no SpeedupBasis")
+    if spec.coverage_basis not in RewardSpec.CoverageBasis.values():
+        yield Violation("reward.coverage_basis", f"{spec.coverage_basis} is no CoverageBasis")
+    yield from _tiers(spec)
+    if spec.HasField("remeasure_above") and not spec.remeasure_above >= 0:
+        yield Violation("reward.remeasure_above", f"is {spec.remeasure_above}; it must not be negative (inf: never)")
+    if spec.HasField("feedback_chars") and not 0 <= spec.feedback_chars <= MAX_FEEDBACK_CHARS:
+        yield Violation("reward.feedback_chars", f"is {spec.feedback_chars}; allowed are 0 to {MAX_FEEDBACK_CHARS}")
+
+
+def _tiers(spec: RewardSpec) -> Iterator[Violation]:
+    if len(spec.tiers) > MAX_TIERS:
+        yield Violation("reward.tiers", f"has {len(spec.tiers)} entries; at most {MAX_TIERS} are allowed")
+        return
+    before = -math.inf
+    for index, tier in enumerate(spec.tiers):
+        field = f"reward.tiers[{index}]"
+        if not 0 <= tier.min_speedup < math.inf:
+            yield Violation(f"{field}.min_speedup", f"is {tier.min_speedup}; it must be finite and not negative")
+        elif not tier.min_speedup > before:
+            yield Violation(
+                f"{field}.min_speedup", f"is {tier.min_speedup}; it must be greater than {before} before it"
+            )
+        else:
+            before = tier.min_speedup
+        yield from _size(f"{field}.bonus", tier.bonus)
+
+
+def _size(field: str, value: float) -> Iterator[Violation]:
+    if not abs(value) <= MAX_WEIGHT:
+        yield Violation(field, f"is {value}; it must be between {-MAX_WEIGHT:g} and {MAX_WEIGHT:g}")
