@@ -10,6 +10,7 @@ import typer
 from kerneldyno.client.cli.batch import batch
 from kerneldyno.client.cli.common import with_credentials
 from kerneldyno.client.cli.describe import describe
+from kerneldyno.client.cli.doctor import doctor
 from kerneldyno.client.cli.evaluate import evaluate
 from kerneldyno.client.cli.evaluations import cancel, evaluations
 from kerneldyno.client.cli.nodes import drain, nodes, undrain
@@ -28,7 +29,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _command in (
-    *(up, evaluate, batch, describe, selftest, vet),
+    *(up, evaluate, batch, describe, selftest, vet, doctor),
     *(evaluations, cancel, nodes, drain, undrain, quarantines, release),
 ):
     app.command()(with_credentials(_command))
