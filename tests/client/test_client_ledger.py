@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from kerneldyno.client.ledger import MAX_MESSAGE_BYTES, MAX_MESSAGE_IDS, MAX_REQUEST_BYTES, Ledger
+from kerneldyno.client.evaluation_ledger import EvaluationLedger
+from kerneldyno.client.ledger import MAX_ITEM_BYTES, MAX_MESSAGE_BYTES, MAX_MESSAGE_IDS
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest, EvaluateResponse
 
 
-def ledger(*ids: str) -> Ledger:
-    made = Ledger("me")
+def ledger(*ids: str) -> EvaluationLedger:
+    made = EvaluationLedger("me")
     for id in ids:
         made.add(EvalRequest(id=id, kernel_code="x"))
     return made
 
 
-def messages(source: Ledger) -> list[EvaluateRequest]:
+def messages(source: EvaluationLedger) -> list[EvaluateRequest]:
     found = []
     while (message := source.next_message()) is not None:
         found.append(message)
@@ -46,7 +47,7 @@ def test_messages_are_bounded_by_count() -> None:
 
 
 def test_messages_are_bounded_by_bytes() -> None:
-    book = Ledger("me")
+    book = EvaluationLedger("me")
     for i in range(9):
         book.add(EvalRequest(id=f"r{i}", reference_code="r" * 2**20, kernel_code="k" * 2**20, cases_code="c" * 2**20))
     sent = messages(book)
@@ -56,10 +57,10 @@ def test_messages_are_bounded_by_bytes() -> None:
 
 
 def test_the_largest_request_fits_into_a_message() -> None:
-    book = Ledger("c" * 100)
+    book = EvaluationLedger("c" * 100)
     request = EvalRequest(id="i" * 200)
-    request.kernel_code = "k" * (MAX_REQUEST_BYTES - request.ByteSize() - 10)
-    while request.ByteSize() < MAX_REQUEST_BYTES:
+    request.kernel_code = "k" * (MAX_ITEM_BYTES - request.ByteSize() - 10)
+    while request.ByteSize() < MAX_ITEM_BYTES:
         request.kernel_code += "k"
     book.add(request)
     book.add(EvalRequest(id="small"))

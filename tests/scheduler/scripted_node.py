@@ -6,9 +6,12 @@ and takes an assignment of a token that it holds for the same attempt. The candi
     sleep=0.2               takes this long (seconds); otherwise the node's own `mean_seconds` and `spread`
     outcome=INCORRECT       ends so; CORRECT otherwise
     cause=JUDGE_DIED        of an INFRASTRUCTURE_ERROR; `retryable=no` makes it final
+    speedup=2.5             of a CORRECT one; 0 otherwise
+    coverage=0.4            in its profile, if the request asks for one, by every definition
     size=1000               has a message of so many characters
     refuse=FULL             is refused so: FULL, DRAINING, INVALID or NO_MATCHING_DEVICE
     die=1                   takes the node with it; the whole process, where this runs as one
+    again.speedup=2         (or any other word) goes before `speedup` when the work is measured again for a reward
     node=n1                 `refuse`, `die` and an INFRASTRUCTURE_ERROR happen on this node only
     id=a                    what `started` and `cancelled` call it; otherwise the request's id, or else the token
 
@@ -73,6 +76,7 @@ class ScriptedNode:
     model: str = "Fake CPU"
     backends: tuple[str, ...] = ("triton", "torch")
     labels: dict[str, str] = field(default_factory=dict)
+    profiling: bool = False
     environment: evaluation_pb2.Environment = field(
         default_factory=lambda: evaluation_pb2.Environment(torch_version="scripted")
     )
@@ -162,6 +166,7 @@ class ScriptedNode:
             attempt_tokens=list(self.attempts),
             environment=self.environment,
             labels=self.labels,
+            profiling=self.profiling,
         )
         for index in range(self.devices):
             report.devices.add(
@@ -285,6 +290,11 @@ class ScriptedNode:
     def _take(self, assignment: fleet_service_pb2.Assignment) -> None:
         token, request = assignment.attempt_token, assignment.request
         script = dict(word.split("=", 1) for word in request.kernel_code[:1000].split() if "=" in word)
+        if request.salt.endswith("~again"):
+            again = {word: value for word, value in script.items() if word.startswith("again.")}
+            script |= {word.removeprefix("again."): value for word, value in again.items()}
+        if not request.enable_profiling:
+            script.pop("coverage", None)
         held = Held(token, script.get("id") or request.id or token, script)
         if token in self.attempts:
             self.duplicates.append(held.name)
@@ -338,13 +348,17 @@ class ScriptedNode:
             outcome=outcome,
             compiled=outcome != Result.COMPILE_ERROR,
             correct=outcome == Result.CORRECT,
-            speedup=0.0,
+            speedup=float(script.get("speedup", "0")) if outcome == Result.CORRECT else 0.0,
             message="x" * int(script.get("size", "0")),
             attempts=1,
         )
         result.environment.CopyFrom(self.environment)
         result.environment.node_id = self.node_id
         result.environment.device, result.environment.device_model = f"{self.kind}:{held.device}", self.model
+        if outcome == Result.CORRECT and "coverage" in script:
+            share = result.coverage = float(script["coverage"])
+            result.profile.device_time_coverage = result.profile.launch_coverage = share
+            result.profile.kernelgym_coverage = share
         if outcome == Result.INFRASTRUCTURE_ERROR:
             result.infrastructure_error.cause = script.get("cause", "JUDGE_DIED")
             result.infrastructure_error.retryable = script.get("retryable", "yes") == "yes"

@@ -8,10 +8,9 @@ import grpc
 import pytest
 from kerneldyno.rpc import errors
 from kerneldyno.scheduler.model import Key
-from kerneldyno.v1 import evaluation_pb2, reward_service_pb2
+from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import scheduler_service_pb2 as pb
-from kerneldyno.v1.reward_service_pb2_grpc import RewardServiceStub
-from scheduler_harness import Client, Outcome, connect, eventually, failure, once, request, scheduler
+from scheduler_harness import Client, Outcome, eventually, failure, once, request, scheduler
 from scripted_node import node
 
 
@@ -240,11 +239,3 @@ async def test_capabilities_tell_limits_and_nodes() -> None:
         assert told.version
         await stub.CancelEvaluations(pb.CancelEvaluationsRequest(client_id="c", all=True))
         client.call.cancel()
-
-
-async def test_what_comes_later_says_so() -> None:
-    async with scheduler() as (app, _), connect(app) as peer:
-        rewards = RewardServiceStub(peer)
-        error = await failure(rewards.StreamRewards(iter([reward_service_pb2.StreamRewardsRequest()])).read())
-        assert isinstance(error, errors.NotInThisReleaseError)
-        assert "SchedulerService.Evaluate" in error.message

@@ -22,12 +22,14 @@ from kerneldyno.client.errors import (
     NodeNotFoundError,
     NodeStoppingError,
     NoMatchingDeviceError,
+    NoRewardError,
     QuarantineNotFoundError,
     QueueFullError,
     ShuttingDownError,
     UnavailableError,
 )
 from kerneldyno.client.local import LocalServices
+from kerneldyno.client.rewarding import RewardStream, turn
 from kerneldyno.v1.evaluation_pb2 import (
     Case,
     DeviceSelector,
@@ -36,6 +38,7 @@ from kerneldyno.v1.evaluation_pb2 import (
     StageTimeouts,
     Tolerance,
 )
+from kerneldyno.v1.reward_service_pb2 import RewardSpec, StreamRewardsResponse, Turn
 
 __all__ = [
     "DEFAULT_ADDRESS",
@@ -58,12 +61,18 @@ __all__ = [
     "LocalServiceError",
     "LocalServices",
     "NoMatchingDeviceError",
+    "NoRewardError",
     "NodeNotFoundError",
     "NodeStoppingError",
     "QuarantineNotFoundError",
     "QueueFullError",
+    "RewardSpec",
+    "RewardStream",
     "ShuttingDownError",
     "StageTimeouts",
+    "StreamRewardsResponse",
     "Tolerance",
+    "Turn",
     "UnavailableError",
+    "turn",
 ]

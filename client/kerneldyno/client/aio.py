@@ -1,26 +1,31 @@
 """The asyncio client: what trainers and tools call.
 
 One AsyncClient holds one channel to one scheduler. evaluate() is the main road (any number of requests, results as they
-come, broken connections mended); the other methods are single calls. It never looks into candidates and never judges.
+come, broken connections mended), and rewards() and reward_stream() the same road for trainers; the other methods are
+single calls. It never looks into candidates and never judges.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
 
 import grpc
 import grpc.aio
 from kerneldyno.client.errors import ClientClosedError, from_call
+from kerneldyno.client.evaluation_ledger import EvaluationLedger
 from kerneldyno.client.history import MAX_CANCEL_IDS, Outcome, listing, pages
+from kerneldyno.client.reward_ledger import RewardLedger
+from kerneldyno.client.rewarding import OnMissing, RewardSession, RewardStream, rewards_of
 from kerneldyno.client.session import Session, Terms
-from kerneldyno.client.sources import Requests, open_source
+from kerneldyno.client.sources import Requests, Turns, open_source, open_turns
 from kerneldyno.client.watching import watch_cluster
+from kerneldyno.rewards import presets
 from kerneldyno.rpc import channel, credentials
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.fleet_service_pb2 import (
@@ -34,6 +39,8 @@ from kerneldyno.v1.fleet_service_pb2 import (
     WatchClusterResponse,
 )
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+from kerneldyno.v1.reward_service_pb2 import RewardSpec, StreamRewardsResponse, Turn
+from kerneldyno.v1.reward_service_pb2_grpc import RewardServiceStub
 from kerneldyno.v1.scheduler_service_pb2 import (
     CancelEvaluationRequest,
     CancelEvaluationsRequest,
@@ -49,6 +56,7 @@ from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 
 if TYPE_CHECKING:  # exist in the stubs' .pyi only
     from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceAsyncStub
+    from kerneldyno.v1.reward_service_pb2_grpc import RewardServiceAsyncStub
     from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceAsyncStub
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
@@ -69,9 +77,11 @@ class AsyncClient:
         address: host:port of the scheduler, or any gRPC target with a scheme.
         client_id: scope of request ids. Absent means a random one. Give the same one again to find the work of an
             earlier process by its ids.
-        window: most requests of one evaluate() call that may be under way: taken from the source, and the result not
-            yet taken by the caller. It bounds the client's memory and what one call puts into the scheduler's queue.
-        reconnect_timeout: longest time, in seconds, that evaluate() and watch() try to reach a scheduler that is away.
+        window: most requests of one evaluate() call, or turns of one rewards() call or reward_stream(), that may be under
+            way: taken from the source, and the result not yet taken by the caller. It bounds the client's memory and what
+            one call puts into the scheduler's queue.
+        reconnect_timeout: longest time, in seconds, that evaluate(), rewards(), reward_stream() and watch() try to reach
+            a scheduler that is away.
         call_timeout: limit of each single call but evaluate_once, in seconds.
         tls_ca: PEM file of the CA of the scheduler's certificate, or "public" for the well-known ones; turns on TLS.
         tls_cert, tls_key: PEM files of the client's own certificate, for a scheduler that asks for one.
@@ -103,7 +113,7 @@ class AsyncClient:
         self._call_timeout = call_timeout
         self._credentials = credentials.choose(tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, token=token)
         self._channel: grpc.aio.Channel | None = None
-        self._sessions: WeakSet[Session] = WeakSet()  # a session lives as long as its iterator does
+        self._sessions: WeakSet[Session[Any, Any, Any, Any]] = WeakSet()  # each lives as long as its iterator does
 
     async def __aenter__(self) -> Self:
         # Not in __init__: a channel belongs to the event loop it is made in.
@@ -116,7 +126,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Ends every evaluate() call that is still open, cancelling its work, and closes the channel."""
+        """Ends every evaluate() and rewards() call that is still open, cancelling its work, and closes the channel."""
         await asyncio.gather(*(session.close() for session in list(self._sessions)))
         if self._channel is not None:
             await self._channel.close()
@@ -146,9 +156,79 @@ class AsyncClient:
         terms = Terms(
             self.address, self._window, self._reconnect_timeout, timeout, finite=isinstance(requests, Collection)
         )
-        session = Session(connection, self._scheduler(), self.client_id, open_source(requests), terms)
+        ledger = EvaluationLedger(self.client_id)
+        session = Session(connection, self._scheduler().Evaluate, ledger, open_source(requests), terms)
         self._sessions.add(session)
         return session.results()
+
+    def rewards(
+        self,
+        turns: Turns,
+        reward: RewardSpec | str = "drkernel",
+        *,
+        timeout: float | None = None,
+        retries: int = 2,
+        on_missing: OnMissing = "raise",
+    ) -> AsyncGenerator[StreamRewardsResponse, None]:
+        """Has `turns` judged and yields each answer when it is there, in completion order.
+
+        Every turn taken from `turns` gets exactly one answer, also across broken connections and restarts of the
+        scheduler. Turns without an id get one that follows from their contents (kerneldyno.rpc.turns); they are copied,
+        never changed. Ending the iteration early cancels what is outstanding.
+
+        Parameters:
+            turns: an iterable or async iterable, read only as fast as the window allows; as for evaluate().
+            reward: the name of a preset, or a RewardSpec.
+            timeout: limit of the whole call, in seconds. What is outstanding then is cancelled, and has no reward.
+            retries: how often a turn that infrastructure failed is sent again, under another id. The answer has the
+                turn's id in any case.
+            on_missing: what becomes of answers without a reward (infrastructure failed after all, or the reference
+                did): "raise" a NoRewardError with them when all others were yielded, or "yield" them with the others.
+
+        Raises:
+            InvalidRequestError: `reward` is malformed; raised here, before anything is sent.
+            NoRewardError: see `on_missing`.
+            DuplicateIdError, UnavailableError, KernelDynoError: as evaluate().
+        """
+        if on_missing not in ("raise", "yield"):
+            raise ValueError(f'on_missing must be "raise" or "yield", not {on_missing!r}')
+        finite = isinstance(turns, Collection)
+        return rewards_of(self._reward_session(open_turns(turns), reward, retries, timeout, finite=finite), on_missing)
+
+    def reward_stream(
+        self, reward: RewardSpec | str = "drkernel", *, retries: int = 2, timeout: float | None = None
+    ) -> RewardStream:
+        """Makes a stream for turns that come one by one, as in agent loops; use it in an `async with` block.
+
+            async with client.reward_stream("drkernel") as stream:
+                answer = await stream.score(turn)
+
+        Parameters:
+            reward, retries: as for rewards().
+            timeout: limit of each score() call, in seconds.
+
+        Raises:
+            InvalidRequestError: `reward` is malformed.
+        """
+        whole = presets.spec(reward)
+        return RewardStream(lambda turns: self._reward_session(turns, whole, retries, None, finite=False), timeout)
+
+    def _reward_session(
+        self,
+        turns: AsyncIterator[Turn],
+        reward: RewardSpec | str,
+        retries: int,
+        timeout: float | None,
+        *,
+        finite: bool,
+    ) -> RewardSession:
+        connection = self._open_channel()
+        terms = Terms(self.address, self._window, self._reconnect_timeout, timeout, finite=finite)
+        ledger = RewardLedger(self.client_id, presets.spec(reward), retries)
+        stub: RewardServiceAsyncStub = RewardServiceStub(connection)
+        session = Session(connection, stub.StreamRewards, ledger, turns, terms)
+        self._sessions.add(session)
+        return session
 
     async def evaluate_once(self, request: EvalRequest, timeout: float = 600.0) -> EvalResult:
         """Evaluates one request by a single call, and waits for its result.

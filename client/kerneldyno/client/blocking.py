@@ -15,9 +15,11 @@ from typing import Any, Self, TypeVar
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
 from kerneldyno.client.errors import ClientClosedError
 from kerneldyno.client.history import Outcome
+from kerneldyno.client.rewarding import OnMissing
 from kerneldyno.client.sources import in_thread
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.fleet_service_pb2 import Node, Quarantine, WatchClusterResponse
+from kerneldyno.v1.reward_service_pb2 import RewardSpec, StreamRewardsResponse, Turn
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation, SchedulerServiceGetCapabilitiesResponse
 
 _List = list  # the method Client.list hides the name
@@ -75,7 +77,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Ends every evaluate() call that is still open, cancelling its work, and closes the connection."""
+        """Ends every evaluate() and rewards() call that is still open, cancelling its work, and closes the connection."""
         if self._loop is None or self._thread is None:
             return
         try:
@@ -92,6 +94,20 @@ class Client:
         """As AsyncClient.evaluate. A generator is read in a thread of its own, so it may block."""
         source = requests if isinstance(requests, Collection) else in_thread(requests)
         return self._iterate(self._client.evaluate(source, timeout=timeout))
+
+    def rewards(
+        self,
+        turns: Iterable[Turn],
+        reward: RewardSpec | str = "drkernel",
+        *,
+        timeout: float | None = None,
+        retries: int = 2,
+        on_missing: OnMissing = "raise",
+    ) -> Generator[StreamRewardsResponse, None, None]:
+        """As AsyncClient.rewards. A generator is read in a thread of its own, so it may block."""
+        source = turns if isinstance(turns, Collection) else in_thread(turns)
+        answers = self._client.rewards(source, reward, timeout=timeout, retries=retries, on_missing=on_missing)
+        return self._iterate(answers)
 
     def evaluate_once(self, request: EvalRequest, timeout: float = 600.0) -> EvalResult:
         """As AsyncClient.evaluate_once."""

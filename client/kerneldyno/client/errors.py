@@ -7,11 +7,13 @@ KernelDynoError              base; its subclasses in kerneldyno.rpc.errors are w
 ├── DeadlineExceededError    a call had no answer within its timeout
 ├── DuplicateIdError         two requests of one call have the same id (also a ValueError)
 ├── ClientClosedError        the client was closed while it was in use
+├── NoRewardError            turns have no reward, for infrastructure or a reference failed; `answers` says why
 └── CallFailedError          any other status of a call; `status` says which
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import grpc
@@ -35,6 +37,8 @@ from kerneldyno.rpc.errors import (
     UnauthenticatedError,
     from_rpc_error,
 )
+from kerneldyno.v1.evaluation_pb2 import EvalResult
+from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse
 
 __all__ = [
     "AlreadyFinishedError",
@@ -50,6 +54,7 @@ __all__ = [
     "KernelDynoError",
     "LocalServiceError",
     "NoMatchingDeviceError",
+    "NoRewardError",
     "NodeNotFoundError",
     "NodeStoppingError",
     "PermissionDeniedError",
@@ -101,6 +106,30 @@ class ClientClosedError(KernelDynoError):
 
     code = grpc.StatusCode.CANCELLED
     reason = "CLIENT_CLOSED"
+
+
+class NoRewardError(KernelDynoError):
+    """Turns whose candidates could not be judged, also after retries: infrastructure failed, or the reference did.
+
+    They have no reward, which is not a reward of 0: leave their samples out, or stop.
+    """
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "NO_REWARD"
+
+    def __init__(self, answers: Sequence[StreamRewardsResponse]) -> None:
+        causes = Counter(_why_unpaid(answer) for answer in answers)
+        listed = ", ".join(f"{count} x {cause}" for cause, count in causes.most_common())
+        super().__init__(f"{len(answers)} turn{'s have' if len(answers) > 1 else ' has'} no reward: {listed}")
+        #: The answers without a reward.
+        self.answers = tuple(answers)
+
+
+def _why_unpaid(answer: StreamRewardsResponse) -> str:
+    verdict = answer.remeasured if answer.HasField("remeasured") else answer.result
+    if verdict.outcome == EvalResult.INFRASTRUCTURE_ERROR:
+        return f"{verdict.infrastructure_error.cause} ({verdict.infrastructure_error.detail[:200]})"
+    return f"{EvalResult.Outcome.Name(verdict.outcome)} ({verdict.message[:200]})"
 
 
 class LocalServiceError(KernelDynoError):

@@ -1,36 +1,36 @@
-"""One evaluate() call: takes requests from a source, keeps a window of them at the scheduler, yields their results.
+"""One call: takes items from a source, keeps a window of them at the scheduler, yields their answers.
 
-AsyncClient makes one for each call. Three activities share a Ledger: the pump takes requests from the caller while the
-window has room, the writer sends what the ledger wants sent, the reader brings results back. When the stream breaks,
-reader and writer start again on a new one and the ledger re-attaches; the pump does not notice.
-It knows nothing of addresses and channels' making, and holds no result longer than the caller takes to fetch it: a
-place in the window becomes free when the caller takes the result.
+Items are requests and answers are results for evaluate(), turns and rewards for rewards(); the Ledger knows which.
+Three activities share it: the pump takes items from the caller while the window has room, the writer sends what the ledger
+wants sent, the reader brings answers back. When the stream breaks, reader and writer start again on a new one and the
+ledger says what has to be said again; the pump does not notice.
+It knows nothing of addresses and channels' making, and holds no answer longer than the caller takes to fetch it: a
+place in the window becomes free when the caller takes the answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar, cast
 
 import grpc.aio
 from kerneldyno.client.backoff import Backoff
 from kerneldyno.client.errors import ClientClosedError, KernelDynoError, UnavailableError, from_call, is_passing
-from kerneldyno.client.ledger import MAX_REQUEST_BYTES, Ledger
-from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
-from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest, EvaluateResponse
+from kerneldyno.client.ledger import MAX_ITEM_BYTES, Item, Ledger
 
-if TYPE_CHECKING:  # exists in the stubs' .pyi only
-    from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceAsyncStub
-
-    _Call = grpc.aio.StreamStreamCall[EvaluateRequest, EvaluateResponse]
+Answer = TypeVar("Answer")
+Up = TypeVar("Up")
+Down = TypeVar("Down")
 
 #: How long a call that is given up waits for the scheduler to confirm the cancellations, in seconds.
 CANCEL_SECONDS = 3.0
 #: A stream that held this long was a connection, even if nothing was said, in seconds.
 _SETTLED_SECONDS = 1.0
+#: Items taken from the source before other tasks of the event loop get a turn.
+_TURN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,44 +38,44 @@ class Terms:
     """What a call was asked to keep to."""
 
     address: str  # of the scheduler, for messages
-    window: int  # requests taken from the source whose results the caller has not taken yet
+    window: int  # items taken from the source whose answers the caller has not taken yet
     reconnect_seconds: float  # longest time without the scheduler
     timeout: float | None  # for the whole call, in seconds
     finite: bool  # the source is a collection: at the deadline the rest of it is answered too
 
 
-class Session:
-    """The life of one evaluate() call. Iterate results() once; close() ends it early."""
+class Session(Generic[Item, Answer, Up, Down]):
+    """The life of one call. Iterate results() once; close() ends it early. `open_stream` makes a stream on `channel`."""
 
     def __init__(
         self,
         channel: grpc.aio.Channel,
-        stub: SchedulerServiceAsyncStub,
-        client_id: str,
-        source: AsyncIterator[EvalRequest],
+        open_stream: Callable[[], grpc.aio.StreamStreamCall[Up, Down]],
+        ledger: Ledger[Item, Answer, Up, Down],
+        source: AsyncIterator[Item],
         terms: Terms,
     ) -> None:
         self._channel = channel
-        self._stub = stub
+        self._open_stream = open_stream
         self._source = source
         self._terms = terms
-        self._ledger = Ledger(client_id)
+        self._ledger = ledger
         self._slots = asyncio.Semaphore(terms.window)
-        # Never more than the window's worth of results, and None when there will be no more.
-        self._results: asyncio.Queue[EvalResult | None] = asyncio.Queue()
+        # Never more than the window's worth of answers, and None when there will be no more.
+        self._results: asyncio.Queue[Answer | None] = asyncio.Queue()
         self._changed = asyncio.Event()  # the ledger may want something sent
         self._drained = False  # the pump has ended
         self._expired = False
         self._ended = False
-        self._call: _Call | None = None  # the present stream
+        self._call: grpc.aio.StreamStreamCall[Up, Down] | None = None  # the present stream
         self._heard = False  # anything on the present stream
         self._failure: Exception | None = None
         self._pumping: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
 
-    async def results(self) -> AsyncGenerator[EvalResult, None]:
-        """Yields each result as it comes. Ending the iteration early cancels what is outstanding."""
-        self._running = asyncio.create_task(self._run(), name="kerneldyno-evaluate")
+    async def results(self) -> AsyncGenerator[Answer, None]:
+        """Yields each answer as it comes. Ending the iteration early cancels what is outstanding."""
+        self._running = asyncio.create_task(self._run(), name="kerneldyno-session")
         try:
             while (result := await self._results.get()) is not None:
                 self._slots.release()
@@ -84,6 +84,12 @@ class Session:
                 raise self._failure
         finally:
             await self.close()
+
+    def cancel(self, id: str) -> None:
+        """Gives up one item that was taken from the source; no answer will come of it."""
+        if self._ledger.cancel(id):
+            self._slots.release()
+            self._settle()
 
     async def close(self) -> None:
         """Cancels what is outstanding, gives the scheduler a moment to confirm it, and ends all activity."""
@@ -118,20 +124,24 @@ class Session:
     # The pump.
 
     async def _pump(self) -> None:
+        taken = 0
         try:
             while True:
                 await self._slots.acquire()
                 try:
-                    request = await anext(self._source)
+                    item = await anext(self._source)
                 except StopAsyncIteration:
                     return
                 if self._expired:
-                    self._results.put_nowait(expired_result(request, self._terms.timeout or 0.0))
-                elif request.ByteSize() > MAX_REQUEST_BYTES:
-                    self._results.put_nowait(oversize_result(request))
+                    self._results.put_nowait(self._ledger.expired(item, self._terms.timeout or 0.0))
+                elif item.ByteSize() > MAX_ITEM_BYTES:
+                    self._results.put_nowait(self._ledger.oversize(item))
                 else:
-                    self._ledger.add(request)
+                    self._ledger.add(item)
                     self._changed.set()
+                taken += 1
+                if taken % _TURN == 0:
+                    await asyncio.sleep(0)
         except Exception as error:  # the caller's own iterator failed: the caller shall see just that
             self._fail(error)
         finally:
@@ -148,8 +158,8 @@ class Session:
             return
         await asyncio.sleep(self._terms.timeout)
         self._expired = True
-        for request in self._give_up():
-            self._results.put_nowait(expired_result(request, self._terms.timeout))
+        for item in self._give_up():
+            self._results.put_nowait(self._ledger.expired(item, self._terms.timeout))
         if not self._terms.finite:
             self._stop_pump()
         self._settle()
@@ -170,6 +180,8 @@ class Session:
                 return self._lose(error)
             opened_at, self._heard = time.monotonic(), False
             broken = await self._talk()
+            if broken is None:
+                self._ledger.ended()
             refusal = None if broken is None else from_call(broken, self._terms.address)
             told = None if refusal is None else refusal.retry_seconds
             now = time.monotonic()
@@ -207,7 +219,7 @@ class Session:
     async def _talk(self) -> grpc.aio.AioRpcError | None:
         """Holds one stream until it ends. Returns the error that broke it, or None when the server ended it well."""
         broken: grpc.aio.AioRpcError | None = None
-        call = self._call = self._stub.Evaluate()
+        call = self._call = self._open_stream()
         try:
             async with asyncio.TaskGroup() as group:
                 writer = group.create_task(self._write(call))
@@ -220,12 +232,12 @@ class Session:
             call.cancel()
         return broken
 
-    async def _read(self, call: _Call) -> None:
+    async def _read(self, call: grpc.aio.StreamStreamCall[Up, Down]) -> None:
         try:
-            while isinstance(response := await call.read(), EvaluateResponse):
+            while (response := await call.read()) is not grpc.aio.EOF:
                 self._heard = True
-                if (result := self._ledger.receive(response)) is not None:
-                    self._results.put_nowait(result)
+                if (answer := self._ledger.receive(cast(Down, response))) is not None:
+                    self._results.put_nowait(answer)
                 self._settle()
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -233,9 +245,9 @@ class Session:
                 raise
             # Not this task was cancelled but the call, by _give_up().
 
-    async def _write(self, call: _Call) -> None:
+    async def _write(self, call: grpc.aio.StreamStreamCall[Up, Down]) -> None:
         try:
-            while not (self._drained and self._ledger.idle):
+            while not (self._drained and self._ledger.finished):
                 if (message := self._ledger.next_message()) is not None:
                     await call.write(message)
                 else:
@@ -258,7 +270,7 @@ class Session:
         if not self._expired:
             self._fail(error)
 
-    def _give_up(self) -> list[EvalRequest]:
+    def _give_up(self) -> list[Item]:
         """Has everything unanswered cancelled. Returns it."""
         given_up = self._ledger.abandon()
         if self._call is not None and not self._ledger.idle:
@@ -281,32 +293,7 @@ class Session:
         return UnavailableError(message, self._ledger.waiting)
 
 
-def expired_result(request: EvalRequest, timeout: float) -> EvalResult:
-    """The result of a request that had none when its call's deadline passed."""
-    message = f"no result within the call's deadline of {timeout:g} s"
-    result = _unjudged(request, EvalResult.INFRASTRUCTURE_ERROR, message)
-    result.infrastructure_error.cause = "DEADLINE_EXCEEDED"
-    result.infrastructure_error.detail = message
-    result.infrastructure_error.retryable = True
-    return result
-
-
-def oversize_result(request: EvalRequest) -> EvalResult:
-    """The result of a request that no message can hold; the scheduler would have to break the stream over it."""
-    message = f"the request has {request.ByteSize()} bytes; at most {MAX_REQUEST_BYTES} fit into a message"
-    result = _unjudged(request, EvalResult.INVALID, message)
-    result.invalid.violations.add(field="", description=message)
-    return result
-
-
-def _unjudged(request: EvalRequest, outcome: EvalResult.Outcome.ValueType, message: str) -> EvalResult:
-    result = EvalResult(id=request.id, outcome=outcome, compiled=False, correct=False, speedup=0.0, message=message)
-    result.labels.update(request.labels)
-    result.finish_time.GetCurrentTime()
-    return result
-
-
-async def _close_source(source: AsyncIterator[EvalRequest]) -> None:
+async def _close_source(source: AsyncIterator[Item]) -> None:
     close = getattr(source, "aclose", None)
     if close is not None:
         await close()

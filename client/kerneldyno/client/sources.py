@@ -1,7 +1,8 @@
-"""Where the requests of one evaluate() call come from: a collection, an iterable, an async iterable, or a thread.
+"""Where the items of one call come from: a collection, an iterable, an async iterable, or a thread.
 
-Each becomes an async iterator that the session pulls from one request at a time, only while its window has room. Here
-every request is copied (a caller may reuse its message) and given an id, and ids used twice are found.
+Each becomes an async iterator that the session pulls from one item at a time, only while its window has room. Here every
+item is copied (a caller may reuse its message) and given an id, and ids used twice are found. Items are the requests of
+evaluate() or the turns of rewards().
 """
 
 from __future__ import annotations
@@ -9,78 +10,102 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Iterable, Iterator
+from typing import TypeVar
 
 from kerneldyno.client.errors import DuplicateIdError
+from kerneldyno.rpc.turns import turn_id
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
+from kerneldyno.v1.reward_service_pb2 import Turn
+
+Item = TypeVar("Item", EvalRequest, Turn)
 
 Requests = Iterable[EvalRequest] | AsyncIterable[EvalRequest]
+Turns = Iterable[Turn] | AsyncIterable[Turn]
 
 
 def open_source(requests: Requests) -> AsyncIterator[EvalRequest]:
     """Returns an iterator of prepared requests. A collection that uses an id twice is refused before any is sent."""
-    if isinstance(requests, AsyncIterable):
-        return _prepared(requests)
     if isinstance(requests, Collection):
-        Preparer().refuse_duplicates(requests)
-    return _prepared(_from_iterable(requests))
+        _refuse_duplicates(request.id for request in requests)
+    return _named(_prepared(_in_turn(requests), _copied, lambda request: request.id))
 
 
-class Preparer:
-    """Copies requests, fills in missing ids, and remembers the ids that the caller chose."""
-
-    def __init__(self) -> None:
-        self._seen: set[str] = set()
-
-    def prepare(self, request: EvalRequest) -> EvalRequest:
-        """Returns a copy of `request` with an id that no other request of this call has."""
-        copy = EvalRequest()
-        copy.CopyFrom(request)  # raises TypeError for anything but an EvalRequest
-        if copy.id:
-            self._remember(copy.id)
-        else:
-            copy.id = uuid.uuid4().hex
-        return copy
-
-    def refuse_duplicates(self, requests: Iterable[EvalRequest]) -> None:
-        """Raises DuplicateIdError when two requests have the same id."""
-        for request in requests:
-            if request.id:
-                self._remember(request.id)
-
-    def _remember(self, id: str) -> None:
-        if id in self._seen:
-            raise DuplicateIdError(id)
-        self._seen.add(id)
+def open_turns(turns: Turns) -> AsyncIterator[Turn]:
+    """Returns an iterator of prepared turns. A collection that uses an id twice is refused before any is sent."""
+    if isinstance(turns, Collection):
+        _refuse_duplicates(turn.request.id for turn in turns)
+    return _prepared(_in_turn(turns), prepared_turn, lambda turn: turn.request.id)
 
 
-async def _prepared(requests: AsyncIterable[EvalRequest]) -> AsyncIterator[EvalRequest]:
-    preparer = Preparer()
+def prepared_turn(turn: Turn) -> Turn:
+    """Returns a copy of `turn` with an id: when it has none, one that follows from its contents."""
+    copy = Turn()
+    copy.CopyFrom(turn)  # raises TypeError for anything but a Turn
+    copy.request.id = turn_id(copy)
+    return copy
+
+
+def _copied(request: EvalRequest) -> EvalRequest:
+    copy = EvalRequest()
+    copy.CopyFrom(request)  # raises TypeError for anything but an EvalRequest
+    return copy
+
+
+async def _named(requests: AsyncIterator[EvalRequest]) -> AsyncIterator[EvalRequest]:
+    """Gives those without an id a random one, which needs not be remembered."""
     async for request in requests:
-        yield preparer.prepare(request)
-
-
-async def _from_iterable(requests: Iterable[EvalRequest]) -> AsyncIterator[EvalRequest]:
-    eager = isinstance(requests, Collection)
-    for request in requests:
+        request.id = request.id or uuid.uuid4().hex
         yield request
+
+
+def _refuse_duplicates(ids: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for id in ids:
+        if id in seen:
+            raise DuplicateIdError(id)
+        if id:
+            seen.add(id)
+
+
+async def _prepared(
+    items: AsyncIterator[Item], prepare: Callable[[Item], Item], id_of: Callable[[Item], str]
+) -> AsyncIterator[Item]:
+    seen: set[str] = set()
+    async for item in items:
+        copy = prepare(item)
+        if (id := id_of(copy)) in seen:
+            raise DuplicateIdError(id)
+        if id:
+            seen.add(id)
+        yield copy
+
+
+async def _in_turn(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncIterator[Item]:
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+        return
+    eager = isinstance(items, Collection)
+    for item in items:
+        yield item
         if not eager:
-            # A generator may take its time for each request; let what it has given be sent meanwhile.
+            # A generator may take its time for each item; let what it has given be sent meanwhile.
             await asyncio.sleep(0)
 
 
-async def in_thread(requests: Iterable[EvalRequest]) -> AsyncIterator[EvalRequest]:
+async def in_thread(items: Iterable[Item]) -> AsyncIterator[Item]:
     """Iterates a caller's iterable in a thread of its own, so that one that blocks holds up nothing but itself."""
     loop = asyncio.get_running_loop()
-    answers: asyncio.Queue[EvalRequest | BaseException | None] = asyncio.Queue()
+    answers: asyncio.Queue[Item | BaseException | None] = asyncio.Queue()
     wanted = threading.Semaphore(0)
     stopped = threading.Event()
 
-    def answer(item: EvalRequest | BaseException | None) -> None:
+    def answer(item: Item | BaseException | None) -> None:
         if not stopped.is_set():
             loop.call_soon_threadsafe(answers.put_nowait, item)
 
-    def pull(iterator: Iterator[EvalRequest]) -> None:
+    def pull(iterator: Iterator[Item]) -> None:
         while True:
             wanted.acquire()
             if stopped.is_set():
@@ -98,7 +123,7 @@ async def in_thread(requests: Iterable[EvalRequest]) -> AsyncIterator[EvalReques
                 return
 
     # A daemon: a source that blocks for ever must not keep the program from ending.
-    threading.Thread(target=pull, args=(iter(requests),), name="kerneldyno-requests", daemon=True).start()
+    threading.Thread(target=pull, args=(iter(items),), name="kerneldyno-requests", daemon=True).start()
     try:
         while True:
             wanted.release()

@@ -26,8 +26,7 @@ is never an error but an outcome in a result.
     ├── UnauthenticatedError     UNAUTHENTICATED      no token, or one that is not known
     ├── PermissionDeniedError    PERMISSION_DENIED    the token has not the role
     ├── RateLimitedError         RESOURCE_EXHAUSTED   says when to come back
-    ├── CredentialsError         FAILED_PRECONDITION  files or settings; raised where they are, never sent
-    └── NotInThisReleaseError    UNIMPLEMENTED
+    └── CredentialsError         FAILED_PRECONDITION  files or settings; raised where they are, never sent
 """
 
 from __future__ import annotations
@@ -222,13 +221,6 @@ class CredentialsError(KernelDynoError, ValueError):
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "CREDENTIALS"
-
-
-class NotInThisReleaseError(KernelDynoError):
-    """The RPC is part of the contract, and comes with a later release."""
-
-    code = grpc.StatusCode.UNIMPLEMENTED
-    reason = "NOT_IN_THIS_RELEASE"
 
 
 _BY_REASON: dict[str, type[KernelDynoError]] = {kind.reason: kind for kind in KernelDynoError.__subclasses__()}

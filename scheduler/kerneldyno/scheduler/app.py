@@ -96,7 +96,7 @@ async def running(
     server = serving.make_server(ServerInterceptor(registry, _SERVICES, settings.security.gate(settings.listen)))
     add_SchedulerServiceServicer_to_server(SchedulerServicer(desk), server)
     add_FleetServiceServicer_to_server(FleetServicer(desk, dispatcher, watch), server)
-    add_RewardServiceServicer_to_server(RewardServicer(), server)
+    add_RewardServiceServicer_to_server(RewardServicer(desk), server)
     health = await serving.add_health_and_reflection(server, [service.full_name for service in _SERVICES])
     page = None
     try:

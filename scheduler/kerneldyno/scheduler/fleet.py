@@ -239,6 +239,10 @@ class Fleet:
         """Say whether some node can profile."""
         return self._offers().profiling
 
+    def could_offer(self, need: Requirement) -> bool:
+        """Say whether some node offers such work, those lately lost included."""
+        return any(node.report.offers(need) for node in self.nodes.values())
+
     def any_offers(self, need: Requirement) -> bool:
         """Say whether a live node could run such work."""
         return bool(self._pool(need).room)

@@ -21,6 +21,7 @@ CAUSES = [
     "NODE_STOPPED",
     "OTHER",
 ]
+_REWARDS = (-1.0, -0.5, 0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
 
 
@@ -52,6 +53,11 @@ class Metrics(Observer, JournalObserver):
         self.nodes_lost = counter("nodes_lost", "Nodes that were lost.", "why", ["lease_expired", "found_dead"])
         self.impositions = counter("quarantines", "Quarantines imposed.", "kind", ["node", "work"])
         self.stale_completions = counter("stale_completions", "Results refused because their token was stale.")
+        self.turns = counter("turns", "Turns answered.", "outcome", OUTCOMES)
+        self.turns_without_reward = counter("turns_without_reward", "Turns answered without a reward.")
+        self.rewards = Histogram("kerneldyno_reward", "Rewards given.", buckets=_REWARDS, registry=registry)
+        self.remeasurements = counter("remeasurements", "Second measurements of anomalous speedups.")
+        self.extraction_failures = counter("extraction_failures", "Responses without code.")
         self.queue_seconds = histogram("queue_seconds", "Wait from acceptance to an attempt.")
         self.evaluation_seconds = histogram("evaluation_seconds", "From a job's last placing to its result.")
         self.commit_seconds = histogram("journal_commit_seconds", "Duration of one group commit.")
@@ -113,6 +119,14 @@ class Metrics(Observer, JournalObserver):
         """Count its outcome."""
         if evaluation.verdict is not None:
             self._outcome_counters[evaluation.verdict.outcome].inc()
+
+    def turn_answered(self, outcome: str, reward: float | None) -> None:
+        """Count it, and its reward."""
+        self.turns.labels(outcome).inc()
+        if reward is None:
+            self.turns_without_reward.inc()
+        else:
+            self.rewards.observe(reward)
 
     def retried(self, job: Job, cause: str) -> None:
         """Count it by cause."""

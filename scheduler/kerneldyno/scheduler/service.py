@@ -15,9 +15,11 @@ from kerneldyno.scheduler import history, scope
 from kerneldyno.scheduler.desk import Desk
 from kerneldyno.scheduler.model import Evaluation, Key
 from kerneldyno.scheduler.once import OnceCall
+from kerneldyno.scheduler.rewards import RewardStream
 from kerneldyno.scheduler.stream import EvaluateStream
 from kerneldyno.scheduler.translate import evaluation_of
 from kerneldyno.v1 import scheduler_service_pb2 as pb
+from kerneldyno.v1.reward_service_pb2 import StreamRewardsRequest
 from kerneldyno.v1.reward_service_pb2_grpc import RewardServiceServicer
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceServicer
 
@@ -38,7 +40,7 @@ class SchedulerServicer(SchedulerServiceServicer):
     ) -> None:
         """Serve one stream."""
         self._desk.require_open()
-        await EvaluateStream(self._desk).run(request_iterator, context)
+        await EvaluateStream(self._desk).run(request_iterator, context.write)
 
     async def EvaluateOnce(self, request: pb.EvaluateOnceRequest, context: Any) -> pb.EvaluateOnceResponse:  # noqa: N802
         """Judge one candidate."""
@@ -124,8 +126,14 @@ class SchedulerServicer(SchedulerServiceServicer):
 
 
 class RewardServicer(RewardServiceServicer):
-    """Rewards, once they come."""
+    """Verdicts as rewards."""
 
-    async def StreamRewards(self, request_iterator: AsyncIterator[Any], context: Any) -> None:  # type: ignore[override]  # noqa: N802
-        """Refuse: not in this release."""
-        raise errors.NotInThisReleaseError("rewards come in a later release; use SchedulerService.Evaluate until then")
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def StreamRewards(  # type: ignore[override]  # noqa: N802
+        self, request_iterator: AsyncIterator[StreamRewardsRequest], context: Any
+    ) -> None:
+        """Serve one stream."""
+        self._desk.require_open()
+        await RewardStream(self._desk).run(request_iterator, context.write)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
 import grpc
@@ -32,15 +32,17 @@ MAX_BATCH_BYTES = 12 * 1024 * 1024
 #: Requests, or ids, taken in before other calls get a turn of the event loop.
 _TURN = 16
 
-Context = grpc.aio.ServicerContext[EvaluateRequest, EvaluateResponse]
+Write = Callable[[EvaluateResponse], Awaitable[None]]
+Check = Callable[[evaluation_pb2.EvalRequest], list[Violation]]
 REUSED = Violation("id", "was used for a different request of this client; choose another id")
 
 
 class EvaluateStream:
-    """One call of Evaluate."""
+    """One call of Evaluate. `check` says what is wrong with a request; by default the desk does."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, check: Check | None = None) -> None:
         self._desk = desk
+        self._check_request = check or desk.check
         self._core = desk.core
         self._named = ""  # as the client calls itself
         self._client_id = ""
@@ -58,13 +60,13 @@ class EvaluateStream:
         self._closing = False
         self._error: errors.KernelDynoError | None = None
 
-    async def run(self, requests: AsyncIterator[EvaluateRequest], context: Context) -> None:
-        """Serve the stream to its end."""
+    async def run(self, requests: AsyncIterator[EvaluateRequest], write: Write) -> None:
+        """Serve the stream to its end. `write` sends one response down, and waits while the client does not read."""
         self._desk.customers.add(self)
         try:
             async with asyncio.TaskGroup() as group:
                 self._reading = group.create_task(self._read(requests))
-                await self._write(context)
+                await self._write(write)
                 self._reading.cancel()
         finally:
             self._over = True
@@ -151,7 +153,7 @@ class EvaluateStream:
     async def _take(self, request: evaluation_pb2.EvalRequest) -> None:
         self._desk.metrics.stream_requests.inc()
         await self._journal_kept_up.wait()
-        violations = self._desk.check(request)
+        violations = self._check_request(request)
         order = order_of(request) if not violations else None
         while order is not None:
             submission, evaluation = self._desk.submit(self._client_id, order)
@@ -202,14 +204,14 @@ class EvaluateStream:
         self._out.append(item)
         self._changed.set()
 
-    async def _write(self, context: Context) -> None:
+    async def _write(self, write: Write) -> None:
         while True:
             while self._out:
                 item = self._out.popleft()
                 if isinstance(item, EvaluateResponse):
-                    await self._send(context, item)
+                    await self._send(write, item)
                 else:
-                    await self._send(context, EvaluateResponse(result=result_of(item)))
+                    await self._send(write, EvaluateResponse(result=result_of(item)))
                     self._out_bytes -= _size(item)
                     self._owed.discard(item)
                     self._core.unwatch(item, self)
@@ -223,12 +225,12 @@ class EvaluateStream:
             self._changed.clear()
             await self._changed.wait()
 
-    async def _send(self, context: Context, response: EvaluateResponse) -> None:
+    async def _send(self, write: Write, response: EvaluateResponse) -> None:
         kind = response.WhichOneof("event")
         if kind != "unknown":
             failpoint(f"before_{kind}_sent")
         try:
-            await context.write(response)
+            await write(response)
         except grpc.aio.InternalError:  # the connection is gone, and the cancellation of this call is on its way
             raise asyncio.CancelledError from None
         if kind != "unknown":

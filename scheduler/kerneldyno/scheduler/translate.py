@@ -10,6 +10,8 @@ from functools import lru_cache
 from google.protobuf import timestamp_pb2
 from kerneldyno.rpc import identity
 from kerneldyno.rpc.validation import (
+    DEFAULT_BACKEND,
+    DEFAULT_TOOLKIT,
     MAX_LABEL_CHARS,
     MAX_LABELS,
     MAX_VIOLATIONS,
@@ -95,20 +97,24 @@ def _spec(full: evaluation_pb2.EvalRequest) -> Spec:
     """Return the work of an effective request, which is stripped down to it."""
     for name in _NOT_THE_WORK:
         full.ClearField(name)  # type: ignore[arg-type]
-    requirement = Requirement(
-        backend=full.backend,
-        toolkit=full.toolkit,
-        device_kind=full.device.kind,
-        device_model=full.device.model,
-        min_memory_bytes=full.device.min_memory_bytes,
-        profiling=full.enable_profiling,
-        node_labels=frozenset(full.device.node_labels.items()),
-        min_devices=full.device.min_devices,
-    )
     limits = [getattr(full.timeouts, name) for name in STAGE_TIMEOUT_FIELDS]
     reference = hashlib.sha256((full.reference_code or full.cases_code).encode()).digest()
     limit_seconds = sum(limit.seconds + limit.nanos / 1e9 for limit in limits)
-    return Spec(requirement, reference, full.SerializeToString(), limit_seconds)
+    return Spec(requirement_of(full), reference, full.SerializeToString(), limit_seconds)
+
+
+def requirement_of(request: evaluation_pb2.EvalRequest) -> Requirement:
+    """Return what a node must offer to run a valid request that says whether it is to be profiled."""
+    return Requirement(
+        backend=request.backend or DEFAULT_BACKEND,
+        toolkit=request.toolkit or DEFAULT_TOOLKIT,
+        device_kind=request.device.kind,
+        device_model=request.device.model,
+        min_memory_bytes=request.device.min_memory_bytes,
+        profiling=request.enable_profiling,
+        node_labels=frozenset(request.device.node_labels.items()),
+        min_devices=request.device.min_devices,
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -138,6 +144,16 @@ def invalid_result(request_id: str, violations: Sequence[Violation]) -> evaluati
     for violation in violations[:MAX_VIOLATIONS]:
         result.invalid.violations.add(field=violation.field, description=violation.description)
     result.message = "; ".join(f"{v.field}: {v.description}" for v in violations[:3])
+    result.finish_time.GetCurrentTime()
+    return _complete(result)
+
+
+def infrastructure_result(request_id: str, cause: str, detail: str) -> evaluation_pb2.EvalResult:
+    """Return the result of an evaluation that was given up before it was submitted."""
+    result = evaluation_pb2.EvalResult(
+        id=request_id, outcome=evaluation_pb2.EvalResult.INFRASTRUCTURE_ERROR, message=detail
+    )
+    result.infrastructure_error.cause, result.infrastructure_error.detail = cause, detail
     result.finish_time.GetCurrentTime()
     return _complete(result)
 

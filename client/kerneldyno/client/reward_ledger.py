@@ -1,0 +1,138 @@
+"""The ledger of a rewards() call or a RewardStream.
+
+After a reconnect it sends every unanswered turn again, under the same id: the scheduler knows what it has of it. An answer
+without a reward, where another try may help, sends the turn again under a fresh id; the caller sees one answer, with the id
+of the turn that it gave.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+
+from kerneldyno.client.evaluation_ledger import expired_result, oversize_result
+from kerneldyno.client.ledger import Ledger, take_ids
+from kerneldyno.rpc.turns import MAX_TURN_ID_CHARS
+from kerneldyno.v1.evaluation_pb2 import EvalResult
+from kerneldyno.v1.reward_service_pb2 import RewardSpec, StreamRewardsRequest, StreamRewardsResponse, Turn
+
+#: Size that a message with several turns is kept under, far below the contract's: a trainer's event loop is held up by
+#: no more than what it takes to write so much.
+BATCH_BYTES = 512 * 1024
+
+#: Causes that say nothing against another try: the client was away, or an earlier call of it gave the same turn up.
+_PASSED = frozenset({"CLIENT_GONE", "CANCELLED"})
+
+
+class RewardLedger(Ledger[Turn, StreamRewardsResponse, StreamRewardsRequest, StreamRewardsResponse]):
+    """Turns of one call until their rewards are in. `reward` has every field."""
+
+    def __init__(self, client_id: str, reward: RewardSpec, retries: int) -> None:
+        super().__init__(client_id)
+        self._reward = reward
+        self._declared = False  # on the present stream
+        self._retries = retries
+        self._tries: dict[str, tuple[str, int]] = {}  # of those sent again: the caller's id, and how often so far
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Ids, as the caller knows them, of the turns that it still waits for."""
+        return tuple(self._tries.get(id, (id, 0))[0] for id in self._waiting)
+
+    @property
+    def finished(self) -> bool:
+        """True when every turn is answered and every cancellation was sent; the end of the stream confirms those."""
+        return not self._waiting and not self._cancel
+
+    def add(self, item: Turn) -> None:
+        """Takes a turn whose request has an id that is not in use in this call."""
+        self._waiting[item.request.id] = item
+        self._unsent.append(item.request.id)
+
+    def cancel(self, id: str) -> bool:
+        """Gives up one turn, by the caller's id, and says whether the caller waited for it."""
+        present = next((present for present, (first, _) in self._tries.items() if first == id), id)
+        self._tries.pop(present, None)
+        return super().cancel(present)
+
+    def next_message(self) -> StreamRewardsRequest | None:
+        """Makes the next message to send, or None when there is nothing to say."""
+        if not (self._cancel or self._unsent):
+            return None
+        message = StreamRewardsRequest(client_id=self._client_id)
+        if not self._declared:
+            message.reward.CopyFrom(self._reward)
+            self._declared = True
+        if self._cancel:
+            message.cancel_ids.extend(take_ids(self._cancel))
+        else:
+            self._pack(message.turns, BATCH_BYTES)
+        return message
+
+    def reconnected(self) -> None:
+        """Starts over on a new stream: send everything unanswered, and what is to be cancelled."""
+        self._declared = False
+        self._unsent = deque(self._waiting)
+        self._cancel = deque(self._cancelling)
+
+    def receive(self, response: StreamRewardsResponse) -> StreamRewardsResponse | None:
+        """Takes note of an answer. Returns it when the caller waits for it, and no other try is worth its while."""
+        self._cancelling.discard(response.id)
+        turn = self._waiting.pop(response.id, None)  # an answer may come twice, before a stream broke and after
+        if turn is None:
+            return None
+        first, tries = self._tries.pop(response.id, (response.id, 0))
+        if not response.HasField("reward") and tries < self._retries and _another_try_may_help(response):
+            again = Turn()
+            again.CopyFrom(turn)
+            again.request.id = _fresh_id(first)
+            self._tries[again.request.id] = (first, tries + 1)
+            self.add(again)
+            return None
+        response.id = first
+        return response
+
+    def abandon(self) -> list[Turn]:
+        """Gives up everything unanswered, and returns it under the caller's ids."""
+        given_up = super().abandon()
+        for turn in given_up:
+            turn.request.id = self._tries.pop(turn.request.id, (turn.request.id, 0))[0]
+        return given_up
+
+    def ended(self) -> None:
+        """Takes note that the scheduler has read everything to the end."""
+        self._cancelling.clear()
+
+    def expired(self, item: Turn, timeout: float) -> StreamRewardsResponse:
+        """Makes the answer of a turn that had none when its call's deadline passed: without a reward."""
+        return expired_answer(item, timeout)
+
+    def oversize(self, item: Turn) -> StreamRewardsResponse:
+        """Makes the answer of a turn that no message can hold: the reward of a failure."""
+        answer = _answer(item, oversize_result(item.request, item.ByteSize()))
+        answer.reward = self._reward.failure_reward
+        answer.parts.fixed = answer.reward
+        answer.feedback = answer.result.message[: self._reward.feedback_chars]
+        return answer
+
+
+def expired_answer(turn: Turn, timeout: float) -> StreamRewardsResponse:
+    """Makes the answer of a turn that had none within `timeout` seconds: without a reward."""
+    return _answer(turn, expired_result(turn.request, timeout))
+
+
+def _answer(turn: Turn, result: EvalResult) -> StreamRewardsResponse:
+    return StreamRewardsResponse(
+        id=turn.request.id, group=turn.group, sample=turn.sample, turn_index=turn.turn_index, result=result
+    )
+
+
+def _another_try_may_help(answer: StreamRewardsResponse) -> bool:
+    verdict = answer.remeasured if answer.HasField("remeasured") else answer.result
+    evidence = verdict.infrastructure_error
+    return verdict.outcome == EvalResult.INFRASTRUCTURE_ERROR and (evidence.retryable or evidence.cause in _PASSED)
+
+
+def _fresh_id(id: str) -> str:
+    mark = f"~{uuid.uuid4().hex[:12]}"
+    return id[: MAX_TURN_ID_CHARS - len(mark)] + mark

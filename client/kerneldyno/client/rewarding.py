@@ -1,0 +1,150 @@
+"""Rewards for turns: a whole step's turns by rewards(), or one by one through a RewardStream.
+
+Both are sessions (session.py) with a RewardLedger. An answer without a reward is never handed out as one: it is an
+exception, or marked for what it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from kerneldyno.client.errors import ClientClosedError, DuplicateIdError, NoRewardError
+from kerneldyno.client.reward_ledger import expired_answer
+from kerneldyno.client.session import Session
+from kerneldyno.client.sources import prepared_turn
+from kerneldyno.v1.evaluation_pb2 import EvalRequest
+from kerneldyno.v1.reward_service_pb2 import StreamRewardsRequest, StreamRewardsResponse, Turn
+
+OnMissing = Literal["raise", "yield"]
+RewardSession = Session[Turn, StreamRewardsResponse, StreamRewardsRequest, StreamRewardsResponse]
+
+
+def turn(
+    group: str,
+    sample: int,
+    turn_index: int,
+    *,
+    reference_code: str,
+    response_text: str = "",
+    kernel_code: str = "",
+    **request_fields: Any,
+) -> Turn:
+    """Makes a Turn: a model's raw answer, or a candidate's source, against a reference.
+
+    Parameters:
+        group: names the prompt.
+        sample, turn_index: index of the sample in its group, and of the turn in its episode, from 0.
+        request_fields: further fields of EvalRequest, for example backend="cuda".
+    """
+    request = EvalRequest(reference_code=reference_code, kernel_code=kernel_code, **request_fields)
+    return Turn(group=group, sample=sample, turn_index=turn_index, request=request, response_text=response_text)
+
+
+async def rewards_of(session: RewardSession, on_missing: OnMissing) -> AsyncGenerator[StreamRewardsResponse, None]:
+    """Yields the answers of a session; those without a reward at the end, by an exception, unless they are asked for."""
+    missing = []
+    async with aclosing(session.results()) as answers:
+        async for answer in answers:
+            if on_missing == "raise" and not answer.HasField("reward"):
+                missing.append(answer)
+            else:
+                yield answer
+    if missing:
+        raise NoRewardError(missing)
+
+
+class RewardStream:
+    """One gRPC stream for any number of turns, each scored by a call of its own. AsyncClient.reward_stream makes one.
+
+    The stream is opened by the first score(), and again by the next one after it failed. Leaving the block cancels what
+    is outstanding.
+    """
+
+    def __init__(self, open_session: Callable[[AsyncIterator[Turn]], RewardSession], timeout: float | None) -> None:
+        self._open_session = open_session
+        self._timeout = timeout
+        self._waiting: dict[str, asyncio.Future[StreamRewardsResponse]] = {}
+        self._inbox: asyncio.Queue[tuple[Turn, asyncio.Future[StreamRewardsResponse]]] = asyncio.Queue()
+        self._session: RewardSession | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def score(self, turn: Turn) -> StreamRewardsResponse:
+        """Returns the answer to `turn`, which has a reward. Cancelling this call cancels the turn.
+
+        Any number of calls may wait at once; those beyond the client's window wait here.
+
+        Raises:
+            NoRewardError: infrastructure failed, also after retries, or the reference did, or `timeout` passed.
+            DuplicateIdError: a turn of the same id waits already.
+            ClientClosedError: the stream was closed meanwhile.
+            UnavailableError, KernelDynoError: as AsyncClient.rewards.
+        """
+        if self._closed:
+            raise ClientClosedError("the reward stream is closed")
+        prepared = prepared_turn(turn)
+        id = prepared.request.id
+        if id in self._waiting:
+            raise DuplicateIdError(id)
+        answered: asyncio.Future[StreamRewardsResponse] = asyncio.get_running_loop().create_future()
+        self._waiting[id] = answered
+        self._serve()
+        self._inbox.put_nowait((prepared, answered))
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await answered
+        except TimeoutError:
+            raise NoRewardError([expired_answer(prepared, self._timeout or 0.0)]) from None
+        finally:
+            del self._waiting[id]
+            if answered.cancelled() and self._session is not None:
+                self._session.cancel(id)
+        if not answer.HasField("reward"):
+            raise NoRewardError([answer])
+        return answer
+
+    async def close(self) -> None:
+        """Cancels what is outstanding, and ends the stream. score() calls that wait get a ClientClosedError."""
+        self._closed = True
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait({self._serving})
+            if not self._serving.cancelled():
+                self._serving.result()
+
+    def _serve(self) -> None:
+        if self._serving is None or self._serving.done():
+            self._session = self._open_session(self._turns())
+            self._serving = asyncio.create_task(self._distribute(self._session), name="kerneldyno-rewards")
+
+    async def _turns(self) -> AsyncIterator[Turn]:
+        while True:
+            turn, answered = await self._inbox.get()
+            if not answered.done():  # else it was given up
+                yield turn
+
+    async def _distribute(self, session: RewardSession) -> None:
+        why: Exception = ClientClosedError("the reward stream was closed")
+        try:
+            async with aclosing(session.results()) as answers:
+                async for answer in answers:
+                    if (waiting := self._waiting.get(answer.id)) is not None and not waiting.done():
+                        waiting.set_result(answer)
+        except Exception as error:
+            why = error
+        finally:
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(why)
