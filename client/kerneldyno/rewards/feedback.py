@@ -1,0 +1,293 @@
+"""What a model is told about its last turn: short, structured, most useful first, within a budget of characters.
+
+Sections are made in the order of their use to the author of a kernel, and a budget takes as many as fit: outcome and own
+line, largest mismatch, time against the reference, kernels by device time, what limits it, findings. Nothing here carries
+inputs, seeds or expected values, since no evidence has them; weaknesses of the problem (findings D...) and what a candidate
+printed are left out, since they would teach the wrong thing. The text depends on the arguments alone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+from collections.abc import Iterator
+
+from kerneldyno.rewards import quoting
+from kerneldyno.v1 import evaluation_pb2 as pb
+from kerneldyno.v1.evaluation_pb2 import EvalResult
+from kerneldyno.v1.reward_service_pb2 import Extraction
+
+#: Widths in characters. At 256 characters in all, which is what verl leaves of a tool's answer, the first two still fit.
+_HEADLINE = 160
+_SOURCE_LINE = 120
+_NAME = 60
+_SENTENCE = 200
+_QUOTED_LINES = 24
+_QUOTED_WIDTH = 160
+_TOP_KERNELS = 5
+_MOST_FINDINGS = 5
+#: Beyond this an error ratio stands for "not a finite number" (JSON has no infinity).
+_LARGEST = 1e300
+#: A kernel shorter than this is about as long as its launch takes, in seconds.
+_SHORT_KERNEL = 5e-6
+_MANY_LAUNCHES = 8
+
+_FRAME = re.compile(r'^  File "[^"\n]*", line (?P<line>\d+)(?:, in [^\n]*)?\n    (?P<source>[^\n]*)$', re.MULTILINE)
+_OWNERS = {
+    pb.KernelUse.OWNER_CANDIDATE: "yours",
+    pb.KernelUse.OWNER_TORCH: "PyTorch's",
+    pb.KernelUse.OWNER_LIBRARY: "a library's",
+    pb.KernelUse.OWNER_MEMORY: "copy or fill",
+}
+_STAGES = {
+    "load": "importing your source",
+    "compile": "the first call, where Triton compiles and tunes",
+    "correctness": "the correctness trials",
+    "timing": "the timed calls",
+}
+
+
+def feedback(
+    result: EvalResult,
+    *,
+    limit: int,
+    extraction: Extraction | None = None,
+    remeasured: EvalResult | None = None,
+    logs: bool = False,
+) -> str:
+    """Return the text for the next turn, at most `limit` characters; 0 means none.
+
+    `extraction` says how the candidate was taken from the response, `remeasured` is the second evaluation of a speedup that
+    looked too good: the smaller of the two is told, and when the second is not CORRECT, it is the one described. `logs`
+    adds what the candidate printed, at the end.
+    """
+    verdict = remeasured if remeasured is not None and result.outcome == EvalResult.CORRECT else result
+    if verdict is remeasured and verdict.outcome == EvalResult.CORRECT and result.speedup < verdict.speedup:
+        verdict = result
+    other = None if remeasured is None else (result if verdict is remeasured else remeasured)
+    return quoting.fit(_sections(verdict, other, extraction, logs), max(limit, 0))
+
+
+def _sections(
+    verdict: EvalResult, other: EvalResult | None, extraction: Extraction | None, logs: bool
+) -> Iterator[str]:
+    if extraction is not None and not extraction.method:
+        note = quoting.line(extraction.note, _SENTENCE)
+        yield f"INVALID: no code was found: {note}. Give the whole program in one closed fenced code block."
+        return
+    yield from _outcome(verdict)
+    if extraction is not None and extraction.note:
+        yield f"About your answer: {quoting.line(extraction.note, _SENTENCE)}."
+    yield from _exception(verdict)
+    yield from _mismatch(verdict)
+    if verdict.outcome == EvalResult.CORRECT:
+        yield from _doubt(verdict, other)
+        yield from _kernels(verdict)
+        yield from _hints(verdict)
+    yield from _findings(verdict)
+    yield from _traceback(verdict)
+    if logs and verdict.logs.strip():
+        yield "Your program printed:\n" + quoting.block(verdict.logs, lines=_QUOTED_LINES, width=_QUOTED_WIDTH)
+
+
+def _outcome(verdict: EvalResult) -> Iterator[str]:
+    """The headline: what became of the candidate, and why, in one line."""
+    name = EvalResult.Outcome.Name(verdict.outcome) if verdict.outcome in EvalResult.Outcome.values() else "UNKNOWN"
+    if verdict.outcome == EvalResult.CORRECT:
+        yield f"CORRECT: {_time(verdict)}"
+    elif verdict.outcome == EvalResult.INCORRECT:
+        yield f"INCORRECT: {quoting.line(verdict.incorrect.detail or 'an output is wrong', _HEADLINE)}{_passed(verdict)}."
+    elif error := _error(verdict):
+        where = f" in {quoting.line(error.stage, 20)}" if error.stage else ""
+        yield f"{name}{where}: {quoting.line(f'{error.type}: {_summary(error.message)}'.removesuffix(': '), _HEADLINE)}"
+    elif verdict.outcome == EvalResult.RUNTIME_ERROR:
+        yield f"RUNTIME_ERROR in {quoting.line(verdict.runtime_error.stage or 'a call', 20)}: {_end(verdict)}."
+    elif verdict.outcome == EvalResult.TIMEOUT:
+        stage = verdict.timeout.stage
+        doing = _STAGES.get(stage, quoting.line(stage, 20) or "a stage")
+        yield f"TIMEOUT: {doing} took longer than {verdict.timeout.limit_seconds:g} s."
+    elif verdict.outcome == EvalResult.OUT_OF_MEMORY:
+        evidence = verdict.out_of_memory
+        which = f"{quoting.line(evidence.memory, 10)} memory ran out in {quoting.line(evidence.stage, 20)}"
+        yield f"OUT_OF_MEMORY: {which}: {quoting.line(evidence.detail, _HEADLINE)}"
+    elif verdict.outcome == EvalResult.REJECTED:
+        causes = [finding for finding in verdict.findings if finding.severity == pb.Finding.SEVERITY_REJECT]
+        told = "; ".join(f"{quoting.line(cause.id, 10)}, {quoting.line(cause.evidence, _SENTENCE)}" for cause in causes)
+        yield f"REJECTED: {told or 'the candidate does not do the work itself'}."
+    elif verdict.outcome == EvalResult.INVALID:
+        wrong = [f"{quoting.line(one.field, 40)}: {one.description}" for one in verdict.invalid.violations]
+        yield f"INVALID: {quoting.line('; '.join(wrong) or verdict.message, _SENTENCE)}"
+    else:
+        yield f"{name}: no verdict. This says nothing about your program."
+
+
+def _time(verdict: EvalResult) -> str:
+    if not verdict.HasField("candidate_timing") or not verdict.speedup > 0:
+        return "all outputs are right; not timed."
+    low, high = verdict.speedup_interval.low, verdict.speedup_interval.high
+    interval = f" (95% interval {_ratio(low)} to {_ratio(high)})" if verdict.HasField("speedup_interval") else ""
+    own, reference = verdict.candidate_timing.median_seconds, verdict.reference_timing.median_seconds
+    clause = ""
+    if verdict.HasField("speedup_interval") and low <= 1 <= high:
+        clause = ", no certain gain"
+    elif verdict.speedup < 1:
+        clause = ", slower than the reference"
+    interpreted = " Triton was interpreted: this is no GPU's time." if verdict.environment.triton_interpreter else ""
+    return (
+        f"{_ratio(verdict.speedup)}x the reference's speed{interval}{clause};"
+        f" {_seconds(own)} a call, the reference {_seconds(reference)}.{interpreted}"
+    )
+
+
+def _passed(verdict: EvalResult) -> str:
+    report = verdict.correctness
+    return f" ({report.passed_trials} of {report.total_trials} trials were right)" if report.passed_trials > 0 else ""
+
+
+def _error(verdict: EvalResult) -> pb.ExceptionEvidence | None:
+    """The candidate's exception, if there was one."""
+    if verdict.HasField("compile_error"):
+        return verdict.compile_error
+    if verdict.HasField("runtime_error") and verdict.runtime_error.HasField("exception"):
+        return verdict.runtime_error.exception
+    return None
+
+
+def _summary(message: str) -> str:
+    """The first line of an exception's message, and the later one that says what is wrong, if the first does not."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if len(lines) < 2:
+        return "".join(lines)
+    if lines[0].endswith(":"):  # Triton's "at 6:44:", then source, then the reason
+        return f"{lines[0]} {quoting.ELLIPSIS} {lines[-1]}"
+    told = next((line for line in lines[1:] if "error:" in line), "")  # nvcc and ptxas, after the command line
+    return f"{lines[0][:60]} {quoting.ELLIPSIS} {told}" if told else lines[0]
+
+
+def _end(verdict: EvalResult) -> str:
+    crash = verdict.runtime_error
+    if crash.signal:
+        try:
+            name = f" ({signal.Signals(crash.signal).name})"
+        except ValueError:
+            name = ""
+        return f"your program was ended by signal {crash.signal}{name}"
+    return (
+        f"your program exited with status {crash.exit_code}" if crash.HasField("exit_code") else "your program crashed"
+    )
+
+
+def _exception(verdict: EvalResult) -> Iterator[str]:
+    """The candidate's own line: the innermost frame of the exception that was raised."""
+    error = _error(verdict)
+    if error is None:
+        return
+    raised = error.traceback.split("\ncaused by:\n")
+    for part in raised:
+        if frames := list(_FRAME.finditer(part)):
+            yield f"Your line {frames[-1]['line']}: {quoting.line(frames[-1]['source'], _SOURCE_LINE)}"
+            return
+
+
+def _traceback(verdict: EvalResult) -> Iterator[str]:
+    """All that the exception says, for large budgets."""
+    error = _error(verdict)
+    text = "" if error is None else error.traceback or error.message
+    if text.strip():
+        yield "In full:\n" + quoting.block(text, lines=_QUOTED_LINES, width=_QUOTED_WIDTH)
+
+
+def _mismatch(verdict: EvalResult) -> Iterator[str]:
+    if not verdict.HasField("incorrect") or not verdict.incorrect.worst_index:
+        return
+    wrong = verdict.incorrect
+    at = ", ".join(str(index) for index in wrong.worst_index[:8])
+    size = ""
+    if wrong.max_error_ratio >= _LARGEST:
+        size = " is not a finite number"
+    elif wrong.max_error_ratio > 0:
+        size = f" is off by {_number(wrong.max_abs_error)}, {_number(wrong.max_error_ratio)} times what is allowed"
+    when = "a timed call" if wrong.trial < 0 else f"trial {wrong.trial}"
+    yield f"Worst element: {quoting.line(wrong.output, _NAME)} at [{at}]{size}; first seen in {when}."
+
+
+def _doubt(verdict: EvalResult, other: EvalResult | None) -> Iterator[str]:
+    if other is not None and other.outcome == EvalResult.CORRECT:
+        yield f"Measured twice, since {_ratio(other.speedup)}x looked too good; the smaller speedup counts."
+
+
+def _kernels(verdict: EvalResult) -> Iterator[str]:
+    profile = verdict.profile
+    total = sum(kernel.device_seconds for kernel in profile.kernels)
+    if not 0 < total < math.inf:
+        return
+    calls = max(profile.calls, 1)
+    top = sorted(profile.kernels, key=lambda kernel: -kernel.device_seconds)[:_TOP_KERNELS]
+    rows = [
+        f"{kernel.device_seconds / total:.0%} {quoting.line(kernel.name, _NAME)}"
+        f" ({_OWNERS.get(kernel.owner, 'unknown')}, {_count(kernel.launches / calls)})"
+        for kernel in top
+    ]
+    yield f"Kernels by device time ({_share(profile.device_time_coverage)} of it yours): {'; '.join(rows)}."
+
+
+def _hints(verdict: EvalResult) -> Iterator[str]:
+    """What limits the candidate, as far as the measurements tell; bytes and operations are not among them."""
+    profile, call = verdict.profile, verdict.candidate_timing.median_seconds
+    total = sum(kernel.device_seconds for kernel in profile.kernels)
+    if not 0 < total < math.inf:
+        return
+    calls = max(profile.calls, 1)
+    device = total / calls
+    launches = sum(kernel.launches for kernel in profile.kernels) / calls
+    hints = []
+    if 0 < device < 0.5 * call:
+        hints.append(
+            f"kernels run for {_seconds(device)} of a call's {_seconds(call)}: launches and Python are the rest"
+        )
+    if launches >= _MANY_LAUNCHES and device / launches < _SHORT_KERNEL:
+        hints.append(f"{_count(launches)} a call of {_seconds(device / launches)} each: fuse them")
+    copies = sum(kernel.device_seconds for kernel in profile.kernels if kernel.owner == pb.KernelUse.OWNER_MEMORY)
+    if copies > 0.2 * total:
+        hints.append(f"{_share(copies / total)} of the device time copies or fills memory")
+    foreign = (pb.KernelUse.OWNER_TORCH, pb.KernelUse.OWNER_LIBRARY)
+    others = sum(kernel.device_seconds for kernel in profile.kernels if kernel.owner in foreign)
+    if others > 0.5 * total:
+        hints.append(f"{_share(others / total)} of the device time is in kernels that you did not write")
+    if hints:
+        yield f"Limits: {'; '.join(hints)}."
+
+
+def _findings(verdict: EvalResult) -> Iterator[str]:
+    """Labels and warnings about the candidate. What is said of the problem itself would only teach to exploit it."""
+    shown = [
+        finding
+        for finding in verdict.findings
+        if finding.severity != pb.Finding.SEVERITY_REJECT and not finding.id.startswith("D")
+    ]
+    for finding in shown[:_MOST_FINDINGS]:
+        yield f"Note {quoting.line(finding.id, 10)}: {quoting.line(finding.evidence, _SENTENCE)}."
+
+
+def _seconds(value: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value * 1e6:.3g} us"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if 1000 <= value < 1e6 else f"{value:.3g}"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}" if 0.095 <= value < 1000 else f"{value:.2g}"
+
+
+def _share(value: float) -> str:
+    return f"{value:.0%}" if 0 <= value <= 1 else "?"
+
+
+def _count(launches: float) -> str:
+    return f"{launches:g} launch" if launches == 1 else f"{launches:.3g} launches"

@@ -1,0 +1,68 @@
+"""Text that a candidate controls, made fit for a prompt: it stays data, whatever it tries to look like.
+
+Exception messages, kernel names and source lines come out of an untrusted process and go into the next turn's prompt. What
+could end a code block, open a chat turn, hide text or forge a line of ours is defused here; words and numbers are kept.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+#: What stands before each line of a quotation, so that none of its lines can pass for one of ours.
+QUOTE = "  | "
+ELLIPSIS = "…"
+
+#: Control characters, invisible formatting (text direction, joiners), separators, halves of surrogate pairs, private use.
+_UNSEEN = {"Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"}
+_MARKS = re.compile(r"`{3,}|~{3,}")
+#: Tags such as </think>, <|im_end|> and <end_of_turn>; also <module>, which reads the same in round brackets.
+_TAG = re.compile(r"<([/|!]?[A-Za-z][^<>\n]{0,60})>")
+
+
+def line(text: str, limit: int) -> str:
+    """Return `text` on one line, defused, at most `limit` characters; runs of blanks become one."""
+    return cut(_defused(" ".join(text[: 8 * limit + 64].split())), limit)
+
+
+def block(text: str, *, lines: int, width: int) -> str:
+    """Return `text` as a quotation of at most `lines` lines of at most `width` characters; the middle is left out first."""
+    rows = [row.rstrip() for row in text.split("\n") if row.strip()]
+    if len(rows) > lines:
+        head = lines // 3
+        rows = [
+            *rows[:head],
+            f"[... {len(rows) - lines + 1} lines left out ...]",
+            *rows[len(rows) - (lines - head - 1) :],
+        ]
+    return "\n".join(QUOTE + cut(_defused(row[: width + 1].replace("\t", "    ")), width) for row in rows)
+
+
+def cut(text: str, limit: int) -> str:
+    """Return the first `limit` characters of `text`, the last of them an ellipsis if something is missing."""
+    if len(text) <= limit:
+        return text
+    return text[: limit - 1].rstrip() + ELLIPSIS if limit > 0 else ""
+
+
+def fit(sections: Iterable[str], limit: int, *, least: int = 40) -> str:
+    """Join sections by newlines up to `limit` characters: the first that does not fit is cut, and those after it left out.
+
+    A section that has fewer than `least` characters left is left out whole, unless it is the first.
+    """
+    text = ""
+    for section in sections:
+        longer = f"{text}\n{section}" if text else section
+        if len(longer) > limit:
+            room = limit - len(text) - 1
+            return cut(longer, limit) if not text or room >= least else text
+        text = longer
+    return text
+
+
+def _defused(text: str) -> str:
+    """Return one line without unseen characters, code fences and tags."""
+    if not text.isascii() or not text.isprintable():
+        text = "".join(one for one in text if unicodedata.category(one) not in _UNSEEN)
+    return _MARKS.sub("'''", _TAG.sub(r"(\1)", text)).replace("<|", "(|").replace("|>", "|)")
