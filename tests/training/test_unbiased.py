@@ -1,0 +1,183 @@
+"""The claim itself, by enumeration: TRLOO's expected gradient is the true one, GRPO's is (1 - 1/N) of it.
+
+A task with states: the second turn's state depends on the first turn's action, rewards are arbitrary, the policy is a
+softmax over a table of logits. Everything that can happen to a group of N episodes is enumerated with its
+probability, the library's advantages are computed for all of it at once, and the expectation of the gradient is
+compared with autograd's gradient of J. No sampling: the comparison is to 1e-10 in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from kerneldyno.training.advantages import ESTIMATORS, grpo, reinforce, rloo, trloo
+from kerneldyno.training.masks import turn_mask
+from kerneldyno.training.returns import multi_turn_returns
+from torch import Tensor
+
+ACTIONS = 2
+STATES = 1 + ACTIONS  # the first turn has one state, the second one for each first action
+Estimator = Callable[..., Tensor]
+
+
+class Task:
+    """Two turns of two actions; action STOP of the first turn may end the episode, so that groups of turn 2 vary in
+    size."""
+
+    def __init__(self, seed: int, early_end: bool, gamma: float = 0.9) -> None:
+        source = torch.Generator().manual_seed(seed)
+        self.logits = torch.randn(STATES, ACTIONS, generator=source, dtype=torch.float64, requires_grad=True)
+        self.rewards = torch.randn(STATES, ACTIONS, generator=source, dtype=torch.float64) * 2 + 1
+        self.gamma = gamma
+        # All episodes: first action, second action, whether the second turn is played.
+        played = [(a, b, not (early_end and a == 0)) for a in range(ACTIONS) for b in range(ACTIONS)]
+        self.episodes = sorted({(a, b if second else 0, second) for a, b, second in played})
+        self.state = torch.tensor([[0, 1 + a] for a, _, _ in self.episodes])
+        self.action = torch.tensor([[a, b] for a, b, _ in self.episodes])
+        self.mask = torch.tensor([[True, second] for _, _, second in self.episodes])
+        self.reward = torch.where(self.mask, self.rewards[self.state, self.action], 0)
+        self.returns = multi_turn_returns(self.reward, self.mask, gamma)
+
+    def log_prob(self) -> Tensor:
+        """log pi of each turn of each episode, (episodes, 2); 0 where no turn was played."""
+        return torch.where(self.mask, self.logits.log_softmax(dim=-1)[self.state, self.action], 0)
+
+    def true_gradient(self) -> Tensor:
+        """d/d logits of J = E[G_1], by autograd through the probabilities."""
+        value = (self.log_prob().sum(dim=1).exp() * self.returns[:, 0]).sum()
+        return torch.autograd.grad(value, self.logits)[0]
+
+    def gradient_by_turn(self) -> list[Tensor]:
+        """The policy gradient's share of each turn: gamma^t-discounted sums begin at the turn, as the estimators have
+        it."""
+        probability = self.log_prob().sum(dim=1).exp().detach()
+        return [
+            torch.autograd.grad((probability * self.log_prob()[:, turn] * self.returns[:, turn]).sum(), self.logits)[0]
+            for turn in range(2)
+        ]
+
+    def expected_gradient(self, estimator: Estimator, samples: int) -> list[Tensor]:
+        """E[sum_i A_i,t grad log pi_i,t / samples] over all groups of `samples` episodes, for each turn."""
+        chosen = torch.cartesian_prod(*[torch.arange(len(self.episodes))] * samples).reshape(-1, samples)
+        cases = len(chosen)
+        flat = chosen.flatten()  # one group for each case: all cases in one call
+        group = torch.arange(cases).repeat_interleave(samples)
+        advantages = estimator(self.returns[flat], self.mask[flat], group).reshape(cases, samples, 2)
+        probability = self.log_prob().sum(dim=1).exp().detach()[chosen].prod(dim=1)
+        return [
+            torch.autograd.grad(
+                (probability[:, None] * advantages[..., turn] * self.log_prob()[chosen][..., turn]).sum() / samples,
+                self.logits,
+            )[0]
+            for turn in range(2)
+        ]
+
+
+def assert_near(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("samples", [2, 3, 4])
+def test_trloo_is_unbiased_and_grpo_is_not(seed: int, samples: int) -> None:
+    task = Task(seed, early_end=False)
+    truth = task.gradient_by_turn()
+    trloo_found, grpo_found = (task.expected_gradient(f, samples) for f in (trloo, grpo))
+    for turn in range(2):
+        assert truth[turn].abs().max() > 1e-3  # the comparison says something
+        assert_near(trloo_found[turn], truth[turn])
+        assert_near(grpo_found[turn], (1 - 1 / samples) * truth[turn])
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("estimator", [trloo, reinforce])
+def test_the_sum_over_turns_is_the_gradient_of_the_objective(seed: int, estimator: Estimator) -> None:
+    task = Task(seed, early_end=True, gamma=1.0)
+    assert_near(sum(task.gradient_by_turn()), task.true_gradient())  # type: ignore[arg-type]
+    assert_near(sum(task.expected_gradient(estimator, 3)), task.true_gradient())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rloo_is_unbiased_for_whole_episodes(seed: int) -> None:
+    task = Task(seed, early_end=True, gamma=1.0)
+    assert_near(sum(task.expected_gradient(rloo, 3)), task.true_gradient())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("samples", [2, 3, 4])
+def test_group_sizes_that_vary(seed: int, samples: int) -> None:
+    """Episodes that end early leave groups of 0..N in the second turn, by chance.
+
+    With a group's size given, each member is a draw from the same conditional law; so TRLOO stays unbiased (a group
+    of one has a baseline of 0), and GRPO weighs what happened in small groups less: its gradient is no multiple of
+    the true one.
+    """
+    task = Task(seed, early_end=True)
+    truth = task.gradient_by_turn()
+    assert_near(task.expected_gradient(trloo, samples)[1], truth[1])
+
+    shrunk = task.expected_gradient(partial(grpo, singleton="return"), samples)[1]
+    goes_on = float(task.log_prob().exp()[:, 0].detach()[task.mask[:, 1]][0])
+    counts = torch.arange(1, samples + 1, dtype=torch.float64)
+    others = torch.distributions.Binomial(samples - 1, torch.tensor(goes_on, dtype=torch.float64))
+    weight = others.log_prob(counts - 1).exp()  # how many are in the group, given that I am
+    factor = torch.where(counts > 1, 1 - 1 / counts, 1)
+    assert_near(shrunk, (weight * factor).sum() * truth[1])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_prompts_with_different_numbers_of_samples(seed: int) -> None:
+    """Two prompts, N = 2 and N = 4, in one batch: GRPO's direction is not the true one, TRLOO's is."""
+    tasks = Task(seed, early_end=False), Task(seed + 100, early_end=False)
+    truth, trloo_found, grpo_found = (
+        torch.cat([sum(part).flatten() for part in parts])  # type: ignore[union-attr]
+        for parts in (
+            [task.gradient_by_turn() for task in tasks],
+            [task.expected_gradient(trloo, n) for task, n in zip(tasks, (2, 4), strict=True)],
+            [task.expected_gradient(grpo, n) for task, n in zip(tasks, (2, 4), strict=True)],
+        )
+    )
+    assert_near(trloo_found, truth)
+    half = len(truth) // 2
+    assert_near(grpo_found[:half], truth[:half] / 2)
+    assert_near(grpo_found[half:], truth[half:] * 3 / 4)
+    assert torch.cosine_similarity(grpo_found, truth, dim=0) < 1 - 1e-4
+
+
+@pytest.mark.parametrize("singleton", ["return", "zero"])
+def test_a_group_of_one_without_its_return_is_biased(singleton: str) -> None:
+    task = Task(0, early_end=True)
+    found = task.expected_gradient(partial(trloo, singleton=singleton), 2)[1]
+    unbiased = torch.allclose(found, task.gradient_by_turn()[1], rtol=0, atol=1e-10)
+    assert unbiased == (singleton == "return")
+
+
+def test_dividing_by_the_deviation_is_biased() -> None:
+    """No factor makes GRPO with its division the true gradient."""
+    task = Task(1, early_end=False)
+    found = sum(task.expected_gradient(partial(grpo, normalize=True), 3))
+    assert isinstance(found, Tensor)
+    assert torch.cosine_similarity(found.flatten(), sum(task.gradient_by_turn()).flatten(), dim=0) < 1 - 1e-4  # type: ignore[union-attr]
+
+
+def test_void_turns_bias_the_gradient() -> None:
+    """Whether a turn is void depends on its own action, so masking takes a part of the expectation away. A choice,
+    and not free."""
+    task = Task(2, early_end=False, gamma=1.0)
+    task.rewards = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    rewards = task.rewards[task.state, task.action]
+    task.returns = multi_turn_returns(rewards, task.mask)
+    whole = task.gradient_by_turn()
+    task.mask = turn_mask(rewards, task.mask)
+    task.returns = multi_turn_returns(rewards, task.mask)
+    assert not task.mask.all()
+    masked = task.expected_gradient(trloo, 3)
+    assert (masked[1] - whole[1]).abs().max() > 1e-2
+
+
+def test_every_estimator_is_known_here() -> None:
+    """A new estimator needs an answer to the question of this file."""
+    assert set(ESTIMATORS) == {"trloo", "grpo", "turn_independent_grpo", "rloo", "reinforce", "reinforce_pp"}

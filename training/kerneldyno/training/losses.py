@@ -1,0 +1,152 @@
+"""The policy loss: PPO with a higher upper clip and a second clip for negative advantages, and how tokens become one
+number."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from .errors import OptionError, ShapeError, TrainingError
+from .tables import check_mask
+
+#: token-mean               mean over all tokens of the batch
+#: token-sum                sum over them
+#: seq-mean-token-sum       sum over the tokens of a row, mean over rows (Dr. Kernel, / 1000)
+#: seq-mean-token-mean      mean over the tokens of a row, mean over rows
+#: seq-mean-token-sum-norm  seq-mean-token-sum / the length L of the rows, unless `scale` is given (Dr. GRPO)
+#: Rows without any token are no rows.
+Aggregation = Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+
+#: Bound for log ratios before they are exponentiated.
+LOG_RATIO_LIMIT: Final = 20.0
+
+
+def dual_clip(
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float = 0.2,
+    clip_high: float = 0.28,
+    clip_dual: float | None = 3.0,
+    weights: Tensor | None = None,
+    aggregation: str = "seq-mean-token-sum",
+    scale: float | None = None,
+    tokens: float | None = None,
+    rows: float | None = None,
+) -> tuple[Tensor, dict[str, float]]:
+    """The loss to minimise, r = exp(log_probs - old_log_probs):
+
+        L = max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high)),  and where A < 0  L = min(L, -A clip_dual)
+
+    Source: PPO; DAPO (clip-higher); Ye et al. 2020 (dual clip); Dr. Kernel's constants: KernelGYM, core_algos.py.
+
+    Args:
+        log_probs: (R, L), with gradient; float32 or bfloat16 (or wider). What stands where the mask is not set does
+            not matter, NaN included, and gets a gradient of 0.
+        old_log_probs: (R, L), of the policy at the beginning of the update; `log_probs.detach()` for exactly one step.
+        advantages: (R, L), or (R, 1) or (R,) with one value for each row.
+        mask: (R, L) bool or integer: response mask less what was rejected.
+        clip_low, clip_high: how far below and above 1 the ratio is followed.
+        clip_dual: above 1; None: no second clip.
+        weights: (R, L) or (R, 1), multiplied with each token's loss: `mismatch.importance_weights`.
+        aggregation, scale, tokens, rows: see `aggregate`.
+
+    Returns:
+        The loss, a scalar, float32 or wider, and metrics: clip_fraction and clip_fraction_dual (of tokens), kl and
+        kl_k3 (old against new policy, estimated on the old one's tokens), ratio_max.
+
+    Raises:
+        ShapeError, MaskError, OptionError, TrainingError: see `kerneldyno.training.errors`.
+    """
+    if not (0 <= clip_low < 1 and clip_high >= 0 and (clip_dual is None or clip_dual > 1)):
+        raise TrainingError(
+            f"clip_low={clip_low}, clip_high={clip_high}, clip_dual={clip_dual}: expected 0 <= low < 1, high >= 0, dual > 1"
+        )
+    if log_probs.dim() != 2 or old_log_probs.shape != log_probs.shape:
+        raise ShapeError(
+            "old_log_probs", old_log_probs.shape, f"{tuple(log_probs.shape)}, as log_probs, (rows, tokens)"
+        )
+    inside = check_mask(mask, log_probs.shape)
+    gain = _by_row(advantages, log_probs, "advantages")
+
+    moved = log_probs.to(gain.dtype) - old_log_probs.detach().to(gain.dtype)
+    moved = torch.where(inside, moved, 0).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    ratio = moved.exp()
+    free, clipped = -gain * ratio, -gain * ratio.clamp(1 - clip_low, 1 + clip_high)
+    loss = torch.maximum(free, clipped)
+    with torch.no_grad():
+        figures = {"clip_fraction": (clipped > free) & inside, "kl": -moved, "kl_k3": ratio - 1 - moved}
+    figures["clip_fraction_dual"] = torch.zeros_like(inside)
+    if clip_dual is not None:
+        bound = -gain * clip_dual
+        figures["clip_fraction_dual"] = (loss > bound) & (gain < 0) & inside
+        loss = torch.where(gain < 0, torch.minimum(loss, bound), loss)
+    if weights is not None:
+        loss = loss * _by_row(weights, log_probs, "weights")
+    total = aggregate(loss, inside, aggregation, scale=scale, tokens=tokens, rows=rows)
+    with torch.no_grad():
+        count = inside.sum().clamp(min=1)
+        means = {name: figure.sum() / count for name, figure in figures.items()}
+        means["ratio_max"] = ratio.amax() if ratio.numel() else ratio.new_ones(())
+        values = torch.stack([figure.to(gain.dtype) for figure in means.values()]).tolist()
+    return total, dict(zip(means, values, strict=True))
+
+
+def aggregate(
+    loss: Tensor,
+    mask: Tensor,
+    aggregation: str = "seq-mean-token-sum",
+    *,
+    scale: float | None = None,
+    tokens: float | None = None,
+    rows: float | None = None,
+) -> Tensor:
+    """One number from the losses of tokens. Nothing to aggregate is 0, with a gradient of 0.
+
+    A batch in parts (micro-batches, ranks): give `tokens` or `rows` of the whole, and the parts' losses add up to the
+    whole's. (Where a framework averages gradients over ranks, multiply by their number.)
+
+    Args:
+        loss: (R, L).
+        mask: (R, L) bool or integer.
+        aggregation: see `Aggregation`.
+        scale: the result is divided by it (KernelGYM's loss_scale_factor, 1000 in its runs). None: 1, and L for
+            "seq-mean-token-sum-norm".
+        tokens: what token-mean divides by; None: the tokens of this mask.
+        rows: what seq-mean divides by; None: the rows of this mask that have any token.
+    """
+    if aggregation not in get_args(Aggregation):
+        raise OptionError("aggregation", aggregation, get_args(Aggregation))
+    if loss.dim() != 2:
+        raise ShapeError("loss", loss.shape, "(rows, tokens)")
+    for name, whole in (("scale", scale), ("tokens", tokens), ("rows", rows)):
+        if whole is not None and not whole > 0:
+            raise TrainingError(f"{name}={whole} must be above 0")
+    inside = check_mask(mask, loss.shape)
+    loss = torch.where(inside, loss, 0).to(torch.promote_types(loss.dtype, torch.float32))
+    if aggregation == "token-sum":
+        total = loss.sum()
+    elif aggregation == "token-mean":
+        total = loss.sum() / (inside.sum().clamp(min=1) if tokens is None else tokens)
+    else:
+        each, length = loss.sum(dim=1), inside.sum(dim=1)
+        if aggregation == "seq-mean-token-mean":
+            each = each / length.clamp(min=1)
+        total = each.sum() / ((length > 0).sum().clamp(min=1) if rows is None else rows)
+        if aggregation == "seq-mean-token-sum-norm" and scale is None:
+            scale = max(loss.shape[1], 1)
+    return total if scale is None else total / scale
+
+
+def _by_row(values: Tensor, log_probs: Tensor, name: str) -> Tensor:
+    """(R,), (R, 1) or (R, L) without gradient, in the precision of the loss, such that it broadcasts over tokens."""
+    if values.dim() == 1:
+        values = values[:, None]
+    rows, length = log_probs.shape
+    if values.shape not in ((rows, 1), (rows, length)):
+        raise ShapeError(name, values.shape, f"({rows}, {length}), ({rows}, 1) or ({rows},)")
+    return values.detach().to(torch.promote_types(log_probs.dtype, torch.float32))
