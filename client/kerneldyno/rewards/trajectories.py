@@ -1,0 +1,392 @@
+"""Trajectories on disk: every turn of every episode with its reward and its whole result, one JSON object a line.
+
+A rollout or a trainer appends turns as they are rewarded; analyses and cold starts read them. Lines carry the format's
+version, stand alone and may come in any order, so that files can be joined by `cat`. A process that dies leaves at most one
+line unfinished: the reader says so, and the next writer takes it away. docs/rewards.md describes the format.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import itertools
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from google.protobuf.json_format import MessageToDict
+from kerneldyno.rpc.jsonio import result_to_json
+from kerneldyno.v1.evaluation_pb2 import EvalResult
+from kerneldyno.v1.reward_service_pb2 import Extraction, StreamRewardsResponse
+
+#: Version of the format. A reader refuses a greater one; fields that it does not know it ignores.
+VERSION = 1
+
+_TAIL_BYTES = 1 << 16
+_ROW_GROUP = 1000
+
+
+class TrajectoryFileError(Exception):
+    """The file is no file of trajectories, is of a later release, or another process is writing it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRecord:
+    """One turn. `from_answer` fills what the reward service knows; the rest is the caller's."""
+
+    #: Names the prompt and the occasion: samples that are compared share it, and nothing else does.
+    group: str
+    #: Index of the sample in its group, and of the turn in its episode, both from 0.
+    sample: int
+    turn_index: int
+    #: Names the problem, wherever it comes from.
+    problem_id: str = ""
+    #: The chat messages that the model saw, exactly; empty if they are not kept.
+    messages: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    #: What the model answered, and the candidate in it.
+    response: str = ""
+    kernel_code: str = ""
+    #: Name of the outcome, for example "CORRECT".
+    outcome: str = ""
+    #: None when nothing could be paid: that is not 0.
+    reward: float | None = None
+    #: The terms of the reward, by their names in RewardParts.
+    parts: Mapping[str, float] = field(default_factory=dict)
+    #: Reference time over candidate time; 0 unless CORRECT and timed. Its 95 % interval, if there is one.
+    speedup: float = 0.0
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    #: Share of device time in the candidate's own kernels; None when not profiled.
+    coverage: float | None = None
+    #: What the model is told about this turn.
+    feedback: str = ""
+    #: Durations in seconds, by name, for example "generate" and "reward".
+    timings: Mapping[str, float] = field(default_factory=dict)
+    model: str = ""
+    #: Sampling parameters, for example {"temperature": 1.0}.
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    #: Identity of the work that was evaluated (EvalResult.digest).
+    digest: str = ""
+    #: proto-JSON of the verdict, of the second measurement, and how the candidate was found ("method", "note").
+    result: Mapping[str, Any] | None = None
+    remeasured: Mapping[str, Any] | None = None
+    extraction: Mapping[str, Any] | None = None
+    #: When it was recorded: ISO 8601, UTC.
+    recorded_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
+    #: Whatever else the caller wants to keep; JSON.
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_answer(cls, answer: StreamRewardsResponse, **own: Any) -> TurnRecord:
+        """Return the record of a turn that `answer` is about; `own` are fields that it does not know, or to override."""
+        verdict = answer.result
+        interval = verdict.speedup_interval if verdict.HasField("speedup_interval") else None
+        known: dict[str, Any] = {
+            "group": answer.group,
+            "sample": answer.sample,
+            "turn_index": answer.turn_index,
+            "outcome": EvalResult.Outcome.Name(verdict.outcome),
+            "reward": answer.reward if answer.HasField("reward") else None,
+            "parts": _plain(answer.parts),
+            "speedup": verdict.speedup,
+            "speedup_low": None if interval is None else interval.low,
+            "speedup_high": None if interval is None else interval.high,
+            "coverage": verdict.coverage if verdict.HasField("coverage") else None,
+            "feedback": answer.feedback,
+            "digest": verdict.digest,
+            "result": result_to_json(verdict),
+            "remeasured": result_to_json(answer.remeasured) if answer.HasField("remeasured") else None,
+        }
+        if answer.HasField("extraction"):
+            method = Extraction.Method.Name(answer.extraction.method)
+            known["kernel_code"] = answer.extraction.kernel_code
+            known["extraction"] = {"method": method, "note": answer.extraction.note}
+        return cls(**known | own)
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """The turns of one episode, in order of their index; some may be missing when a run was interrupted."""
+
+    group: str
+    sample: int
+    turns: tuple[TurnRecord, ...]
+
+    @property
+    def best(self) -> TurnRecord | None:
+        """The turn with the largest reward, the first of equals; None when no turn has one."""
+        rewarded = [turn for turn in self.turns if turn.reward is not None]
+        return max(rewarded, key=lambda turn: turn.reward or 0.0, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What a file holds. `note` says in one sentence what is odd about it, and is empty when nothing is."""
+
+    turns: list[TurnRecord]
+    note: str
+
+    def trajectories(self) -> list[Trajectory]:
+        """The episodes, in order of their first line."""
+        return trajectories(self.turns)
+
+
+class TrajectoryWriter:
+    """Appends turns to a file, each in one piece; a file that exists is continued.
+
+        with TrajectoryWriter("run.jsonl") as writer:
+            writer.write(TurnRecord.from_answer(answer, response=text, messages=prompt))
+
+    A line is with the operating system when `write` returns, and on disk when the block ends. One process writes a file
+    at a time. Where no line can be completed (a full disk), none is left behind and OSError is raised.
+
+    Raises:
+        TrajectoryFileError: another process writes the file, or it ends in something that is no cut line of ours.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        #: The unfinished line of an interrupted run that was taken away, in bytes; 0 when there was none.
+        self.dropped_bytes = 0
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            self._lock()
+            self._end = self._mend()
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def write(self, turn: TurnRecord) -> None:
+        """Append one turn. Raises ValueError for a number that JSON has not, OSError when the disk does not take it."""
+        line = json.dumps({"version": VERSION} | dataclasses.asdict(turn), allow_nan=False).encode() + b"\n"
+        try:
+            rest = memoryview(line)
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError:
+            os.ftruncate(self._file, self._end)
+            raise
+        self._end += len(line)
+
+    def close(self) -> None:
+        """Put everything on disk and let the file go. Calling it twice is harmless."""
+        if self._file >= 0:
+            file, self._file = self._file, -1
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise TrajectoryFileError(f"{self.path} is being written by another process") from error
+
+    def _mend(self) -> int:
+        """Take an unfinished last line away, or finish it if all but its end is there; return the file's size."""
+        size = os.fstat(self._file).st_size
+        tail = b""
+        while len(tail) < size and b"\n" not in tail:
+            step = min(_TAIL_BYTES, size - len(tail))
+            tail = os.pread(self._file, step, size - len(tail) - step) + tail
+        last = tail.rpartition(b"\n")[2]
+        if not last:
+            return size
+        if not last.startswith(b'{"version": '[: len(last)]):
+            raise TrajectoryFileError(f"{self.path} does not end in a turn; is it a file of trajectories?")
+        try:
+            _parse(last)
+        except ValueError:
+            os.ftruncate(self._file, size - len(last))
+            self.dropped_bytes = len(last)
+            return size - len(last)
+        return size + os.write(self._file, b"\n")
+
+
+def read(path: str | os.PathLike[str]) -> Recording:
+    """Return all turns of a file, in its order. Raises as `scan`."""
+    notes: list[str] = []
+    turns = list(scan(path, notes))
+    return Recording(turns, "".join(notes))
+
+
+def scan(path: str | os.PathLike[str], notes: list[str] | None = None) -> Iterator[TurnRecord]:
+    """Yield the turns of a file one by one; a sentence about a last line that was cut off is added to `notes`.
+
+    Raises:
+        TrajectoryFileError: a line is no turn, or of a later version; it is named.
+        OSError: the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                yield _parse(line)
+            except ValueError as error:
+                if line.endswith(b"\n"):
+                    raise TrajectoryFileError(f"{path}, line {number}: {error}") from error
+                if notes is not None:
+                    notes.append(f"line {number} is cut off after {len(line)} bytes: its writer was interrupted")
+
+
+def trajectories(turns: Iterable[TurnRecord]) -> list[Trajectory]:
+    """Return the episodes that `turns` are of. Of turns with the same place the last counts: a run was repeated."""
+    episodes: dict[tuple[str, int], dict[int, TurnRecord]] = {}
+    for turn in turns:
+        episodes.setdefault((turn.group, turn.sample), {})[turn.turn_index] = turn
+    return [
+        Trajectory(group, sample, tuple(turn for _, turn in sorted(episode.items())))
+        for (group, sample), episode in episodes.items()
+    ]
+
+
+def to_sft(
+    episodes: Iterable[Trajectory], *, min_reward: float, drop_regressions: bool = True
+) -> Iterator[dict[str, Any]]:
+    """Yield one row with chat messages for each episode whose best turn has at least `min_reward`, for cold starts.
+
+    The messages are those that the model saw before its best turn, and then that turn's response: what came after is left
+    out. With `drop_regressions`, earlier responses that had no reward, or less than a turn before them, are taken out of
+    the conversation together with the messages about them. Episodes whose messages were not recorded are skipped.
+    """
+    for episode in episodes:
+        best = episode.best
+        if best is None or best.reward is None or best.reward < min_reward or not best.messages:
+            continue
+        dropped = _regressions(episode, best) if drop_regressions else set()
+        messages = [*_without(best.messages, dropped), {"role": "assistant", "content": best.response}]
+        yield {
+            "messages": messages,
+            "problem_id": best.problem_id,
+            "group": episode.group,
+            "sample": episode.sample,
+            "best_turn": best.turn_index,
+            "num_turns": sum(message.get("role") == "assistant" for message in messages),
+            "reward": best.reward,
+            "speedup": best.speedup,
+            "outcome": best.outcome,
+            "model": best.model,
+        }
+
+
+def _regressions(episode: Trajectory, best: TurnRecord) -> set[str]:
+    """The responses before the best turn that were a step back, or had no verdict."""
+    dropped, reached = set(), -math.inf
+    for turn in episode.turns:
+        if turn.turn_index >= best.turn_index:
+            break
+        if turn.reward is None or turn.reward < reached:
+            dropped.add(turn.response)
+        else:
+            reached = turn.reward
+    return dropped
+
+
+def _without(messages: Sequence[Mapping[str, Any]], dropped: set[str]) -> list[Mapping[str, Any]]:
+    """The conversation without the assistant's messages in `dropped` and what was said about each."""
+    kept: list[Mapping[str, Any]] = []
+    answering = False
+    for message in messages:
+        if message.get("role") == "assistant":
+            answering = message.get("content") in dropped
+        if not answering:
+            kept.append(message)
+    return kept
+
+
+def to_parquet(turns: Iterable[TurnRecord], path: str | os.PathLike[str]) -> int:
+    """Write one flat row for each turn, and return their number. Nested values (messages, results) are columns of JSON.
+
+    Raises:
+        ImportError: pyarrow is not installed; the extra `rollout` has it.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ImportError("Parquet needs pyarrow: pip install 'kerneldyno[rollout]'") from error
+    texts, reals = pa.string(), pa.float64()
+    kinds = dict.fromkeys(_TEXT_COLUMNS, texts) | dict.fromkeys(_REAL_COLUMNS, reals)
+    schema = pa.schema({name: kinds.get(name, pa.int32()) for name in _COLUMNS})
+    rows = (_row(turn) for turn in turns)
+    written = 0
+    unfinished = Path(path).with_name(f".{Path(path).name}.{os.getpid()}")
+    try:
+        with pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
+            while group := list(itertools.islice(rows, _ROW_GROUP)):
+                writer.write_table(pa.Table.from_pylist(group, schema))
+                written += len(group)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return written
+
+
+_PARTS = ("correctness", "speedup", "coverage", "tier", "fixed", "paid_speedup", "paid_coverage")
+_JSON = ("messages", "timings", "sampling", "extra", "result", "remeasured")
+_INTEGER_COLUMNS = ("sample", "turn_index")
+_TEXT_COLUMNS = (
+    *("group", "problem_id", "model", "outcome", "extraction_method", "extraction_note"),
+    *("feedback", "response", "kernel_code", "digest", "device_model", "recorded_at"),
+    *(f"{name}_json" for name in _JSON),
+)
+_REAL_COLUMNS = (
+    *("reward", "speedup", "speedup_low", "speedup_high", "coverage", "candidate_seconds", "reference_seconds"),
+    *(f"part_{name}" for name in _PARTS),
+)
+_COLUMNS = (*_INTEGER_COLUMNS, *_REAL_COLUMNS, *_TEXT_COLUMNS)
+
+
+def _row(turn: TurnRecord) -> dict[str, Any]:
+    result, extraction = turn.result or {}, turn.extraction or {}
+    row: dict[str, Any] = {name: getattr(turn, name) for name in _COLUMNS if hasattr(turn, name)}
+    row |= {f"part_{name}": turn.parts.get(name) for name in _PARTS}
+    row |= {f"{name}_json": json.dumps(getattr(turn, name)) for name in _JSON}
+    row["extraction_method"], row["extraction_note"] = extraction.get("method"), extraction.get("note")
+    row["device_model"] = result.get("environment", {}).get("device_model")
+    for name in ("candidate", "reference"):
+        row[f"{name}_seconds"] = result.get(f"{name}_timing", {}).get("median_seconds")
+    return {name: _encodable(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def _plain(message: Any) -> dict[str, float]:
+    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="replace").decode()
+
+
+_FIELDS = {one.name for one in dataclasses.fields(TurnRecord)}
+
+
+def _parse(line: bytes) -> TurnRecord:
+    """Return the turn of a line. Raises ValueError, which says what is wrong."""
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from error
+    if not isinstance(data, dict) or not isinstance(data.get("version"), int):
+        raise ValueError("not a turn: it has no version")
+    if data["version"] > VERSION:
+        raise ValueError(f"its version is {data['version']}, and this release reads up to {VERSION}")
+    place = data.get("group"), data.get("sample"), data.get("turn_index")
+    if not (isinstance(place[0], str) and isinstance(place[1], int) and isinstance(place[2], int)):
+        raise ValueError("not a turn: it needs group, sample and turn_index")
+    return TurnRecord(**{name: value for name, value in data.items() if name in _FIELDS})
