@@ -117,11 +117,8 @@ def concatenated(case: dict[str, Any]) -> tuple[Tensor, Tensor]:
         rows.append(row)
         masks.append(mask)
     length = max(map(len, rows)) + case["right"]
-    pad = [
-        (row + [math.nan] * (length - len(row)), mask + [False] * (length - len(mask)))
-        for row, mask in zip(rows, masks, strict=True)
-    ]
-    return torch.tensor([row for row, _ in pad]), torch.tensor([mask for _, mask in pad])
+    ratio = torch.tensor([row + [math.nan] * (length - len(row)) for row in rows])
+    return ratio, torch.tensor([mask + [False] * (length - len(mask)) for mask in masks])
 
 
 def row_for_each_turn(case: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
@@ -284,9 +281,15 @@ def test_refusals() -> None:
     with pytest.raises(TrainingError, match="cap"):
         importance_weights(x, x, mask, cap=0)
     bad: list[dict[str, Any]] = [
-        {"level": "seq"}, {"veto_level": "row"}, {"upper": 0.5, "lower": 0.9}, {"lower": 0.0}, {"upper": -1.0, "lower": None},
-        {"upper": math.nan}, {"veto": 0.0}, {"veto": 1.5},
-    ]  # fmt: skip
+        {"level": "seq"},
+        {"veto_level": "row"},
+        {"upper": 0.5, "lower": 0.9},
+        {"upper": -1.0, "lower": None},
+        {"upper": math.nan},
+        {"lower": 0.0},
+        {"veto": 0.0},
+        {"veto": 1.5},
+    ]
     for options in bad:
         with pytest.raises(TrainingError):
             Rule(**options)

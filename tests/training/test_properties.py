@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import loops
@@ -160,15 +160,3 @@ def test_turns_of_tokens_under_padding(rows: list[list[bool]], left: int, right:
         for token in range(padded.shape[1]):
             expected = table[row, turns[row, token]] if padded[row, token] else 0.0
             assert spread[row, token] == expected
-
-
-@every_estimator
-def test_an_accelerator_or_the_meta_of_one(name: str) -> None:
-    """On a GPU the same figures as on the CPU; without one, that nothing is left behind on another device."""
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU here")
-    case = Case(torch.randn(64, 3), torch.rand(64, 3) < 0.8, torch.randint(0, 8, (64,)))
-    there = replace(case, values=case.values.cuda(), mask=case.mask.cuda(), group=case.group.cuda())
-    found = ESTIMATORS[name](there.values, there.mask, there.group)
-    assert found.is_cuda
-    torch.testing.assert_close(found.cpu(), ESTIMATORS[name](case.values, case.mask, case.group))
