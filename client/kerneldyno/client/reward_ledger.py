@@ -30,7 +30,6 @@ class RewardLedger(Ledger[Turn, StreamRewardsResponse, StreamRewardsRequest, Str
     def __init__(self, client_id: str, reward: RewardSpec, retries: int) -> None:
         super().__init__(client_id)
         self._reward = reward
-        self._declared = False  # on the present stream
         self._retries = retries
         self._tries: dict[str, tuple[str, int]] = {}  # of those sent again: the caller's id, and how often so far
 
@@ -59,10 +58,8 @@ class RewardLedger(Ledger[Turn, StreamRewardsResponse, StreamRewardsRequest, Str
         """Makes the next message to send, or None when there is nothing to say."""
         if not (self._cancel or self._unsent):
             return None
-        message = StreamRewardsRequest(client_id=self._client_id)
-        if not self._declared:
-            message.reward.CopyFrom(self._reward)
-            self._declared = True
+        # With every message: no stream shall ever pay by another spec than the one that was asked for.
+        message = StreamRewardsRequest(client_id=self._client_id, reward=self._reward)
         if self._cancel:
             message.cancel_ids.extend(take_ids(self._cancel))
         else:
@@ -71,7 +68,6 @@ class RewardLedger(Ledger[Turn, StreamRewardsResponse, StreamRewardsRequest, Str
 
     def reconnected(self) -> None:
         """Starts over on a new stream: send everything unanswered, and what is to be cancelled."""
-        self._declared = False
         self._unsent = deque(self._waiting)
         self._cancel = deque(self._cancelling)
 

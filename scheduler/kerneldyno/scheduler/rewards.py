@@ -73,9 +73,13 @@ class RewardStream:
         """Serve the stream to its end. `write` sends one response down, and waits while the client does not read."""
 
         async def write_answer(response: EvaluateResponse) -> None:
-            answer = self._answer(response.result) if response.HasField("result") else None
-            if answer is not None:
-                await write(answer)
+            if not response.HasField("result"):
+                return
+            turn = self._open[response.result.id.removesuffix(AGAIN)]
+            if self._complete(turn, response.result):
+                await write(turn.answer)
+                del self._open[turn.request.id]  # not before: the same turn, coming again by now, has its answer
+                self._changed.set()
 
         async with aclosing(self._requests(messages)) as requests:
             await self._stream.run(requests, write_answer)
@@ -95,6 +99,8 @@ class RewardStream:
                         incoming = None
                         continue
                     async for request in self._translated(message):
+                        while self._again:  # what is to be cancelled has to be there
+                            yield EvaluateRequest(requests=[self._again.popleft()])
                         yield request
                     incoming = asyncio.ensure_future(_next(messages))
                 await _either(self._changed, incoming)
@@ -109,8 +115,6 @@ class RewardStream:
         yield EvaluateRequest(client_id=message.client_id)  # is checked before anything else is done
         self._client_id = self._client_id or scope.own(message.client_id)
         for cancel_id in message.cancel_ids:
-            while self._again:  # what is to be cancelled has to be there
-                yield EvaluateRequest(requests=[self._again.popleft()])
             if (given_up := self._open.get(cancel_id)) is not None:
                 given_up.cancelled = True
             yield EvaluateRequest(cancel_ids=[cancel_id, cancel_id + AGAIN])
@@ -179,9 +183,8 @@ class RewardStream:
 
     # Down
 
-    def _answer(self, result: EvalResult) -> StreamRewardsResponse | None:
-        """Return the answer that `result` completes, or None when it has to be measured again."""
-        turn = self._open[result.id.removesuffix(AGAIN)]
+    def _complete(self, turn: _OpenTurn, result: EvalResult) -> bool:
+        """Take a result; say whether the turn has its answer, or has to be measured again first."""
         if turn.answer.HasField("result"):
             turn.answer.remeasured.CopyFrom(result)
         else:
@@ -190,13 +193,11 @@ class RewardStream:
             if anomalous(result, turn.reward):
                 if not turn.cancelled:
                     self._measure_again(turn)
-                    return None
+                    return False
                 again = infrastructure_result(turn.answer.id + AGAIN, "CANCELLED", "cancelled on request")
                 turn.answer.remeasured.CopyFrom(again)
-        del self._open[turn.request.id]
-        self._changed.set()
         self._pay(turn)
-        return turn.answer
+        return True
 
     def _measure_again(self, turn: _OpenTurn) -> None:
         request = turn.request

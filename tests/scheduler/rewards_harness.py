@@ -1,0 +1,80 @@
+"""A trainer's end of one StreamRewards stream, message by message, and turns whose candidates a scripted node follows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+from kerneldyno.v1.reward_service_pb2 import RewardSpec, StreamRewardsRequest, StreamRewardsResponse, Turn
+from kerneldyno.v1.reward_service_pb2_grpc import RewardServiceStub
+
+#: Pays what it is told and nothing for coverage, so that no turn has to wait until the fleet is known.
+PLAIN = RewardSpec(preset="kevin")
+
+
+def turn(name: str, script: str = "", *, index: int = 0, response: str = "", **fields: Any) -> Turn:
+    """A turn called `name`, which nodes know by it too."""
+    code = "" if response else f"id={name} {script}"
+    request = EvalRequest(**{"id": name, "reference_code": "ref", "kernel_code": code, **fields})
+    return Turn(group=f"group {name}", sample=3, turn_index=index, request=request, response_text=response)
+
+
+def fenced(script: str) -> str:
+    """A model's answer with a candidate that follows `script`."""
+    return f"I think that this is fast:\n\n```python\nclass ModelNew:  # {script}\n    pass\n```\nDone."
+
+
+class Trainer:
+    """A client's end of one stream; `answers` by id, in `order`."""
+
+    def __init__(self, peer: grpc.aio.Channel, client_id: str = "t") -> None:
+        self.client_id = client_id
+        stub: Any = RewardServiceStub(peer)
+        self.call = stub.StreamRewards()
+        self.answers: dict[str, StreamRewardsResponse] = {}
+        self.order: list[StreamRewardsResponse] = []
+
+    async def send(self, *turns: Turn, reward: RewardSpec | None = PLAIN, cancel: tuple[str, ...] = ()) -> None:
+        """Send one message."""
+        await self.call.write(
+            StreamRewardsRequest(client_id=self.client_id, turns=turns, reward=reward, cancel_ids=cancel)
+        )
+
+    async def until(self, met: Callable[[], bool], seconds: float = 20) -> None:
+        """Read until `met()`."""
+        async with asyncio.timeout(seconds):
+            while not met():
+                response = await self.call.read()
+                assert response is not grpc.aio.EOF, "the stream ended early"
+                self._take(response)
+
+    async def finish(self, seconds: float = 20) -> dict[str, StreamRewardsResponse]:
+        """Half-close, read to the end, and return the answers."""
+        await self.call.done_writing()
+        async with asyncio.timeout(seconds):
+            while (response := await self.call.read()) is not grpc.aio.EOF:
+                self._take(response)
+        assert await self.call.code() is grpc.StatusCode.OK
+        return self.answers
+
+    def _take(self, response: StreamRewardsResponse) -> None:
+        self.order.append(response)
+        self.answers[response.id] = response
+
+
+def outcome(answer: StreamRewardsResponse) -> str:
+    """The first verdict's, by name."""
+    return EvalResult.Outcome.Name(answer.result.outcome)
+
+
+def paid(answer: StreamRewardsResponse) -> float | None:
+    """The reward, None where there is none."""
+    return answer.reward if answer.HasField("reward") else None
+
+
+def fields(answer: StreamRewardsResponse) -> list[str]:
+    """What an INVALID turn is faulted for."""
+    return [violation.field for violation in answer.result.invalid.violations]
