@@ -10,6 +10,7 @@ step is a linear scan.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,6 +40,8 @@ _PYTHON = frozenset({"", "python", "python3", "py", "triton", "cuda"})
 _PROSE = frozenset({"markdown", "md", "text", "txt"})
 #: How a program's first line begins, and prose hardly ever.
 _CODE_LINE = re.compile(r"(?:import|from|class|def|if|with)[ \t]+\w|try:|@\w|[A-Za-z_]\w*[ \t]*=|[rR]?(?:\"\"\"|''')")
+#: Fence lines that are looked at, the last ones: a response has some dozens, and the scheduler has others to serve.
+_MOST_FENCES = 2000
 #: How many openings are tried for a block that has fences of its own inside.
 _MOST_OPENINGS = 4
 
@@ -119,7 +122,7 @@ def _answer(text: str) -> str | None:
 
 def _fences(text: str) -> list[_Fence]:
     found = []
-    for match in _FENCE.finditer(text):
+    for match in deque(_FENCE.finditer(text), maxlen=_MOST_FENCES):
         marks, info = match["marks"], match["info"].strip()
         if marks[0] == "`" and "`" in info:  # a span of code within a line
             continue
