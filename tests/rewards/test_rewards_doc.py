@@ -1,0 +1,66 @@
+"""docs/rewards.md says what the code does: its programs run, its table is the presets, its samples are real."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kerneldyno.rewards.feedback import feedback
+from kerneldyno.rewards.presets import MAX_FEEDBACK_CHARS, MAX_TIERS, PRESETS
+from kerneldyno.rewards.trajectories import TurnRecord
+from kerneldyno.v1.reward_service_pb2 import RewardSpec
+from reward_results import result
+
+PAGE = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return [
+        code
+        for found, code in re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+        if found == language
+    ]
+
+
+def rows(title: str) -> dict[str, list[str]]:
+    """Cells of the table under a heading, by their row's first one without backticks."""
+    section = PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    lines = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    return {cells[0].strip("`"): cells[1:] for cells in lines[2:]}
+
+
+def test_programs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    exec("\n".join(blocks("python")), {})
+    assert {path.name for path in tmp_path.iterdir()} == {"run.jsonl", "run.parquet"}
+
+
+def test_the_table_is_the_presets() -> None:
+    table = rows("Presets")
+    for index, preset in enumerate(PRESETS.values()):
+        for name in RewardSpec.DESCRIPTOR.fields_by_name:
+            if name in table and name not in ("coverage_basis", "tiers"):
+                assert float(table[name][index]) == getattr(preset, name), name
+        basis = RewardSpec.CoverageBasis.Name(preset.coverage_basis)
+        assert basis == f"COVERAGE_BASIS_{table['coverage_basis'][index]}"
+    given: set[str] = {field.name for field in RewardSpec.DESCRIPTOR.fields} - {"preset", "tiers", "speedup_basis"}
+    assert given <= set(table)
+
+
+def test_the_samples_are_real() -> None:
+    correct, compile_error = (sample.strip() for sample in blocks("")[1:3])
+    assert feedback(result("CORRECT"), limit=2000) == correct
+    assert feedback(result("COMPILE_ERROR"), limit=256).startswith(compile_error + "\n")
+
+
+def test_the_numbers_are_the_codes() -> None:
+    assert f"`feedback_chars` is 0 to {MAX_FEEDBACK_CHARS}" in PAGE
+    assert f"tiers are at most {MAX_TIERS}" in PAGE
+
+
+def test_the_table_of_the_format_has_every_field() -> None:
+    named: set[Any] = set(re.findall(r"`(\w+)`", PAGE.split("\n## Trajectories\n")[1]))
+    assert set(TurnRecord.__dataclass_fields__) | {"version"} <= named
