@@ -1,0 +1,216 @@
+"""`kernel_agent`: an agent loop in which a model works on one kernel over several turns.
+
+Each turn, the model writes a response, the scheduler gives a reward and feedback for it, and the feedback is the next
+user message. The whole episode is one row. Tokens are never decoded and encoded again: verl's continuous-token helpers
+append what was generated and what was said. The row ends with the model's last token; feedback that nothing answers is
+not in it.
+
+What goes wrong on the policy's side (no code, a kernel that fails) is a reward. What goes wrong elsewhere (no reward
+came, the rollout engine gave nothing) raises: verl drops the sample, which is better than training on a reward of 0
+that nobody earned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import torch
+from kerneldyno.rollout import prompts
+from kerneldyno.rollout.problems import Message, Problem
+from kerneldyno.verl import connection, episode, records, rejection, settings
+from kerneldyno.verl.episode import PlayedTurn
+from kerneldyno.verl.errors import SampleFailedError
+from kerneldyno.verl.marks import Mark
+from kerneldyno.verl.turns import make_turn, problem_of, refuse_our_fault
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
+
+NAME = "kernel_agent"
+#: Counters in a rollout engine's answer that add up over turns.
+_ADDED_UP = ("spec_num_draft_tokens", "spec_num_accepted_tokens", "spec_num_verify_steps")
+
+
+class TurnRewardOutput(AgentLoopOutput):
+    """An output whose rewards stand at the end of each turn. verl's own has one number, for the last token."""
+
+    token_rewards: list[float]
+    """As long as `response_ids`."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields that verl's V1 trainer stores; `rm_scores` are the token-level rewards."""
+        output: dict[str, Any] = super().as_dict()
+        output["rm_scores"] = torch.tensor(output.pop("token_rewards"), dtype=torch.float32)
+        return output
+
+
+@dataclass(slots=True)
+class _Row:
+    """The row so far: prompt and response tokens, which of the response the model wrote, and how likely they were."""
+
+    ids: list[int]
+    mask: list[int] = field(default_factory=list)
+    logprobs: list[float] | None = None
+
+    @property
+    def prompt_ids(self) -> list[int]:
+        return self.ids[: len(self.ids) - len(self.mask)]
+
+    @property
+    def response_ids(self) -> list[int]:
+        return self.ids[len(self.ids) - len(self.mask) :]
+
+
+@register(NAME)
+class KernelAgentLoop(AgentLoopBase):
+    """Plays one episode. verl makes an instance for each; what they share is in connection.py."""
+
+    def __init__(self, *args: Any, tools: Any = None, **kwargs: Any) -> None:
+        own = {name: kwargs.pop(name) for name in list(kwargs) if name in settings.NAMES}
+        super().__init__(*args, **kwargs)
+        self.settings = settings.load({**(self.config.get("kerneldyno") or {}), **own})
+        settings.check(self.settings, self.config.get("algorithm") or {})
+        self._metrics = AgentLoopMetrics()
+        self._engine: dict[str, Any] = {}
+        self._experts: Any = None
+
+    async def run(self, sampling_params: dict[str, Any], priority: int = 0, **row: Any) -> AgentLoopOutput:
+        """Plays an episode on the problem of `row` and returns it with its rewards.
+
+        Raises:
+            SampleFailedError: something failed that is not the policy's fault.
+            SettingsError: the row or the configuration cannot be used.
+        """
+        problem = problem_of(row)
+        group, sample = str(row.get("uid") or uuid4().hex), int(row.get("session_id") or 0)
+        messages: list[Message] = [dict(message) for message in row["raw_prompt"]]
+        request_id = f"det-{int(priority)}" if self.rollout_config.get("full_determinism") else uuid4().hex
+        tokens = _Row(await self.ct_build_initial_tokens(messages))
+        turns: list[PlayedTurn] = []
+        while len(turns) < self.settings.turns:
+            asked, said = await self._append_feedback(tokens, messages, problem, turns)
+            room = self._room(asked)
+            if room < (self.settings.min_turn_tokens if turns else 1):
+                break
+            generated = await self._generate(asked, room, sampling_params, request_id, int(priority))
+            if not generated.token_ids:
+                if not turns:
+                    raise SampleFailedError(f"the rollout engine generated nothing for {group}/{sample}")
+                break
+            begin, tokens = len(asked.mask), await self._append_response(asked, generated)
+            text = await self.loop.run_in_executor(None, self._decode, generated.token_ids)
+            messages += [*said, {"role": "assistant", "content": text}]
+            turn = make_turn(problem, self.settings, text, group=group, sample=sample, turn_index=len(turns))
+            started = time.monotonic()
+            answer = await connection.score(self.settings, turn)
+            refuse_our_fault(answer.result)
+            played = PlayedTurn(
+                text, answer, begin, len(tokens.mask), time.monotonic() - started, cut=len(generated.token_ids) >= room
+            )
+            turns.append(played)
+            self._metrics.compute_score += played.evaluation_seconds
+            self._metrics.tool_calls += played.seconds - played.evaluation_seconds
+        if not turns:
+            raise SampleFailedError(f"the prompt of {problem.id} leaves no room for a response")
+        await records.write(self.settings, problem, messages, turns, group=group, sample=sample)
+        return self._output(tokens, turns)
+
+    def _room(self, row: _Row) -> int:
+        """Tokens that the next response may have; none when the row or the model's context is full."""
+        room = int(self.rollout_config.response_length) - len(row.mask)
+        if context := self.rollout_config.get("max_model_len"):
+            room = min(room, int(context) - len(row.ids))
+        return min(room, self.settings.turn_tokens) if self.settings.turn_tokens else room
+
+    async def _generate(
+        self, row: _Row, room: int, sampling_params: Mapping[str, Any], request_id: str, priority: int
+    ) -> Any:
+        """Returns verl's TokenOutput, at most `room` tokens: a turn is paid for exactly the tokens that are trained on."""
+        started = time.monotonic()
+        output = await self.server_manager.generate(
+            request_id=request_id,
+            prompt_ids=row.ids,
+            sampling_params={**sampling_params, "max_tokens": room},
+            priority=priority,
+        )
+        self._metrics.generate_sequences += time.monotonic() - started
+        if output.stop_reason == "aborted":
+            raise SampleFailedError("the rollout engine aborted the generation")
+        self._count(output)
+        if len(output.token_ids) > room:
+            output.token_ids = output.token_ids[:room]
+            output.log_probs = output.log_probs[:room] if output.log_probs else output.log_probs
+        return output
+
+    def _count(self, output: Any) -> None:
+        """Keeps what verl wants to know of the engine's answers: the first one's fields, the last one's weights, sums."""
+        if output.num_preempted is not None:
+            self._metrics.num_preempted = max(self._metrics.num_preempted, 0) + output.num_preempted
+        if output.routed_experts is not None:
+            self._experts = output.routed_experts
+        for name, value in output.extra_fields.items():
+            if name in _ADDED_UP and name in self._engine:
+                self._engine[name] += value
+            elif name not in self._engine or (name == "max_global_steps" and value is not None):
+                self._engine[name] = value
+
+    def _decode(self, ids: list[int]) -> str:
+        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
+
+    async def _append_response(self, row: _Row, generated: Any) -> _Row:
+        logprobs = generated.log_probs or None
+        known = row.logprobs if row.logprobs is not None else ([0.0] * len(row.mask) if logprobs else None)
+        merged, mask, logprobs = await self.ct_merge_assistant_token(
+            row.ids, generated.token_ids, row.mask, known, assistant_logprobs=logprobs
+        )
+        return _Row(merged.token_ids, mask, logprobs)
+
+    async def _append_feedback(
+        self, row: _Row, messages: list[Message], problem: Problem, turns: list[PlayedTurn]
+    ) -> tuple[_Row, list[Message]]:
+        """Returns the row with what is said about its last turn, and that message; nothing before the first turn."""
+        if not turns:
+            return row, []
+        turn, end = turns[-1], self.tokenizer.eos_token_id
+        if turn.cut and end is not None and row.ids[-1] != end:  # the end of a message, which the model did not reach
+            logprobs = None if row.logprobs is None else [*row.logprobs, 0.0]
+            row = _Row([*row.ids, end], [*row.mask, 0], logprobs)
+        said = prompts.next_message(problem, turn.answer.feedback, correct=turn.correct)
+        merge = getattr(self, "ct_merge_context_msg", None) or self.ct_merge_non_assistant_msg  # its name after 0.9
+        merged, mask, logprobs = await merge(messages, [*messages, said], row.ids, row.mask, row.logprobs)
+        return _Row(merged.token_ids, mask, logprobs), [said]
+
+    def _output(self, row: _Row, turns: list[PlayedTurn]) -> TurnRewardOutput:
+        marks = self._marks(turns)
+        figures = episode.figures(turns, marks)
+        experts = None if self._experts is None else self._experts[: len(row.ids)]
+        return TurnRewardOutput(
+            prompt_ids=row.prompt_ids,
+            response_ids=row.response_ids,
+            response_mask=row.mask,
+            response_logprobs=row.logprobs,
+            routed_experts=experts,
+            multi_modal_data={},
+            reward_score=figures["score"],  # verl asks its own reward manager where this is missing
+            num_turns=2 * len(turns),
+            metrics=self._metrics,
+            token_rewards=episode.token_rewards(turns, marks, len(row.mask)),
+            extra_fields={
+                **self._engine,
+                "turn_scores": [turn.answer.reward for turn in turns],
+                "tool_rewards": [],
+                "reward_extra_info": figures,
+            },
+        )
+
+    def _marks(self, turns: list[PlayedTurn]) -> list[Mark]:
+        marks = [Mark.KEPT] * len(turns)
+        if (rule := self.settings.coverage_rule()) is not None:
+            basis = self.settings.reward_spec().coverage_basis
+            marks = [Mark.KEPT if kept else Mark.DROPPED for kept in rejection.kept(turns, rule, basis)]
+        if self.settings.void_turns:
+            marks = [Mark.VOID if void else mark for void, mark in zip(episode.void_turns(turns), marks, strict=True)]
+        return marks

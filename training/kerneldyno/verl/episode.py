@@ -1,0 +1,103 @@
+"""What became of the turns of one episode: their rewards on tokens, which of them regressed, and the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from kerneldyno.training import masks
+from kerneldyno.v1.evaluation_pb2 import STAGE_QUEUED, EvalResult
+from kerneldyno.v1.reward_service_pb2 import Extraction, StreamRewardsResponse
+from kerneldyno.verl.marks import Mark
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedTurn:
+    """A turn with its answer, and where its tokens are in the episode's response."""
+
+    text: str
+    answer: StreamRewardsResponse
+    begin: int
+    end: int
+    """Its tokens are [begin, end)."""
+    seconds: float
+    """From sending the turn to having its reward."""
+    cut: bool = False
+    """Whether the response was as long as it could be, so that it may have been cut off."""
+
+    @property
+    def correct(self) -> bool:
+        """Whether the candidate was right, also when it was measured again."""
+        return final_result(self.answer).outcome == EvalResult.CORRECT
+
+    @property
+    def speedup(self) -> float:
+        """The speedup that counts, 0 for what is not right; the smaller one of two measurements."""
+        if not self.correct:
+            return 0.0
+        again = self.answer.HasField("remeasured")
+        return min(self.answer.result.speedup, self.answer.remeasured.speedup) if again else self.answer.result.speedup
+
+    @property
+    def evaluation_seconds(self) -> float:
+        """The part of `seconds` in which the candidate was at work rather than in a queue."""
+        result = self.answer.result
+        if result.cached:
+            return 0.0
+        spans = (span.duration.ToNanoseconds() / 1e9 for span in result.stages if span.stage != STAGE_QUEUED)
+        return min(sum(spans), self.seconds)
+
+
+def final_result(answer: StreamRewardsResponse) -> EvalResult:
+    """The verdict that was paid for: the second measurement's, where there was one."""
+    return answer.remeasured if answer.HasField("remeasured") else answer.result
+
+
+def token_rewards(turns: Sequence[PlayedTurn], marks: Sequence[Mark], length: int) -> list[float]:
+    """Returns a reward for each of `length` response tokens: a turn's is on its last token, its mark on its first."""
+    rewards = [0.0] * length
+    for turn, mark in zip(turns, marks, strict=True):
+        if mark is not Mark.KEPT and turn.end - turn.begin > 1:
+            rewards[turn.begin] = mark.value
+        rewards[turn.end - 1] = turn.answer.reward
+    return rewards
+
+
+def void_turns(turns: Sequence[PlayedTurn]) -> list[bool]:
+    """Tells which turns regressed: no reward after an earlier turn had some."""
+    rewards = torch.tensor([[turn.answer.reward for turn in turns]], dtype=torch.float64)
+    counts = masks.turn_mask(rewards, torch.ones_like(rewards, dtype=torch.bool))
+    return [not count for count in counts[0].tolist()]
+
+
+def figures(turns: Sequence[PlayedTurn], marks: Sequence[Mark]) -> dict[str, float]:
+    """Returns verl's `reward_extra_info`: the same keys for every episode, each a number.
+
+    verl averages them over validation samples, and dumps them with generations.
+    """
+    last = turns[-1]
+    results = [final_result(turn.answer) for turn in turns]
+    return {
+        "score": sum(turn.answer.reward for turn in turns),
+        "turns": float(len(turns)),
+        "first_reward": turns[0].answer.reward,
+        "last_reward": last.answer.reward,
+        "best_reward": max(turn.answer.reward for turn in turns),
+        "last_correct": float(last.correct),
+        "any_correct": float(any(turn.correct for turn in turns)),
+        "last_speedup": last.speedup,
+        "best_speedup": max(turn.speedup for turn in turns),
+        "last_coverage": results[-1].coverage if last.correct else 0.0,
+        "rejected_turns": float(sum(result.outcome == EvalResult.REJECTED for result in results)),
+        "turns_without_code": float(sum(_without_code(turn.answer) for turn in turns)),
+        "cut_turns": float(sum(turn.cut for turn in turns)),
+        "dropped_turns": float(sum(mark is Mark.DROPPED for mark in marks)),
+        "void_turns": float(sum(mark is Mark.VOID for mark in marks)),
+        "cached_turns": float(sum(turn.answer.result.cached or turn.answer.result.merged for turn in turns)),
+        "reward_seconds": sum(turn.seconds for turn in turns),
+    }
+
+
+def _without_code(answer: StreamRewardsResponse) -> bool:
+    return answer.HasField("extraction") and answer.extraction.method == Extraction.METHOD_UNSPECIFIED

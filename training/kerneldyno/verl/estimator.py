@@ -1,0 +1,105 @@
+"""Advantage estimators on turns, for stock verl: `algorithm.adv_estimator=trloo`.
+
+A row of verl holds a whole episode. Its turns are the runs of ones in the response mask, in order; the reward of a turn
+is the sum of the rewards on its tokens (the agent loop puts it on the last one); the group is the prompt's uid; the
+discount is `algorithm.gamma`. The mathematics is that of kerneldyno.training.advantages.
+
+Registered names: `trloo`, and `kerneldyno_<name>` for every estimator of kerneldyno.training, for example
+`kerneldyno_grpo` (the self-including mean, no division by the standard deviation).
+
+Rows that verl's rejection sampling emptied have no turns: they leave their group, which is smaller then. That keeps
+TRLOO unbiased, since a row is rejected by its own tokens alone; the seed counts such rows in the baseline.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from kerneldyno.training import advantages, masks
+from kerneldyno.training.returns import multi_turn_returns
+from kerneldyno.verl import correction, marks
+from kerneldyno.verl.errors import SettingsError
+from torch import Tensor
+
+from verl.trainer.ppo.core_algos import register_adv_est
+
+_log = logging.getLogger("kerneldyno.verl")
+
+Estimator = Callable[..., tuple[Tensor, Tensor]]
+
+
+def on_turns(name: str) -> Estimator:
+    """Returns an estimator in verl's form that applies `kerneldyno.training.advantages.ESTIMATORS[name]` to turns.
+
+    It takes (by keyword; what else verl passes is ignored)
+        token_level_rewards: (B, L) float.
+        response_mask: (B, L), 1 where the policy wrote the token.
+        index: (B,) uids of the prompts.
+        config: `config.algorithm`; `gamma` is read, and `rollout_correction` is checked.
+
+    and returns (advantages, returns), both (B, L) float32, 0 where the policy did not write.
+
+    It raises SettingsError where rejection sampling on single tokens would split turns, or without uids.
+    """
+
+    def estimate(
+        token_level_rewards: Tensor,
+        response_mask: Tensor,
+        index: np.ndarray | None = None,
+        config: Mapping[str, Any] | None = None,
+        **_: Any,
+    ) -> tuple[Tensor, Tensor]:
+        options = {} if config is None else config
+        correction.refuse_split_turns(options.get("rollout_correction"))
+        if index is None:
+            raise SettingsError(f"{name} compares samples of one prompt, but the batch has no uid")
+        turns = masks.turns_of(response_mask.bool())
+        if not bool((turns >= 0).any()):
+            return torch.zeros_like(token_level_rewards), torch.zeros_like(token_level_rewards)
+        rewards, exists = by_turn(token_level_rewards, turns)
+        dropped, void = marks.read(token_level_rewards, turns, rewards.shape[1])
+        members = exists & ~void
+        group = torch.as_tensor(np.unique(index.astype(str), return_inverse=True)[1], device=turns.device)
+        gamma = float(options.get("gamma", 1.0))
+        estimated = advantages.estimate(name, rewards, members, group, gamma=gamma).masked_fill(dropped, 0)
+        returns = multi_turn_returns(rewards, members, gamma)
+        return masks.to_tokens(estimated, turns), masks.to_tokens(returns, turns)
+
+    estimate.__name__ = estimate.__qualname__ = f"{name}_on_turns"
+    return estimate
+
+
+def by_turn(token_level_rewards: Tensor, turns: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums token-level rewards over turns.
+
+    Args:
+        token_level_rewards: (E, L) float.
+        turns: (E, L) integer, the turn of each token, -1 outside.
+
+    Returns:
+        (E, T) rewards; (E, T) bool, which turns there are.
+    """
+    inside = turns >= 0
+    at = turns.clamp(min=0)
+    count = int(turns.max()) + 1
+    rewards = token_level_rewards.new_zeros(len(turns), count).scatter_add_(
+        1, at, torch.where(inside, token_level_rewards, 0)
+    )
+    tokens = torch.zeros_like(rewards, dtype=torch.int64).scatter_add_(1, at, inside.long())
+    return rewards, tokens > 0
+
+
+def _register() -> None:
+    for name in advantages.ESTIMATORS:
+        register_adv_est(f"kerneldyno_{name}")(on_turns(name))
+    try:
+        register_adv_est("trloo")(on_turns("trloo"))
+    except ValueError:
+        _log.warning("another plugin has registered the estimator 'trloo'; ours is 'kerneldyno_trloo'")
+
+
+_register()

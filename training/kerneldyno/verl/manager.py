@@ -1,0 +1,37 @@
+"""The reward manager `kerneldyno`, for single-turn runs: `reward.reward_manager.name=kerneldyno`.
+
+It reads the block `kerneldyno` of the configuration, as the agent loop does. Compared with verl's own manager and
+`kerneldyno.verl.score` it needs no reward_kwargs, and turns are named by their prompt's uid and sample.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kerneldyno.verl import settings
+from kerneldyno.verl.score import score_row
+
+from verl.experimental.reward_loop.reward_manager import register
+from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+
+NAME = "kerneldyno"
+
+
+@register(NAME)
+class KernelDynoRewardManager(RewardManagerBase):
+    """Scores responses, each when it is there. verl makes one in each of its reward workers."""
+
+    def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **verls: Any) -> None:
+        super().__init__(config, tokenizer, compute_score)
+        self.settings = settings.load(config.get("kerneldyno"))
+
+    async def run_single(self, data: Any) -> dict[str, Any]:
+        """Scores the last row of `data`, a DataProto; returns "reward_score" and "reward_extra_info"."""
+        item = data[-1]
+        ids = item.batch["responses"]
+        length = int(item.batch["attention_mask"][-len(ids) :].sum())
+        response = await self.loop.run_in_executor(
+            None, lambda: self.tokenizer.decode(ids[:length], skip_special_tokens=True)
+        )
+        figures = await score_row(item.non_tensor_batch, response, self.settings)
+        return {"reward_score": figures["score"], "reward_extra_info": figures}

@@ -1,0 +1,58 @@
+"""The reward of a response of one turn, as verl's custom reward function:
+
+    reward.custom_reward_function.path=pkg://kerneldyno.verl.score
+    +reward.custom_reward_function.reward_kwargs.address=scheduler:50051
+
+For more than one turn use the agent loop, which rewards turn by turn.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from kerneldyno.verl import connection, settings
+from kerneldyno.verl.episode import PlayedTurn, figures
+from kerneldyno.verl.marks import Mark
+from kerneldyno.verl.settings import Settings
+from kerneldyno.verl.turns import make_turn, problem_of, refuse_our_fault
+
+#: What verl passes to every reward function when a reward model is on.
+_VERLS = ("reward_router_address", "reward_model_tokenizer")
+
+
+async def compute_score(
+    data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any] | None = None, **given: Any
+) -> dict[str, float]:
+    """Scores a response.
+
+    Args:
+        data_source: named in errors.
+        solution_str: the response; the candidate is taken from its last complete code block.
+        ground_truth: the reference, or a problem as JSON text (see `kerneldyno.verl.dataset`).
+        extra_info: of the row; `entry_point` and `problem_id` are read.
+        given: settings, by their names in `kerneldyno.verl.settings`.
+
+    Returns:
+        "score" and figures; the same keys for every response, whatever became of it.
+
+    Raises:
+        SampleFailedError: no reward came, for no fault of the response. verl then drops the sample.
+        SettingsError: the row or a setting cannot be used.
+    """
+    chosen = settings.load({name: value for name, value in given.items() if name not in _VERLS})
+    row = {"data_source": data_source, "reward_model": {"ground_truth": ground_truth}, "extra_info": extra_info or {}}
+    return await score_row(row, solution_str, chosen)
+
+
+async def score_row(row: Mapping[str, Any], response: str, chosen: Settings) -> dict[str, float]:
+    """Scores a response to a row of the data set; returns and raises as `compute_score`."""
+    problem = problem_of(row)
+    group, sample = str(row.get("uid") or problem.id), int(row.get("session_id") or 0)
+    turn = make_turn(problem, chosen, response, group=group, sample=sample, turn_index=0)
+    started = time.monotonic()
+    answer = await connection.score(chosen, turn)
+    refuse_our_fault(answer.result)
+    played = PlayedTurn(response, answer, begin=0, end=1, seconds=time.monotonic() - started)
+    return figures([played], [Mark.KEPT])

@@ -1,0 +1,66 @@
+"""From a row of verl's data set, and a response to it, to a turn that the scheduler scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from kerneldyno.client import Turn
+from kerneldyno.rollout import problems
+from kerneldyno.rollout.problems import Problem, ProblemError
+from kerneldyno.rpc import validation
+from kerneldyno.v1.evaluation_pb2 import EvalResult
+from kerneldyno.verl.errors import SettingsError
+from kerneldyno.verl.settings import Settings
+
+#: Fields of a turn that come from the model.
+_THE_MODELS = ("kernel_code", "response_text")
+
+
+def problem_of(row: Mapping[str, Any]) -> Problem:
+    """Returns the problem of a row: the reference from `reward_model.ground_truth`, the rest from `extra_info`.
+
+    Raises:
+        SettingsError: the row has none; `python -m kerneldyno.verl.dataset` writes rows that do.
+    """
+    index = (row.get("extra_info") or {}).get("index", "?")
+    try:
+        return problems.from_row(row, f"row {index} of {row.get('data_source', 'the data set')}")
+    except ProblemError as error:
+        raise SettingsError(str(error)) from error
+
+
+def make_turn(problem: Problem, settings: Settings, response: str, *, group: str, sample: int, turn_index: int) -> Turn:
+    """Returns the turn in which a model answered `problem` with `response`.
+
+    Its id is its own: equal work is merged and cached by what it is, not by its name.
+    """
+    try:
+        request = problem.request(settings.request)
+    except ProblemError as error:
+        raise SettingsError(f"{error} (from the data set or kerneldyno.request)") from error
+    request.id = f"{group[:80]}/{sample}/{turn_index}/{uuid4().hex}"
+    seconds = min(max(settings.turn_seconds, validation.MIN_TOTAL_SECONDS), validation.MAX_TOTAL_SECONDS)
+    request.total_timeout.FromMilliseconds(round(seconds * 1000))
+    if settings.prs is not None:
+        request.enable_profiling = True
+    return Turn(
+        group=group[:100],
+        sample=sample,
+        turn_index=turn_index,
+        request=request,
+        response_text=response or "\n",  # an empty one would read as a turn that carries code
+    )
+
+
+def refuse_our_fault(result: EvalResult) -> None:
+    """Raises SettingsError for a verdict of INVALID for which neither the response nor the candidate is to blame.
+
+    Such a turn has the reward of a failure, and so would every other: a run would learn nothing and look alive.
+    """
+    if result.outcome != EvalResult.INVALID:
+        return
+    ours = [one for one in result.invalid.violations if one.field not in _THE_MODELS]
+    if ours:
+        raise SettingsError(f"the request cannot be evaluated: {ours[0].field}: {ours[0].description}")
