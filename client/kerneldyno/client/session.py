@@ -180,8 +180,6 @@ class Session(Generic[Item, Answer, Up, Down]):
                 return self._lose(error)
             opened_at, self._heard = time.monotonic(), False
             broken = await self._talk()
-            if broken is None:
-                self._ledger.ended()
             refusal = None if broken is None else from_call(broken, self._terms.address)
             told = None if refusal is None else refusal.retry_seconds
             now = time.monotonic()
@@ -239,6 +237,7 @@ class Session(Generic[Item, Answer, Up, Down]):
                 if (answer := self._ledger.receive(cast(Down, response))) is not None:
                     self._results.put_nowait(answer)
                 self._settle()
+            self._ledger.ended()
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
