@@ -7,17 +7,22 @@ from typing import Any
 from kerneldyno.rpc.jsonio import result_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 
-TRACEBACK = (
-    "Traceback (own lines only):\n"
-    '  File "candidate.py", line 31, in forward\n'
-    "    scaled_relu[grid](x, out, n, BLOCK=BLOCK)\n"
-    '  File "candidate.py", line 12, in scaled_relu\n'
-    "    y = tl.load(x_ptr + offs, mask=mask, other=missing)\n"
-    "CompilationError: at 6:44:\n"
+TRITON_ERROR = (
+    "at 6:44:\n"
     "    mask = offs < n\n"
     "    y = tl.load(x_ptr + offs, mask=mask, other=missing)\n"
     "                                            ^\n"
     "NameError('missing is not defined')"
+)
+TRACEBACK = (
+    "Traceback (own lines only):\n"
+    '  File "candidate.py", line 31, in forward\n'
+    "    scaled_relu[grid](x, out, n, BLOCK=BLOCK)\n"
+    f"CompilationError: {TRITON_ERROR}\n"
+    "caused by:\n"
+    "Traceback (own lines only):\n"
+    "  (in code_generator.py, visit_Name)\n"
+    "NameError: missing is not defined"
 )
 _REPORT = {"passed_trials": 5, "total_trials": 5, "max_abs_error": 1e-6, "max_error_ratio": 0.2, "stress_trials": 2}
 _TIMES = {"mean_seconds": 4.2e-5, "min_seconds": 4e-5, "max_seconds": 6e-5, "p10_seconds": 4e-5, "p90_seconds": 5e-5}
@@ -78,7 +83,7 @@ RESULTS: dict[str, dict[str, Any]] = {
         "compile_error": {
             "stage": "compile",
             "type": "CompilationError",
-            "message": "at 6:44:\n    y = tl.load(x_ptr + offs, other=missing)\nNameError('missing is not defined')",
+            "message": TRITON_ERROR,
             "traceback": TRACEBACK,
         },
     },

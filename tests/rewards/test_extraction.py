@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from pathlib import Path
 
@@ -250,6 +251,31 @@ def test_never_raises_and_never_invents(response: str, entry_point: str) -> None
         plain = response.replace("\r\n", "\n")
         assert all(line.strip() in plain for line in found.kernel_code.splitlines())
         assert found.method != Extraction.METHOD_UNSPECIFIED or found.note
+
+
+_marks = st.sampled_from(["```", "````", "~~~", "~~~~~"])
+_prose = st.sampled_from(
+    ["", "Then:\n", "Use `x` so.\n\n", "- a\n- b\n", "class ModelNew is what you asked for\n", "---\n"]
+)
+_bodies = st.sampled_from([HELPER, CODE, OTHER, "# class ModelNew:\n", "ModelNew = 1\n", '"""\nclass ModelNew:\n"""\n'])
+_segments = st.tuples(_prose, _bodies, _marks, st.sampled_from(["", "python", "py title=x", "text"]), st.booleans())
+
+
+@given(st.lists(_segments, max_size=6), st.booleans(), st.sampled_from(["\n", "\r\n"]))
+def test_any_answer_of_whole_blocks(segments: list[tuple[str, str, str, str, bool]], cut: bool, newline: str) -> None:
+    """What Markdown makes of it, block by block, is known by construction."""
+    response, expected = "<think>\n```python\n" + CODE + "draft", ""
+    response += "</think>\n"
+    for prose, body, marks, info, indented in segments:
+        block = fenced(body, info=info, marks=marks)
+        response += prose + (textwrap.indent(block, "   ") if indented else block)
+        expected = body if body in (CODE, OTHER, "ModelNew = 1\n") else expected
+    if cut:
+        response += "```python\n" + CODE
+    found = extract(response.replace("\n", newline), "Model")
+    assert (found.method == Extraction.METHOD_FENCED_ENTRY_POINT) == bool(expected)
+    assert not expected or found.kernel_code.splitlines() == expected.splitlines()
+    assert ("cut off" in found.note) == cut
 
 
 def test_half_a_surrogate_pair_is_replaced() -> None:

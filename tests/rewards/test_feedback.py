@@ -34,7 +34,10 @@ HEADLINES = {
 SECONDS = {
     "CORRECT": ["40 us a call, the reference 60 us", "50% ampere_sgemm_128x64_tn"],
     "INCORRECT": ["Worst element: output at [31, 127] is off by 0.5, 4000 times what is allowed"],
-    "COMPILE_ERROR": ["Your line 12: y = tl.load(x_ptr + offs, mask=mask, other=missing)"],
+    "COMPILE_ERROR": [
+        "In the kernel: y = tl.load(x_ptr + offs, mask=mask, other=missing)",
+        "Your line 31: scaled_relu[grid](x, out, n, BLOCK=BLOCK)",
+    ],
     "RUNTIME_ERROR": ["Your line 20: return x.view(2)"],
     "REJECTED": ["the outputs come from elsewhere"],
 }
@@ -188,6 +191,17 @@ def test_messages_of_compilers() -> None:
     assert said in text.splitlines()[0]
 
 
+def test_the_line_in_the_kernel_that_triton_points_at() -> None:
+    assert feedback(result("COMPILE_ERROR"), limit=256).splitlines()[:3] == [
+        "COMPILE_ERROR in compile: CompilationError: at 6:44: … NameError('missing is not defined')",
+        "In the kernel: y = tl.load(x_ptr + offs, mask=mask, other=missing)",
+        "Your line 31: scaled_relu[grid](x, out, n, BLOCK=BLOCK)",
+    ]
+    error = dict(RESULTS["COMPILE_ERROR"]["compile_error"])
+    error["message"] = "^\n^\nno source"
+    assert "In the kernel: ^" in feedback(result("COMPILE_ERROR", compile_error=error), limit=256)
+
+
 def test_own_line_is_that_of_the_exception_that_was_raised() -> None:
     trace = (
         'Traceback (own lines only):\n  File "candidate.py", line 5, in outer\n    inner()\n'
@@ -278,7 +292,7 @@ def hostile_results() -> list[EvalResult]:
 
 _OURS = re.compile(
     r"(CORRECT|INCORRECT|COMPILE_ERROR|RUNTIME_ERROR|OUT_OF_MEMORY|REJECTED|INVALID|TIMEOUT)[: ]|Your (line|program)|"
-    r"Kernels by|Limits: |Note |In full:|Worst element: |  \|"
+    r"Kernels by|Limits: |In the kernel: |Note |In full:|Worst element: |  \|"
 )
 
 

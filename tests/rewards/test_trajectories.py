@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import resource
@@ -318,6 +319,23 @@ def test_sft_rows_without_steps_back() -> None:
     assert len(row["messages"]) == 10
     assert row["num_turns"] == 5
     json.dumps(row)
+
+
+def test_sft_finds_steps_back_in_chats_that_do_not_keep_reasoning() -> None:
+    said = ["answer 0", "answer 1", "answer 2", "answer 0"]
+    history: list[dict[str, Any]] = [{"role": "user", "content": "Go."}]
+    turns = []
+    for index, (text, reward) in enumerate(zip(said, [0.5, 0.1, 0.9, 1.0], strict=True)):
+        record = turn(reward, index, list(history))
+        turns.append(dataclasses.replace(record, response=f"<think>\nHm {index}\n</think>\n\n{text}"))
+        history += [{"role": "assistant", "content": text}, {"role": "user", "content": f"feedback {index}"}]
+    (row,) = to_sft(trajectories(turns), min_reward=1.0)
+    assert contents(row)[:-1] == ["Go.", "answer 0", "feedback 0", "answer 2", "feedback 2"]
+    assert contents(row)[-1].endswith("answer 0"), "the response that is learned keeps its reasoning"
+    again = [dataclasses.replace(one, reward=reward) for one, reward in zip(turns, [0.5, 0.1, 0.4, 1.0], strict=True)]
+    again[2] = dataclasses.replace(again[2], response=again[0].response)
+    (row,) = to_sft(trajectories(again), min_reward=1.0)
+    assert "answer 0" in contents(row), "what was once no step back stays"
 
 
 def test_parquet(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def extract(response: str, entry_point: str, toolkit: str = DEFAULT_TOOLKIT) -> 
     `kernel_code` is empty and `note` says why.
     """
     names = _names(_encodable(entry_point) or DEFAULT_ENTRY_POINT, toolkit or DEFAULT_TOOLKIT)
-    answer = _answer(_encodable(response).replace("\r\n", "\n"))
+    answer = answer_of(_encodable(response).replace("\r\n", "\n"))
     if answer is None:
         return Extraction(note="the response ends within its reasoning, so it has no answer")
     fences = _fences(answer)
@@ -101,6 +101,14 @@ def extract(response: str, entry_point: str, toolkit: str = DEFAULT_TOOLKIT) -> 
     return Extraction(note=cut or f"the response has no fenced block, and is no program that defines {wanted}")
 
 
+def answer_of(text: str) -> str | None:
+    """Return what follows the reasoning, which is the whole text where there is none, or None when it never ends."""
+    start = 0
+    for end in _REASONING_END.finditer(text):
+        start = end.end()
+    return None if _REASONING_START.match(text, start) else text[start:]
+
+
 def _encodable(text: str) -> str:
     """Return `text` without halves of surrogate pairs, which no message can carry."""
     return text.encode(errors="replace").decode()
@@ -110,14 +118,6 @@ def _names(entry_point: str, toolkit: str) -> tuple[str, ...]:
     if toolkit == "kernelbench":
         return (f"{entry_point}New",)
     return (entry_point,) if toolkit == "kernel_simple" else (f"{entry_point}New", entry_point)
-
-
-def _answer(text: str) -> str | None:
-    """Return what follows the reasoning, which is the whole text where there is none, or None when it never ends."""
-    start = 0
-    for end in _REASONING_END.finditer(text):
-        start = end.end()
-    return None if _REASONING_START.match(text, start) else text[start:]
 
 
 def _fences(text: str) -> list[_Fence]:

@@ -8,6 +8,7 @@ printed are left out, since they would teach the wrong thing. The text depends o
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import signal
@@ -165,6 +166,12 @@ def _summary(message: str) -> str:
     return f"{lines[0][:60]} {quoting.ELLIPSIS} {told}" if told else lines[0]
 
 
+def _pointed_at(message: str) -> str:
+    """The source line above a caret, as Triton's compiler quotes it, or nothing."""
+    lines = message.splitlines()
+    return next((above for above, line in itertools.pairwise(lines) if line.strip() == "^"), "")
+
+
 def _end(verdict: EvalResult) -> str:
     crash = verdict.runtime_error
     if crash.signal:
@@ -179,10 +186,12 @@ def _end(verdict: EvalResult) -> str:
 
 
 def _exception(verdict: EvalResult) -> Iterator[str]:
-    """The candidate's own line: the innermost frame of the exception that was raised."""
+    """The candidate's own line: the one in a kernel that Triton's message points at, and the innermost frame."""
     error = _error(verdict)
     if error is None:
         return
+    if pointed := _pointed_at(error.message):
+        yield f"In the kernel: {quoting.line(pointed, _SOURCE_LINE)}"
     raised = error.traceback.split("\ncaused by:\n")
     for part in raised:
         if frames := list(_FRAME.finditer(part)):

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from google.protobuf.json_format import MessageToDict
+from kerneldyno.rewards.extraction import answer_of
 from kerneldyno.rpc.jsonio import result_to_json
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import Extraction, StreamRewardsResponse
@@ -286,16 +287,17 @@ def to_sft(
 
 
 def _regressions(episode: Trajectory, best: TurnRecord) -> set[str]:
-    """The responses before the best turn that were a step back, or had no verdict."""
-    dropped, reached = set(), -math.inf
+    """What was said in turns before the best one that were a step back, or had no verdict."""
+    dropped, kept, reached = set(), set(), -math.inf
     for turn in episode.turns:
         if turn.turn_index >= best.turn_index:
             break
         if turn.reward is None or turn.reward < reached:
-            dropped.add(turn.response)
+            dropped.add(_said(turn.response))
         else:
+            kept.add(_said(turn.response))
             reached = turn.reward
-    return dropped
+    return dropped - kept
 
 
 def _without(messages: Sequence[Mapping[str, Any]], dropped: set[str]) -> list[Mapping[str, Any]]:
@@ -304,10 +306,15 @@ def _without(messages: Sequence[Mapping[str, Any]], dropped: set[str]) -> list[M
     answering = False
     for message in messages:
         if message.get("role") == "assistant":
-            answering = message.get("content") in dropped
+            answering = _said(message.get("content")) in dropped
         if not answering:
             kept.append(message)
     return kept
+
+
+def _said(response: Any) -> str:
+    """A response without its reasoning, which many chats do not keep."""
+    return (answer_of(response) or "").strip() if isinstance(response, str) else ""
 
 
 def to_parquet(turns: Iterable[TurnRecord], path: str | os.PathLike[str]) -> int:
