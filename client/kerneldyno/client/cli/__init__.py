@@ -13,9 +13,12 @@ from kerneldyno.client.cli.describe import describe
 from kerneldyno.client.cli.doctor import doctor
 from kerneldyno.client.cli.evaluate import evaluate
 from kerneldyno.client.cli.evaluations import cancel, evaluations
+from kerneldyno.client.cli.gateway import gateway
 from kerneldyno.client.cli.nodes import drain, nodes, undrain
 from kerneldyno.client.cli.quarantines import quarantines, release
+from kerneldyno.client.cli.rollout import rollout
 from kerneldyno.client.cli.selftest import selftest
+from kerneldyno.client.cli.trajectories import trajectories
 from kerneldyno.client.cli.up import up
 from kerneldyno.client.cli.vet import vet
 
@@ -30,6 +33,7 @@ app = typer.Typer(
 )
 for _command in (
     *(up, evaluate, batch, describe, selftest, vet, doctor),
+    *(rollout, trajectories, gateway),
     *(evaluations, cancel, nodes, drain, undrain, quarantines, release),
 ):
     app.command()(with_credentials(_command))

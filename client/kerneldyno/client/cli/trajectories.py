@@ -1,0 +1,91 @@
+"""`kerneldyno trajectories`: what a file of trajectories shows, and its other forms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from kerneldyno.client.cli.common import Json, UsageError, print_json, reporting, stdout
+from kerneldyno.client.cli.training import needing
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from kerneldyno.rollout.report import Report
+
+
+def trajectories(
+    file: Annotated[Path, typer.Argument(metavar="RUN.jsonl", help="What `rollout`, or a trainer, has recorded.")],
+    parquet: Annotated[
+        Path | None, typer.Option("--parquet", metavar="FILE", help="Write one row a turn, for analyses.")
+    ] = None,
+    sft: Annotated[
+        Path | None,
+        typer.Option("--sft", metavar="FILE.jsonl", help="Write the chats up to the best turns, for a cold start."),
+    ] = None,
+    min_reward: Annotated[float, typer.Option("--min-reward", help="Least reward of a best turn, for --sft.")] = 0.5,
+    show: Annotated[bool, typer.Option("--report", help="Print the tables; so without any other option.")] = False,
+    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw fast@p by turn.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Report on RUN.jsonl, or export it."""
+    with reporting(), needing("rollout"):
+        from kerneldyno.rewards import trajectories as recorded
+        from kerneldyno.rollout import plot as plotting
+        from kerneldyno.rollout.report import report
+
+        try:
+            recording = recorded.read(file)
+            episodes = recording.trajectories()
+            found = report(episodes)
+            if parquet is not None:
+                rows = recorded.to_parquet((turn for episode in episodes for turn in episode.turns), parquet)
+                print(f"{rows} turns in {parquet}")
+            if sft is not None:
+                chats = [json.dumps(row) + "\n" for row in recorded.to_sft(episodes, min_reward=min_reward)]
+                sft.write_text("".join(chats), encoding="utf-8")
+                print(f"{len(chats)} of {len(episodes)} episodes in {sft}")
+            if plot is not None:
+                plotting.plot(found, plot, title=file.name)
+                print(f"plot in {plot}")
+        except recorded.TrajectoryFileError as error:
+            raise UsageError(str(error)) from error
+        except (OSError, ValueError) as error:
+            raise UsageError(str(error)) from error
+        if as_json:
+            print_json(found.to_json())
+        elif show or (parquet is None and sft is None and plot is None):
+            for table in report_tables(found):
+                stdout().print(table)
+            if recording.note:
+                print(f"note: {recording.note}")
+
+
+def report_tables(found: Report) -> list[Table]:
+    """The report for a person."""
+    left_out = f", {found.unfinished} unfinished ones left out" if found.unfinished else ""
+    title = f"{found.episodes} episodes of {found.problems} problems{left_out}; % of all their samples"
+    thresholds = list(found.turns[0].fast) if found.turns else []
+    by_turn = Table("turn", "correct", *(f"fast@{p:g}" for p in thresholds), *(f"best@{p:g}" for p in thresholds))
+    by_turn.title = title
+    for row in found.turns:
+        shares = [row.correct, *row.fast.values(), *row.best_fast.values()]
+        by_turn.add_row(str(row.turn), *map(_percent, shares))
+    if found.failed_generations:
+        by_turn.caption = f"{found.failed_generations} episodes ended by a failed generation, which counts as a failure"
+    tables = [by_turn]
+    if found.selected:
+        ks = list(found.selected[0].pass_at)
+        chosen = Table("answer", "correct", "reward", *(f"fast@{p:g}" for p in thresholds), *(f"pass@{k}" for k in ks))
+        for one in found.selected:
+            reward = "" if one.mean_reward is None else f"{one.mean_reward:.3f}"
+            shares = [*one.fast.values(), *one.pass_at.values()]
+            chosen.add_row(one.how, _percent(one.correct), reward, *map(_percent, shares))
+        chosen.caption = "best is chosen by the evaluator's own measurement: not comparable with single answers"
+        tables.append(chosen)
+    return tables
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"

@@ -1,0 +1,186 @@
+"""OpenRLHF's and slime's reward routes: what their code sends over HTTP, and what it gets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+
+import pytest
+from gateway_harness import PROBLEMS, PROMPT, REFERENCE, gateway, response
+
+#: The kevin preset: 0.3 for being right, and the speedup as it is.
+RIGHT = 0.3
+
+
+async def test_openrlhf_gets_lists_in_the_order_of_its_queries() -> None:
+    async with gateway() as served:
+        pairs = [(response(f"speedup={1 + index / 4}", str(index)), "first") for index in range(5)]
+        answer = (await served.get_reward(*pairs, (response("outcome=INCORRECT"), "second"))).json()
+    assert answer["rewards"] == pytest.approx([RIGHT + 1 + index / 4 for index in range(5)] + [0.0])
+    assert answer["scores"] == answer["rewards"]
+    assert answer["extra_logs"]["correct"] == [1.0] * 5 + [0.0]
+    assert {len(values) for values in answer["extra_logs"].values()} == {6}
+
+
+async def test_the_prompts_own_example_is_never_taken_for_the_answer() -> None:
+    async with gateway() as served:
+        nothing = (await served.get_reward(("I cannot do that.", "first"))).json()
+        other = await served.post(
+            "/get_reward", {"query": ["other text" + response()], "prompts": [PROMPT], "labels": ["first"]}
+        )
+        cut = await served.post(
+            "/get_reward", {"query": [PROMPT + response()], "prompts": ["Long. " * 99 + PROMPT], "labels": ["first"]}
+        )
+        assert not served.node.started[1:]
+    assert nothing["rewards"] == [0.0]
+    assert other.status_code == 400
+    assert "its prompt is not in it" in other.json()["message"]
+    assert cut.json()["rewards"] == [pytest.approx(RIGHT + 2.0)], "the prompt's beginning was cut off, as trainers do"
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "first",
+        REFERENCE,
+        {"problem": "first"},
+        json.dumps({"problem": "first"}),
+        json.dumps({"reference_code": REFERENCE, "options": {"num_perf_trials": 7}}),
+        {"reward_model": {"ground_truth": REFERENCE}, "extra_info": {"entry_point": "Model", "uuid": "u-1"}},
+    ],
+    ids=["id", "code", "object", "json", "json-code", "verl-row"],
+)
+async def test_labels(label: object) -> None:
+    async with gateway() as served:
+        answer = await served.rm(response(), label)
+    assert (answer.status_code, answer.json()) == (200, pytest.approx(RIGHT + 2.0))
+
+
+async def test_slime_gets_a_number_or_an_object() -> None:
+    async with gateway() as served:
+        number = (await served.rm(response("speedup=1.5"), "first")).json()
+        both = (await served.rm(response("speedup=1.5"), "first", "?form=object")).json()
+        wrong = (await served.rm(response("outcome=RUNTIME_ERROR"), "first", "?form=object")).json()
+    assert number == pytest.approx(1.8)
+    assert both["score"] == pytest.approx(1.8)
+    assert (both["outcome"], both["correct"], both["speedup"]) == ("CORRECT", True, 1.5)
+    assert (wrong["score"], wrong["outcome"], wrong["correct"]) == (0.0, "RUNTIME_ERROR", False)
+    assert both.keys() == wrong.keys(), "trainers make columns of them"
+
+
+async def test_a_request_that_is_repeated_runs_nothing_twice() -> None:
+    async with gateway(node={"mean_seconds": 0.3}) as served:
+        first, again = await asyncio.gather(served.rm(response(), "first"), served.rm(response(), "first"))
+        later = await served.rm(response(), "first")
+        assert len(served.node.started) == 1
+    assert first.json() == again.json() == later.json() == pytest.approx(RIGHT + 2.0)
+
+
+async def test_a_slow_evaluation_is_answered_503_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kerneldyno.gateway.trainers.SLIME_SECONDS", 0.05)
+    async with gateway() as served:
+        early = await served.rm(response("speedup=2.0 sleep=1.0"), "first")
+        assert early.status_code == 503
+        assert int(early.headers["Retry-After"]) >= 1
+        assert "goes on" in early.json()["message"]
+        while (late := await served.rm(response("speedup=2.0 sleep=1.0"), "first")).status_code == 503:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        assert len(served.node.started) == 1
+    assert late.json() == pytest.approx(RIGHT + 2.0)
+
+
+async def test_infrastructure_that_fails_is_503_and_never_a_reward() -> None:
+    script = "outcome=INFRASTRUCTURE_ERROR retryable=no"
+    async with gateway() as served:
+        one = await served.rm(response(script), "first")
+        many = await served.get_reward((response(), "first"), (response(script), "first"))
+        assert one.status_code == many.status_code == 503
+        assert one.headers["Retry-After"] == "5"
+        assert "no verdict, try again" in one.json()["message"]
+        assert "rewards" not in many.json()
+        # The part that did have a verdict is there when the request comes again without the other.
+        before = len(served.node.started)
+        assert (await served.get_reward((response(), "first"))).json()["rewards"] == [pytest.approx(RIGHT + 2.0)]
+        assert len(served.node.started) == before
+
+
+async def test_a_reference_that_fails_is_422() -> None:
+    async with gateway() as served:
+        answer = await served.rm(response("outcome=REFERENCE_ERROR"), "first")
+    assert answer.status_code == 422
+    assert "mend the problem" in answer.json()["message"]
+    assert "Retry-After" not in answer.headers
+
+
+async def test_a_scheduler_that_is_away_is_503() -> None:
+    async with gateway({"reconnect_seconds": 0.5}) as served:
+        await served.stop_scheduler()
+        answer = await served.rm(response(), "first")
+        health = await served.http.get("/health")
+    assert answer.status_code == 503
+    assert "away" in answer.json()["message"]
+    assert health.status_code == 503
+    assert health.json()["status"] == "unhealthy"
+
+
+async def test_64_at_once() -> None:
+    async with gateway(node={"mean_seconds": 0.05, "lanes": 16}) as served:
+        answers = await asyncio.gather(
+            *(served.rm(response(f"speedup={1 + index}", str(index)), "first") for index in range(64))
+        )
+        page = (await served.http.get("/metrics")).text
+    assert [answer.json() for answer in answers] == pytest.approx([1.3 + index for index in range(64)])
+    assert 'kerneldyno_gateway_requests_total{route="/rm",status="200"} 64.0' in page
+
+
+BAD_RM = [
+    ({}, "response"),
+    ({"response": 3, "label": "first"}, "response"),
+    ({"response": "x"}, "label"),
+    ({"response": "x", "label": None}, "NoneType"),
+    ({"response": "x", "label": 7}, "int"),
+    ({"response": "x", "label": "unknown"}, "is no problem's id"),
+    ({"response": "x", "label": "{broken"}, "not JSON"),
+    ({"response": "x", "label": {"problem": 3}}, "is no problem's id"),
+    ({"response": "x", "label": {"reference_code": ""}}, "no reference"),
+    ({"response": "x", "label": {"reference_code": REFERENCE, "options": {"num_perf_trials": 0}}}, "num_perf_trials"),
+    ({"response": "x", "label": {"reference_code": REFERENCE, "options": {"kernel_code": "x"}}}, "kernel_code"),
+    ({"response": "x", "label": {"reference_code": REFERENCE, "id": "x" * 101}}, "is no id"),
+    ({"response": "y" * (1 << 20) + "z", "label": "first"}, "at most 1048576"),
+    ({"response": "\ud800", "label": "first"}, "is no text"),
+]
+
+
+@pytest.mark.parametrize(("body", "complaint"), BAD_RM, ids=range(len(BAD_RM)))
+async def test_bad_input_is_400_and_runs_nothing(body: dict[str, object], complaint: str) -> None:
+    async with gateway() as served:
+        answer = await served.http.post("/rm", content=json.dumps(body), headers={"Content-Type": "application/json"})
+        assert (answer.status_code, served.node.started) == (400, []), answer.text
+    assert complaint in answer.json()["message"]
+
+
+BAD_QUERIES = [
+    ({}, "query: missing"),
+    ({"query": "x", "prompts": [], "labels": []}, "query: missing"),
+    ({"query": [], "prompts": [], "labels": []}, "1 to 1024"),
+    ({"query": ["x"], "prompts": ["x", "y"], "labels": ["first"]}, "give as many"),
+    ({"query": [1], "prompts": ["x"], "labels": ["first"]}, "list of texts"),
+    ({"query": ["x"], "prompts": [""], "labels": ["first"]}, "its prompt is not in it"),
+    ({"query": ["x y"], "prompts": ["x"], "labels": ["nothing"]}, "labels[0]"),
+]
+
+
+@pytest.mark.parametrize(("body", "complaint"), BAD_QUERIES, ids=range(len(BAD_QUERIES)))
+async def test_bad_queries_are_400(body: dict[str, object], complaint: str) -> None:
+    async with gateway() as served:
+        answer = await served.post("/get_reward", body)
+        assert (answer.status_code, served.node.started) == (400, []), answer.text
+    assert complaint in answer.json()["message"]
+
+
+async def test_rewards_are_finite_numbers() -> None:
+    async with gateway() as served:
+        rewards = (await served.get_reward(*[(response(f"speedup={s}"), "third") for s in ("0.001", "900")])).json()
+    assert all(math.isfinite(reward) for reward in rewards["rewards"])
+    assert len(PROBLEMS) == 3

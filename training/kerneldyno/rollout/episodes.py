@@ -1,0 +1,182 @@
+"""One episode: a sample of a problem, turn by turn, from wherever its record ends.
+
+A turn is recorded twice: its response as soon as it is there, without a reward, and the whole turn once it is rewarded. So
+a run that dies between the two has the same response rewarded when it is resumed, and asks the model for nothing again.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kerneldyno.client import NoRewardError, RewardStream
+from kerneldyno.rewards.trajectories import TurnRecord
+from kerneldyno.rollout import prompts
+from kerneldyno.rollout.config import CONFIG, ENDED, GENERATION, RUN, RolloutConfig
+from kerneldyno.rollout.endpoint import Endpoint, Generation, GenerationFailedError
+from kerneldyno.rollout.problems import Message, Problem
+from kerneldyno.rpc.turns import turn_id
+from kerneldyno.training import scaling
+from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse, Turn
+
+#: Outcome of a turn whose generation failed: no candidate, no verdict.
+GENERATION_FAILED = "GENERATION_FAILED"
+
+
+@dataclass(slots=True)
+class Episode:
+    """Where one episode stands."""
+
+    problem: Problem
+    sample: int
+    done: list[TurnRecord] = field(default_factory=list)
+    """Turns with a reward, in order."""
+    pending: TurnRecord | None = None
+    """The next turn, when its response is there and its reward is not."""
+    ended: str = ""
+    """Why it ended early: "generation_failed" or "context_full"."""
+
+    def take(self, recorded: Sequence[TurnRecord]) -> None:
+        """Take over what a file has of this episode: its turns, the last of those with the same index."""
+        for turn in recorded:
+            if turn.turn_index != len(self.done):
+                return  # what follows a gap is of no use
+            if turn.extra.get(ENDED):
+                self.ended = str(turn.extra[ENDED])
+            elif turn.reward is None:
+                self.pending = turn
+            else:
+                self.done.append(turn)
+
+    def finished(self, turns: int) -> bool:
+        """Whether there is nothing left to do."""
+        return bool(self.ended) or len(self.done) >= turns
+
+
+class Player:
+    """Plays episodes of one run.
+
+    Parameters:
+        record: writes a turn to the file.
+        fail: takes the record of a failed generation, which is written once the endpoint is known to be alive.
+    """
+
+    def __init__(
+        self,
+        config: RolloutConfig,
+        run: str,
+        endpoint: Endpoint,
+        stream: RewardStream,
+        record: Callable[[TurnRecord], None],
+        fail: Callable[[TurnRecord, GenerationFailedError], None],
+    ) -> None:
+        self._config = config
+        self._origin = {CONFIG: config.data(), RUN: run}
+        self._endpoint = endpoint
+        self._stream = stream
+        self._record = record
+        self._fail = fail
+
+    async def play(self, episode: Episode) -> None:
+        """Play to the end.
+
+        Raises:
+            NoRewardError: a turn has no reward; the episode is left as it is, to be resumed.
+            EndpointRefusedError, KernelDynoError.
+        """
+        while not episode.finished(self._config.turns):
+            messages = self.messages(episode)
+            if episode.pending is None and not await self._generate(episode, messages):
+                return
+            await self._reward(episode, messages)
+
+    def messages(self, episode: Episode) -> list[Message]:
+        """The prompt of the episode's next turn."""
+        problem, config = episode.problem, self._config
+        backend = str(problem.options.get("backend", config.backend))
+        first = prompts.first_messages(problem, backend, from_data_set=config.data_set_prompts)
+        rewards = [turn.reward or 0.0 for turn in episode.done]
+        shown = [episode.done[i] for i in scaling.choose(rewards, strategy=config.strategy, window=config.window)]
+        told = [prompts.next_message(problem, turn.feedback, correct=turn.outcome == "CORRECT") for turn in shown]
+        return prompts.conversation(first, zip([turn.response for turn in shown], told, strict=True))
+
+    async def _generate(self, episode: Episode, messages: list[Message]) -> bool:
+        """Get the next turn's response. False when there will be none: the episode has ended."""
+        turn = len(episode.done)
+        seed = self._config.seed(episode.problem, episode.sample, turn)
+        try:
+            generation = await self._endpoint.generate(messages, self._config.sampling, seed=seed)
+        except GenerationFailedError as error:
+            episode.ended = error.ended
+            extra = {ENDED: error.ended, "error": str(error)}
+            self._fail(self._turn(episode, outcome=GENERATION_FAILED, messages=messages, extra=extra), error)
+            return False
+        episode.pending = self._turn(
+            episode,
+            response=generation.text,
+            timings={"generate": generation.seconds},
+            extra={GENERATION: _usage(generation, seed)},
+        )
+        self._record(episode.pending)
+        return True
+
+    async def _reward(self, episode: Episode, messages: list[Message]) -> None:
+        pending = episode.pending
+        assert pending is not None
+        began = time.monotonic()
+        answer = await self._score(self._message(episode, pending))
+        generation = {key: value for key, value in pending.extra.items() if key == GENERATION}
+        turn = TurnRecord.from_answer(
+            answer,
+            problem_id=episode.problem.id,
+            messages=messages,
+            response=pending.response,
+            timings={**pending.timings, "reward": time.monotonic() - began},
+            model=self._config.model,
+            sampling=asdict(self._config.sampling),
+            extra={**self._origin, **generation},
+        )
+        self._record(turn)
+        episode.done.append(turn)
+        episode.pending = None
+
+    async def _score(self, turn: Turn) -> StreamRewardsResponse:
+        try:
+            return await self._stream.score(turn)
+        except NoRewardError as error:
+            # What Ctrl-C cancelled stays cancelled under its id.
+            if error.answers[0].result.infrastructure_error.cause != "CANCELLED":
+                raise
+            turn.request.id = f"{turn_id(turn)}~{uuid.uuid4().hex[:8]}"
+            return await self._stream.score(turn)
+
+    def _message(self, episode: Episode, pending: TurnRecord) -> Turn:
+        request = episode.problem.request(self._config.options)
+        turn = Turn(group=episode.problem.id, sample=episode.sample, turn_index=pending.turn_index, request=request)
+        turn.response_text = pending.response or " "  # an empty answer is one too: without code
+        return turn
+
+    def _turn(self, episode: Episode, extra: dict[str, Any], **known: Any) -> TurnRecord:
+        """A turn without a reward."""
+        return TurnRecord(
+            group=episode.problem.id,
+            sample=episode.sample,
+            turn_index=len(episode.done),
+            problem_id=episode.problem.id,
+            model=self._config.model,
+            sampling=asdict(self._config.sampling),
+            extra={**self._origin, **extra},
+            **known,
+        )
+
+
+def _usage(generation: Generation, seed: int | None) -> dict[str, Any]:
+    return {
+        "finish_reason": generation.finish_reason,
+        "prompt_tokens": generation.prompt_tokens,
+        "completion_tokens": generation.completion_tokens,
+        "seed": seed,
+    }

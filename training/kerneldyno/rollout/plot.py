@@ -1,0 +1,41 @@
+"""The report as a picture: fast@p by turn, of single answers and of the best so far. Needs matplotlib, and no display."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kerneldyno.rollout.report import Report
+
+
+def plot(report: Report, path: Path, title: str = "") -> None:
+    """Draw `report` into `path` (PNG, or what its suffix says).
+
+    Raises:
+        ImportError: matplotlib is not installed; the extra `rollout` has it.
+        ValueError: there is no finished episode, or no format of that suffix.
+    """
+    if not report.turns:
+        raise ValueError("no finished episode: there is nothing to plot")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(9.0, 4.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    turns = [row.turn for row in report.turns]
+    panels = figure.subplots(1, 2, sharey=True)
+    shares = (("this turn's answer", "fast"), ("best answer so far (oracle)", "best_fast"))
+    for axes, (name, field) in zip(panels, shares, strict=True):
+        for p in report.turns[0].fast:
+            axes.plot(turns, [100 * getattr(row, field)[p] for row in report.turns], marker="o", label=f"fast@{p:g}")
+        axes.set_title(name)
+        axes.set_xlabel("turn")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.3)
+    panels[0].plot(turns, [100 * row.correct for row in report.turns], color="0.5", linestyle=":", label="correct")
+    panels[0].set_ylabel("% of all samples")
+    panels[0].set_ylim(0, 100)
+    panels[0].legend()
+    if title:
+        figure.suptitle(title)
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,139 @@
+"""What a file of trajectories shows: fast@p by turn, best by turn, the selected answers, pass@k.
+
+Denominators are all samples of finished episodes: a turn that has no verdict, because its generation failed or its episode
+ended before, is a failure. Episodes that are not finished (interrupted, or left without a reward by infrastructure) are
+left out as a whole, and counted. "best" chooses by the evaluator's own measurement, so it gains from noise in the times; it
+is not comparable with figures of single answers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kerneldyno.rewards.trajectories import Trajectory, TurnRecord
+from kerneldyno.rollout.config import CONFIG, ENDED
+from kerneldyno.training import metrics, scaling
+
+#: How the answer of an episode is chosen.
+SELECTIONS = ("last", "best")
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The answers of all episodes, chosen one way."""
+
+    how: str
+    correct: float
+    mean_reward: float | None
+    """Over the episodes whose answer has a reward; None without any."""
+    fast: dict[float, float]
+    """fast@p by p."""
+    pass_at: dict[int, float]
+    """pass@k by k, a sample passing when its answer is correct; mean over problems."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Figures of one or more runs."""
+
+    problems: int
+    episodes: int
+    unfinished: int
+    """Left out of everything else."""
+    failed_generations: int
+    """Episodes that such a turn ended; counted as failures."""
+    outcomes: dict[str, int]
+    """Turns by outcome."""
+    turns: list[metrics.TurnRow]
+    selected: list[Selected]
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON."""
+        return asdict(self)
+
+
+def report(episodes: Iterable[Trajectory], thresholds: Sequence[float] = metrics.THRESHOLDS) -> Report:
+    """Make the report of a file's episodes."""
+    known = list(episodes)
+    done = [episode for episode in known if is_finished(episode)]
+    verdicts = [[_verdict(turn) for turn in episode.turns] for episode in done]
+    return Report(
+        problems=len({_problem(episode) for episode in done}),
+        episodes=len(done),
+        unfinished=len(known) - len(done),
+        failed_generations=sum(bool(episode.turns[-1].extra.get(ENDED)) for episode in done),
+        outcomes=dict(Counter(turn.outcome for episode in done for turn in episode.turns)),
+        turns=metrics.turn_table(
+            [[speedup for speedup, _ in episode] for episode in verdicts],
+            [[correct for _, correct in episode] for episode in verdicts],
+            thresholds,
+        ),
+        selected=[_selected(how, done, thresholds) for how in SELECTIONS] if done else [],
+    )
+
+
+def is_finished(episode: Trajectory) -> bool:
+    """Whether all turns of an episode are there, as its run wanted them; without that knowledge, whether it has any."""
+    if not episode.turns or [turn.turn_index for turn in episode.turns] != list(range(len(episode.turns))):
+        return False
+    last = episode.turns[-1]
+    if last.extra.get(ENDED):
+        return True
+    config = last.extra.get(CONFIG)
+    wanted = config.get("turns", 1) if isinstance(config, dict) else 1
+    return last.reward is not None and len(episode.turns) >= wanted
+
+
+def _selected(how: str, episodes: Sequence[Trajectory], thresholds: Sequence[float]) -> Selected:
+    chosen = [_choose(how, episode) for episode in episodes]
+    speedups, correct = zip(*map(_verdict, chosen), strict=True)
+    rewards = [turn.reward for turn in chosen if turn is not None and turn.reward is not None]
+    by_problem: dict[str, list[bool]] = defaultdict(list)
+    for episode, right in zip(episodes, correct, strict=True):
+        by_problem[_problem(episode)].append(bool(right))
+    fewest = min(map(len, by_problem.values()))
+    return Selected(
+        how=how,
+        correct=sum(map(bool, correct)) / len(chosen),
+        mean_reward=sum(rewards) / len(rewards) if rewards else None,
+        fast={p: metrics.fast_at_p(speedups, correct, p) for p in thresholds},
+        pass_at={
+            k: sum(metrics.pass_at_k(len(rights), sum(rights), k) for rights in by_problem.values()) / len(by_problem)
+            for k in _powers_of_two(fewest)
+        },
+    )
+
+
+def _choose(how: str, episode: Trajectory) -> TurnRecord | None:
+    """The answer of an episode: the last turn, also when its generation failed; or the best of those with a reward."""
+    if how == "last":
+        return episode.turns[-1]
+    rewarded = [(turn, turn.reward) for turn in episode.turns if turn.reward is not None]
+    if not rewarded:
+        return None
+    return rewarded[scaling.select([reward for _, reward in rewarded], how)][0]
+
+
+def _verdict(turn: TurnRecord | None) -> tuple[float | None, bool | None]:
+    """Speedup and correctness, None and None without a verdict. A speedup that was measured twice is the smaller one."""
+    if turn is None or turn.reward is None:
+        return None, None
+    again = turn.remeasured or {}
+    speedup = turn.speedup
+    if again:
+        speedup = min(speedup, float(again.get("speedup") or 0.0))
+    right = turn.outcome == "CORRECT" and (not again or again.get("outcome") == "CORRECT")
+    return speedup, right
+
+
+def _problem(episode: Trajectory) -> str:
+    return episode.turns[0].problem_id or episode.group
+
+
+def _powers_of_two(most: int) -> list[int]:
+    """1, 2, 4 ... and `most` itself."""
+    powers = [1 << exponent for exponent in range(most.bit_length()) if 1 << exponent <= most]
+    return powers if powers[-1] == most else [*powers, most]
