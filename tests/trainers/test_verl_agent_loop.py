@@ -13,6 +13,7 @@ import pytest
 import small_models
 import torch
 import verl_harness as harness
+from kerneldyno.rewards.trajectories import read
 from kerneldyno.verl import connection
 from kerneldyno.verl.agent_loop import KernelAgentLoop, TurnRewardOutput
 from kerneldyno.verl.errors import SampleFailedError, SettingsError
@@ -214,6 +215,7 @@ async def test_settings_that_cannot_work_are_refused_before_anything_is_generate
         "+kerneldyno.tuns=3": "did you mean 'turns'",
         "+kerneldyno.turns=0": "at least 1",
         "+kerneldyno.turns=many": "must be int",
+        "+kerneldyno.turn_tokens=10": "min_turn_tokens",
         "+kerneldyno.reward=drkernal": "drkernal",
         "+kerneldyno.reward={speedup_weigth: 1}": "speedup_weigth",
         "+kerneldyno.prs={treshold: 0.3}": "treshold",
@@ -275,3 +277,20 @@ async def test_episodes_of_a_process_share_one_stream(model: Path) -> None:
         assert {output.reward_score for output in outputs} == {3.0}
         assert len(connection._connections[asyncio.get_running_loop()]) == 1
         await connection.close()
+
+
+async def test_turns_are_recorded_as_the_model_saw_them(model: Path, address: str, tmp_path: Path) -> None:
+    script = [answer("outcome=INCORRECT"), answer("speedup=2 coverage=0.1")]
+    engine = Engine(script)
+    options = (f"+kerneldyno.trajectories={tmp_path}/kept", "+kerneldyno.turns=2", "+kerneldyno.prs={}")
+    output = await play(model, address, engine, *options)
+    (file,) = (tmp_path / "kept").iterdir()
+    first, second = read(file).turns
+    assert (first.group, first.sample, first.turn_index, second.turn_index) == ("u", 0, 0, 1)
+    assert [first.response, second.response] == script
+    assert [first.reward, second.reward] == output.extra_fields["turn_scores"]
+    assert [first.extra["mark"], second.extra["mark"]] == ["kept", "dropped"]
+    assert [message["role"] for message in second.messages] == ["user", "assistant", "user"]
+    text = small_models.tokenizer()
+    for turn, prompt in zip((first, second), engine.prompts, strict=True):
+        assert text.apply_chat_template(turn.messages, add_generation_prompt=True, return_dict=False) == prompt

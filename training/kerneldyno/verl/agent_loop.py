@@ -115,8 +115,10 @@ class KernelAgentLoop(AgentLoopBase):
             self._metrics.tool_calls += played.seconds - played.evaluation_seconds
         if not turns:
             raise SampleFailedError(f"the prompt of {problem.id} leaves no room for a response")
-        await records.write(self.settings, problem, messages, turns, group=group, sample=sample)
-        return self._output(tokens, turns)
+        marks = self._marks(turns)
+        if self.settings.trajectories:
+            records.write(self.settings.trajectories, problem, messages, turns, marks, row)
+        return self._output(tokens, turns, marks)
 
     def _room(self, row: _Row) -> int:
         """Tokens that the next response may have; none when the row or the model's context is full."""
@@ -183,8 +185,7 @@ class KernelAgentLoop(AgentLoopBase):
         merged, mask, logprobs = await merge(messages, [*messages, said], row.ids, row.mask, row.logprobs)
         return _Row(merged.token_ids, mask, logprobs), [said]
 
-    def _output(self, row: _Row, turns: list[PlayedTurn]) -> TurnRewardOutput:
-        marks = self._marks(turns)
+    def _output(self, row: _Row, turns: list[PlayedTurn], marks: list[Mark]) -> TurnRewardOutput:
         figures = episode.figures(turns, marks)
         experts = None if self._experts is None else self._experts[: len(row.ids)]
         return TurnRewardOutput(

@@ -89,6 +89,11 @@ def load(given: Mapping[str, Any] | None) -> Settings:
     for name, least in (("turns", 1), ("turn_tokens", 0), ("min_turn_tokens", 1), ("retries", 0)):
         if getattr(settings, name) < least:
             raise SettingsError(f"kerneldyno.{name}={getattr(settings, name)}; it must be at least {least}")
+    if 0 < settings.turn_tokens < settings.min_turn_tokens:
+        raise SettingsError(
+            f"kerneldyno.turn_tokens={settings.turn_tokens} is less than kerneldyno.min_turn_tokens="
+            f"{settings.min_turn_tokens}: no episode would have a second turn"
+        )
     for name in ("turn_seconds", "reconnect_seconds"):
         if not getattr(settings, name) > 0:
             raise SettingsError(f"kerneldyno.{name}={getattr(settings, name)}; it must be greater than 0")
