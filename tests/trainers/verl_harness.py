@@ -107,6 +107,19 @@ class Engine:
         )
 
 
+class Episodes(Engine):
+    """An engine whose episodes follow scripts of their own, in the order in which they begin."""
+
+    def __init__(self, scripts: list[list[str]]) -> None:
+        super().__init__([])
+        self.scripts = scripts
+        self._of: dict[str, list[str]] = {}
+
+    async def generate(self, request_id: str, **asked: Any) -> TokenOutput:
+        self.script = self._of.setdefault(request_id, self.scripts[len(self._of) % len(self.scripts)])
+        return await super().generate(request_id, **asked)
+
+
 def runs_of_ones(mask: list[int]) -> Iterator[tuple[int, int]]:
     """The turns of a response mask, each as (begin, end)."""
     begin = None
