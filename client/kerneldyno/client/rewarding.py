@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -57,6 +58,15 @@ async def rewards_of(session: RewardSession, on_missing: OnMissing) -> AsyncGene
         raise NoRewardError(missing)
 
 
+@dataclass(slots=True, eq=False)
+class _Score:
+    """One call of score()."""
+
+    turn: Turn
+    answer: asyncio.Future[StreamRewardsResponse]
+    id: str = ""
+
+
 class RewardStream:
     """One gRPC stream for any number of turns, each scored by a call of its own. AsyncClient.reward_stream makes one.
 
@@ -67,8 +77,9 @@ class RewardStream:
     def __init__(self, open_session: Callable[[AsyncIterator[Turn]], RewardSession], timeout: float | None) -> None:
         self._open_session = open_session
         self._timeout = timeout
-        self._waiting: dict[str, asyncio.Future[StreamRewardsResponse]] = {}
-        self._inbox: asyncio.Queue[tuple[Turn, asyncio.Future[StreamRewardsResponse]]] = asyncio.Queue()
+        self._scores: set[_Score] = set()  # those that wait
+        self._by_id: dict[str, _Score] = {}  # of these, those that a session has taken
+        self._inbox: asyncio.Queue[_Score] = asyncio.Queue()
         self._session: RewardSession | None = None
         self._serving: asyncio.Task[None] | None = None
         self._closed = False
@@ -94,23 +105,21 @@ class RewardStream:
         """
         if self._closed:
             raise ClientClosedError("the reward stream is closed")
-        prepared = prepared_turn(turn)
-        id = prepared.request.id
-        if id in self._waiting:
-            raise DuplicateIdError(id)
-        answered: asyncio.Future[StreamRewardsResponse] = asyncio.get_running_loop().create_future()
-        self._waiting[id] = answered
+        score = _Score(turn, asyncio.get_running_loop().create_future())
+        self._scores.add(score)
         self._serve()
-        self._inbox.put_nowait((prepared, answered))
+        self._inbox.put_nowait(score)
         try:
             async with asyncio.timeout(self._timeout):
-                answer = await answered
+                answer = await score.answer
         except TimeoutError:
-            raise NoRewardError([expired_answer(prepared, self._timeout or 0.0)]) from None
+            raise NoRewardError([expired_answer(prepared_turn(turn), self._timeout or 0.0)]) from None
         finally:
-            del self._waiting[id]
-            if answered.cancelled() and self._session is not None:
-                self._session.cancel(id)
+            self._scores.discard(score)
+            if self._by_id.get(score.id) is score:
+                del self._by_id[score.id]
+                if score.answer.cancelled() and self._session is not None:
+                    self._session.cancel(score.id)
         if not answer.HasField("reward"):
             raise NoRewardError([answer])
         return answer
@@ -130,21 +139,30 @@ class RewardStream:
             self._serving = asyncio.create_task(self._distribute(self._session), name="kerneldyno-rewards")
 
     async def _turns(self) -> AsyncIterator[Turn]:
+        # Turns are copied and named here, not in score(): hundreds of calls at once would hold up the event loop.
         while True:
-            turn, answered = await self._inbox.get()
-            if not answered.done():  # else it was given up
-                yield turn
+            score = await self._inbox.get()
+            if score.answer.done():  # it was given up
+                continue
+            turn = prepared_turn(score.turn)
+            if turn.request.id in self._by_id:
+                score.answer.set_exception(DuplicateIdError(turn.request.id))
+                continue
+            score.id = turn.request.id
+            self._by_id[score.id] = score
+            yield turn
 
     async def _distribute(self, session: RewardSession) -> None:
         why: Exception = ClientClosedError("the reward stream was closed")
         try:
             async with aclosing(session.results()) as answers:
                 async for answer in answers:
-                    if (waiting := self._waiting.get(answer.id)) is not None and not waiting.done():
-                        waiting.set_result(answer)
+                    score = self._by_id.get(answer.id)
+                    if score is not None and not score.answer.done():
+                        score.answer.set_result(answer)
         except Exception as error:
             why = error
         finally:
-            for waiting in self._waiting.values():
-                if not waiting.done():
-                    waiting.set_exception(why)
+            for score in self._scores:
+                if not score.answer.done():
+                    score.answer.set_exception(why)
