@@ -44,7 +44,7 @@ def code_of(response: str, entry_point: str = "Model", toolkit: str = "kernelben
         "```python\n" + CODE + "```   \n",
         "```python\n" + CODE + "``````\n",  # a closing fence may be longer
         "`inline ``` marks`\n" + fenced(CODE),
-        "``` not a fence since it has `marks` ```\n" + fenced(CODE),
+        "``` not a fence since it has `marks` ```\n" + fenced(CODE, info=""),
     ],
 )
 def test_last_complete_block_that_defines_the_entry_point(response: str) -> None:
@@ -101,6 +101,14 @@ def test_a_syntax_error_is_still_the_candidate() -> None:
     assert code_of(fenced(broken)) == broken
     unterminated = CODE + 'x = """never ends\n'
     assert code_of(fenced(unterminated)) == unterminated
+
+
+def test_other_and_shorter_fences_are_contents() -> None:
+    tildes = CODE + "~~~\nx = 1\n"
+    assert code_of(fenced(tildes)) == tildes
+    shorter = CODE + "```\nx = 1\n"
+    assert code_of(fenced(shorter, marks="````")) == shorter
+    assert code_of(fenced(shorter)) == CODE
 
 
 def test_names_of_toolkits() -> None:
@@ -168,6 +176,20 @@ def test_markers(marker: str, end: str) -> None:
         assert (found.method, found.kernel_code) == (Extraction.METHOD_MARKER, CODE)
 
 
+def test_a_marker_before_a_fence() -> None:
+    cut = extract(f"# Your implementation:\n\n```python\n{CODE}", "Model")
+    assert (cut.method, cut.kernel_code) == (Extraction.METHOD_MARKER, CODE)
+    assert "cut off" in cut.note
+    last = extract(f"# Your implementation:\nold = 1\n# Your implementation:\n{CODE}", "Model")
+    assert (last.method, last.kernel_code) == (Extraction.METHOD_MARKER, CODE)
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n  \n", "\n```\n"])
+def test_a_marker_with_nothing_after_it(end: str) -> None:
+    found = extract("I give up.\n# Your implementation:" + end, "Model")
+    assert (found.method, found.kernel_code) == (Extraction.METHOD_UNSPECIFIED, "")
+
+
 def test_a_marker_in_a_complete_block_does_not_cut_it() -> None:
     block = "import torch\n# Kernel Implementation\nx = 1\n"
     found = extract(fenced(block), "Model")
@@ -187,6 +209,7 @@ def test_whole_response(first: str) -> None:
     code = first + CODE
     found = extract(code, "Model")
     assert (found.method, found.kernel_code) == (Extraction.METHOD_WHOLE, code)
+    assert found.note == "the code is not in a fenced block"
     prefilled = extract(code + "```\nDone.", "Model")
     assert (prefilled.method, prefilled.kernel_code) == (Extraction.METHOD_WHOLE, code), "the prompt had the fence"
 
@@ -198,7 +221,8 @@ def test_whole_response(first: str) -> None:
 def test_nothing(response: str) -> None:
     found = extract(response, "Model")
     assert (found.method, found.kernel_code) == (Extraction.METHOD_UNSPECIFIED, "")
-    assert found.note
+    assert found.note == "the response has no fenced block, and is no program that defines ModelNew"
+    assert "ModelNew or Model" in extract(response, "Model", "acme").note
 
 
 def test_real_candidates_come_back_byte_for_byte() -> None:

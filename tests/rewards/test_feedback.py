@@ -118,6 +118,10 @@ def kernels(*rows: tuple[str, str, int, float], median: float = 1e-4) -> EvalRes
         (kernels(("k", "OWNER_CANDIDATE", 5, 5 * 9e-5)), None),
         (kernels(("k", "OWNER_CANDIDATE", 5, 5 * 2e-5)), "kernels run for 20 us of a call's 100 us"),
         (kernels(("k", "OWNER_CANDIDATE", 100, 100 * 4e-6)), "20 launches a call of 4 us each: fuse them"),
+        (kernels(("k", "OWNER_CANDIDATE", 100, 100 * 6e-6), median=1.2e-4), None),
+        (kernels(("k", "OWNER_CANDIDATE", 35, 35 * 4e-6), median=3e-5), None),
+        (kernels(("k", "OWNER_CANDIDATE", 5, 3e-4), ("m", "OWNER_MEMORY", 5, 7e-5), median=8e-5), None),
+        (kernels(("k", "OWNER_CANDIDATE", 5, 2e-4), ("t", "OWNER_TORCH", 5, 2e-4), median=9e-5), None),
         (kernels(("k", "OWNER_CANDIDATE", 5, 3e-4), ("m", "OWNER_MEMORY", 5, 2e-4)), "40% of the device time copies"),
         (
             kernels(("k", "OWNER_CANDIDATE", 5, 1e-4), ("t", "OWNER_TORCH", 5, 3e-4)),
@@ -176,6 +180,26 @@ def test_crashes(crash: dict[str, Any], said: str) -> None:
 )
 def test_mismatches(wrong: dict[str, Any], said: str) -> None:
     assert said in feedback(result("INCORRECT", incorrect=wrong), limit=256)
+
+
+def test_without_details() -> None:
+    assert (
+        feedback(result("REJECTED", findings=[]), limit=256) == "REJECTED: the candidate does not do the work itself."
+    )
+    assert (
+        feedback(result("TIMEOUT", timeout={"stage": "warm-up", "limit_seconds": 5}), limit=256)
+        == "TIMEOUT: warm-up took longer than 5 s."
+    )
+    assert "TIMEOUT: a stage took" in feedback(result("TIMEOUT", timeout={"limit_seconds": 5}), limit=256)
+    assert feedback(result("INVALID", invalid={}, message="line 3: not JSON"), limit=256) == "INVALID: line 3: not JSON"
+    one_line = {"stage": "load", "type": "E", "message": "only:", "traceback": ""}
+    assert feedback(result("COMPILE_ERROR", compile_error=one_line), limit=256).startswith(
+        "COMPILE_ERROR in load: E: only:\n"
+    )
+    two = {"stage": "load", "type": "E", "message": "first\nsecond", "traceback": ""}
+    assert feedback(result("COMPILE_ERROR", compile_error=two), limit=256).startswith(
+        "COMPILE_ERROR in load: E: first\n"
+    )
 
 
 def test_how_many_trials_were_right() -> None:

@@ -31,17 +31,34 @@ def test_presets_are_whole_and_valid(name: str) -> None:
     assert spec(name) is not preset, "a copy, so that nobody changes the preset"
 
 
-def test_the_constants() -> None:
-    release, paper, kevin = PRESETS["drkernel"], PRESETS["drkernel_paper"], PRESETS["kevin"]
-    assert (release.correctness_weight, release.speedup_weight, release.coverage_weight) == (0.5, 0.5, 0.5)
-    assert (release.speedup_clip, release.speedup_floor, release.remeasure_above) == (3.0, 0.0, 3.0)
-    assert (release.incorrect_reward, release.failure_reward, release.rejected_reward) == (0.0, 0.0, 0.0)
-    assert release.coverage_basis == RewardSpec.COVERAGE_BASIS_KERNELGYM
-    assert (paper.correctness_weight, paper.speedup_weight, paper.coverage_weight) == (1.0, 1.0, 1.0)
-    assert (paper.speedup_clip, paper.coverage_basis) == (3.0, RewardSpec.COVERAGE_BASIS_DEVICE_TIME)
-    assert (kevin.correctness_weight, kevin.speedup_weight, kevin.coverage_weight) == (0.3, 1.0, 0.0)
-    assert math.isinf(kevin.speedup_clip)
-    assert {preset.feedback_chars for preset in PRESETS.values()} == {2000}
+#: correctness, speedup and coverage weight; clip and floor; incorrect, failure, rejected; basis of coverage.
+CONSTANTS = {
+    "drkernel": (0.5, 0.5, 0.5, 3, 0, 0, 0, 0, RewardSpec.COVERAGE_BASIS_KERNELGYM),
+    "drkernel_paper": (1, 1, 1, 3, 0, 0, 0, 0, RewardSpec.COVERAGE_BASIS_DEVICE_TIME),
+    "kevin": (0.3, 1, 0, math.inf, 0, 0, 0, 0, RewardSpec.COVERAGE_BASIS_DEVICE_TIME),
+    "tiers": (0, 0, 0, math.inf, 0, -0.3, -0.5, -1, RewardSpec.COVERAGE_BASIS_DEVICE_TIME),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_the_constants(name: str) -> None:
+    preset = PRESETS[name]
+    assert CONSTANTS[name] == (
+        preset.correctness_weight,
+        preset.speedup_weight,
+        preset.coverage_weight,
+        preset.speedup_clip,
+        preset.speedup_floor,
+        preset.incorrect_reward,
+        preset.failure_reward,
+        preset.rejected_reward,
+        preset.coverage_basis,
+    )
+    tiers = [(tier.min_speedup, tier.bonus) for tier in preset.tiers]
+    assert tiers == ([(0, -0.1), (1, 0.2), (1.2, 0.4), (1.5, 0.6), (2, 0.8), (3, 1)] if name == "tiers" else [])
+    assert (preset.remeasure_above, preset.feedback_chars) == (3.0, 2000)
+    assert preset.speedup_basis == RewardSpec.SPEEDUP_BASIS_MEDIAN
+    assert set(PRESETS) == set(CONSTANTS)
 
 
 def test_what_is_not_given_comes_from_the_preset() -> None:

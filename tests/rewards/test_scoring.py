@@ -87,6 +87,11 @@ def test_tiers(speedup: float, reward: float) -> None:
     assert score(result("CORRECT", speedup=speedup), PRESETS["tiers"])[0] == reward
 
 
+def test_a_speedup_that_nothing_is_paid_for_is_not_told_as_paid() -> None:
+    parts = score(result("CORRECT"), RewardSpec(speedup_weight=0, coverage_weight=0))[1]
+    assert parts == RewardParts(correctness=0.5)
+
+
 def test_tiers_see_the_floor_and_not_the_clip() -> None:
     spec = RewardSpec(
         speedup_clip=2, speedup_floor=0.5, coverage_weight=0, tiers=[SpeedupTier(min_speedup=0.4, bonus=7)]
