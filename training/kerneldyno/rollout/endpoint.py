@@ -128,8 +128,6 @@ class Endpoint:
         self._timeout = timeout
         #: Tries that were repeated so far.
         self.retried = 0
-        #: Whether the endpoint ever answered a prompt.
-        self.has_answered = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -160,7 +158,6 @@ class Endpoint:
             outcome = await self._try(body)
             tries += 1
             if not isinstance(outcome, _Passing):
-                self.has_answered = True
                 return _generation(outcome, time.monotonic() - began)
             if outcome.told is not None and outcome.told > LONGEST_TOLD:
                 raise GenerationFailedError(f"{outcome.failure} (and not to come back for {outcome.told:g} s)")

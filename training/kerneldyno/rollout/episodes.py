@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -36,6 +36,8 @@ class Episode:
     """Turns with a reward, in order."""
     pending: TurnRecord | None = None
     """The next turn, when its response is there and its reward is not."""
+    resumed: bool = False
+    """Whether the pending turn is an earlier process's."""
     ended: str = ""
     """Why it ended early: "generation_failed" or "context_full"."""
 
@@ -47,7 +49,7 @@ class Episode:
             if turn.extra.get(ENDED):
                 self.ended = str(turn.extra[ENDED])
             elif turn.reward is None:
-                self.pending = turn
+                self.pending, self.resumed = turn, True
             else:
                 self.done.append(turn)
 
@@ -61,7 +63,7 @@ class Player:
 
     Parameters:
         record: writes a turn to the file.
-        fail: takes the record of a failed generation, which is written once the endpoint is known to be alive.
+        fail: takes the record of a failed generation, to write it once the endpoint is known to be there.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class Player:
         endpoint: Endpoint,
         stream: RewardStream,
         record: Callable[[TurnRecord], None],
-        fail: Callable[[TurnRecord, GenerationFailedError], None],
+        fail: Callable[[TurnRecord, GenerationFailedError, Endpoint], Awaitable[None]],
     ) -> None:
         self._config = config
         self._origin = {CONFIG: config.data(), RUN: run}
@@ -105,14 +107,14 @@ class Player:
 
     async def _generate(self, episode: Episode, messages: list[Message]) -> bool:
         """Get the next turn's response. False when there will be none: the episode has ended."""
-        turn = len(episode.done)
-        seed = self._config.seed(episode.problem, episode.sample, turn)
+        seed = self._config.seed(episode.problem, episode.sample, len(episode.done))
         try:
             generation = await self._endpoint.generate(messages, self._config.sampling, seed=seed)
         except GenerationFailedError as error:
             episode.ended = error.ended
             extra = {ENDED: error.ended, "error": str(error)}
-            self._fail(self._turn(episode, outcome=GENERATION_FAILED, messages=messages, extra=extra), error)
+            turn = self._turn(episode, outcome=GENERATION_FAILED, messages=messages, extra=extra)
+            await self._fail(turn, error, self._endpoint)
             return False
         episode.pending = self._turn(
             episode,
@@ -127,7 +129,7 @@ class Player:
         pending = episode.pending
         assert pending is not None
         began = time.monotonic()
-        answer = await self._score(self._message(episode, pending))
+        answer = await self._score(self._message(episode, pending), resumed=episode.resumed)
         generation = {key: value for key, value in pending.extra.items() if key == GENERATION}
         turn = TurnRecord.from_answer(
             answer,
@@ -141,17 +143,17 @@ class Player:
         )
         self._record(turn)
         episode.done.append(turn)
-        episode.pending = None
+        episode.pending, episode.resumed = None, False
 
-    async def _score(self, turn: Turn) -> StreamRewardsResponse:
+    async def _score(self, turn: Turn, *, resumed: bool) -> StreamRewardsResponse:
         try:
             return await self._stream.score(turn)
-        except NoRewardError as error:
-            # What Ctrl-C cancelled stays cancelled under its id.
-            if error.answers[0].result.infrastructure_error.cause != "CANCELLED":
+        except NoRewardError:
+            if not resumed:
                 raise
-            turn.request.id = f"{turn_id(turn)}~{uuid.uuid4().hex[:8]}"
-            return await self._stream.score(turn)
+        # Under its own id it stays what became of it before: lost, or cancelled by Ctrl-C.
+        turn.request.id = f"{turn_id(turn)}~{uuid.uuid4().hex[:8]}"
+        return await self._stream.score(turn)
 
     def _message(self, episode: Episode, pending: TurnRecord) -> Turn:
         request = episode.problem.request(self._config.options)

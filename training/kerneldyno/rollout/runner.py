@@ -15,16 +15,17 @@ from pathlib import Path
 from kerneldyno.client import AsyncClient, NoRewardError
 from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord, read, trajectories
 from kerneldyno.rollout.config import RolloutConfig, run_name
-from kerneldyno.rollout.endpoint import ContextFullError, Endpoint, EndpointError, GenerationFailedError
+from kerneldyno.rollout.endpoint import ContextFullError, Endpoint, EndpointError, GenerationFailedError, Sampling
 from kerneldyno.rollout.episodes import Episode, Player
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 
-#: So many prompts in a row without an answer, or twice as many as episodes at once, and the endpoint counts as gone.
-_FAILURES_IN_A_ROW = 10
+#: So many failed generations, or twice as many as episodes at once, and the endpoint is asked whether it is there.
+_DOUBTS = 10
+_PROBE = [{"role": "user", "content": "Hello."}]
 
 
 class EndpointAwayError(EndpointError):
-    """The endpoint answers nobody any more; the failed generations since it last did are not recorded."""
+    """The endpoint answers nothing any more; failed generations that this may be the reason of are not recorded."""
 
 
 @dataclass(slots=True)
@@ -75,8 +76,7 @@ class Runner:
         self._changed = changed
         self._episodes = [Episode(problem, sample) for problem in config.problems for sample in range(config.samples)]
         self._resume(recorded)
-        self._doubtful: list[TurnRecord] = []  # failed generations since the endpoint last answered
-        self._last_failure = ""
+        self._doubtful: list[TurnRecord] = []  # failed generations, until it is known whose failure they are
 
     async def run(self, endpoint: Endpoint, address: str) -> None:
         """Play every episode that is not finished.
@@ -92,9 +92,7 @@ class Runner:
                 async with client.reward_stream(self.config.reward) as stream:
                     player = Player(self.config, self.name, endpoint, stream, self._record, self._record_failure)
                     await self._play_all(player, endpoint)
-            if self._doubtful and not endpoint.has_answered:
-                raise self._gone()
-            self._believe()
+            await self._settle(endpoint)
 
     async def _play_all(self, player: Player, endpoint: Endpoint) -> None:
         left = iter([episode for episode in self._episodes if not episode.finished(self.config.turns)])
@@ -128,31 +126,31 @@ class Runner:
 
     def _record(self, turn: TurnRecord) -> None:
         self._writer.write(turn)
-        if turn.reward is None:  # a response, just in
-            self._believe()
-        else:
+        if turn.reward is not None:
             self.counts.turns += 1
             self.counts.correct += turn.outcome == "CORRECT"
         self._changed()
 
-    def _record_failure(self, turn: TurnRecord, error: GenerationFailedError) -> None:
+    async def _record_failure(self, turn: TurnRecord, error: GenerationFailedError, endpoint: Endpoint) -> None:
         if isinstance(error, ContextFullError):  # said by an endpoint that is there
             self._writer.write(turn)
             return
         self._doubtful.append(turn)
-        self._last_failure = str(error)
-        if len(self._doubtful) >= max(_FAILURES_IN_A_ROW, 2 * self._concurrency):
-            raise self._gone()
+        if len(self._doubtful) >= max(_DOUBTS, 2 * self._concurrency):
+            await self._settle(endpoint)
 
-    def _believe(self) -> None:
-        """Record the failed generations: the endpoint is there, so it was the prompts that it could not answer."""
+    async def _settle(self, endpoint: Endpoint) -> None:
+        """Record the failed generations if the endpoint is there, so that it was the prompts that it could not answer."""
+        if not self._doubtful:
+            return
+        try:
+            await endpoint.generate(_PROBE, Sampling(max_tokens=1))
+        except GenerationFailedError as error:
+            text = f"no answer to {len(self._doubtful)} prompts, nor to a greeting: {error}"
+            raise EndpointAwayError(text) from error
         for turn in self._doubtful:
             self._writer.write(turn)
         self._doubtful.clear()
-
-    def _gone(self) -> EndpointAwayError:
-        count = len(self._doubtful)
-        return EndpointAwayError(f"no answer to {count} prompts in a row; the last failure: {self._last_failure}")
 
     def _resume(self, recorded: list[TurnRecord]) -> None:
         known = {(found.group, found.sample): found.turns for found in trajectories(recorded)}

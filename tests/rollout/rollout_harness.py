@@ -1,0 +1,127 @@
+"""A scheduler with a scripted node, and runs against a scripted model: in this process, or by the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fake_model import FakeModel, Prompt
+from kerneldyno.rewards import presets
+from kerneldyno.rewards.trajectories import Trajectory, TurnRecord, read
+from kerneldyno.rollout.config import RolloutConfig
+from kerneldyno.rollout.endpoint import Endpoint
+from kerneldyno.rollout.problems import Problem
+from kerneldyno.rollout.runner import Runner
+from scheduler_harness import scheduler
+from scored_node import ScoredNode, scored_node
+
+REFERENCE = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x
+
+def get_inputs():
+    return [torch.randn(8)]
+"""
+
+
+def problems(count: int) -> list[Problem]:
+    """Problems p0, p1, ...; the prompt of each holds "MARK p0" and so on."""
+    return [Problem(f"p{index}", f"{REFERENCE}# MARK p{index} .\n") for index in range(count)]
+
+
+def problem_of(prompt: Prompt) -> str:
+    """Which of them a prompt is about; "" for one that is about none."""
+    return (prompt.first.partition("MARK ")[2].split() or [""])[0]
+
+
+def config(count: int = 2, **changes: Any) -> RolloutConfig:
+    """A run with the kevin preset: 0.3 for being right, and the speedup as it is."""
+    fields = {"model": "fake", "problems": problems(count), "reward": presets.spec("kevin"), **changes}
+    return RolloutConfig(**fields)
+
+
+@dataclass
+class World:
+    """Services that rollouts need."""
+
+    address: str
+    node: ScoredNode
+    path: Path
+
+    async def run(self, config: RolloutConfig, model: FakeModel, *, concurrency: int = 4, **endpoint: Any) -> Runner:
+        """Run to the end, in this process."""
+        runner = Runner(config, self.path, concurrency=concurrency)
+        async with Endpoint(model.url, config.model, **{"timeout": 20.0, **endpoint}) as connection:
+            await runner.run(connection, self.address)
+        return runner
+
+    @property
+    def turns(self) -> list[TurnRecord]:
+        """Every line, in the order of the file."""
+        return read(self.path).turns
+
+    @property
+    def episodes(self) -> dict[tuple[str, int], Trajectory]:
+        return {(one.group, one.sample): one for one in read(self.path).trajectories()}
+
+
+@asynccontextmanager
+async def world(tmp_path: Path, node: dict[str, Any] | None = None, **scheduler_changes: Any) -> AsyncIterator[World]:
+    """Scheduler and node."""
+    async with AsyncExitStack() as stack:
+        app, _ = await stack.enter_async_context(scheduler(**scheduler_changes))
+        running = await stack.enter_async_context(scored_node(app.address, **{"lanes": 8, **(node or {})}))
+        await asyncio.wait_for(running.at_work.wait(), 20)
+        yield World(str(app.address), running, tmp_path / "run.jsonl")
+
+
+def write_problems(folder: Path, count: int) -> Path:
+    """The same problems as a file."""
+    path = folder / "problems.jsonl"
+    rows = [{"id": one.id, "reference_code": one.reference_code} for one in problems(count)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@dataclass
+class Ended:
+    """A command that has ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+async def start(*arguments: object, **environment: str) -> asyncio.subprocess.Process:
+    """Start `kerneldyno ARGUMENTS`."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "kerneldyno.client",
+        *map(str, arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "160", **environment},
+    )
+
+
+async def ended(process: asyncio.subprocess.Process) -> Ended:
+    """Wait for its end."""
+    out, err = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode is not None
+    return Ended(process.returncode, out.decode(), err.decode())
+
+
+async def command(*arguments: object, **environment: str) -> Ended:
+    """Run `kerneldyno ARGUMENTS` to its end."""
+    return await ended(await start(*arguments, **environment))

@@ -1,0 +1,96 @@
+"""The report, against figures worked out by hand."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kerneldyno.client.cli.trajectories import report_tables
+from kerneldyno.rewards.trajectories import Trajectory, TurnRecord
+from kerneldyno.rollout.plot import plot
+from kerneldyno.rollout.report import report
+from rich.console import Console
+
+#: Speedup of a right turn, None for a wrong one, "failed" for a failed generation, "lost" for a turn without a reward.
+Played = float | str | None
+
+
+def episode(group: str, sample: int, *played: Played, wanted: int = 3) -> Trajectory:
+    turns = []
+    for index, one in enumerate(played):
+        extra: dict[str, Any] = {"rollout": {"turns": wanted}, "run": "r"}
+        known: dict[str, Any] = {"outcome": "INCORRECT", "reward": 0.0}
+        if isinstance(one, float):
+            known = {"outcome": "CORRECT", "speedup": one, "reward": 0.3 + one}
+        elif one == "failed":
+            extra["ended"] = "generation_failed"
+            known = {"outcome": "GENERATION_FAILED"}
+        elif one == "lost":
+            known = {}
+        turns.append(TurnRecord(group=group, sample=sample, turn_index=index, problem_id=group, extra=extra, **known))
+    return Trajectory(group, sample, tuple(turns))
+
+
+def test_figures() -> None:
+    found = report(
+        [
+            episode("a", 0, None, 1.1, 1.0),
+            episode("a", 1, 2.0, 1.4, None),
+            episode("b", 0, None, "failed"),
+            episode("b", 1, None, None, 1.6),
+            episode("b", 2, 3.0, "lost"),
+            episode("c", 0, 3.0),
+        ]
+    )
+    assert (found.problems, found.episodes, found.unfinished, found.failed_generations) == (2, 4, 2, 1)
+    assert [row.correct for row in found.turns] == [0.25, 0.5, 0.5]
+    assert [row.fast[1.2] for row in found.turns] == [0.25, 0.25, 0.25]
+    assert [row.fast[2.0] for row in found.turns] == [0.25, 0.0, 0.0]
+    assert [row.best_fast[1.0] for row in found.turns] == [0.25, 0.5, 0.75]
+    assert [row.best_fast[2.0] for row in found.turns] == [0.25, 0.25, 0.25]
+    assert found.outcomes == {"INCORRECT": 5, "CORRECT": 5, "GENERATION_FAILED": 1}
+    last, best = found.selected
+    # The last answers: 1.0, wrong, failed, 1.6. The best: 1.1, 2.0, wrong, 1.6.
+    assert (last.correct, last.fast[1.0], last.fast[1.5]) == (0.5, 0.5, 0.25)
+    assert last.mean_reward == pytest.approx((1.3 + 0.0 + 1.9) / 3)
+    assert last.pass_at == {1: 0.5, 2: 1.0}
+    assert (best.correct, best.fast[1.0], best.fast[1.5], best.fast[2.0]) == (0.75, 0.75, 0.5, 0.25)
+    assert best.mean_reward == pytest.approx((1.4 + 2.3 + 0.0 + 1.9) / 4)
+    assert best.pass_at == {1: 0.75, 2: 1.0}
+
+
+def test_a_speedup_that_was_measured_twice_counts_by_the_smaller() -> None:
+    again = {"outcome": "CORRECT", "speedup": 1.1}
+    wrong = {"outcome": "INCORRECT", "speedup": 0.0}
+    turns = [
+        TurnRecord(group=f"g{i}", sample=0, turn_index=0, outcome="CORRECT", speedup=9.0, reward=1.0, remeasured=second)
+        for i, second in enumerate((again, wrong, None))
+    ]
+    found = report([Trajectory(turn.group, 0, (turn,)) for turn in turns])
+    assert found.turns[0].correct == pytest.approx(2 / 3)
+    assert found.turns[0].fast[1.0] == pytest.approx(2 / 3)
+    assert found.turns[0].fast[1.2] == pytest.approx(1 / 3)
+
+
+def test_an_episode_with_a_gap_is_not_finished() -> None:
+    whole = episode("a", 0, 1.0, 1.0, 1.0)
+    assert report([Trajectory("a", 0, whole.turns[1:])]).unfinished == 1
+
+
+def test_nothing(tmp_path: Path) -> None:
+    found = report([])
+    assert (found.episodes, found.turns, found.selected) == (0, [], [])
+    assert len(report_tables(found)) == 1
+    with pytest.raises(ValueError, match="nothing to plot"):
+        plot(found, tmp_path / "a.png")
+
+
+def test_what_a_person_sees() -> None:
+    console = Console(width=160, record=True, file=io.StringIO())
+    for table in report_tables(report([episode("a", 0, None, "failed"), episode("a", 1, 2.0, 2.0, "lost")])):
+        console.print(table)
+    text = console.export_text()
+    assert "1 episodes of 1 problems, 1 unfinished ones left out" in text
+    assert "failed generation, which counts as a failure" in text
