@@ -11,13 +11,15 @@ PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 endif
 PROTO_VENV := .venv-proto
+TRAINERS_VENV := .venv-trainers
 
-.PHONY: help setup demo test test-gpu chaos lint typecheck proto proto-check bench clean
+.PHONY: help setup demo test test-gpu test-trainers chaos lint typecheck proto proto-check bench clean
 
 help:
 	@echo "make demo       judge 40 and more real candidates through a real scheduler and evaluator (GPU if there is one)"
 	@echo "make test       run the tests that need no GPU"
 	@echo "make test-gpu   run all tests on this machine's NVIDIA GPU"
+	@echo "make test-trainers  run the tests of the verl and TRL adapters, in an environment of their own (2 GB, Python 3.11 or 3.12)"
 	@echo "make chaos      break a scheduler and its nodes in every known way; writes docs/reliability.md"
 	@echo "make lint       ruff, buf lint; make typecheck: mypy --strict"
 	@echo "make proto      generate the stubs from protos/; make proto-check: fail when they are stale"
@@ -40,6 +42,17 @@ test: $(READY)
 
 test-gpu: $(READY)
 	KERNELDYNO_REQUIRE_GPU=1 $(PYTHON) -m pytest
+
+# verl and TRL pin versions that the rest does not want; constraints-trainers.txt holds those that were tested. Their own
+# warnings are theirs, and tests/conftest.py is about the corpus.
+$(TRAINERS_VENV)/.ready: pyproject.toml constraints-trainers.txt
+	$(SYSTEM_PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13) and "verl needs Python 3.11 or 3.12; set SYSTEM_PYTHON")'
+	$(SYSTEM_PYTHON) -m venv $(TRAINERS_VENV)
+	$(TRAINERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-trainers.txt -e '.[trainers-dev]'
+	touch $@
+
+test-trainers: $(TRAINERS_VENV)/.ready
+	KERNELDYNO_REQUIRE_VERL=1 $(TRAINERS_VENV)/bin/python -m pytest tests/trainers --confcutdir=tests/trainers -W default -p no:warnings
 
 chaos: $(READY)
 	$(PYTHON) tests/chaos/run.py --all --report docs/reliability.md
@@ -76,4 +89,4 @@ bench: $(READY)
 	$(PYTHON) benchmarks/locality.py
 
 clean:
-	rm -rf build $(VENV) $(PROTO_VENV)
+	rm -rf build $(VENV) $(PROTO_VENV) $(TRAINERS_VENV)
