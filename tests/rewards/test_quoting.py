@@ -48,6 +48,7 @@ def test_the_middle_of_a_long_quotation_is_left_out() -> None:
 def test_fit() -> None:
     sections = ["first " * 5, "second", "third " * 20, "fourth"]
     assert quoting.fit(sections, 10_000) == "\n".join(sections)
+    assert quoting.fit(sections, len("\n".join(sections))) == "\n".join(sections)
     assert quoting.fit(sections, 0) == ""
     assert quoting.fit(sections, 1) == "…"
     assert quoting.fit(sections, 8) == "first f…"

@@ -213,12 +213,18 @@ except OSError:
 """
 
 
-def test_no_part_of_a_line_stays_when_the_disk_is_full(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tail", [-1, -2, -100])
+def test_no_part_of_a_line_stays_when_the_disk_is_full(tmp_path: Path, tail: int) -> None:
     """A limit on the file's size stands for the disk: the kernel takes a part of the line, then refuses."""
     path = tmp_path / "t.jsonl"
+    write(path, turn(0.0, 8), turn(0.0, 9))
+    path.write_bytes(path.read_bytes()[:tail])
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
     assert subprocess.run([sys.executable, "-c", _FULL, str(path)], check=False).returncode == 7
-    assert [one.turn_index for one in read(path).turns] == [0, 2]
+    recording = read(path)
+    assert [one.turn_index for one in recording.turns] == [8, *([9] if tail == -1 else []), 0, 2]
+    assert recording.turns[-1].speedup == 0.0
+    assert not recording.note
 
 
 @pytest.mark.parametrize(
@@ -305,6 +311,9 @@ def test_sft_rows_end_with_the_best_turn() -> None:
     assert contents(row) == ["Make it fast.", "answer 0", "feedback 0", "answer 1"]
     assert (row["best_turn"], row["num_turns"], row["reward"]) == (1, 2, 1.0)
     assert not list(to_sft(trajectories(episode(0.5, 1.0)), min_reward=1.01))
+    system = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Go."}]
+    (row,) = to_sft(trajectories([turn(1.0, 0, system)]), min_reward=1.0)
+    assert (len(row["messages"]), row["num_turns"]) == (3, 1)
     assert not list(to_sft(trajectories(episode(None, None)), min_reward=-1))
     assert not list(to_sft(trajectories([turn(1.0, 0, [])]), min_reward=0))
 
