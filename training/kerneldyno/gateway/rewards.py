@@ -20,8 +20,8 @@ from kerneldyno.rollout.problems import Problem, ProblemError
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse, Turn
 
-#: How long an answer stays for those who ask again, in seconds, and how many do at most.
-KEEP_SECONDS, KEEP_COUNT = 600.0, 10_000
+#: How long an answer stays for those who ask again, in seconds, and how many do at most; without logs, some kilobytes each.
+KEEP_SECONDS, KEEP_COUNT = 600.0, 5_000
 #: Turns that may be under way at once; more are told to come back.
 MAX_IN_FLIGHT = 2_048
 #: Longest response, in bytes; the contract says so.
@@ -118,7 +118,11 @@ class Rewards:
     def _keep(self, key: str, task: asyncio.Task[StreamRewardsResponse]) -> None:
         del self._running[key]
         if not task.cancelled() and task.exception() is None:
-            self._finished[key] = (time.monotonic(), task.result())
+            answer = task.result()
+            answer.result.ClearField("logs")
+            if answer.HasField("remeasured"):
+                answer.remeasured.ClearField("logs")
+            self._finished[key] = (time.monotonic(), answer)
 
 
 def _no_reward(error: NoRewardError) -> Refusal:

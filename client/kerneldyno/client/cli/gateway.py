@@ -42,11 +42,14 @@ def gateway(
         from kerneldyno.gateway.app import Settings
         from kerneldyno.gateway.guard import Limits
         from kerneldyno.gateway.server import check_address, serve
-        from kerneldyno.rollout.problems import ProblemError, load
+        from kerneldyno.rollout.problems import Problem, ProblemError, load
 
         try:
             host, port = check_address(listen, insecure=insecure)
             loaded = {} if problems is None else {problem.id: problem for problem in load(problems)}
+            options = request_fields(request)
+            for problem in loaded.values() or [Problem("--request", "pass")]:
+                problem.request(options)
         except (ProblemError, ValueError) as error:
             raise UsageError(str(error)) from error
         except OSError as error:
@@ -55,7 +58,7 @@ def gateway(
             scheduler=address,
             reward=reward_of(reward),
             problems=loaded,
-            options=request_fields(request),
+            options=options,
             turns=turns,
             client_id=client_id,
             loopback_only=not insecure,
