@@ -1,0 +1,103 @@
+"""A reward function for TRL's trainers: completions in, rewards out, one batch at a time.
+
+TRL calls it with the columns of the data set and runs it in an event loop of its own. All completions of a batch are judged
+at once; the function returns when the last one is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from kerneldyno.client import AsyncClient, StreamRewardsResponse
+from kerneldyno.client.rewarding import OnMissing
+from kerneldyno.v1.evaluation_pb2 import EvalResult
+from kerneldyno.verl import settings
+from kerneldyno.verl.episode import final_result
+from kerneldyno.verl.turns import make_turn, problem_of, refuse_our_fault
+
+#: A completion is text, or the chat messages that the model wrote.
+Completion = str | Sequence[Mapping[str, Any]]
+RewardFunc = Callable[..., Awaitable[list[float | None]]]
+
+_WINDOW = 8192
+#: What TRL passes that is no column of the data set.
+_TRLS = frozenset({"trainer_state", "log_extra", "log_metric", "environments"})
+
+
+def make_reward_func(
+    address: str = "",
+    reward: str | Mapping[str, Any] = "drkernel",
+    *,
+    on_missing: OnMissing = "yield",
+    name: str = "kerneldyno",
+    **options: Any,
+) -> RewardFunc:
+    """Makes a reward function for `GRPOTrainer(reward_funcs=...)` and TRL's other trainers.
+
+    Args:
+        address: host:port of the scheduler; KERNELDYNO_ADDRESS, or this machine, when empty.
+        reward: a preset, or the fields of a RewardSpec.
+        on_missing: what a completion has whose evaluation failed with the infrastructure, after retries. "yield": None,
+            and TRL leaves it out of its group. "raise": NoRewardError, which ends the training.
+        name: what TRL's logs call the reward.
+        options: `request`, `turn_seconds`, `reconnect_seconds` and `retries` of kerneldyno.verl.settings.
+
+    Returns:
+        async f(prompts, completions, **columns) -> list[float | None].
+
+    Raises:
+        SettingsError: an option cannot be used. The function raises it for rows without a reference, and for requests
+            that cannot be evaluated at all; UnavailableError when the scheduler stays away.
+    """
+    chosen = settings.load({**({"address": address} if address else {}), "reward": reward, **options})
+
+    async def judge(
+        prompts: Sequence[Any], completions: Sequence[Completion], completion_ids: Any = None, **given: Any
+    ) -> list[float | None]:
+        columns = {key: value for key, value in given.items() if key not in _TRLS}
+        seen: Counter[str] = Counter()
+        turns = []
+        for index, completion in enumerate(completions):
+            problem = problem_of({key: value[index] for key, value in columns.items()})
+            turn = make_turn(
+                problem, chosen, text_of(completion), group=problem.id, sample=seen[problem.id], turn_index=0
+            )
+            seen[problem.id] += 1
+            turns.append(turn)
+        answers: dict[str, StreamRewardsResponse] = {}
+        async with AsyncClient(chosen.address, window=_WINDOW, reconnect_timeout=chosen.reconnect_seconds) as client:
+            stream = client.rewards(
+                turns, chosen.reward_spec(), retries=chosen.retries, timeout=chosen.turn_seconds, on_missing=on_missing
+            )
+            async for answer in stream:
+                refuse_our_fault(answer.result)
+                answers[answer.id] = answer
+        ordered = [answers[turn.request.id] for turn in turns]
+        if (log := given.get("log_metric")) is not None and ordered:
+            for figure, value in _figures(ordered).items():
+                log(f"{name}/{figure}", value)
+        return [answer.reward if answer.HasField("reward") else None for answer in ordered]
+
+    judge.__name__ = name
+    return judge
+
+
+def text_of(completion: Completion) -> str:
+    """What the model wrote last: of chat messages, the last one of the assistant that has text."""
+    if isinstance(completion, str):
+        return completion
+    said = (message.get("content") for message in reversed(completion) if message.get("role") == "assistant")
+    return next((text for text in said if isinstance(text, str) and text), "")
+
+
+def _figures(answers: Sequence[StreamRewardsResponse]) -> dict[str, float]:
+    verdicts = [final_result(answer) for answer in answers]
+    correct = [verdict for verdict in verdicts if verdict.outcome == EvalResult.CORRECT]
+    return {
+        "correct": len(correct) / len(verdicts),
+        "fast_1": sum(verdict.speedup > 1 for verdict in correct) / len(verdicts),
+        "rejected": sum(verdict.outcome == EvalResult.REJECTED for verdict in verdicts) / len(verdicts),
+        "without_reward": sum(not answer.HasField("reward") for answer in answers) / len(answers),
+    }
