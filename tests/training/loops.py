@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cache
 
 Rows = Sequence[Sequence[float]]
 
@@ -64,21 +65,26 @@ def rejection(
                 by_turn[turn].append(a - b)
                 by_episode[episode_of[turn]].append(a - b)
 
-    def kept(ratio: float, turn: int) -> bool:
+    @cache
+    def stays(turn: int) -> bool:
+        """What is decided for a turn as a whole."""
         tokens, all_tokens = by_turn[turn], by_episode[episode_of[turn]]
         if veto is not None and min(tokens if veto_level == "turn" else all_tokens) < math.log(veto):
             return False
-        if level is None:
+        if level in (None, "token"):
             return True
         log_weight = {
-            "token": lambda: ratio,
             "turn": lambda: math.fsum(tokens),
             "turn_geometric": lambda: math.fsum(tokens) / len(tokens),
             "sequence": lambda: math.fsum(all_tokens),
             "geometric": lambda: math.fsum(all_tokens) / len(all_tokens),
         }[level]()
-        return math.log(lower) <= log_weight <= math.log(upper)
+        return low <= log_weight <= high
 
+    def kept(ratio: float, turn: int) -> bool:
+        return stays(turn) and (level != "token" or low <= ratio <= high)
+
+    low, high = math.log(lower), math.log(upper)
     return [
         [turn is not None and kept(a - b, turn) for a, b, turn in zip(new, old, turns, strict=True)]
         for new, old, turns in zip(train, rollout, turn_of, strict=True)

@@ -1,19 +1,25 @@
 """Sums of tokens by turn and by episode, and the way back, for both layouts of tokens (see `masks`).
 
-Tokens are many (768 rows of 8,192), so nothing here makes an index or a copy as large as they are: sums are made turn
-by turn, which is also the same in every run on an accelerator, where a scatter is not.
+Tokens are many (768 rows of 8,192), turns are few. So whatever is as large as the tokens is made block by block: a
+block of rows stays in a CPU's cache and bounds the memory on an accelerator. Sums are scattered on a CPU, which is
+quickest there, and made turn by turn elsewhere: an accelerator scatters in another order, to other bits, in every run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import cached_property
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from .errors import GroupError, MaskError, ShapeError
 from .tables import check_group, check_mask, precision
+
+#: Tokens in a block: 1 MB of float32 on a CPU; 64 MB on an accelerator, where a block costs launches.
+_BLOCK_TOKENS: Final = {"cpu": 2**18}
+_BLOCK_TOKENS_ELSEWHERE: Final = 2**24
 
 
 class TokenLayout:
@@ -39,39 +45,61 @@ class TokenLayout:
             if turns.shape != mask.shape:
                 raise ShapeError("turns", turns.shape, f"{tuple(mask.shape)}, as mask")
         self._turns = turns
-        self._columns = 1 if turns is None else max(1, int(turns.max()) + 1 if turns.numel() else 1)
+        self.columns = 1 if turns is None or not turns.numel() else max(1, int(turns.max()) + 1)
+        """Turns T that a row may have; 1 where a row is a turn."""
         if episodes is not None and episodes.shape != mask.shape[:1]:
             raise GroupError(
                 f"episodes has shape {tuple(episodes.shape)}; expected ({len(mask)},), one id for each row"
             )
         self._episodes = None if episodes is None else check_group(episodes, len(mask))
-        if turns is not None and int(self.turn_tokens.sum()) != int(self.mask.sum()):
+        if turns is not None and int(self.turn_tokens.sum()) != int(self.mask.count_nonzero()):
             raise ShapeError("turns", turns.shape, "a turn of 0 or more wherever the mask is set")
+
+    def blocks(self) -> Iterator[slice]:
+        """Rows, a block at a time."""
+        rows, length = self.mask.shape
+        step = max(1, _BLOCK_TOKENS.get(self.mask.device.type, _BLOCK_TOKENS_ELSEWHERE) // max(length, 1))
+        for start in range(0, rows, step):
+            yield slice(start, start + step)
+
+    def table(self) -> Tensor:
+        """(R, T) of zeros, in the precision for sums."""
+        return torch.zeros(len(self.mask), self.columns, device=self.mask.device, dtype=precision(self.mask.device))
+
+    def by_turn(self, block: slice, values: Tensor) -> Tensor:
+        """Sums (or counts, of bools) over the tokens of each turn: a block (r, L) to (r, T). Values are 0 where
+        masked."""
+        if self._turns is None:
+            return values.sum(dim=1, keepdim=True)
+        turns = self._turns[block]
+        if values.device.type == "cpu":
+            sums = torch.zeros(len(turns), self.columns + 1, dtype=precision(values.device))
+            return sums.scatter_add_(1, turns.clamp(min=-1).long() + 1, values.to(sums.dtype))[:, 1:]
+        none = values.new_zeros(())
+        columns = [torch.where(turns == turn, values, none).sum(dim=1) for turn in range(self.columns)]
+        return torch.stack(columns, dim=1)
+
+    def to_tokens(self, block: slice, turns: Tensor) -> Tensor:
+        """A table (R, T) or (R, 1) to the tokens of a block: (r, L), or (r, 1), which broadcasts."""
+        if self._turns is None or turns.shape[1] == 1:
+            return turns[block]
+        return turns[block].gather(1, self._turns[block].clamp(min=0).long())
 
     @cached_property
     def turn_tokens(self) -> Tensor:
-        """(R, T) float: how many tokens of each turn count. T is 1 where a row is a turn."""
-        return self.by_turn(self.mask, lambda tokens: tokens.sum(dim=1)).to(precision(self.mask.device))
+        """(R, T): how many tokens of each turn count."""
+        counts = self.table()
+        for block in self.blocks():
+            counts[block] = self.by_turn(block, self.mask[block])
+        return counts
 
     @cached_property
     def episode_tokens(self) -> Tensor:
-        """(R, 1): tokens of each row's episode."""
+        """(R, 1): how many tokens of each row's episode count."""
         return self.by_episode(self.turn_tokens)
 
-    def turn_sums(self, values: Tensor) -> Tensor:
-        """(R, T): sums over the tokens of each turn. `values` (R, L) is 0 where the mask is not set."""
-        return self.by_turn(values, lambda tokens: tokens.sum(dim=1)).to(precision(values.device))
-
-    def by_turn(self, values: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
-        """(R, T): `reduce` ((R, L) -> (R,)) of the tokens of each turn, the others set to 0."""
-        if self._turns is None:
-            return reduce(values)[:, None]
-        none = values.new_zeros(())
-        columns = [reduce(torch.where(self._turns == turn, values, none)) for turn in range(self._columns)]
-        return torch.stack(columns, dim=1)
-
     def by_episode(self, turns: Tensor) -> Tensor:
-        """(R, 1): for each row, the sum over all turns of its episode."""
+        """(R, T) to (R, 1): for each row, the sum over all turns of its episode."""
         rows = turns.sum(dim=1)
         if self._episodes is None:
             return rows[:, None]
@@ -79,15 +107,9 @@ class TokenLayout:
         return sums[self._episodes][:, None]
 
     def one_per_episode(self, rows: Tensor) -> Tensor:
-        """From what `by_episode` gives, the figures of the episodes that have tokens, once each."""
+        """From what `by_episode` gives, (R, 1), the figures of the episodes that have tokens, once each."""
         if self._episodes is None:
-            return rows[:, 0][self.turn_tokens.sum(dim=1) > 0]
+            return rows[:, 0][self.episode_tokens[:, 0] > 0]
         figures = rows.new_zeros(len(rows)).index_copy_(0, self._episodes, rows[:, 0])
         tokens = rows.new_zeros(len(rows)).index_copy_(0, self._episodes, self.episode_tokens[:, 0].to(rows.dtype))
         return figures[tokens > 0]
-
-    def to_tokens(self, turns: Tensor) -> Tensor:
-        """(R, T) or (R, 1) to tokens: (R, L), or (R, 1) that broadcasts where a row has one value."""
-        if self._turns is None or turns.shape[1] == 1:
-            return turns
-        return turns.gather(1, self._turns.clamp(min=0).long())

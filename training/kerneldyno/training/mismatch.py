@@ -12,6 +12,7 @@ Log-probabilities of minus infinity are allowed (such a token is vetoed); NaN is
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -78,7 +79,7 @@ class Rejection:
     """(R, L) bool: the mask given, less what was rejected."""
     metrics: dict[str, float]
     """masked_fraction: tokens rejected, of those that counted; turn_ and sequence_masked_fraction: turns and episodes
-    that lost any token; veto_fraction: turns (or episodes) rejected by the veto; catastrophic_fraction: tokens below
+    that lost any token; veto_fraction: turns rejected by the veto; catastrophic_fraction: tokens below
     the veto."""
 
 
@@ -111,25 +112,29 @@ def reject(
         ShapeError, MaskError, GroupError, NotFiniteError: see `kerneldyno.training.errors`.
     """
     layout = TokenLayout(mask, turns, episodes)
-    ratio, sums = _log_ratio(train, rollout, layout)
-    keep = torch.ones_like(layout.mask)
-    if rule.level is not None:
-        low, high = rule.log_bounds
-        weight = _log_weight(ratio, sums, layout, rule.level)
-        within = (weight >= low) & (weight <= high)
-        keep &= within if rule.level == "token" else layout.to_tokens(within)
-    catastrophic = vetoed = ratio.new_zeros(())
-    if rule.veto is not None:
-        below = ratio < math.log(rule.veto)
-        catastrophic = below.sum()
-        hit = layout.by_turn(below, lambda tokens: tokens.any(dim=1))
-        if rule.veto_level == "sequence":
-            hit = layout.by_episode(hit.to(sums.dtype)) > 0
-        keep &= ~layout.to_tokens(hit)
-        vetoed = (hit & (layout.turn_tokens > 0)).sum()
-    keep &= layout.mask
-    kept = layout.by_turn(keep, lambda tokens: tokens.sum(dim=1)).to(sums.dtype)
-    return Rejection(keep, _rejection_metrics(layout, kept, vetoed, catastrophic))
+    low, high = rule.log_bounds
+    keep, sums, below, left = layout.mask.clone(), layout.table(), layout.table(), layout.turn_tokens
+    if rule.level == "token":
+        left = layout.table()
+    for block, ratio in _log_ratios(train, rollout, layout):
+        sums[block] = layout.by_turn(block, ratio)
+        if rule.veto is not None:
+            below[block] = layout.by_turn(block, ratio < math.log(rule.veto))
+        if rule.level == "token":
+            keep[block] &= (ratio >= low) & (ratio <= high)
+            left[block] = layout.by_turn(block, keep[block])
+    _refuse_nan(sums)
+
+    hit = below > 0
+    if rule.veto_level == "sequence":
+        hit = (layout.by_episode(below) > 0).expand_as(hit)
+    stays = ~hit
+    if rule.level not in (None, "token"):
+        weight = _log_weight(sums, layout, rule.level)
+        stays &= (weight >= low) & (weight <= high)
+    for block in layout.blocks():
+        keep[block] &= layout.to_tokens(block, stays)
+    return Rejection(keep, _rejection_metrics(layout, left * stays, hit, below))
 
 
 @torch.no_grad()
@@ -164,11 +169,18 @@ def importance_weights(
     if not 0 < cap < math.inf:
         raise TrainingError(f"cap={cap}: it is a weight above 0")
     layout = TokenLayout(mask, turns, episodes)
-    ratio, sums = _log_ratio(train, rollout, layout)
-    weight = _log_weight(ratio, sums, layout, level).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp_().clamp_(max=cap)
+    weights = torch.empty(mask.shape, dtype=_wide(train, rollout), device=mask.device)
+    sums = layout.table()
+    for block, ratio in _log_ratios(train, rollout, layout):
+        sums[block] = layout.by_turn(block, ratio)
+        if level == "token":
+            weights[block] = _truncated(ratio, cap)
+    _refuse_nan(sums)
     if level != "token":
-        weight = layout.to_tokens(weight.to(ratio.dtype))
-    return torch.where(layout.mask, weight, 0)
+        turn_weights = _truncated(_log_weight(sums, layout, level), cap).to(weights.dtype)
+        for block in layout.blocks():
+            weights[block] = layout.to_tokens(block, turn_weights)
+    return weights.masked_fill_(~layout.mask, 0)
 
 
 @torch.no_grad()
@@ -186,46 +198,59 @@ def metrics(train: Tensor, rollout: Tensor, mask: Tensor, *, episodes: Tensor | 
     tokens = layout.turn_tokens.sum()
     if not bool(tokens):
         return {}
-    ratio, sums = _log_ratio(train, rollout, layout)
-    found = {"kl": -sums.sum() / tokens, "log_ratio_min": ratio.min(), "log_ratio_max": ratio.max()}
-    excess = ratio.clamp_(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).expm1()  # r - 1: 0 where masked, exact for r close to 1
-    found["kl_k3"] = layout.turn_sums(excess.sub_(ratio)).sum() / tokens
-    first = layout.turn_sums(excess.add_(ratio)).sum() / tokens + 1
-    second = layout.turn_sums(excess.square_()).sum() / tokens + 2 * first - 1  # r^2 = (r - 1)^2 + 2 r - 1
-    found |= {"chi2_token": second - 1, "ess_token": first.square() / second}
-    del excess, ratio  # as large as the batch
+    log_ratios, excess, squares, k3, log_train, log_rollout = (layout.table() for _ in range(6))
+    least, most = layout.table(), layout.table()
+    for block, ratio in _log_ratios(train, rollout, layout):
+        log_ratios[block] = ratio.sum(dim=1, keepdim=True)
+        least[block], most[block] = ratio.amin(dim=1, keepdim=True), ratio.amax(dim=1, keepdim=True)
+        ratio = ratio.clamp_(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+        over = ratio.expm1()  # r - 1: 0 where masked, and exact for r close to 1, where r itself has lost the digits
+        excess[block], squares[block] = over.sum(dim=1, keepdim=True), over.square().sum(dim=1, keepdim=True)
+        k3[block] = over.sub_(ratio).sum(dim=1, keepdim=True)
+        for sums, log_probs in ((log_train, train), (log_rollout, rollout)):
+            inside = torch.where(layout.mask[block], log_probs[block], 0).to(ratio.dtype)
+            sums[block] = inside.sum(dim=1, keepdim=True)
+    _refuse_nan(log_ratios)
 
+    first = 1 + excess.sum() / tokens
+    second = 2 * first - 1 + squares.sum() / tokens  # r^2 = (r - 1)^2 + 2 r - 1
     counts = layout.one_per_episode(layout.episode_tokens)
-    products = layout.one_per_episode(layout.by_episode(sums))
+    products = layout.one_per_episode(layout.by_episode(log_ratios))
     weights = products.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
-    found["chi2_sequence"] = weights.square().mean() - 1
-    found["ess_sequence"] = weights.mean().square() / weights.square().mean()
-    found["ppl_ratio"] = (-products / counts).exp().mean()
-    for name, log_probs in (("train", train), ("rollout", rollout)):
-        inside = torch.where(layout.mask, log_probs, 0).to(_wide(log_probs))
-        means = layout.one_per_episode(layout.by_episode(layout.turn_sums(inside))) / counts
-        found[f"ppl_{name}"] = (-means).exp().mean()
-    values = torch.stack([figure.to(sums.dtype) for figure in found.values()]).tolist()
-    return dict(zip(found, values, strict=True))
+
+    def perplexity(sums: Tensor) -> Tensor:
+        return (-layout.one_per_episode(layout.by_episode(sums)) / counts).exp().mean()
+
+    return _floats(
+        {
+            "kl": -log_ratios.sum() / tokens,
+            "kl_k3": k3.sum() / tokens,
+            "chi2_token": second - 1,
+            "chi2_sequence": weights.square().mean() - 1,
+            "ess_token": first.square() / second,
+            "ess_sequence": weights.mean().square() / weights.square().mean(),
+            "ppl_train": perplexity(log_train),
+            "ppl_rollout": perplexity(log_rollout),
+            "ppl_ratio": perplexity(log_ratios),
+            "log_ratio_min": least.min(),
+            "log_ratio_max": most.max(),
+        }
+    )
 
 
-def _log_ratio(train: Tensor, rollout: Tensor, layout: TokenLayout) -> tuple[Tensor, Tensor]:
-    """log r of each token, 0 where masked, (R, L), and its sums over turns, (R, T)."""
+def _log_ratios(train: Tensor, rollout: Tensor, layout: TokenLayout) -> Iterator[tuple[slice, Tensor]]:
+    """log r of each token, 0 where masked, a block of rows at a time; the tensor is the caller's to change."""
     for name, log_probs in (("train", train), ("rollout", rollout)):
         if log_probs.shape != layout.mask.shape:
             raise ShapeError(name, log_probs.shape, f"{tuple(layout.mask.shape)}, as mask")
-    wide = torch.promote_types(_wide(train), _wide(rollout))
-    ratio = (train.to(wide) - rollout.to(wide)).masked_fill_(~layout.mask, 0)
-    sums = layout.turn_sums(ratio)
-    if bool(sums.isnan().any()):
-        raise NotFiniteError("log-probabilities", "the mask is set (NaN; minus infinity is allowed in one of the two)")
-    return ratio, sums
+    wide = _wide(train, rollout)
+    for block in layout.blocks():
+        ratio = train[block].to(wide) - rollout[block].to(wide)
+        yield block, ratio.masked_fill_(~layout.mask[block], 0)
 
 
-def _log_weight(ratio: Tensor, sums: Tensor, layout: TokenLayout, level: Level) -> Tensor:
-    """log w: (R, L) for tokens, (R, T) for turns, (R, 1) for episodes."""
-    if level == "token":
-        return ratio
+def _log_weight(sums: Tensor, layout: TokenLayout, level: Level | None) -> Tensor:
+    """log w from the sums over turns, (R, T): of turns (R, T), or of episodes (R, 1)."""
     if level == "turn":
         return sums
     if level == "turn_geometric":
@@ -234,21 +259,37 @@ def _log_weight(ratio: Tensor, sums: Tensor, layout: TokenLayout, level: Level) 
     return episode if level == "sequence" else episode / layout.episode_tokens.clamp(min=1)
 
 
-def _rejection_metrics(layout: TokenLayout, kept: Tensor, vetoed: Tensor, catastrophic: Tensor) -> dict[str, float]:
-    had = layout.turn_tokens
-    turns = (had > 0).sum()
-    before, after = (layout.one_per_episode(layout.by_episode(tokens)) for tokens in (had, kept))
-    episodes = before.numel()
-    figures = {
-        "masked_fraction": (had - kept).sum() / had.sum().clamp(min=1),
-        "turn_masked_fraction": (kept < had).sum() / turns.clamp(min=1),
-        "sequence_masked_fraction": (after < before).sum() / max(episodes, 1),
-        "veto_fraction": vetoed / turns.clamp(min=1),
-        "catastrophic_fraction": catastrophic / had.sum().clamp(min=1),
-    }
-    values = torch.stack([figure.to(had.dtype) for figure in figures.values()]).tolist()
-    return dict(zip(figures, values, strict=True))
+def _truncated(log_weight: Tensor, cap: float) -> Tensor:
+    return log_weight.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp_().clamp_(max=cap)
 
 
-def _wide(log_probs: Tensor) -> torch.dtype:
-    return torch.promote_types(log_probs.dtype, torch.float32)
+def _refuse_nan(sums: Tensor) -> None:
+    """A NaN anywhere is a NaN in its sum."""
+    if bool(sums.isnan().any()):
+        raise NotFiniteError("log-probabilities", "the mask is set (NaN; minus infinity is allowed in one of the two)")
+
+
+def _rejection_metrics(layout: TokenLayout, after: Tensor, hit: Tensor, below: Tensor) -> dict[str, float]:
+    """Shares, from counts of tokens by turn: (R, T)."""
+    before = layout.turn_tokens
+    tokens, turns = before.sum().clamp(min=1), (before > 0).sum().clamp(min=1)
+    had, left = (layout.one_per_episode(layout.by_episode(counts)) for counts in (before, after))
+    return _floats(
+        {
+            "masked_fraction": (before - after).sum() / tokens,
+            "turn_masked_fraction": (after < before).sum() / turns,
+            "sequence_masked_fraction": (left < had).sum() / max(had.numel(), 1),
+            "veto_fraction": (hit & (before > 0)).sum() / turns,
+            "catastrophic_fraction": below.sum() / tokens,
+        }
+    )
+
+
+def _floats(figures: dict[str, Tensor]) -> dict[str, float]:
+    """All of them with one transfer from the device."""
+    kind = next(iter(figures.values())).dtype
+    return dict(zip(figures, torch.stack([figure.to(kind) for figure in figures.values()]).tolist(), strict=True))
+
+
+def _wide(train: Tensor, rollout: Tensor) -> torch.dtype:
+    return torch.promote_types(torch.promote_types(train.dtype, rollout.dtype), torch.float32)
