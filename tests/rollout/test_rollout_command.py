@@ -194,7 +194,7 @@ async def test_exports(tmp_path: Path) -> None:
     figures = await command("trajectories", w.path, "--json")
     assert [one.status for one in (shown, made, figures)] == [0, 0, 0], made.err
     assert "fast@1.2" in shown.out
-    assert "best is chosen by the evaluator's own measurement" in " ".join(shown.out.split())
+    assert "best: chosen by the evaluator's own measurement" in " ".join(shown.out.split())
     assert json.loads(figures.out) == json.loads((tmp_path / "run.report.json").read_text())
     rows = pq.read_table(table).to_pylist()
     assert len(rows) == 36, "a turn counts once, though its response was recorded before its reward"

@@ -88,9 +88,11 @@ def test_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_person_sees() -> None:
-    console = Console(width=160, record=True, file=io.StringIO())
+    console = Console(width=80, record=True, file=io.StringIO())
     for table in report_tables(report([episode("a", 0, None, "failed"), episode("a", 1, 2.0, 2.0, "lost")])):
         console.print(table)
     text = console.export_text()
-    assert "1 episodes of 1 problems, 1 unfinished ones left out" in text
+    assert "1 episodes of 1 problems (1 unfinished ones left out)" in text
     assert "failed generation, which counts as a failure" in text
+    assert "fast@1.2" in text
+    assert "pass@1" in text

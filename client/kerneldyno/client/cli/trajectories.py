@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from kerneldyno.client.cli.common import Json, UsageError, print_json, reporting, stdout
 from kerneldyno.client.cli.training import needing
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -64,27 +65,38 @@ def trajectories(
 
 def report_tables(found: Report) -> list[Table]:
     """The report for a person."""
-    left_out = f", {found.unfinished} unfinished ones left out" if found.unfinished else ""
-    title = f"{found.episodes} episodes of {found.problems} problems{left_out}; % of all their samples"
-    thresholds = list(found.turns[0].fast) if found.turns else []
-    by_turn = Table("turn", "correct", *(f"fast@{p:g}" for p in thresholds), *(f"best@{p:g}" for p in thresholds))
-    by_turn.title = title
+    left_out = f" ({found.unfinished} unfinished ones left out)" if found.unfinished else ""
+    title = f"{found.episodes} episodes of {found.problems} problems{left_out}, % of all samples"
+    thresholds = [f"fast@{p:g}" for p in found.turns[0].fast] if found.turns else []
+    by_turn = _table(title, "answer of", "correct", *thresholds)
     for row in found.turns:
-        shares = [row.correct, *row.fast.values(), *row.best_fast.values()]
-        by_turn.add_row(str(row.turn), *map(_percent, shares))
+        by_turn.add_row(f"turn {row.turn}", *map(_percent, [row.correct, *row.fast.values()]))
+    for row in found.turns[1:]:
+        by_turn.add_row(f"best of {row.turn}", "", *map(_percent, row.best_fast.values()))
+    notes = []
     if found.failed_generations:
-        by_turn.caption = f"{found.failed_generations} episodes ended by a failed generation, which counts as a failure"
+        notes.append(f"{found.failed_generations} episodes ended by a failed generation, which counts as a failure")
+    if len(found.turns) > 1:
+        notes.append("best: chosen by the evaluator's own measurement, not comparable with single answers")
     tables = [by_turn]
     if found.selected:
         ks = list(found.selected[0].pass_at)
-        chosen = Table("answer", "correct", "reward", *(f"fast@{p:g}" for p in thresholds), *(f"pass@{k}" for k in ks))
+        chosen = _table("", "selected", "reward", "correct", *(f"pass@{k}" for k in ks), *thresholds[:3])
         for one in found.selected:
             reward = "" if one.mean_reward is None else f"{one.mean_reward:.3f}"
-            shares = [*one.fast.values(), *one.pass_at.values()]
-            chosen.add_row(one.how, _percent(one.correct), reward, *map(_percent, shares))
-        chosen.caption = "best is chosen by the evaluator's own measurement: not comparable with single answers"
+            shares = [one.correct, *one.pass_at.values(), *list(one.fast.values())[:3]]
+            chosen.add_row(one.how, reward, *map(_percent, shares))
         tables.append(chosen)
+    tables[-1].caption = "\n".join(notes) or None
     return tables
+
+
+def _table(title: str, first: str, *columns: str) -> Table:
+    table = Table(title=title or None, box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
+    table.add_column(first)
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
 
 
 def _percent(share: float) -> str:
