@@ -41,7 +41,6 @@ def config(model: Path, *overrides: str) -> Any:
 
 @lru_cache
 def _composed(model: Path, overrides: tuple[str, ...]) -> Any:
-    folder = os.path.join(os.path.dirname(verl.__file__), "trainer", "config")
     given = [
         f"actor_rollout_ref.model.path={model}",
         "actor_rollout_ref.rollout.name=vllm",
@@ -53,8 +52,14 @@ def _composed(model: Path, overrides: tuple[str, ...]) -> Any:
         "+kerneldyno.min_turn_tokens=64",
         "+kerneldyno.reconnect_seconds=1",
     ]
+    return composed(*given, *overrides)
+
+
+def composed(*overrides: str) -> Any:
+    """verl's configuration with these arguments and no others."""
+    folder = os.path.join(os.path.dirname(verl.__file__), "trainer", "config")
     with initialize_config_dir(folder, version_base=None):
-        return compose("ppo_trainer", overrides=[*given, *overrides])
+        return compose("ppo_trainer", overrides=list(overrides))
 
 
 def row(**changes: Any) -> dict[str, Any]:

@@ -22,6 +22,11 @@ from kerneldyno.verl.turns import make_turn, problem_of, refuse_our_fault
 
 #: Which of an episode's rewards is its reward.
 Selection = Literal["best", "last", "sum"]
+_SELECT: Mapping[Selection, Callable[[list[float]], float]] = {
+    "best": max,
+    "last": lambda rewards: rewards[-1],
+    "sum": sum,
+}
 
 
 class KernelEnv:
@@ -77,8 +82,7 @@ class KernelEnv:
             return None
         if not self._rewards:
             return self._settings.reward_spec().failure_reward
-        select = {"best": max, "last": lambda rewards: rewards[-1], "sum": sum}[self._selection]
-        return float(select(self._rewards))
+        return _SELECT[self._selection](self._rewards)
 
 
 def environment_factory(
