@@ -78,22 +78,25 @@ def dual_clip(
     ratio = moved.exp()
     free, clipped = -gain * ratio, -gain * ratio.clamp(1 - clip_low, 1 + clip_high)
     loss = torch.maximum(free, clipped)
-    with torch.no_grad():
-        figures = {"clip_fraction": (clipped > free) & inside, "kl": -moved, "kl_k3": ratio - 1 - moved}
-    figures["clip_fraction_dual"] = torch.zeros_like(inside)
+    second = torch.zeros_like(inside)
     if clip_dual is not None:
         bound = -gain * clip_dual
-        figures["clip_fraction_dual"] = (loss > bound) & (gain < 0) & inside
+        second = (loss > bound) & (gain < 0) & inside
         loss = torch.where(gain < 0, torch.minimum(loss, bound), loss)
     if weights is not None:
         loss = loss * _by_row(weights, log_probs, "weights")
     total = aggregate(loss, inside, aggregation, scale=scale, tokens=tokens, rows=rows)
     with torch.no_grad():
         count = inside.sum().clamp(min=1)
-        means = {name: figure.sum() / count for name, figure in figures.items()}
-        means["ratio_max"] = ratio.amax() if ratio.numel() else ratio.new_ones(())
-        values = torch.stack([figure.to(gain.dtype) for figure in means.values()]).tolist()
-    return total, dict(zip(means, values, strict=True))
+        figures = {
+            "clip_fraction": ((clipped > free) & inside).sum() / count,
+            "clip_fraction_dual": second.sum() / count,
+            "kl": -moved.sum() / count,
+            "kl_k3": (moved.expm1() - moved).sum() / count,
+            "ratio_max": ratio.amax() if ratio.numel() else ratio.new_ones(()),
+        }
+        values = torch.stack([figure.to(gain.dtype) for figure in figures.values()]).tolist()
+    return total, dict(zip(figures, values, strict=True))
 
 
 def aggregate(
