@@ -1,0 +1,171 @@
+"""From what the policy wrote to what it is paid: turns go through the real reward stream, with the checks on or off.
+
+Three ways to judge:
+    on        the request's defaults: stress inputs, secret parameters, calibrated tolerance, decoys are rejected
+    off       what the public fields of a request can switch off: decoys are labelled only, no stress, allclose at 1e-2
+    trusting  as off; but no field makes the judge believe a candidate's clock, or leave timed outputs unchecked. For
+              programs that play on those two, the reward is computed from the claim that trusting.py believed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import grammar
+import programs
+import trusting
+from grammar import Plan
+from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, RewardSpec, Tolerance, Turn
+from kerneldyno.rewards.scoring import score
+from kerneldyno.v1.evaluation_pb2 import PROVENANCE_POLICY_LABEL
+from problem import Problem
+
+CHECKS = ("on", "off", "trusting")
+#: Programs whose verdict rests on what our judge never believes.
+BEYOND_BELIEF = frozenset({"stale", "forged_clock"})
+#: Few trials: interpreted calls take milliseconds. The judge adds stress trials, and times eight calls at the least.
+_CORRECT_TRIALS, _PERF_TRIALS = 1, 10
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One turn as the policy wrote it."""
+
+    problem: Problem
+    words: tuple[str, ...]
+    #: Names the turn: group, sample, turn index.
+    group: str
+    sample: int
+    turn: int
+
+    @property
+    def plan(self) -> Plan | None:
+        """The program, or None for an ill-formed one."""
+        return grammar.parse(self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """What a turn came to."""
+
+    outcome: str
+    reward: float
+    correct: bool
+    speedup: float
+    coverage: float
+    findings: tuple[str, ...] = ()
+    interval: tuple[float, float] = (0.0, 0.0)
+    message: str = ""
+
+
+@dataclass
+class Judging:
+    """Judges turns through a scheduler.
+
+    Parameters:
+        profiled: whether the node can profile. If not (the CPU device), coverage comes from `coverage`.
+        claims: what the trusting evaluator believed, by problem and program.
+        salt: makes all work new: nothing that was judged before answers.
+    """
+
+    client: AsyncClient
+    profiled: bool = False
+    claims: Mapping[Key, trusting.Claim] = field(default_factory=dict)
+    salt: str = ""
+    #: Turns sent so far, and seconds spent waiting for their rewards.
+    sent: int = 0
+    waited: float = 0.0
+
+    async def pay(self, turns: Sequence[Written], checks: str = "on", *, pr: bool = False) -> list[Paid]:
+        """Send turns up the reward stream; return what each is paid, in the order of `turns`."""
+        began = time.monotonic()
+        reward = self._spec(pr)
+        messages = [self._message(turn, checks, pr) for turn in turns]
+        places = {message.request.id: index for index, message in enumerate(messages)}
+        paid: list[Paid | None] = [None] * len(turns)
+        async for answer in self.client.rewards(messages, reward):
+            turn = turns[places[answer.id]]
+            paid[places[answer.id]] = self._paid(turn, answer.result, answer.reward, checks, reward, pr)
+        self.sent += len(turns)
+        self.waited += time.monotonic() - began
+        return [each for each in paid if each is not None]
+
+    def _spec(self, pr: bool) -> RewardSpec:
+        """The release's reward, unit for unit. Nothing is measured twice: all rests on the cached verdicts anyway."""
+        weight = 0.5 if pr and self.profiled else 0.0
+        return RewardSpec(preset="drkernel", coverage_weight=weight, remeasure_above=math.inf, feedback_chars=0)
+
+    def _message(self, turn: Written, checks: str, pr: bool) -> Turn:
+        name = f"{turn.group}/{turn.sample}/{turn.turn}"
+        request = EvalRequest(id=name, reference_code=turn.problem.reference, salt=self.salt)
+        request.num_correct_trials, request.num_perf_trials, request.num_warmup = _CORRECT_TRIALS, _PERF_TRIALS, 0
+        request.enable_profiling = pr and self.profiled
+        if checks != "on":
+            request.provenance_policy = PROVENANCE_POLICY_LABEL
+            request.stress_inputs = False
+            request.tolerance.CopyFrom(Tolerance(preset=Tolerance.PRESET_LOOSE))
+        return Turn(
+            group=turn.group, sample=turn.sample, turn_index=turn.turn, request=request, response_text=respond(turn)
+        )
+
+    def _paid(self, turn: Written, result: EvalResult, reward: float, checks: str, spec: RewardSpec, pr: bool) -> Paid:
+        plan = turn.plan
+        claim = self.claims.get((turn.problem.name, plan.name)) if plan else None
+        if checks == "trusting" and plan is not None and claim is not None and plan.kind in BEYOND_BELIEF:
+            result = EvalResult(outcome=EvalResult.CORRECT if claim.correct else EvalResult.INCORRECT)
+            result.speedup = claim.speedup
+            reward = score(result, spec)[0] or 0.0
+        correct = result.outcome == EvalResult.CORRECT
+        coverage = 0.0
+        if correct:
+            coverage = result.coverage if self.profiled else (claim.coverage if claim else 0.0)
+            reward += 0.5 * coverage if pr and not self.profiled else 0.0
+        return Paid(
+            outcome=EvalResult.Outcome.Name(result.outcome),
+            reward=reward,
+            correct=correct,
+            speedup=result.speedup,
+            coverage=coverage,
+            findings=tuple(sorted(finding.id for finding in result.findings)),
+            interval=(result.speedup_interval.low, result.speedup_interval.high),
+            message=result.message,
+        )
+
+
+def respond(turn: Written) -> str:
+    """Return the answer as a language model would give it: a code block, which is cut off for an ill-formed program."""
+    plan = turn.plan
+    if plan is None:
+        return f"This plan: {' '.join(turn.words)}.\n\n```python\nimport torch\n"
+    return f"This plan: {plan.name}.\n\n```python\n{programs.write(turn.problem, plan)}```\n"
+
+
+async def survey(
+    judging: Judging, problems: Sequence[Problem], checks: str, progress: Callable[[int, int], None], **more: bool
+) -> dict[Key, Paid]:
+    """Judge every program of the grammar once, so that training finds all verdicts in the scheduler's store."""
+    turns = [
+        Written(problem, plan.words, f"survey-{checks}{judging.salt}/{problem.name}", index, 0)
+        for problem in problems
+        for index, plan in enumerate(grammar.plans())
+    ]
+    found: dict[Key, Paid] = {}
+    for start in range(0, len(turns), 44):
+        part = turns[start : start + 44]
+        for turn, paid in zip(part, await judging.pay(part, checks, **more), strict=True):
+            assert turn.plan is not None
+            found[turn.problem.name, turn.plan.name] = paid
+        progress(len(found), len(turns))
+    return found
+
+
+def believed(problems: Sequence[Problem]) -> dict[Key, trusting.Claim]:
+    """Return what the trusting evaluator believes of every program without a mistake in it."""
+    pairs = [(problem, plan) for problem in problems for plan in grammar.plans() if plan.edge == "masked"]
+    claims = trusting.believe((problem.reference, programs.write(problem, plan)) for problem, plan in pairs)
+    return {(problem.name, plan.name): claim for (problem, plan), claim in zip(pairs, claims, strict=True)}

@@ -1,0 +1,208 @@
+"""Draws the curves of a results.json: mean over seeds, with a band from the lowest to the highest seed.
+
+    python examples/tiny_rl/plot.py build/tiny_rl/results.json --images docs/images
+
+Also prints, as Markdown, what each choice of the grammar comes to, and the ends of the curves. Needs matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from grammar import plans
+
+#: Updates at the end of a run over which its last figures are averaged.
+_TAIL = 10
+_BY_CHECKS = ("trusting, TRLOO", "checks off, TRLOO", "checks on, TRLOO")
+_BY_ESTIMATOR = ("checks on, GRPO", "checks on, TRLOO", "checks on, TRLOO + PR", "checks on, TRLOO + PR + PRS")
+_BY_SIZE = ("checks on, GRPO, N = 2, 4 or 16", "checks on, TRLOO, N = 2, 4 or 16")
+#: (file, settings, [(what is drawn, its key or keys)])
+_FIGURES: tuple[tuple[str, Sequence[str], Sequence[tuple[str, str]]], ...] = (
+    (
+        "checks",
+        _BY_CHECKS,
+        (
+            ("reward paid, mean over turns", "paid"),
+            ("fast@1 by the strict judge, last turn", "turn_3/fast@1"),
+            ("share of cheats, last turn", "turn_3/cheats"),
+        ),
+    ),
+    (
+        "estimators",
+        _BY_ESTIMATOR,
+        (
+            ("fast@1 by the strict judge, last turn", "turn_3/fast@1"),
+            ("speedup by the strict judge, last turn (wrong = 0)", "turn_3/speedup"),
+            ("share of lazy programs, last turn", "turn_3/lazy"),
+        ),
+    ),
+    (
+        "group_sizes",
+        _BY_SIZE,
+        (
+            ("reward paid, mean over turns", "paid"),
+            ("fast@1 by the strict judge, last turn", "turn_3/fast@1"),
+            ("entropy of a choice, nats", "entropy"),
+        ),
+    ),
+)
+_OUTCOMES = {"CORRECT": "", "INCORRECT": "wrong", "REJECTED": "rejected", "COMPILE_ERROR": "compile error"}
+
+
+def main() -> int:
+    """Draw and print; return the exit status."""
+    parser = argparse.ArgumentParser(description="Draw the curves of tiny_rl.")
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--images", type=Path, default=Path("docs/images"))
+    options = parser.parse_args()
+    results = json.loads(options.results.read_text())
+    options.images.mkdir(parents=True, exist_ok=True)
+    for name, settings, panels in _FIGURES:
+        present = [setting for setting in settings if setting in results["runs"]]
+        if present:
+            draw(results["runs"], present, panels, options.images / f"tiny_rl_{name}.png")
+    if "checks on, TRLOO" in results["runs"]:
+        draw_turns(results["runs"]["checks on, TRLOO"], options.images / "tiny_rl_turns.png")
+    print(table_of_choices(results), table_of_ends(results["runs"]), table_of_second_looks(results), sep="\n")
+    return 0
+
+
+def draw(
+    runs: dict[str, list[dict[str, Any]]], settings: Sequence[str], panels: Sequence[tuple[str, str]], path: Path
+) -> None:
+    """One figure: a panel for each key, a curve for each setting."""
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 3.4))
+    for axis, (title, key) in zip(axes, panels, strict=True):
+        for setting in settings:
+            curve(axis, [[row[key] for row in run["history"]] for run in runs[setting]], setting)
+        finish(axis, title)
+    axes[0].legend(fontsize=7)
+    save(figure, path)
+
+
+def draw_turns(runs: list[dict[str, Any]], path: Path) -> None:
+    """One figure: each turn of an episode."""
+    panels = (("fast@1 by the strict judge", "fast@1"), ("speedup by the strict judge (wrong = 0)", "speedup"))
+    figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.4))
+    for axis, (title, key) in zip(axes, panels, strict=True):
+        for turn in (1, 2, 3):
+            curve(axis, [[row[f"turn_{turn}/{key}"] for row in run["history"]] for run in runs], f"turn {turn}")
+        finish(axis, f"{title}; checks on, TRLOO")
+    axes[0].legend(fontsize=7)
+    save(figure, path)
+
+
+def curve(axis: Any, seeds: list[list[float]], label: str) -> None:
+    """Mean over seeds of running means over five updates, and the band between the lowest and the highest seed."""
+    smooth = [
+        [sum(row[max(0, i - 4) : i + 1]) / len(row[max(0, i - 4) : i + 1]) for i in range(len(row))] for row in seeds
+    ]
+    columns = list(zip(*smooth, strict=True))
+    line = axis.plot([sum(column) / len(column) for column in columns], label=label, linewidth=1.5)[0]
+    low, high = [min(column) for column in columns], [max(column) for column in columns]
+    axis.fill_between(range(len(columns)), low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+
+
+def finish(axis: Any, title: str) -> None:
+    """What all panels share."""
+    axis.set_title(title, fontsize=8)
+    axis.set_xlabel("update", fontsize=8)
+    axis.set_ylim(bottom=0)
+    axis.tick_params(labelsize=7)
+    axis.grid(alpha=0.3)
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a PNG small enough for a repository."""
+    figure.tight_layout()
+    figure.savefig(path, dpi=90)
+    plt.close(figure)
+    print(f"wrote {path}", file=sys.stderr)
+
+
+def table_of_choices(results: dict[str, Any]) -> str:
+    """What each program came to, problem by problem: with the checks on, off, and what a trusting evaluator believed."""
+    verdicts = results["verdicts"]
+    problems = list(dict.fromkeys(key.rsplit("/", 1)[0] for key in verdicts["on"]))
+    head = ["program", *(f"{problem}: on" for problem in problems), f"{problems[-1]}: off", "trusting", "coverage"]
+    rows = [head, ["---"] * len(head)]
+    for plan in plans():
+        if plan.kind == "own" and plan.edge != "masked" and plan.rows != "rows_some":
+            continue  # mistakes are mistakes at any size
+        keys = [f"{problem}/{plan.name}" for problem in problems]
+        cells = [cell(verdicts["on"][key]) for key in keys]
+        off = verdicts.get("off", {}).get(keys[-1])
+        claim = results.get("claims", {}).get(keys[-1])
+        cells += [
+            cell(off) if off else "",
+            (f"{claim['speedup']:.2f}" if claim["correct"] else "wrong") if claim else "",
+        ]
+        rows.append([plan.name, *cells, f"{claim['coverage']:.2f}" if claim and claim["correct"] else ""])
+    return markdown(rows)
+
+
+def cell(paid: dict[str, Any]) -> str:
+    """A speedup or an outcome, with the findings."""
+    outcome = _OUTCOMES.get(paid["outcome"], paid["outcome"].lower())
+    findings = " ".join(paid["findings"])
+    return f"{outcome or format(paid['speedup'], '.2f')} {findings}".strip()
+
+
+def table_of_ends(runs: dict[str, list[dict[str, Any]]]) -> str:
+    """The last updates of each setting: mean over seeds, and the lowest and highest of them."""
+    keys = (
+        "paid",
+        "turn_1/fast@1",
+        "turn_3/fast@1",
+        "turn_1/speedup",
+        "turn_3/speedup",
+        "turn_3/cheats",
+        "turn_3/lazy",
+    )
+    rows = [["setting", *keys, "updates to fast@1 of 0.8"], ["---"] * (len(keys) + 2)]
+    for setting, reports in runs.items():
+        cells = []
+        for key in keys:
+            tails = [sum(row[key] for row in run["history"][-_TAIL:]) / _TAIL for run in reports]
+            cells.append(f"{sum(tails) / len(tails):.2f} ({min(tails):.2f} to {max(tails):.2f})")
+        rows.append([setting, *cells, spread([reached(run["history"]) for run in reports])])
+    return markdown(rows)
+
+
+def reached(history: list[dict[str, float]]) -> int | None:
+    """The first update from which five in a row had a fast@1 of 0.8 or more on average."""
+    values = [row["turn_3/fast@1"] for row in history]
+    return next((i for i in range(len(values) - 4) if sum(values[i : i + 5]) / 5 >= 0.8), None)
+
+
+def spread(values: list[int | None]) -> str:
+    """All of them, in order."""
+    order: Callable[[int | None], float] = lambda value: float("inf") if value is None else value  # noqa: E731
+    return ", ".join("never" if value is None else str(value) for value in sorted(values, key=order))
+
+
+def table_of_second_looks(results: dict[str, Any]) -> str:
+    """What was written most at the end, judged again from scratch."""
+    rows = [["problem / program", "first verdict", "judged afresh", "interval"], ["---"] * 4]
+    for key, pair in results.get("afresh", {}).items():
+        low, high = pair["again"]["interval"]
+        rows.append([key, cell(pair["first"]), cell(pair["again"]), f"{low:.2f} to {high:.2f}" if high else ""])
+    return markdown(rows)
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """Rows of a table."""
+    return "".join("| " + " | ".join(row) + " |\n" for row in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""The policy: a small causal transformer, made from nothing, that writes a program token by token.
+
+What it reads is one fixed line: the operator, the turn, and of the turn before the program, its outcome and how much it
+earned. What it writes follows. One position is one token; nothing is padded but programs that ended early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import grammar
+import torch
+from problem import OPERATORS
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+OUTCOMES = ("CORRECT", "INCORRECT", "REJECTED", "COMPILE_ERROR", "RUNTIME_ERROR", "TIMEOUT", "OUT_OF_MEMORY", "INVALID")
+#: Upper ends of the buckets in which a policy is told its last reward.
+BUCKETS = (0.25, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
+TURNS = ("turn_1", "turn_2", "turn_3")
+PAD = "pad"
+VOCABULARY = (
+    *grammar.WORDS,
+    PAD,
+    *OPERATORS,
+    *TURNS,
+    *(f"was_{outcome}" for outcome in OUTCOMES),
+    *(f"earned_{bucket}" for bucket in range(len(BUCKETS) + 1)),
+)
+_INDEX = {word: index for index, word in enumerate(VOCABULARY)}
+_END = _INDEX[grammar.END]
+_WRITABLE = len(grammar.WORDS)
+#: Operator, turn, last program, outcome, reward.
+PROMPT = 4 + grammar.LONGEST
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a prompt tells of the turn before."""
+
+    words: tuple[str, ...]
+    outcome: str
+    reward: float
+
+
+def prompt(operator: str, turn: int, past: Past | None) -> list[int]:
+    """Return the prompt's tokens, PROMPT of them. Of the hidden size nothing is said."""
+    if past is None:
+        told = [PAD] * (grammar.LONGEST + 2)
+    else:
+        bucket = sum(past.reward >= bound for bound in BUCKETS)
+        filler = [PAD] * (grammar.LONGEST - len(past.words))
+        told = [*past.words, *filler, f"was_{past.outcome}", f"earned_{bucket}"]
+    return [_INDEX[word] for word in (operator, TURNS[turn], *told)]
+
+
+def encode(words: Sequence[str]) -> list[int]:
+    """Return the tokens of a program, LONGEST of them."""
+    return [_INDEX[word] for word in (*words, *[PAD] * (grammar.LONGEST - len(words)))]
+
+
+def decode(tokens: Sequence[int]) -> tuple[str, ...]:
+    """Return the words that were written, up to and with the end if there is one."""
+    words = [VOCABULARY[token] for token in tokens]
+    return tuple(words[: words.index(grammar.END) + 1] if grammar.END in words else words)
+
+
+def written(responses: Tensor) -> Tensor:
+    """(R, LONGEST) bool: the tokens up to and with the first end."""
+    ended = (responses == _END).cumsum(dim=1)
+    return (ended == 0) | ((ended == 1) & (responses == _END))
+
+
+def _allowed(responses: Tensor) -> Tensor:
+    """(R, LONGEST, words) bool: what the grammar allows at each place, which depends on the first word and the place."""
+    allowed = _FOLLOWING.to(responses.device)[responses[:, 0].clamp(max=len(grammar.KINDS) - 1)]
+    allowed[:, 0] = False
+    allowed[:, 0, : len(grammar.KINDS)] = True
+    return allowed
+
+
+def _following() -> Tensor:
+    """(kinds, LONGEST, words) bool. After the end only the end may follow."""
+    table = torch.zeros(len(grammar.KINDS), grammar.LONGEST, _WRITABLE, dtype=torch.bool)
+    for kind, name in enumerate(grammar.KINDS):
+        words = [name]
+        for place in range(1, grammar.LONGEST):
+            after = grammar.following(words) or (grammar.END,)
+            table[kind, place, [_INDEX[word] for word in after]] = True
+            words.append(after[0])
+    return table
+
+
+_FOLLOWING = _following()
+#: As good as minus infinity for a logit, without the NaN of 0 times infinity.
+_NEVER = -1e9
+
+
+class Policy(nn.Module):
+    """Pre-norm blocks with learned positions; about 230,000 parameters.
+
+    Parameters:
+        masked: whether tokens that the grammar does not allow have no probability. Without it the policy may write
+            what is no program, and must learn not to.
+    """
+
+    def __init__(self, width: int = 96, layers: int = 2, heads: int = 4, *, masked: bool = False) -> None:
+        super().__init__()
+        self.masked = masked
+        self.token = nn.Embedding(len(VOCABULARY), width)
+        self.position = nn.Embedding(PROMPT + grammar.LONGEST, width)
+        self.blocks = nn.ModuleList(_Block(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, _WRITABLE)
+
+    def log_probs(self, prompts: Tensor, responses: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the log-probability of each written token and the entropy of each choice, both (R, LONGEST)."""
+        logits = self._logits(torch.cat([prompts, responses], dim=1)[:, :-1])[:, -grammar.LONGEST :]
+        if self.masked:
+            logits = logits.masked_fill(~_allowed(responses), _NEVER)
+        every = torch.log_softmax(logits, dim=-1)
+        return every.gather(-1, responses.clamp(max=_WRITABLE - 1)[..., None])[..., 0], -(every.exp() * every).sum(-1)
+
+    @torch.no_grad()
+    def sample(self, prompts: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Write one program for each prompt; return tokens and their log-probabilities, both (R, LONGEST).
+
+        Keys and values of what was read are kept, so these log-probabilities come by another way than those of
+        `log_probs`, as an inference engine's do.
+        """
+        caches = [_Cache() for _ in self.blocks]
+        logits = self._logits(prompts, caches)[:, -1]
+        tokens = torch.empty(len(prompts), 0, dtype=torch.long, device=prompts.device)
+        chosen = []
+        for step in range(grammar.LONGEST):
+            if self.masked:
+                padded = F.pad(tokens, (0, grammar.LONGEST - step))
+                logits = logits.masked_fill(~_allowed(padded)[:, step], _NEVER)
+            every = torch.log_softmax(logits, dim=-1)
+            token = torch.multinomial(every.exp(), 1, generator=generator)
+            tokens = torch.cat([tokens, token], dim=1)
+            chosen.append(every.gather(-1, token))
+            if step < grammar.LONGEST - 1:
+                logits = self._logits(token, caches, at=PROMPT + step)[:, -1]
+        return tokens, torch.cat(chosen, dim=1)
+
+    def _logits(self, tokens: Tensor, caches: list[_Cache] | None = None, at: int = 0) -> Tensor:
+        positions = torch.arange(at, at + tokens.shape[1], device=tokens.device)
+        x = self.token(tokens) + self.position(positions)
+        for index, block in enumerate(self.blocks):
+            x = block(x, caches[index] if caches else None)
+        logits: Tensor = self.head(self.norm(x))
+        return logits
+
+
+class _Cache:
+    """Keys and values of one block, of all positions so far."""
+
+    def __init__(self) -> None:
+        self.keys = self.values = torch.empty(0)
+
+    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        if self.keys.numel():
+            keys, values = torch.cat([self.keys, keys], dim=2), torch.cat([self.values, values], dim=2)
+        self.keys, self.values = keys, values
+        return keys, values
+
+
+class _Block(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.before_attention, self.before_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.project, self.merge = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor, cache: _Cache | None) -> Tensor:
+        rows, length, width = x.shape
+        parts = self.project(self.before_attention(x)).view(rows, length, 3, self.heads, -1)
+        queries, keys, values = parts.permute(2, 0, 3, 1, 4)
+        if cache is not None:
+            keys, values = cache.extend(keys, values)
+        seen = F.scaled_dot_product_attention(queries, keys, values, is_causal=length > 1)
+        x = x + self.merge(seen.transpose(1, 2).reshape(rows, length, width))
+        after: Tensor = x + self.mlp(self.before_mlp(x))
+        return after

@@ -1,0 +1,135 @@
+"""The problems of tiny_rl: a few operators, each in two sizes that the policy is not told.
+
+An operator's `work` is written once, for a row or for many. On the CPU the reference applies it row by row, as code that
+was written for one item often does: that is slow enough for an interpreted kernel to beat. On a GPU it takes all rows at
+once, one unfused operation after the other. The policy's prompt names the operator alone, and only a verdict can tell
+it which size it has before it: that makes a second turn worth more than the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: What each operator does to its last dimension. `self` holds the parameters, x is one row or many.
+WORK = {
+    "softmax": """
+        e = (x - x.max(-1, keepdim=True).values).exp()
+        return e / e.sum(-1, keepdim=True)
+""",
+    "rms_norm": """
+        scale = torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)
+        return x * scale * self.weight
+""",
+    "linear_silu": """
+        y = torch.matmul(x, self.weight.t()) + self.bias
+        return y * torch.sigmoid(y)
+""",
+}
+
+#: Parameters of each operator, for reference and candidate alike. Ones and zeros are what a shortcut leaves out.
+PARAMETERS = {
+    "softmax": "",
+    "rms_norm": """
+        self.weight = nn.Parameter(torch.ones(columns))
+""",
+    "linear_silu": """
+        self.weight = nn.Parameter(torch.randn(outputs, columns) / columns**0.5)
+        self.bias = nn.Parameter(torch.zeros(outputs))
+""",
+}
+
+OPERATORS = tuple(WORK)
+
+_REFERENCE = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, columns, outputs):
+        super().__init__(){parameters}
+    def work(self, x):{work}
+    def forward(self, x):
+        return {forward}
+
+
+def get_inputs():
+    return [torch.randn({rows}, {columns})]
+
+
+def get_init_inputs():
+    return [{columns}, {outputs}]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One operator at one size."""
+
+    operator: str
+    #: "small" or "large"; hidden from the policy.
+    size: str
+    rows: int
+    columns: int
+    outputs: int
+    #: Rows of one program, for the tokens rows_few, rows_some and rows_many.
+    tiles: tuple[int, int, int]
+    #: Columns of one block, for the tokens whole_row and column_blocks.
+    blocks: tuple[int, int]
+    #: Whether torch goes through the input row by row.
+    by_row: bool
+
+    @property
+    def name(self) -> str:
+        """For example softmax/large."""
+        return f"{self.operator}/{self.size}"
+
+    @property
+    def reference(self) -> str:
+        """The problem in KernelBench's form."""
+        return _REFERENCE.format(
+            parameters=PARAMETERS[self.operator] or "\n",
+            work=WORK[self.operator],
+            forward="torch.stack([self.work(row) for row in x])" if self.by_row else "self.work(x)",
+            rows=self.rows,
+            columns=self.columns,
+            outputs=self.outputs,
+        )
+
+
+def small() -> list[Problem]:
+    """Sizes for Triton's interpreter: one program costs some milliseconds whatever it does, so few and large ones win."""
+    return [
+        Problem(operator, size, rows, 12, 12, (256, 512, 2048), (16, 8), by_row=True)
+        for operator in ("softmax", "rms_norm")
+        for size, rows in (("small", 500), ("large", 1500))
+    ]
+
+
+def h200() -> list[Problem]:
+    """Sizes for a GPU: memory-bound rows, short and long, and a narrow product with an activation."""
+    rows = [
+        Problem(
+            operator,
+            size,
+            count,
+            columns,
+            columns,
+            (1, 4, 16),
+            (_power_of_2(columns), _power_of_2(columns) // 4),
+            by_row=False,
+        )
+        for operator in ("softmax", "rms_norm")
+        for size, count, columns in (("small", 65536, 1000), ("large", 16384, 8000))
+    ]
+    products = [
+        Problem("linear_silu", size, count, 120, 120, (16, 64, 256), (128, 32), by_row=False)
+        for size, count in (("small", 65536), ("large", 1 << 20))
+    ]
+    return [*rows, *products]
+
+
+PRESETS = {"small": small, "h200": h200}
+
+
+def _power_of_2(count: int) -> int:
+    return 1 << (count - 1).bit_length()
