@@ -68,8 +68,8 @@ class Judging:
     """Judges turns through a scheduler.
 
     Parameters:
-        profiled: whether the node can profile. If not (the CPU device), coverage comes from `coverage`.
-        claims: what the trusting evaluator believed, by problem and program.
+        profiled: whether the node can profile. If not (the CPU device), coverage comes from `claims`.
+        claims: what the trusting evaluator believed and measured, by problem and program.
         salt: makes all work new: nothing that was judged before answers.
     """
 
@@ -85,7 +85,7 @@ class Judging:
         """Send turns up the reward stream; return what each is paid, in the order of `turns`."""
         began = time.monotonic()
         reward = self._spec(pr)
-        messages = [self._message(turn, checks, pr) for turn in turns]
+        messages = [self._message(turn, checks) for turn in turns]
         places = {message.request.id: index for index, message in enumerate(messages)}
         paid: list[Paid | None] = [None] * len(turns)
         async for answer in self.client.rewards(messages, reward):
@@ -100,11 +100,11 @@ class Judging:
         weight = 0.5 if pr and self.profiled else 0.0
         return RewardSpec(preset="drkernel", coverage_weight=weight, remeasure_above=math.inf, feedback_chars=0)
 
-    def _message(self, turn: Written, checks: str, pr: bool) -> Turn:
+    def _message(self, turn: Written, checks: str) -> Turn:
         name = f"{turn.group}/{turn.sample}/{turn.turn}"
         request = EvalRequest(id=name, reference_code=turn.problem.reference, salt=self.salt)
         request.num_correct_trials, request.num_perf_trials, request.num_warmup = _CORRECT_TRIALS, _PERF_TRIALS, 0
-        request.enable_profiling = pr and self.profiled
+        request.enable_profiling = self.profiled  # always, so that settings with and without PR share their verdicts
         if checks != "on":
             request.provenance_policy = PROVENANCE_POLICY_LABEL
             request.stress_inputs = False
@@ -146,7 +146,7 @@ def respond(turn: Written) -> str:
 
 
 async def survey(
-    judging: Judging, problems: Sequence[Problem], checks: str, progress: Callable[[int, int], None], **more: bool
+    judging: Judging, problems: Sequence[Problem], checks: str, progress: Callable[[int, int], None]
 ) -> dict[Key, Paid]:
     """Judge every program of the grammar once, so that training finds all verdicts in the scheduler's store."""
     turns = [
@@ -157,7 +157,7 @@ async def survey(
     found: dict[Key, Paid] = {}
     for start in range(0, len(turns), 44):
         part = turns[start : start + 44]
-        for turn, paid in zip(part, await judging.pay(part, checks, **more), strict=True):
+        for turn, paid in zip(part, await judging.pay(part, checks), strict=True):
             assert turn.plan is not None
             found[turn.problem.name, turn.plan.name] = paid
         progress(len(found), len(turns))

@@ -1,4 +1,5 @@
-"""examples/tiny_rl: its grammar, what the real judge says of its cheats, and that its policy learns from real rewards."""
+"""examples/tiny_rl: its grammar, what the real judge says of its cheats, and that its policy learns from real
+rewards."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ TINY_RL = Path(__file__).resolve().parents[2] / "examples" / "tiny_rl"
 sys.path.append(str(TINY_RL))
 
 import grammar  # noqa: E402
+import learner  # noqa: E402
 import policy  # noqa: E402
 import problem  # noqa: E402
 import programs  # noqa: E402
-import train  # noqa: E402
 import trusting  # noqa: E402
 from grammar import Plan  # noqa: E402
 from judging import Judging, Paid, Written  # noqa: E402
@@ -136,7 +137,7 @@ async def test_what_each_choice_comes_to(judge: Judging) -> None:
 @pytest.mark.timeout(400)
 async def test_the_policy_learns_from_real_rewards(judge: Judging) -> None:
     truth: dict[tuple[str, str], Paid] = {}
-    run = train.Run(judge, [TINY], truth, train.Setting("smoke", samples=(16,)), seed=0)
+    run = learner.Run(judge, [TINY], truth, learner.Setting("smoke", samples=(16,)), seed=0)
     run.true = lambda turn: None  # type: ignore[method-assign]  # no survey: the curve of what was paid is enough
     torch.set_num_threads(1)
     await run.learn(20)

@@ -1,0 +1,242 @@
+"""One policy that learns: episodes of three turns, what they are paid, one step of the optimizer; and its cold start.
+
+The mathematics are kerneldyno.training's, on real verdicts; what it is paid comes from judging.py.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import grammar
+import torch
+from judging import Judging, Key, Paid, Written
+from kerneldyno.training import coverage, losses, metrics, mismatch
+from kerneldyno.training.advantages import ESTIMATORS
+from kerneldyno.training.returns import multi_turn_returns
+from policy import TURNS, Past, Policy, decode, encode, prompt, written
+from problem import OPERATORS, Problem
+from torch import Tensor
+
+COLD_START_STEPS, COLD_START_BATCH = 150, 96
+#: Of twenty programs twelve are in earnest, three lazy and five cheats, one of each kind.
+_COLD_START_KINDS = (*["own"] * 12, *["lazy"] * 3, *sorted(grammar.CHEATS))
+LEARNING_RATE = 5e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One curve."""
+
+    name: str
+    #: See judging.py.
+    checks: str = "on"
+    estimator: str = "trloo"
+    pr: bool = False
+    prs: bool = False
+    #: Samples of one group: one of these, drawn for each group of each update.
+    samples: tuple[int, ...] = (8,)
+
+
+class Run:
+    """One policy, one setting, one seed."""
+
+    def __init__(
+        self,
+        judge: Judging,
+        problems: Sequence[Problem],
+        truth: Mapping[Key, Paid],
+        setting: Setting,
+        seed: int,
+        *,
+        masked: bool = False,
+    ) -> None:
+        self.judge, self.problems, self.truth, self.setting, self.seed = judge, problems, truth, setting, seed
+        self.policy = copy.deepcopy(cold_start(seed, masked=masked))
+        self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=LEARNING_RATE)
+        # Settings of one seed begin with one policy and draw their own lots.
+        self.generator = torch.Generator().manual_seed(1000 + seed)
+        self.history: list[dict[str, float]] = []
+        self.last: list[list[Written]] = []
+
+    async def learn(self, updates: int) -> None:
+        """Make `updates` updates, each from one batch of episodes that this very policy wrote."""
+        for _ in range(updates):
+            batch = await self.play()
+            self.history.append({**self.describe(batch), **self.update(batch)})
+            self.last = [*self.last[-4:], batch.turns[-1]]
+
+    async def play(self) -> Batch:
+        """Play a group of episodes for every problem, turn by turn."""
+        drawn = torch.randint(len(self.setting.samples), (len(self.problems),), generator=self.generator)
+        counts = [self.setting.samples[index] for index in drawn.tolist()]
+        episodes = [(which, sample) for which, count in enumerate(counts) for sample in range(count)]
+        batch = Batch(group=torch.tensor([which for which, _ in episodes]))
+        pasts: list[Past | None] = [None] * len(episodes)
+        for turn in range(len(TURNS)):
+            told = [
+                prompt(self.problems[which].operator, turn, past)
+                for (which, _), past in zip(episodes, pasts, strict=True)
+            ]
+            prompts = torch.tensor(told)
+            responses, log_probs = self.policy.sample(prompts, self.generator)
+            turns = [
+                Written(self.problems[which], decode(tokens), self._group(which), sample, turn)
+                for (which, sample), tokens in zip(episodes, responses.tolist(), strict=True)
+            ]
+            paid = await self.judge.pay(turns, self.setting.checks, pr=self.setting.pr)
+            batch.add(prompts, responses, log_probs, turns, paid)
+            pasts = [Past(each.words, got.outcome, got.reward) for each, got in zip(turns, paid, strict=True)]
+        return batch
+
+    def update(self, batch: Batch) -> dict[str, float]:
+        """One step of the optimizer: returns, advantages, rejections, loss."""
+        exists = torch.ones_like(batch.rewards, dtype=torch.bool)
+        returns = multi_turn_returns(batch.rewards, exists)
+        advantages = ESTIMATORS[self.setting.estimator](returns, exists, batch.group)
+        log_probs, entropy = self.policy.log_probs(batch.prompts, batch.responses)
+        mask = written(batch.responses)
+        # The rollout's log-probabilities are this policy's own but for rounding: MRS has nothing to reject here.
+        rejected = mismatch.reject(log_probs.detach(), batch.log_probs, mask)
+        mask_kept = rejected.mask
+        if self.setting.prs:
+            kept = coverage.reject(batch.coverage, batch.correct, exists, generator=self.generator)
+            mask_kept = mask_kept & kept.flatten()[:, None]
+        loss, _ = losses.dual_clip(log_probs, log_probs.detach(), advantages.flatten(), mask_kept)
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
+        self.optimizer.step()
+        return {
+            "entropy": float((entropy.detach() * mask).sum() / mask.sum()),
+            "mrs_rejected": rejected.metrics["masked_fraction"],
+            "prs_rejected": float(1 - mask_kept.any(1).float().mean()),
+        }
+
+    def describe(self, batch: Batch) -> dict[str, float]:
+        """Figures of a batch: what was paid, and what the strict judge says about the same programs."""
+        figures = {"paid": float(batch.rewards.mean())}
+        for turn, name in enumerate(TURNS):
+            plans = [each.plan for each in batch.turns[turn]]
+            verdicts = [self.true(each) for each in batch.turns[turn]]
+            speedups, correct = (
+                [v.speedup if v else 0.0 for v in verdicts],
+                [v is not None and v.correct for v in verdicts],
+            )
+            kinds = Counter(plan.kind if plan else "ill_formed" for plan in plans)
+            cheats = sum(kinds[kind] for kind in grammar.CHEATS)
+            figures |= {
+                f"{name}/fast@1": metrics.fast_at_p(speedups, correct, 1.0),
+                f"{name}/fast@1.5": metrics.fast_at_p(speedups, correct, 1.5),
+                f"{name}/correct": sum(correct) / len(plans),
+                f"{name}/speedup": sum(s for s, c in zip(speedups, correct, strict=True) if c) / len(plans),
+                f"{name}/cheats": cheats / len(plans),
+                f"{name}/lazy": kinds["lazy"] / len(plans),
+                f"{name}/ill_formed": kinds["ill_formed"] / len(plans),
+            }
+        return figures
+
+    def true(self, turn: Written) -> Paid | None:
+        """The strict verdict; None for what is no program."""
+        return self.truth[turn.problem.name, turn.plan.name] if turn.plan else None
+
+    def report(self) -> dict[str, Any]:
+        """What is kept of the run: its curve, and what it wrote in the last turns of its last five updates."""
+        favourites: dict[str, Counter[str]] = {problem.name: Counter() for problem in self.problems}
+        for turns in self.last:
+            for turn in turns:
+                favourites[turn.problem.name][turn.plan.name if turn.plan else "ill-formed"] += 1
+        return {
+            "seed": self.seed,
+            "history": self.history,
+            "favourites": {name: counts.most_common(3) for name, counts in favourites.items()},
+        }
+
+    def summary(self) -> str:
+        """One line about the end of the run."""
+        tail = self.history[-5:]
+        mean = {key: sum(row[key] for row in tail) / len(tail) for key in tail[0]}
+        return ", ".join(
+            f"{label} {mean[key]:.2f}"
+            for label, key in (
+                ("paid", "paid"),
+                ("last turn: fast@1", "turn_3/fast@1"),
+                ("speedup", "turn_3/speedup"),
+                ("cheats", "turn_3/cheats"),
+                ("lazy", "turn_3/lazy"),
+            )
+        )
+
+    def _group(self, which: int) -> str:
+        """Name a group of this update; no other run or update has one of this name."""
+        return f"{self.setting.name}/{self.seed}/{len(self.history)}/{self.problems[which].name}"
+
+
+class Batch:
+    """Episodes of one update. Rows are turns, those of one episode together: (E * T, ...); tables are (E, T)."""
+
+    def __init__(self, group: Tensor) -> None:
+        self.group = group
+        self.turns: list[list[Written]] = []
+        self._columns: dict[str, list[Tensor]] = {}
+
+    def add(
+        self, prompts: Tensor, responses: Tensor, log_probs: Tensor, turns: list[Written], paid: list[Paid]
+    ) -> None:
+        """Add one turn of every episode."""
+        self.turns.append(turns)
+        columns = {
+            "prompts": prompts,
+            "responses": responses,
+            "log_probs": log_probs,
+            "rewards": torch.tensor([each.reward for each in paid]),
+            "coverage": torch.tensor([each.coverage for each in paid]),
+            "correct": torch.tensor([each.correct for each in paid]),
+        }
+        for name, column in columns.items():
+            self._columns.setdefault(name, []).append(column)
+
+    def __getattr__(self, name: str) -> Tensor:
+        table = torch.stack(self._columns[name], dim=1)
+        return table.flatten(0, 1) if table.dim() == 3 else table
+
+
+@cache
+def cold_start(seed: int, *, masked: bool = False) -> Policy:
+    """Return a policy that has seen random programs, and nothing about their worth.
+
+    Stands for the cold start data of a language model, without which hardly anything it writes would be a program.
+    """
+    torch.manual_seed(seed)
+    policy = Policy(masked=masked)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)
+    generator = torch.Generator().manual_seed(seed)
+
+    def random(choices: Sequence[str]) -> str:
+        return choices[int(torch.randint(len(choices), (1,), generator=generator))]
+
+    def program() -> list[str]:
+        words: list[str] = []
+        while after := grammar.following(words):
+            words.append(random(after if words else _COLD_START_KINDS))
+        return words
+
+    def past(turn: int) -> Past | None:
+        outcome = random(("CORRECT", "INCORRECT", "REJECTED", "COMPILE_ERROR"))
+        reward = float(torch.rand(1, generator=generator)) * 2 if outcome == "CORRECT" else 0.0
+        return Past(tuple(program()), outcome, reward) if turn else None
+
+    for _ in range(COLD_START_STEPS):
+        turns = torch.randint(len(TURNS), (COLD_START_BATCH,), generator=generator).tolist()
+        prompts = torch.tensor([prompt(random(OPERATORS), turn, past(turn)) for turn in turns])
+        responses = torch.tensor([encode(program()) for _ in turns])
+        log_probs, _ = policy.log_probs(prompts, responses)
+        loss = -(log_probs * written(responses)).sum() / len(turns)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return policy
