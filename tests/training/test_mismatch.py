@@ -10,7 +10,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kerneldyno.training import layout
 from kerneldyno.training.errors import GroupError, MaskError, NotFiniteError, OptionError, ShapeError, TrainingError
+from kerneldyno.training.layout import scattered, turn_by_turn
 from kerneldyno.training.masks import turns_of
 from kerneldyno.training.mismatch import PAPER, RELEASE, Rule, importance_weights, metrics, reject
 from torch import Tensor
@@ -215,6 +217,13 @@ def test_metrics_by_hand() -> None:
     assert joined["ess_sequence"] == pytest.approx(1)
 
 
+def test_extremes_are_of_tokens_and_not_of_padding() -> None:
+    found = metrics(*batch([[0.2, 0.1, 0.3], [0.4]]))
+    assert (found["log_ratio_min"], found["log_ratio_max"]) == pytest.approx((0.1, 0.4))
+    found = metrics(*batch([[-0.2, -0.1], [-0.4]]))
+    assert (found["log_ratio_min"], found["log_ratio_max"]) == pytest.approx((-0.4, -0.1))
+
+
 def test_metrics_of_equal_policies_are_exact() -> None:
     train, rollout, mask = batch([[0.0] * 1000])
     found = metrics(train, rollout, mask)
@@ -262,6 +271,36 @@ def test_inputs_are_not_changed() -> None:
     importance_weights(train, rollout, mask)
     metrics(train, rollout, mask)
     assert all(torch.equal(a, b) for a, b in zip(before, (train, rollout, mask), strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+def test_both_ways_to_sum_turns(dtype: torch.dtype) -> None:
+    """A CPU scatters, an accelerator goes turn by turn; -1, and anything below, is no turn."""
+    source = torch.Generator().manual_seed(0)
+    turns = torch.randint(-3, 4, (5, 40), generator=source)
+    values = torch.randn(5, 40, generator=source).to(dtype)
+    by_hand = [[values[row][turns[row] == turn].sum().item() for turn in range(4)] for row in range(5)]
+    for sums in (scattered, turn_by_turn):
+        assert sums(values, turns, 4).tolist() == [pytest.approx(row, abs=1e-5) for row in by_hand]
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 2**20])
+def test_blocks_are_an_implementation_detail(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = torch.Generator().manual_seed(1)
+    train, rollout = (torch.randn(9, 6, generator=source) * 1e-3 for _ in range(2))
+    mask = torch.rand(9, 6, generator=source) < 0.8
+    episodes, turns = torch.arange(9) // 2, turns_of(mask)
+    rule = Rule("turn_geometric", 1.001)
+    expected = reject(train, rollout, mask, rule, turns=turns, episodes=episodes)
+    weights = importance_weights(train, rollout, mask, level="sequence", episodes=episodes)
+    apart = metrics(train, rollout, mask, episodes=episodes)
+    assert 0 < expected.mask.sum() < mask.sum()
+    monkeypatch.setitem(layout._BLOCK_TOKENS, "cpu", tokens)
+    found = reject(train, rollout, mask, rule, turns=turns, episodes=episodes)
+    assert torch.equal(found.mask, expected.mask)
+    assert found.metrics == expected.metrics
+    assert torch.equal(importance_weights(train, rollout, mask, level="sequence", episodes=episodes), weights)
+    assert metrics(train, rollout, mask, episodes=episodes) == pytest.approx(apart)
 
 
 def test_refusals() -> None:

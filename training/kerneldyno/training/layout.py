@@ -71,13 +71,8 @@ class TokenLayout:
         masked."""
         if self._turns is None:
             return values.sum(dim=1, keepdim=True)
-        turns = self._turns[block]
-        if values.device.type == "cpu":
-            sums = torch.zeros(len(turns), self.columns + 1, dtype=precision(values.device))
-            return sums.scatter_add_(1, turns.clamp(min=-1).long() + 1, values.to(sums.dtype))[:, 1:]
-        none = values.new_zeros(())
-        columns = [torch.where(turns == turn, values, none).sum(dim=1) for turn in range(self.columns)]
-        return torch.stack(columns, dim=1)
+        sums = scattered if values.device.type == "cpu" else turn_by_turn
+        return sums(values, self._turns[block], self.columns)
 
     def to_tokens(self, block: slice, turns: Tensor) -> Tensor:
         """A table (R, T) or (R, 1) to the tokens of a block: (r, L), or (r, 1), which broadcasts."""
@@ -113,3 +108,15 @@ class TokenLayout:
         figures = rows.new_zeros(len(rows)).index_copy_(0, self._episodes, rows[:, 0])
         tokens = rows.new_zeros(len(rows)).index_copy_(0, self._episodes, self.episode_tokens[:, 0].to(rows.dtype))
         return figures[tokens > 0]
+
+
+def scattered(values: Tensor, turns: Tensor, columns: int) -> Tensor:
+    """(r, L) to (r, columns): sums by turn, in one pass."""
+    sums = torch.zeros(len(turns), columns + 1, device=values.device, dtype=precision(values.device))
+    return sums.scatter_add_(1, turns.clamp(min=-1).long() + 1, values.to(sums.dtype))[:, 1:]
+
+
+def turn_by_turn(values: Tensor, turns: Tensor, columns: int) -> Tensor:
+    """The same, a pass for each turn."""
+    none = values.new_zeros(())
+    return torch.stack([torch.where(turns == turn, values, none).sum(dim=1) for turn in range(columns)], dim=1)

@@ -191,8 +191,9 @@ def metrics(train: Tensor, rollout: Tensor, mask: Tensor, *, episodes: Tensor | 
         kl, kl_k3: estimators of KL(rollout || train): mean of -log r, mean of r - 1 - log r.
         chi2_token, chi2_sequence: chi-square divergence, mean of r^2 - 1, r of a token or a product over an episode.
         ess_token, ess_sequence: effective sample size as a share, (mean r)^2 / mean r^2.
-        ppl_train, ppl_rollout: mean over episodes of exp(-mean log-probability); ppl_ratio: mean over episodes of
-        train / rollout. log_ratio_min, log_ratio_max: over tokens.
+        ppl_train, ppl_rollout: mean over episodes of exp(-mean log-probability).
+        ppl_ratio: mean over episodes of train's / rollout's.
+        log_ratio_min, log_ratio_max: over tokens.
     """
     layout = TokenLayout(mask, None, episodes)
     tokens = layout.turn_tokens.sum()
@@ -202,14 +203,15 @@ def metrics(train: Tensor, rollout: Tensor, mask: Tensor, *, episodes: Tensor | 
     least, most = layout.table(), layout.table()
     for block, ratio in _log_ratios(train, rollout, layout):
         log_ratios[block] = ratio.sum(dim=1, keepdim=True)
-        least[block], most[block] = ratio.amin(dim=1, keepdim=True), ratio.amax(dim=1, keepdim=True)
+        inside = layout.mask[block]
+        least[block] = torch.where(inside, ratio, math.inf).amin(dim=1, keepdim=True)
+        most[block] = torch.where(inside, ratio, -math.inf).amax(dim=1, keepdim=True)
         ratio = ratio.clamp_(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
         over = ratio.expm1()  # r - 1: 0 where masked, and exact for r close to 1, where r itself has lost the digits
         excess[block], squares[block] = over.sum(dim=1, keepdim=True), over.square().sum(dim=1, keepdim=True)
         k3[block] = over.sub_(ratio).sum(dim=1, keepdim=True)
         for sums, log_probs in ((log_train, train), (log_rollout, rollout)):
-            inside = torch.where(layout.mask[block], log_probs[block], 0).to(ratio.dtype)
-            sums[block] = inside.sum(dim=1, keepdim=True)
+            sums[block] = torch.where(inside, log_probs[block], 0).to(ratio.dtype).sum(dim=1, keepdim=True)
     _refuse_nan(log_ratios)
 
     first = 1 + excess.sum() / tokens
