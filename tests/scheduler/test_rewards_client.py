@@ -21,6 +21,8 @@ from kerneldyno.client import (
     UnavailableError,
     turn,
 )
+from kerneldyno.client.errors import PermissionDeniedError
+from kerneldyno.rpc.credentials import Credentials
 from rewards_harness import fenced, outcome, paid
 from scheduler_harness import eventually, sample, scheduler
 from scripted_node import node
@@ -327,6 +329,27 @@ async def test_two_streams_of_one_client_do_not_mix() -> None:
             assert {paid(answer) for answer in await scored[0]} == {2.3}
             assert {paid(answer) for answer in await scored[1]} == {0.8}
             assert [paid(answer) for answer in await listed] == [9.0] * 60
+
+
+async def test_owners_of_tokens_share_neither_turns_nor_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = {name: f"{name}-is-who-this-token-belongs-to" for name in ("ann", "bob", "node")}
+    roles = {"ann": "submit", "bob": "submit", "node": "node"}
+    monkeypatch.setenv("KERNELDYNO_TOKENS", ",".join(f"{name}:{roles[name]}:{tokens[name]}" for name in tokens))
+    async with (
+        scheduler() as (app, _),
+        node(app.address, "n1", credentials=Credentials(token=tokens["node"])),
+        AsyncClient(str(app.address), client_id="c", token=tokens["ann"]) as ann,
+        AsyncClient(str(app.address), client_id="c", token=tokens["bob"]) as bob,
+    ):
+        kept = asyncio.create_task(collect(ann.rewards([one("a", "sleep=1 speedup=1", id="same")], "kevin")))
+        async with bob.reward_stream("kevin") as stream:
+            given_up = asyncio.create_task(stream.score(one("b", "sleep=60", id="same")))
+            await eventually(lambda: app.core.running() == 2)
+            given_up.cancel()
+        assert [paid(answer) for answer in await kept] == [1.3]
+        async with AsyncClient(str(app.address), token=tokens["node"]) as stranger:
+            with pytest.raises(PermissionDeniedError):
+                await collect(stranger.rewards([one("a")], "kevin"))
 
 
 # Client
