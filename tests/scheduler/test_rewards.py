@@ -10,6 +10,7 @@ import grpc
 import pytest
 from kerneldyno.rpc import errors
 from kerneldyno.rpc.turns import MAX_TURN_LABELS, turn_id
+from kerneldyno.scheduler.model import Key
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 from kerneldyno.v1.reward_service_pb2 import Extraction, RewardSpec, SpeedupTier, StreamRewardsRequest, Turn
 from rewards_harness import PLAIN, Trainer, fenced, fields, outcome, paid, turn
@@ -61,6 +62,7 @@ async def test_the_candidate_is_taken_from_the_response_and_a_response_without_o
             turn("talk", response="I would rather not."),
             turn("cut", response="```python\nclass ModelNew:"),
             turn("right", response=fenced("speedup=2")),
+            turn("large", response="I think. " * 20_000 + fenced("speedup=2")),
             reward=STEPS,
         )
         await trainer.until(lambda: len(trainer.order) == 2)
@@ -70,12 +72,14 @@ async def test_the_candidate_is_taken_from_the_response_and_a_response_without_o
             assert (answer.extraction.method, answer.extraction.kernel_code) == (Extraction.METHOD_UNSPECIFIED, "")
             assert answer.extraction.note in answer.result.invalid.violations[0].description
             assert "fenced" in answer.feedback, "it says what to write"
-        assert app.core.clients.count == 2, "neither was queued"
+            assert app.core.get(Key("t", name)) is None, "it was never queued"
         await trainer.send(cancel=("slow",))
-        right = (await trainer.finish())["right"]
+        answers = await trainer.finish()
+        right, large = answers["right"], answers["large"]
         assert (outcome(right), paid(right)) == ("CORRECT", 12.0)
         assert right.extraction.method == Extraction.METHOD_FENCED_ENTRY_POINT
         assert right.extraction.kernel_code.startswith("class ModelNew:")
+        assert large.extraction == right.extraction
         assert sample(app, "extraction_failures_total") == 2
 
 

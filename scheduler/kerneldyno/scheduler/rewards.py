@@ -34,6 +34,8 @@ from kerneldyno.v1.reward_service_pb2 import RewardSpec, StreamRewardsRequest, S
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest, EvaluateResponse
 
 MAX_TURNS = 1_000
+#: A longer response is searched beside the event loop: a mebibyte takes some 50 ms.
+LARGE_RESPONSE_CHARS = 64 * 1024
 
 Write = Callable[[StreamRewardsResponse], Awaitable[None]]
 
@@ -132,7 +134,7 @@ class RewardStream:
         request.CopyFrom(turn.request)
         request.id = answer.id
         if turn.response_text and not violations:
-            violations = self._extract(turn, request, answer)
+            violations = await self._extract(turn, request, answer)
         before = None
         if not violations:
             _label(request, turn)
@@ -147,9 +149,11 @@ class RewardStream:
         self._open[request.id] = _OpenTurn(answer, request, self._reward, violations, known=before is not None)
         return request
 
-    def _extract(self, turn: Turn, request: EvalRequest, answer: StreamRewardsResponse) -> list[Violation]:
+    async def _extract(self, turn: Turn, request: EvalRequest, answer: StreamRewardsResponse) -> list[Violation]:
         """Take the candidate out of the response."""
-        found = extract(turn.response_text, request.entry_point, request.toolkit)
+        arguments = (turn.response_text, request.entry_point, request.toolkit)
+        large = len(turn.response_text) > LARGE_RESPONSE_CHARS
+        found = await asyncio.to_thread(extract, *arguments) if large else extract(*arguments)
         answer.extraction.CopyFrom(found)
         request.kernel_code = found.kernel_code
         if found.kernel_code:
