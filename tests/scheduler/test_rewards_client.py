@@ -126,7 +126,7 @@ async def test_when_the_time_is_over_turns_are_cancelled_and_have_no_reward() ->
     async with scheduler() as (app, _), node(app.address, "n1") as fake, AsyncClient(str(app.address)) as client:
         turns = [one("a"), one("b", "sleep=60")]
         with pytest.raises(NoRewardError, match="DEADLINE_EXCEEDED") as failed:
-            await collect(client.rewards(turns, "kevin", timeout=1.5))
+            await collect(client.rewards(turns, "kevin", timeout=3.0))
         assert [answer.group for answer in failed.value.answers] == ["b"]
         await eventually(lambda: fake.cancelled == ["b"])
 
@@ -252,7 +252,7 @@ async def test_the_limit_of_a_score_is_its_own() -> None:
         scheduler() as (app, _),
         node(app.address, "n1") as fake,
         AsyncClient(str(app.address)) as client,
-        client.reward_stream("kevin", timeout=1.5) as stream,
+        client.reward_stream("kevin", timeout=3.0) as stream,
     ):
         with pytest.raises(NoRewardError, match="DEADLINE_EXCEEDED"):
             await stream.score(one("a", "sleep=60"))
