@@ -151,6 +151,7 @@ USAGE: list[tuple[list[str], str]] = [
     (["--request", '{"colour": 1}'], "unknown field"),
     (["--request", "missing.json"], "No such file"),
     (["--extra-body", "x"], "not JSON"),
+    (["--extra-body", '{"stream": true}'], "stream cannot be given"),
     (["--strategy", "best"], "strategy"),
 ]
 

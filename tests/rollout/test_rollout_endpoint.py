@@ -18,6 +18,7 @@ from kerneldyno.rollout.endpoint import (
     EndpointRefusedError,
     GenerationFailedError,
     Sampling,
+    SamplingError,
 )
 
 ASK = [{"role": "user", "content": "Write a kernel."}]
@@ -61,6 +62,16 @@ async def test_a_request_and_its_answer() -> None:
     assert "seed" not in model.prompts[1].body
     assert model.authorizations[0] == f"Bearer {SECRET}"
     assert plain.text == "a kernel"
+
+
+async def test_further_fields_win_and_may_take_others_away() -> None:
+    extra = {"max_tokens": None, "max_completion_tokens": 9, "temperature": 0.1}
+    async with FakeModel(lambda prompt: "a") as model, Endpoint(model.url, "m") as endpoint:
+        await endpoint.generate(ASK, Sampling(extra=extra))
+    body = model.prompts[0].body
+    assert (body["temperature"], body["max_completion_tokens"], "max_tokens" in body) == (0.1, 9, False)
+    with pytest.raises(SamplingError, match="n, stream"):
+        Sampling(extra={"stream": True, "n": 2})
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Self
 
 import httpx
 from kerneldyno.rollout.problems import Message
+from kerneldyno.rpc.channel import is_loopback
 
 #: The first pause before another try and the longest, in seconds, doubling in between; up to 50 % of chance is added.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
@@ -34,6 +35,8 @@ MAX_ANSWER_BYTES = 32 << 20
 #: Longest extract of an endpoint's own error text.
 _DETAIL_CHARS = 300
 _CONNECT_SECONDS = 10.0
+#: Fields that would make something else of a request.
+_NOT_CHOSEN = {"messages", "stream", "n", "model"}
 #: Statuses that may pass; so may all from 500.
 _PASSING = {408, 409, 425, 429}
 _REFUSED = {401: "does not accept the key", 403: "forbids this key to use it", 404: "knows no such path or model"}
@@ -46,6 +49,10 @@ _CONTEXT_WORDS = (
     "exceeds the model",
     "max_model_len",
 )
+
+
+class SamplingError(ValueError):
+    """A way to sample that a rollout cannot use."""
 
 
 class EndpointError(Exception):
@@ -71,13 +78,38 @@ class EndpointRefusedError(EndpointError):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How answers are drawn. `extra` goes into each request as it is, for what a server adds (top_k, ...)."""
+    """How answers are drawn.
+
+    `extra` has further fields of each request, for what servers add (top_k, ...). It wins over the others, and a field
+    that is None there is left out: {"max_tokens": None, "max_completion_tokens": 100} for servers that want it so.
+
+    Raises:
+        SamplingError: `extra` has a field that is not to be chosen.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
     max_tokens: int = 8192
     seed: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if taken := sorted(_NOT_CHOSEN & set(self.extra)):
+            raise SamplingError(
+                f"the body's {', '.join(taken)} cannot be given: a rollout makes one plain request a turn"
+            )
+
+    def body(self, model: str, messages: Sequence[Message], seed: int | None) -> dict[str, Any]:
+        """Return the body of a request."""
+        plain = {
+            "model": model,
+            "messages": list(messages),
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "max_tokens": self.max_tokens,
+            "seed": seed,
+        }
+        return {name: value for name, value in {**plain, **self.extra}.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +155,7 @@ class Endpoint:
         self._client = httpx.AsyncClient(
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS)),
+            trust_env=not is_loopback(httpx.URL(self.base_url).host),  # no proxy between this machine and itself
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         )
         self._timeout = timeout
@@ -143,15 +176,7 @@ class Endpoint:
         Raises:
             GenerationFailedError, ContextFullError, EndpointRefusedError.
         """
-        body = {
-            **sampling.extra,
-            "model": self.model,
-            "messages": list(messages),
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "max_tokens": sampling.max_tokens,
-            **({} if seed is None else {"seed": seed}),
-        }
+        body = sampling.body(self.model, messages, seed)
         began = time.monotonic()
         tries = 0
         while True:

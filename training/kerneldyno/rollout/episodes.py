@@ -18,6 +18,7 @@ from kerneldyno.rollout import prompts
 from kerneldyno.rollout.config import CONFIG, ENDED, GENERATION, RUN, RolloutConfig
 from kerneldyno.rollout.endpoint import Endpoint, Generation, GenerationFailedError
 from kerneldyno.rollout.problems import Message, Problem
+from kerneldyno.rollout.recorded import light
 from kerneldyno.rpc.turns import turn_id
 from kerneldyno.training import scaling
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse, Turn
@@ -142,7 +143,7 @@ class Player:
             extra={**self._origin, **generation},
         )
         self._record(turn)
-        episode.done.append(turn)
+        episode.done.append(light(turn))
         episode.pending, episode.resumed = None, False
 
     async def _score(self, turn: Turn, *, resumed: bool) -> StreamRewardsResponse:

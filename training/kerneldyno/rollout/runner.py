@@ -8,15 +8,17 @@ and a turn without a reward (its episode is left unfinished; running again goes 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kerneldyno.client import AsyncClient, NoRewardError
-from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord, read, trajectories
+from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord, trajectories
 from kerneldyno.rollout.config import RolloutConfig, run_name
 from kerneldyno.rollout.endpoint import ContextFullError, Endpoint, EndpointError, GenerationFailedError, Sampling
 from kerneldyno.rollout.episodes import Episode, Player
+from kerneldyno.rollout.recorded import light_turns
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 
 #: So many failed generations, or twice as many as episodes at once, and the endpoint is asked whether it is there.
@@ -67,14 +69,14 @@ class Runner:
     def __init__(
         self, config: RolloutConfig, path: Path, *, concurrency: int, changed: Callable[[], None] = lambda: None
     ) -> None:
-        recorded = read(path).turns if path.exists() else []
+        recorded = light_turns(path) if path.exists() else []
         self.name = run_name(config, recorded)
         self.counts = Counts()
         self.config = config
         self._path = path
         self._concurrency = concurrency
         self._changed = changed
-        self._episodes = [Episode(problem, sample) for problem in config.problems for sample in range(config.samples)]
+        self._left = deque(Episode(problem, sample) for problem in config.problems for sample in range(config.samples))
         self._resume(recorded)
         self._doubtful: list[TurnRecord] = []  # failed generations, until it is known whose failure they are
 
@@ -95,17 +97,17 @@ class Runner:
             await self._settle(endpoint)
 
     async def _play_all(self, player: Player, endpoint: Endpoint) -> None:
-        left = iter([episode for episode in self._episodes if not episode.finished(self.config.turns)])
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._concurrency):
-                    group.create_task(self._work(left, player, endpoint))
+                    group.create_task(self._work(player, endpoint))
         except ExceptionGroup as errors:
             raise _first(errors) from None
 
-    async def _work(self, left: Iterator[Episode], player: Player, endpoint: Endpoint) -> None:
+    async def _work(self, player: Player, endpoint: Endpoint) -> None:
         counts = self.counts
-        for episode in left:
+        while self._left:
+            episode = self._left.popleft()
             if episode.problem.id in counts.broken:
                 continue
             counts.playing += 1
@@ -155,8 +157,9 @@ class Runner:
     def _resume(self, recorded: list[TurnRecord]) -> None:
         known = {(found.group, found.sample): found.turns for found in trajectories(recorded)}
         counts = self.counts
-        counts.episodes = len(self._episodes)
-        for episode in self._episodes:
+        counts.episodes = len(self._left)
+        for _ in range(len(self._left)):
+            episode = self._left.popleft()
             episode.take(known.get((episode.problem.id, episode.sample), ()))
             counts.resumed += bool(episode.done or episode.pending or episode.ended)
             counts.turns += len(episode.done)
@@ -164,6 +167,8 @@ class Runner:
             if episode.finished(self.config.turns):
                 counts.finished += 1
                 counts.failed += bool(episode.ended)
+            else:
+                self._left.append(episode)
 
 
 def _first(errors: ExceptionGroup[Exception]) -> Exception:

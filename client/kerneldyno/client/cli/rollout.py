@@ -75,9 +75,7 @@ def rollout(
     seed: Annotated[int | None, typer.Option("--seed", help="A seed for each generation follows from it.")] = None,
     extra_body: Annotated[
         str | None,
-        typer.Option(
-            "--extra-body", metavar="JSON", help="More fields of each request, for example '{\"top_k\": 20}'."
-        ),
+        typer.Option("--extra-body", metavar="JSON", help="Other fields of each request: '{\"top_k\": 20}'."),
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many problems.")] = None,
     entry_point: Annotated[str, typer.Option("--entry-point", help="Class of the references.")] = "Model",
@@ -98,7 +96,7 @@ def rollout(
     with reporting(), needing("rollout"):
         from kerneldyno.rollout import prompts
         from kerneldyno.rollout.config import RolloutConfig
-        from kerneldyno.rollout.endpoint import Endpoint, Sampling
+        from kerneldyno.rollout.endpoint import Endpoint, Sampling, SamplingError
         from kerneldyno.rollout.problems import ProblemError, load
         from kerneldyno.training.errors import TrainingError
 
@@ -115,7 +113,7 @@ def rollout(
                 window=window,
                 data_set_prompts=data_set_prompts,
             )
-        except (ProblemError, TrainingError) as error:
+        except (ProblemError, TrainingError, SamplingError) as error:
             raise UsageError(str(error)) from error
         except OSError as error:
             raise UsageError(f"{error.filename or problems}: {error.strerror or error}") from error
@@ -183,11 +181,11 @@ def _run(config: RolloutConfig, output: Path, concurrency: int, endpoint: Endpoi
 
 def _report(output: Path, runner: Runner, as_json: bool) -> None:
     """Print the report, write it beside the trajectories, and say what is missing."""
-    from kerneldyno.rewards.trajectories import read
     from kerneldyno.rollout.plot import plot
+    from kerneldyno.rollout.recorded import light_episodes
     from kerneldyno.rollout.report import report
 
-    found = report(read(output).trajectories())
+    found = report(light_episodes(output))
     figures, picture = output.with_suffix(".report.json"), output.with_suffix(".png")
     figures.write_text(json.dumps(found.to_json(), indent=2) + "\n", encoding="utf-8")
     try:

@@ -34,16 +34,17 @@ def trajectories(
     with reporting(), needing("rollout"):
         from kerneldyno.rewards import trajectories as recorded
         from kerneldyno.rollout import plot as plotting
+        from kerneldyno.rollout.recorded import final_turns, light_episodes
         from kerneldyno.rollout.report import report
 
         try:
-            recording = recorded.read(file)
-            episodes = recording.trajectories()
-            found = report(episodes)
+            notes: list[str] = []
+            found = report(light_episodes(file, notes))
             if parquet is not None:
-                rows = recorded.to_parquet((turn for episode in episodes for turn in episode.turns), parquet)
+                rows = recorded.to_parquet(final_turns(file), parquet)
                 print(f"{rows} turns in {parquet}")
             if sft is not None:
+                episodes = recorded.trajectories(recorded.scan(file))
                 chats = [json.dumps(row) + "\n" for row in recorded.to_sft(episodes, min_reward=min_reward)]
                 sft.write_text("".join(chats), encoding="utf-8")
                 print(f"{len(chats)} of {len(episodes)} episodes in {sft}")
@@ -59,8 +60,8 @@ def trajectories(
         elif show or (parquet is None and sft is None and plot is None):
             for table in report_tables(found):
                 stdout().print(table)
-            if recording.note:
-                print(f"note: {recording.note}")
+            for note in notes:
+                print(f"note: {note}")
 
 
 def report_tables(found: Report) -> list[Table]:
