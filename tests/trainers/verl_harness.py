@@ -102,7 +102,7 @@ class Engine:
         turn = self._turn[request_id]
         self._turn[request_id] += 1
         ids = [*self._tokenizer.encode(self.script[turn % len(self.script)]), self._tokenizer.eos_token_id]
-        ids = ids[: sampling_params["max_tokens"]]
+        ids = ids[: sampling_params.get("max_tokens")]
         return TokenOutput(
             token_ids=ids,
             log_probs=[-0.5 - turn] * len(ids) if self.logprobs else None,

@@ -58,7 +58,7 @@ def on_turns(name: str) -> Estimator:
         if index is None:
             raise SettingsError(f"{name} compares samples of one prompt, but the batch has no uid")
         turns = masks.turns_of(response_mask.bool())
-        if not bool((turns >= 0).any()):
+        if int(turns.max()) < 0:
             return torch.zeros_like(token_level_rewards), torch.zeros_like(token_level_rewards)
         rewards, exists = by_turn(token_level_rewards, turns)
         dropped, void = marks.read(token_level_rewards, turns, rewards.shape[1])
@@ -83,14 +83,11 @@ def by_turn(token_level_rewards: Tensor, turns: Tensor) -> tuple[Tensor, Tensor]
     Returns:
         (E, T) rewards; (E, T) bool, which turns there are.
     """
-    inside = turns >= 0
-    at = turns.clamp(min=0)
-    count = int(turns.max()) + 1
-    rewards = token_level_rewards.new_zeros(len(turns), count).scatter_add_(
-        1, at, torch.where(inside, token_level_rewards, 0)
-    )
-    tokens = torch.zeros_like(rewards, dtype=torch.int64).scatter_add_(1, at, inside.long())
-    return rewards, tokens > 0
+    counts = turns.amax(dim=1) + 1
+    rewards = token_level_rewards.new_zeros(len(turns), int(counts.max()))
+    row, token = ((token_level_rewards != 0) & (turns >= 0)).nonzero(as_tuple=True)  # most tokens have none
+    rewards.index_put_((row, turns[row, token]), token_level_rewards[row, token], accumulate=True)
+    return rewards, torch.arange(rewards.shape[1], device=turns.device) < counts[:, None]
 
 
 def _register() -> None:

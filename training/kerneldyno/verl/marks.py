@@ -44,13 +44,14 @@ def read(token_level_rewards: Tensor, turns: Tensor, count: int) -> tuple[Tensor
     Returns:
         (E, T) bool, dropped; (E, T) bool, void.
     """
-    first = turns.clone()
-    first[:, 1:][turns[:, 1:] == turns[:, :-1]] = -1
-    at = first.clamp(min=0)
+    tiny = (token_level_rewards > 0) & (token_level_rewards < LIMIT) & (turns >= 0)
+    row, token = tiny.nonzero(as_tuple=True)  # few: reading them is a pass over the tokens, and no more
+    value, turn = token_level_rewards[row, token], turns[row, token]
 
     def marked(mark: Mark) -> Tensor:
-        hits = (first >= 0) & (token_level_rewards == mark.value)
-        found = torch.zeros(len(turns), count, dtype=torch.int64, device=turns.device)
-        return found.scatter_add_(1, at, hits.long()) > 0
+        found = torch.zeros(len(turns), count, dtype=torch.bool, device=turns.device)
+        hit = value == mark.value
+        found[row[hit], turn[hit]] = True
+        return found
 
     return marked(Mark.DROPPED), marked(Mark.VOID)
