@@ -60,6 +60,13 @@ def test_soft_and_hard() -> None:
         near(keep_probability(coverage, ALL, ALL, CoverageRule(softness=softness)), [0.0, 1.0, 1.0, 1.0, 1.0])
 
 
+def test_the_threshold_itself_is_kept() -> None:
+    hard = CoverageRule(softness=None, decimals=2)
+    near(
+        keep_probability(torch.tensor([[0.3, 0.304, 0.296, 0.294]]), ALL[:, :4], ALL[:, :4], hard), [1.0, 1.0, 1.0, 0.0]
+    )
+
+
 def test_release_rounds_and_paper_does_not() -> None:
     coverage = torch.tensor([[0.3049, 0.3951, 0.296]])
     one = torch.ones(1, 3).bool()

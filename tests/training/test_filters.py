@@ -31,6 +31,13 @@ def test_masked_episodes_are_no_members() -> None:
     assert (found.no_variance, found.too_small) == ([0], [1])
 
 
+def test_a_masked_episode_of_a_kept_group_is_not_kept() -> None:
+    scores, group = torch.tensor([1.0, 3.0, 2.0]), torch.tensor([0, 0, 0])
+    found = zero_variance(scores, group, mask=torch.tensor([1, 1, 0]), min_size=1)
+    assert found.keep.tolist() == [True, True, False]
+    assert (found.kept, found.no_variance, found.too_small) == ([0], [], [])
+
+
 def test_last_turn_under_either_padding() -> None:
     rewards = torch.tensor([[1.0, 2.0, math.nan], [math.nan, 3.0, 4.0], [math.nan] * 3])
     assert last_turn(rewards, torch.tensor([[1, 1, 0], [0, 1, 1], [0, 0, 0]])).tolist() == [2.0, 4.0, 0.0]

@@ -53,10 +53,9 @@ def zero_variance(
     found = statistics(values, inside, group)
     small = (found.count < min_size)[:, 0]
     flat = ((found.spread / found.count.clamp(min=1)).sqrt() < threshold)[:, 0] & ~small
-    member = inside[:, 0]
-    keep = member & ~small & ~flat
+    keep = ~small & ~flat  # a masked episode has a count of 0
 
-    kept, no_variance = set(group[keep].tolist()), set(group[member & flat].tolist())
+    kept, no_variance = set(group[keep].tolist()), set(group[flat].tolist())
     too_small = set(group.tolist()) - kept - no_variance
     return Filtered(keep, sorted(kept), sorted(no_variance), sorted(too_small))
 
