@@ -166,6 +166,18 @@ async def test_over_http() -> None:
     assert [answer.status_code for answer in bad] == [400, 400, 404, 400]
 
 
+async def test_the_schema_is_what_is_sent() -> None:
+    async with gateway() as served, session(served) as env:
+        schema = (await served.http.get("/schema")).json()
+        begun = (await env.reset(problem="first"))["observation"]
+        stepped = (await env.step(response()))["observation"]
+        state = (await env.ask({"type": "state"}))["data"]
+    assert set(schema["observation"]["required"]) == set(begun)
+    assert set(schema["observation"]["properties"]) == set(stepped)
+    assert set(schema["state"]["properties"]) == set(state)
+    assert schema["action"]["required"] == ["response"]
+
+
 async def test_without_problems_reset_needs_one() -> None:
     async with gateway({"problems": {}}) as served:
         assert (await served.post("/reset", {})).status_code == 400

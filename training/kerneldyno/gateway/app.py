@@ -5,7 +5,7 @@ POST /rm, /rm?form=object             slime              trainers.py
 POST /evaluate, /evaluate/batch       KernelGYM          kernelgym.py, tasks.py
 GET  /status/{id}, /results/{id}      KernelGYM
 DELETE /tasks/{id}                    KernelGYM
-WS   /ws, POST /reset, /step, GET /state   OpenEnv       environment.py
+WS   /ws, POST /reset, /step, GET /state, /schema   OpenEnv       environment.py
 GET  /health, /metrics, /
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from kerneldyno.client import AsyncClient
 from kerneldyno.client.errors import KernelDynoError
-from kerneldyno.gateway.environment import Environment, Episodes
+from kerneldyno.gateway.environment import SCHEMA, Environment, Episodes
 from kerneldyno.gateway.errors import Refusal, answer_call_error, answer_refusal, bad
 from kerneldyno.gateway.guard import Guard, Limits
 from kerneldyno.gateway.labels import Labels
@@ -115,6 +115,7 @@ class Gateway:
             post("/reset", self._reset),
             post("/step", self._step),
             get("/state", self._state),
+            get("/schema", self._schema),
             WebSocketRoute("/ws", self._websocket),
             get("/health", self._health),
             Route("/metrics", self._metrics_page),
@@ -172,6 +173,9 @@ class Gateway:
 
     async def _state(self, request: Request) -> Any:
         return self._episodes.state(request.query_params.get("episode_id"))
+
+    async def _schema(self, request: Request) -> Any:
+        return SCHEMA
 
     async def _websocket(self, socket: WebSocket) -> None:
         with self.metrics.session():

@@ -37,6 +37,30 @@ _WS_CODES = {
 }
 
 
+def _object_schema(required: tuple[str, ...], **properties: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {name: {"type": kind} for name, kind in properties.items()},
+        "required": list(required),
+    }
+
+
+#: What OpenEnv's clients ask for at /schema: JSON schemas of action, observation and state.
+SCHEMA = {
+    "action": _object_schema(("response",), response="string"),
+    "observation": _object_schema(
+        ("prompt", "problem", "episode_id", "turn", "turns_left"),
+        **{"prompt": "string", "problem": "string", "episode_id": "string", "turn": "integer", "turns_left": "integer"},
+        **{"feedback": "string", "outcome": "string", "compiled": "boolean", "correct": "boolean", "speedup": "number"},
+    ),
+    "state": _object_schema(
+        ("episode_id", "step_count"),
+        **{"episode_id": "string", "step_count": "integer", "problem": "string", "turns": "integer"},
+        **{"done": "boolean", "rewards": "array"},
+    ),
+}
+
+
 @dataclass(slots=True)
 class Episode:
     """One sample of one problem."""

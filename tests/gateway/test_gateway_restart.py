@@ -1,0 +1,109 @@
+"""A scheduler that is restarted under a gateway and under a rollout: what was accepted goes on, and nothing runs twice."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+from fake_model import FakeModel, block
+from gateway_harness import PROBLEMS, PROMPT, REFERENCE, listening, response
+from kerneldyno.gateway.app import Settings
+from kerneldyno.rollout.endpoint import Endpoint
+from kerneldyno.rollout.runner import Runner
+from rollout_harness import config
+from scheduler_harness import scheduler
+from scored_node import ScoredNode, scored_node
+
+
+class Restartable:
+    """A scheduler with a store, at one address."""
+
+    def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{found.getsockname()[1]}"
+        self._store = f"sqlite:{folder / 'store.db'}"
+        self._outer = stack
+        self._stack = AsyncExitStack()
+
+    async def start(self) -> None:
+        await self._stack.enter_async_context(scheduler(listen=self.address, store=self._store, drain_seconds=0.1))
+        self._outer.push_async_callback(self._stack.aclose)
+
+    async def stop(self) -> None:
+        await self._stack.aclose()
+
+
+async def busy(node: ScoredNode, count: int) -> None:
+    """Wait until the node was asked for so many."""
+    async with asyncio.timeout(30):
+        while len(node.started) < count:  # noqa: ASYNC110 - it has no event for it
+            await asyncio.sleep(0.02)
+
+
+async def test_reward_requests_outlive_a_restart(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        restartable = Restartable(tmp_path, stack)
+        await restartable.start()
+        node = await stack.enter_async_context(scored_node(restartable.address, lanes=8))
+        url = await stack.enter_async_context(listening(Settings(restartable.address, "kevin", PROBLEMS)))
+        http = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=60, trust_env=False))
+        asked = [
+            asyncio.create_task(
+                http.post(
+                    "/rm",
+                    json={"prompt": PROMPT, "response": response("speedup=2.0 sleep=2", str(i)), "label": "first"},
+                )
+            )
+            for i in range(8)
+        ]
+        await busy(node, 8)
+        await restartable.stop()
+        await restartable.start()
+        answers = [await one for one in asked]
+        assert [answer.json() for answer in answers] == pytest.approx([2.3] * 8)
+        assert len(node.started) == 8, "none ran twice"
+
+
+async def test_a_task_is_503_over_a_restart_and_found_again_after_it(tmp_path: Path) -> None:
+    task = {"task_id": "a", "reference_code": REFERENCE, "kernel_code": "# speedup=2.0 sleep=3\nclass ModelNew: pass\n"}
+    async with AsyncExitStack() as stack:
+        restartable = Restartable(tmp_path, stack)
+        await restartable.start()
+        node = await stack.enter_async_context(scored_node(restartable.address))
+        url = await stack.enter_async_context(listening(Settings(restartable.address, "kevin", PROBLEMS)))
+        http = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=60, trust_env=False))
+        asked = asyncio.create_task(http.post("/evaluate", json=task))
+        await busy(node, 1)
+        await restartable.stop()
+        assert (await asked).status_code == 503
+        assert (await http.get("/results/a")).status_code == 503
+        await restartable.start()
+        async with asyncio.timeout(30):
+            while (answer := await http.post("/evaluate", json=task)).status_code == 503:  # noqa: ASYNC110
+                await asyncio.sleep(0.2)
+        assert answer.json()["speedup"] == 2.0
+        assert len(node.started) == 1
+
+
+async def test_a_rollout_does_not_notice_a_restart(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        restartable = Restartable(tmp_path, stack)
+        await restartable.start()
+        node = await stack.enter_async_context(scored_node(restartable.address, lanes=8))
+        model = await stack.enter_async_context(
+            FakeModel(lambda prompt: block("speedup=2.0 sleep=1", f"turn = {prompt.turn}"))
+        )
+        runner = Runner(config(4, turns=2), tmp_path / "run.jsonl", concurrency=4)
+        endpoint = await stack.enter_async_context(Endpoint(model.url, "fake"))
+        running = asyncio.create_task(runner.run(endpoint, restartable.address))
+        await busy(node, 4)
+        await restartable.stop()
+        await restartable.start()
+        await asyncio.wait_for(running, 60)
+    assert (runner.counts.finished, runner.counts.without_reward) == (4, 0)
+    assert (len(model.prompts), len(node.started)) == (8, 8)
