@@ -54,14 +54,14 @@ class Served:
     async def post(self, path: str, body: Any) -> httpx.Response:
         return await self.http.post(path, json=body)
 
-    async def get_reward(self, *pairs: tuple[str, Any]) -> httpx.Response:
+    async def get_reward(self, *pairs: tuple[str, Any], query: str = "") -> httpx.Response:
         """What OpenRLHF posts for pairs of response and label."""
         body = {
             "query": [f"<s>{PROMPT}{text}<|im_end|>" for text, _ in pairs],
             "prompts": [PROMPT] * len(pairs),
             "labels": [label for _, label in pairs],
         }
-        return await self.post("/get_reward", body)
+        return await self.post(f"/get_reward{query}", body)
 
     async def rm(self, text: str, label: Any, query: str = "") -> httpx.Response:
         """What slime posts."""

@@ -16,11 +16,15 @@ RIGHT = 0.3
 async def test_openrlhf_gets_lists_in_the_order_of_its_queries() -> None:
     async with gateway() as served:
         pairs = [(response(f"speedup={1 + index / 4}", str(index)), "first") for index in range(5)]
-        answer = (await served.get_reward(*pairs, (response("outcome=INCORRECT"), "second"))).json()
+        pairs.append((response("outcome=INCORRECT"), "second"))
+        answer = (await served.get_reward(*pairs)).json()
+        logged = (await served.get_reward(*pairs, query="?extra_logs=1")).json()
     assert answer["rewards"] == pytest.approx([RIGHT + 1 + index / 4 for index in range(5)] + [0.0])
     assert answer["scores"] == answer["rewards"]
-    assert answer["extra_logs"]["correct"] == [1.0] * 5 + [0.0]
-    assert {len(values) for values in answer["extra_logs"].values()} == {6}
+    assert answer["extra_logs"] == {}, "what some releases call item() on"
+    assert logged["rewards"] == answer["rewards"]
+    assert logged["extra_logs"]["correct"] == [1.0] * 5 + [0.0]
+    assert {len(values) for values in logged["extra_logs"].values()} == {6}
 
 
 async def test_the_prompts_own_example_is_never_taken_for_the_answer() -> None:

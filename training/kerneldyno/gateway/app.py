@@ -1,6 +1,6 @@
 """The gateway's routes: what each takes, and who answers it. Reading bodies, writing answers and counting are done here.
 
-POST /get_reward                      OpenRLHF           trainers.py
+POST /get_reward, ?extra_logs         OpenRLHF           trainers.py
 POST /rm, /rm?form=object             slime              trainers.py
 POST /evaluate, /evaluate/batch       KernelGYM          kernelgym.py, tasks.py
 GET  /status/{id}, /results/{id}      KernelGYM
@@ -142,7 +142,8 @@ class Gateway:
         return endpoint
 
     async def _get_reward(self, request: Request) -> Any:
-        return await self._trainers.openrlhf(await _body(request))
+        with_logs = request.query_params.get("extra_logs") is not None
+        return await self._trainers.openrlhf(await _body(request), with_logs=with_logs)
 
     async def _rm(self, request: Request) -> Any:
         form = request.query_params.get("form", "number")

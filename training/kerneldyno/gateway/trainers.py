@@ -8,7 +8,7 @@ the request; docs/gateway.md says what labels are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kerneldyno.gateway.errors import Refusal, bad
@@ -31,8 +31,11 @@ class TrainerRoutes:
         self._rewards = rewards
         self._labels = labels
 
-    async def openrlhf(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer POST /get_reward: `rewards` and `scores` by query, and `extra_logs`, a list for each name."""
+    async def openrlhf(self, body: Mapping[str, Any], *, with_logs: bool) -> dict[str, Any]:
+        """Answer POST /get_reward: `rewards` and `scores` by query, and with `with_logs` a list for each log's name.
+
+        Without, `extra_logs` is empty: some releases call `item()` on each of its values, which nothing in JSON has.
+        """
         queries, prompts, labels = (_texts(body, name) for name in ("query", "prompts", "labels"))
         if not len(queries) == len(prompts) == len(labels):
             raise bad(
@@ -50,11 +53,7 @@ class TrainerRoutes:
         return {
             "rewards": rewards,
             "scores": rewards,
-            "extra_logs": {
-                "correct": [float(answer.result.correct) for answer in answers],
-                "compiled": [float(answer.result.compiled) for answer in answers],
-                "speedup": [answer.result.speedup for answer in answers],
-            },
+            "extra_logs": _logs(answers) if with_logs else {},
         }
 
     async def slime(self, body: Mapping[str, Any], *, as_object: bool) -> float | dict[str, Any]:
@@ -95,6 +94,14 @@ def response_of(query: str, prompt: str, where: str) -> str:
             f"{where}: its prompt is not in it, so the answer cannot be told from it; send prompts as they were given"
         )
     return query[start + len(tail) :]
+
+
+def _logs(answers: Sequence[StreamRewardsResponse]) -> dict[str, list[float]]:
+    return {
+        "correct": [float(answer.result.correct) for answer in answers],
+        "compiled": [float(answer.result.compiled) for answer in answers],
+        "speedup": [answer.result.speedup for answer in answers],
+    }
 
 
 async def _all(scores: Any) -> list[StreamRewardsResponse]:

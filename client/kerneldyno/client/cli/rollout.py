@@ -62,7 +62,7 @@ def rollout(
     ] = "",
     samples: Annotated[int, typer.Option("--samples", min=1, max=1_000_000, help="Episodes of each problem.")] = 1,
     turns: Annotated[int, typer.Option("--turns", min=1, max=1000, help="Turns of each episode.")] = 3,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=4096, help="Episodes at once.")] = 32,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Episodes at once.")] = 32,
     reward: Reward = "drkernel",
     request: RequestFields = None,
     strategy: Annotated[
