@@ -1,8 +1,6 @@
-"""What the training library adds to a step: TRLOO, MRS and PRS on 768 turns of 8,192 tokens, beside the policy loss
-itself.
+"""What the training library adds to a step: TRLOO, MRS and PRS on 768 turns of 8,192 tokens, beside the policy loss.
 
-    python benchmarks/training.py [--device cpu] [--threads 1] [--dtype float32] [--repeat 5] [--loop-rows 24] [--json
-    FILE]
+    python benchmarks/training.py [--device cpu] [--threads 1] [--dtype float32] [--loop-rows 24] [--json FILE]
 
 The batch is that of the Dr. Kernel runs: 16 prompts x 16 samples x 3 turns. Every stage is run once to warm up and then
 `repeat` times; the table has the median and the range of the time, the least processor time (which others on the
@@ -10,8 +8,8 @@ machine hardly change), and the memory that the stage needed beyond its inputs a
 between synchronisations.
 
 The baseline is the same mathematics as plain Python loops over rows and tokens (tests/training/loops.py, which the
-tests compare with), on `loop-rows` rows in the same run, scaled to all rows: a full batch takes gigabytes
-of Python floats.
+tests compare with), on `loop-rows` rows in the same run, scaled to all rows: a full batch takes gigabytes of
+Python floats.
 """
 
 from __future__ import annotations
@@ -255,7 +253,7 @@ def main() -> None:
     given = options.parse_args()
     torch.set_num_threads(given.threads)
     batch = Batch(given.device, getattr(torch, given.dtype))
-    where = torch.cuda.get_device_name() if given.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    where = torch.cuda.get_device_name() if given.device == "cuda" else f"CPU, torch threads: {torch.get_num_threads()}"
     rows = list(rows_of(batch, given.device, given.repeat, given.loop_rows))
     title = f"{ROWS} turns x {LENGTH} tokens, {given.dtype}, torch {torch.__version__}, {where}"
     Console(width=120).print(table(rows, title, given.device == "cpu"))
