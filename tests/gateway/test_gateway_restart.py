@@ -69,6 +69,24 @@ async def test_reward_requests_outlive_a_restart(tmp_path: Path) -> None:
         assert len(node.started) == 8, "none ran twice"
 
 
+async def test_a_gateway_that_is_restarted_has_requests_judged_again(tmp_path: Path) -> None:
+    """What the first one cancelled as it stopped is not held against the same request to the next one."""
+    async with AsyncExitStack() as stack:
+        restartable = Restartable(tmp_path, stack)
+        await restartable.start()
+        node = await stack.enter_async_context(scored_node(restartable.address))
+        settings = Settings(restartable.address, "kevin", PROBLEMS)
+        body = {"prompt": PROMPT, "response": response("speedup=2.0 sleep=3"), "label": "first"}
+        async with httpx.AsyncClient(timeout=60, trust_env=False) as http:
+            async with listening(settings) as url:
+                asked = asyncio.create_task(http.post(f"{url}/rm", json=body))
+                await busy(node, 1)
+            with pytest.raises(httpx.HTTPError):
+                (await asked).raise_for_status()
+            async with listening(settings) as url:
+                assert (await http.post(f"{url}/rm", json=body)).json() == pytest.approx(2.3)
+
+
 async def test_a_task_is_503_over_a_restart_and_found_again_after_it(tmp_path: Path) -> None:
     task = {"task_id": "a", "reference_code": REFERENCE, "kernel_code": "# speedup=2.0 sleep=3\nclass ModelNew: pass\n"}
     async with AsyncExitStack() as stack:

@@ -95,7 +95,7 @@ async def test_a_slow_evaluation_is_answered_503_and_goes_on(monkeypatch: pytest
 
 
 async def test_infrastructure_that_fails_is_503_and_never_a_reward() -> None:
-    script = "outcome=INFRASTRUCTURE_ERROR retryable=no"
+    script = "outcome=INFRASTRUCTURE_ERROR retryable=no node=n1"
     async with gateway() as served:
         one = await served.rm(response(script), "first")
         many = await served.get_reward((response(), "first"), (response(script), "first"))
@@ -107,6 +107,8 @@ async def test_infrastructure_that_fails_is_503_and_never_a_reward() -> None:
         before = len(served.node.started)
         assert (await served.get_reward((response(), "first"))).json()["rewards"] == [pytest.approx(RIGHT + 2.0)]
         assert len(served.node.started) == before
+        served.node.node_id = "n2"  # what is meant for n1 happens here no more
+        assert (await served.rm(response(script), "first")).json() == pytest.approx(RIGHT + 1.0), "it is tried anew"
 
 
 async def test_a_reference_that_fails_is_422() -> None:

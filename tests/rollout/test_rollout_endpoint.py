@@ -204,6 +204,15 @@ async def test_odd_contents(content: Any, text: str) -> None:
     assert (answer.text, answer.finish_reason) == (text, "length")
 
 
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+async def test_thoughts_are_told_apart_from_the_answer(name: str) -> None:
+    body = completion("the answer")
+    body["choices"][0]["message"][name] = "hm"
+    async with FakeModel(then(Reply(body=body))) as model, Endpoint(model.url, "m") as endpoint:
+        answer = await endpoint.generate(ASK, Sampling())
+    assert (answer.text, answer.reasoning) == ("the answer", "hm")
+
+
 @pytest.mark.parametrize("status", [400, 401, 500])
 async def test_the_key_is_in_no_error_even_if_the_endpoint_repeats_it(status: int) -> None:
     echo = Reply(status, {"error": {"message": f"wrong key: Bearer {SECRET}\x1b[2J"}})

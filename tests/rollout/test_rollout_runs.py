@@ -226,7 +226,7 @@ async def test_a_scheduler_that_is_away_is_found_out_before_the_model_is_asked(t
 
 
 async def test_cancelling_leaves_what_is_done_and_resuming_gets_the_reward(tmp_path: Path) -> None:
-    async with world(tmp_path) as w, FakeModel(lambda prompt: block("speedup=2.0 sleep=1.5")) as model:
+    async with world(tmp_path) as w, FakeModel(lambda prompt: block("speedup=2.0 sleep=4")) as model:
         running = asyncio.create_task(w.run(config(2, turns=1), model))
         while len(w.node.started) < 2:  # noqa: ASYNC110 - the node has no event for it
             await asyncio.sleep(0.02)

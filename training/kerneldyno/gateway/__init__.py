@@ -6,5 +6,5 @@ tasks.py (its task ids), environment.py (OpenEnv-style episodes), server.py (the
 command; needs the extra [gateway].
 
 Infrastructure that fails is a 503 with Retry-After on every route, never a reward of 0. The gateway keeps nothing that
-matters: rewards and verdicts are the scheduler's, by ids that a repeated request finds again.
+matters: verdicts are the scheduler's, which answers a repeated request by the work that runs or is done.
 """

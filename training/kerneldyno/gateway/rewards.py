@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -71,6 +72,8 @@ class Rewards:
         if task is None:
             if len(self._running) >= MAX_IN_FLIGHT:
                 raise unavailable(f"{MAX_IN_FLIGHT} turns are under way", retry_seconds=1.0)
+            # An id that follows from the turn would, for a while, bring back how it was lost or cancelled before.
+            message.request.id = uuid.uuid4().hex
             task = self._running[key] = asyncio.create_task(self._stream.score(message))
             task.add_done_callback(lambda done: self._keep(key, done))
         await asyncio.wait({task}, timeout=within)

@@ -114,9 +114,13 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """An answer: its text, why it ended ("stop", "length"), what it cost in tokens (0 when not told) and seconds."""
+    """An answer: its text, why it ended ("stop", "length"), what it cost in tokens (0 when not told) and seconds.
+
+    `reasoning` is what the model thought, where the server tells it apart from the answer; it is in no later prompt.
+    """
 
     text: str
+    reasoning: str
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
@@ -264,7 +268,8 @@ def _completion(text: str) -> dict[str, Any] | None:
     try:
         data = json.loads(text)
         choice = data["choices"][0]
-        content = choice["message"].get("content")
+        message = choice["message"]
+        content, thoughts = message.get("content"), message.get("reasoning_content") or message.get("reasoning")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         return None
     if isinstance(content, list):  # content in parts
@@ -272,7 +277,12 @@ def _completion(text: str) -> dict[str, Any] | None:
     if content is not None and not isinstance(content, str):
         return None
     # None: a model that spent its tokens on thinking, or declined. That is its answer.
-    return {"text": content or "", "finish_reason": choice.get("finish_reason"), "usage": data.get("usage")}
+    return {
+        "text": content or "",
+        "reasoning": thoughts if isinstance(thoughts, str) else "",
+        "finish_reason": choice.get("finish_reason"),
+        "usage": data.get("usage"),
+    }
 
 
 def _generation(completion: Mapping[str, Any], seconds: float) -> Generation:
@@ -281,8 +291,8 @@ def _generation(completion: Mapping[str, Any], seconds: float) -> Generation:
         value if isinstance(value := usage.get(f"{kind}_tokens"), int) else 0 for kind in ("prompt", "completion")
     ]
     # Half a surrogate pair can be spelled in JSON, but neither be sent on nor be written.
-    text = completion["text"].encode("utf-8", errors="replace").decode()
-    return Generation(text, str(completion["finish_reason"] or ""), tokens[0], tokens[1], seconds)
+    text, reasoning = (completion[name].encode(errors="replace").decode() for name in ("text", "reasoning"))
+    return Generation(text, reasoning, str(completion["finish_reason"] or ""), tokens[0], tokens[1], seconds)
 
 
 def _error_text(text: str) -> str:

@@ -182,4 +182,5 @@ def _usage(generation: Generation, seed: int | None) -> dict[str, Any]:
         "prompt_tokens": generation.prompt_tokens,
         "completion_tokens": generation.completion_tokens,
         "seed": seed,
+        **({"reasoning": generation.reasoning} if generation.reasoning else {}),
     }
