@@ -25,7 +25,7 @@ from grammar import Plan  # noqa: E402
 from judging import Judging, Paid, Written  # noqa: E402
 
 #: Small enough that a verdict takes a second; nothing here asks for speed.
-TINY = problem.Problem("rms_norm", "tiny", 64, 12, 12, (16, 32, 64), (16, 8), by_row=True)
+TINY = problem.Problem("rms_norm", "tiny", 16, 12, 12, (16, 32, 64), (16, 8), by_row=True)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +93,15 @@ def test_a_trusting_evaluator_is_cheated() -> None:
     assert honest.coverage > 0.9
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """So small a policy is slower with several, much slower where others want them too."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def services() -> Iterator[LocalServices]:
     with LocalServices(devices="cpu") as running:
@@ -139,7 +148,6 @@ async def test_the_policy_learns_from_real_rewards(judge: Judging) -> None:
     truth: dict[tuple[str, str], Paid] = {}
     run = learner.Run(judge, [TINY], truth, learner.Setting("smoke", samples=(16,)), seed=0)
     run.true = lambda turn: None  # type: ignore[method-assign]  # no survey: the curve of what was paid is enough
-    torch.set_num_threads(1)
     await run.learn(20)
     paid = [row["paid"] for row in run.history]
     # Half of what the cold start writes is wrong or a cheat; at this size nothing is fast, and being right pays 0.5.
