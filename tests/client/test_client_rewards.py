@@ -176,6 +176,9 @@ def test_answers_of_the_clients_own_pay_nothing_or_what_a_failure_pays() -> None
     large = book.oversize(one("b", "k" * (MAX_ITEM_BYTES + 1)))
     assert (large.reward, large.parts.fixed) == (REWARD.failure_reward, REWARD.failure_reward)
     assert large.result.outcome == EvalResult.INVALID
+    ours = one("c")
+    ours.request.reference_code = "r" * (MAX_ITEM_BYTES + 1)
+    assert not book.oversize(ours).HasField("reward"), "the policy did not write the reference"
 
 
 def test_a_turn_is_copied_and_named_by_its_contents() -> None:

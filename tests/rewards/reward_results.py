@@ -142,7 +142,6 @@ RESULTS: dict[str, dict[str, Any]] = {
         "invalid": {
             "violations": [
                 {"field": "kernel_code", "description": "missing; give the Python source of the candidate"},
-                {"field": "num_warmup", "description": "is 101; allowed are 0 to 100"},
             ]
         },
     },

@@ -65,6 +65,17 @@ def test_infrastructure_and_references_have_no_reward_whatever_the_spec(outcome:
     assert score(result(outcome), spec) == (None, RewardParts())
 
 
+@pytest.mark.parametrize("field", ["num_warmup", "reference_code", "id", "turn", ""])
+def test_a_policy_does_not_pay_for_what_its_trainer_wrote(field: str) -> None:
+    spec = RewardSpec(failure_reward=-1)
+    own = {"field": "kernel_code", "description": "too large"}
+    for violations in ([{"field": field, "description": "bad"}], [own, {"field": field, "description": "bad"}]):
+        assert score(result("INVALID", invalid={"violations": violations}), spec) == (None, RewardParts())
+    for field_of_the_policy in ("kernel_code", "response_text"):
+        violations = [{"field": field_of_the_policy, "description": "bad"}]
+        assert score(result("INVALID", invalid={"violations": violations}), spec)[0] == -1
+
+
 def test_outcomes_of_another_release_have_no_reward() -> None:
     assert score(EvalResult(), RewardSpec()) == (None, RewardParts())
     assert score(EvalResult(outcome=77), RewardSpec(preset="tiers")) == (None, RewardParts())  # type: ignore[arg-type]

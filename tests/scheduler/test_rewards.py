@@ -83,13 +83,13 @@ async def test_the_candidate_is_taken_from_the_response_and_a_response_without_o
         assert sample(app, "extraction_failures_total") == 2
 
 
-async def test_bad_turns_are_answered_one_by_one_with_the_reward_of_a_failure() -> None:
+async def test_bad_turns_are_answered_one_by_one_and_a_policy_does_not_pay_for_its_trainer() -> None:
     async with scheduler() as (app, _), node(app.address, "n1"), connect(app) as peer:
         await eventually(lambda: bool(app.core.fleet.nodes))
         named = {f"label {i}": "x" for i in range(MAX_TURN_LABELS + 1)}
         bad = {
             ("kernel_code",): turn("neither", kernel_code=""),
-            ("response_text",): Turn(request=turn("both").request, response_text="x"),
+            ("turn",): Turn(request=turn("both").request, response_text="x"),
             ("response_text", "labels"): Turn(
                 request=turn("much", kernel_code="", labels=named).request, response_text="x" * (1 << 20) + "x"
             ),
@@ -108,7 +108,9 @@ async def test_bad_turns_are_answered_one_by_one_with_the_reward_of_a_failure() 
         assert {tuple(fields(answer)) for answer in answers.values()} == {*bad, ()}
         for expected, one in bad.items():
             answer = answers[one.request.id]
-            assert (tuple(fields(answer)), outcome(answer), paid(answer)) == (expected, "INVALID", -2.0)
+            to_blame = set(expected) <= {"kernel_code", "response_text"}
+            assert (tuple(fields(answer)), outcome(answer)) == (expected, "INVALID")
+            assert paid(answer) == (-2.0 if to_blame else None), expected
             assert (answer.group, answer.sample, answer.turn_index) == (one.group, one.sample, one.turn_index)
         assert paid(answers["good"]) == 11.0
 

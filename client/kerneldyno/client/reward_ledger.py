@@ -12,7 +12,9 @@ from collections import deque
 
 from kerneldyno.client.evaluation_ledger import expired_result, oversize_result
 from kerneldyno.client.ledger import Ledger, take_ids
+from kerneldyno.rewards.scoring import score
 from kerneldyno.rpc.turns import MAX_TURN_ID_CHARS
+from kerneldyno.rpc.validation import MAX_SOURCE_BYTES
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardSpec, StreamRewardsRequest, StreamRewardsResponse, Turn
 
@@ -104,10 +106,17 @@ class RewardLedger(Ledger[Turn, StreamRewardsResponse, StreamRewardsRequest, Str
         return expired_answer(item, timeout)
 
     def oversize(self, item: Turn) -> StreamRewardsResponse:
-        """Makes the answer of a turn that no message can hold: the reward of a failure."""
+        """Makes the answer of a turn that no message can hold: the reward of a failure if the policy wrote that much."""
         answer = _answer(item, oversize_result(item.request, item.ByteSize()))
-        answer.reward = self._reward.failure_reward
-        answer.parts.fixed = answer.reward
+        name, text = (
+            ("response_text", item.response_text) if item.response_text else ("kernel_code", item.request.kernel_code)
+        )
+        if len(text) > MAX_SOURCE_BYTES:
+            answer.result.invalid.violations[0].field = name
+        reward, parts = score(answer.result, self._reward)
+        if reward is not None:
+            answer.reward = reward
+            answer.parts.CopyFrom(parts)
         answer.feedback = answer.result.message[: self._reward.feedback_chars]
         return answer
 

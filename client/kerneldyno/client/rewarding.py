@@ -98,7 +98,8 @@ class RewardStream:
         Any number of calls may wait at once; those beyond the client's window wait here.
 
         Raises:
-            NoRewardError: infrastructure failed, also after retries, or the reference did, or `timeout` passed.
+            NoRewardError: infrastructure failed, also after retries, the reference did, `timeout` passed, or a field of the
+                turn that the policy did not write is malformed.
             DuplicateIdError: a turn of the same id waits already.
             ClientClosedError: the stream was closed meanwhile.
             UnavailableError, KernelDynoError: as AsyncClient.rewards.

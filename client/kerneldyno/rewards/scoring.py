@@ -1,6 +1,7 @@
 """The reward of a verdict, as its RewardSpec declares it, term by term.
 
-Infrastructure and broken references have no reward at all: a 0 there would teach noise. Called by the scheduler for every
+Infrastructure, broken references and malformed requests have no reward at all: the policy is not to blame, and a 0 there
+would teach noise. Called by the scheduler for every
 turn, and by whoever scores recorded results again under another spec. Pure.
 """
 
@@ -19,9 +20,10 @@ _FAILURES = frozenset(
         EvalResult.RUNTIME_ERROR,
         EvalResult.TIMEOUT,
         EvalResult.OUT_OF_MEMORY,
-        EvalResult.INVALID,
     }
 )
+#: Fields for which the policy is to blame when they make a turn INVALID; all others are the caller's.
+_THE_POLICYS = frozenset({"kernel_code", "response_text"})
 
 
 def anomalous(result: EvalResult, spec: RewardSpec) -> bool:
@@ -39,8 +41,8 @@ def score(
 ) -> tuple[float | None, RewardParts]:
     """Return the reward of `result` and the terms of its sum.
 
-    The reward is None, and every part 0, when nothing may be paid: INFRASTRUCTURE_ERROR, REFERENCE_ERROR, an outcome that
-    this release does not know, or a speedup that is no number. With `remeasured`, a second evaluation of the same CORRECT
+    The reward is None, and every part 0, when nothing may be paid: INFRASTRUCTURE_ERROR, REFERENCE_ERROR, INVALID for a
+    field that the policy did not write, an outcome that this release does not know, or a speedup that is no number. With `remeasured`, a second evaluation of the same CORRECT
     candidate, the smaller speedup and coverage are paid; when the second is not CORRECT, its outcome counts alone.
     Coverage that was not measured pays nothing. Whether a second measurement is due, `anomalous` says; this does not ask.
 
@@ -57,12 +59,18 @@ def score(
     return _correct(speedup, min(_coverages(verdicts, whole), default=0.0), whole)
 
 
+def callers_fault(result: EvalResult) -> bool:
+    """Say whether `result` is INVALID for a field that the caller wrote, not the policy: nothing may be learnt from it."""
+    violations = result.invalid.violations
+    return result.outcome == EvalResult.INVALID and any(each.field not in _THE_POLICYS for each in violations)
+
+
 def _fixed(verdict: EvalResult, spec: RewardSpec) -> tuple[float | None, RewardParts]:
     if verdict.outcome == EvalResult.INCORRECT:
         reward = spec.incorrect_reward
     elif verdict.outcome == EvalResult.REJECTED:
         reward = spec.rejected_reward
-    elif verdict.outcome in _FAILURES:
+    elif verdict.outcome in _FAILURES or (verdict.outcome == EvalResult.INVALID and not callers_fault(verdict)):
         reward = spec.failure_reward
     else:
         return None, RewardParts()

@@ -46,7 +46,7 @@ def check_turn(turn: Turn) -> list[Violation]:
         text = f'must have at most {MAX_TURN_ID_CHARS} printable characters and not end in "{AGAIN}"'
         found.append(Violation("id", text))
     if code and response:
-        found.append(Violation("response_text", "is given beside kernel_code; give one of them"))
+        found.append(Violation("turn", "has both kernel_code and response_text; give one of them"))
     if not code and not response:
         found.append(Violation("kernel_code", "missing; give kernel_code, or the model's raw answer as response_text"))
     if (size := len(response.encode())) > MAX_SOURCE_BYTES:

@@ -203,8 +203,8 @@ class RewardSpec(_message.Message):
     incorrect_reward: _builtins.float
     """Reward of INCORRECT."""
     failure_reward: _builtins.float
-    """Reward of candidates that never ran to an answer: COMPILE_ERROR, RUNTIME_ERROR, TIMEOUT, OUT_OF_MEMORY, INVALID, and
-    responses without code.
+    """Reward of candidates that never ran to an answer: COMPILE_ERROR, RUNTIME_ERROR, TIMEOUT, OUT_OF_MEMORY, INVALID for
+    the candidate's own source, and responses without code.
     """
     rejected_reward: _builtins.float
     """Reward of REJECTED."""
@@ -334,8 +334,8 @@ class StreamRewardsResponse(_message.Message):
     turn_index: _builtins.int
     """The turn's index."""
     reward: _builtins.float
-    """The reward. Absent when no reward can be given: infrastructure failed, or the reference did (INFRASTRUCTURE_ERROR,
-    REFERENCE_ERROR). That is never a reward of 0.
+    """The reward. Absent when the policy is not to blame: infrastructure failed, the reference did, or another field than the
+    candidate is malformed (INFRASTRUCTURE_ERROR, REFERENCE_ERROR, INVALID). That is never a reward of 0.
     """
     feedback: _builtins.str
     """Text for the next turn's prompt: what to mend or improve, most useful first. It never tells inputs, seeds or

@@ -36,10 +36,10 @@ class RewardServiceStub:
     StreamRewards: _grpc.StreamStreamMultiCallable[_reward_service_pb2.StreamRewardsRequest, _reward_service_pb2.StreamRewardsResponse]
     """StreamRewards takes turns up and gives rewards down, in completion order, each with the id of its turn. A turn is an
     evaluation like any other: it is queued, merged, cached, listed and cancelled as those of SchedulerService.Evaluate.
-    Flow control works end to end. A malformed turn, and a response without code, does not end the stream: its answer has
-    outcome INVALID and the reward of a failure. When the stream breaks, accepted work goes on; a client that connects
+    Flow control works end to end. A response without code, and a malformed turn, does not end the stream: its answer has
+    outcome INVALID, and the reward of a failure in the one case and none in the other. When the stream breaks, accepted work goes on; a client that connects
     again with the same client_id sends its unanswered turns again, and nothing runs twice. An answer without `reward`
-    says that infrastructure failed: never take it for a reward of 0. The scheduler ends the stream once the client has
+    says that the policy is not to blame: never take it for a reward of 0. The scheduler ends the stream once the client has
     half-closed it and every turn was answered.
     Errors:
       INVALID_ARGUMENT: the first message has no client_id, client_id changes within a stream, or the RewardSpec is
@@ -55,10 +55,10 @@ class RewardServiceAsyncStub(RewardServiceStub):
     StreamRewards: _aio.StreamStreamMultiCallable[_reward_service_pb2.StreamRewardsRequest, _reward_service_pb2.StreamRewardsResponse]  # type: ignore[assignment]
     """StreamRewards takes turns up and gives rewards down, in completion order, each with the id of its turn. A turn is an
     evaluation like any other: it is queued, merged, cached, listed and cancelled as those of SchedulerService.Evaluate.
-    Flow control works end to end. A malformed turn, and a response without code, does not end the stream: its answer has
-    outcome INVALID and the reward of a failure. When the stream breaks, accepted work goes on; a client that connects
+    Flow control works end to end. A response without code, and a malformed turn, does not end the stream: its answer has
+    outcome INVALID, and the reward of a failure in the one case and none in the other. When the stream breaks, accepted work goes on; a client that connects
     again with the same client_id sends its unanswered turns again, and nothing runs twice. An answer without `reward`
-    says that infrastructure failed: never take it for a reward of 0. The scheduler ends the stream once the client has
+    says that the policy is not to blame: never take it for a reward of 0. The scheduler ends the stream once the client has
     half-closed it and every turn was answered.
     Errors:
       INVALID_ARGUMENT: the first message has no client_id, client_id changes within a stream, or the RewardSpec is
@@ -77,10 +77,10 @@ class RewardServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_reward_service_pb2.StreamRewardsResponse], _abc.AsyncIterator[_reward_service_pb2.StreamRewardsResponse]]:
         """StreamRewards takes turns up and gives rewards down, in completion order, each with the id of its turn. A turn is an
         evaluation like any other: it is queued, merged, cached, listed and cancelled as those of SchedulerService.Evaluate.
-        Flow control works end to end. A malformed turn, and a response without code, does not end the stream: its answer has
-        outcome INVALID and the reward of a failure. When the stream breaks, accepted work goes on; a client that connects
+        Flow control works end to end. A response without code, and a malformed turn, does not end the stream: its answer has
+        outcome INVALID, and the reward of a failure in the one case and none in the other. When the stream breaks, accepted work goes on; a client that connects
         again with the same client_id sends its unanswered turns again, and nothing runs twice. An answer without `reward`
-        says that infrastructure failed: never take it for a reward of 0. The scheduler ends the stream once the client has
+        says that the policy is not to blame: never take it for a reward of 0. The scheduler ends the stream once the client has
         half-closed it and every turn was answered.
         Errors:
           INVALID_ARGUMENT: the first message has no client_id, client_id changes within a stream, or the RewardSpec is
