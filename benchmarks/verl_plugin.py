@@ -31,7 +31,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "trainers"))
 import small_models
 import verl_harness as harness
 from kerneldyno.client import AsyncClient
-from kerneldyno.verl import connection
+from kerneldyno.trainers import connection
 from omegaconf import OmegaConf
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.protocol import DataProto

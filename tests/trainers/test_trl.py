@@ -22,9 +22,10 @@ import trl
 from kerneldyno.client import NoRewardError
 from kerneldyno.client.errors import UnavailableError
 from kerneldyno.rollout.problems import Problem
+from kerneldyno.trainers import connection
+from kerneldyno.trainers.errors import SettingsError
 from kerneldyno.trl import KernelEnv, environment_factory, make_reward_func
-from kerneldyno.verl import connection, dataset
-from kerneldyno.verl.errors import SettingsError
+from kerneldyno.verl import dataset
 from scheduler_harness import scheduler
 from scripted_node import node
 

@@ -14,11 +14,11 @@ import small_models
 import torch
 import verl_harness as harness
 from kerneldyno.rewards.trajectories import read
-from kerneldyno.verl import connection
+from kerneldyno.trainers import connection
+from kerneldyno.trainers.errors import SampleFailedError, SettingsError
+from kerneldyno.trainers.marks import Mark
 from kerneldyno.verl.agent_loop import KernelAgentLoop, TurnRewardOutput
-from kerneldyno.verl.errors import SampleFailedError, SettingsError
-from kerneldyno.verl.marks import Mark
-from scheduler_harness import scheduler
+from scheduler_harness import eventually, scheduler
 from scripted_node import node
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker, DictConfigWrap
 from verl.protocol import DataProto
@@ -294,3 +294,45 @@ async def test_turns_are_recorded_as_the_model_saw_them(model: Path, address: st
     text = small_models.tokenizer()
     for turn, prompt in zip((first, second), engine.prompts, strict=True):
         assert text.apply_chat_template(turn.messages, add_generation_prompt=True, return_dict=False) == prompt
+
+
+async def test_an_episode_that_is_cancelled_cancels_its_evaluation(model: Path) -> None:
+    """verl drops what it no longer wants; the devices must not go on with it."""
+    async with scheduler() as (app, _), node(app.address, "n1", lanes=8) as judging:
+        engine = Engine([answer("sleep=60 id=long")])
+        playing = asyncio.ensure_future(play(model, str(app.address), engine))
+        await eventually(lambda: judging.started == ["long"])
+        playing.cancel()
+        await eventually(lambda: judging.cancelled == ["long"])
+        with pytest.raises(asyncio.CancelledError):
+            await playing
+        await connection.close()
+
+
+async def test_a_scheduler_that_comes_back_in_time_costs_nothing(model: Path, tmp_path: Path) -> None:
+    store = {"store": f"sqlite:{tmp_path / 'store.db'}"}
+    engine = Engine([answer("speedup=2 sleep=1 id=a")])
+    async with scheduler(**store) as (app, _), node(app.address, "n1") as judging:
+        address = str(app.address)
+        options = ("+kerneldyno.turns=1", "kerneldyno.reconnect_seconds=60")
+        playing = asyncio.ensure_future(play(model, address, engine, *options))
+        await eventually(lambda: judging.started == ["a"])
+    async with scheduler(**store, listen=address), node(address, "n2"):
+        assert (await playing).reward_score == 1.5
+        await connection.close()
+
+
+async def test_settings_may_come_with_the_agent_loops_own_file(model: Path, address: str, tmp_path: Path) -> None:
+    """`rollout.agent.agent_loop_config_path`, verl's way to several kinds of loops in a run."""
+    (tmp_path / "loops.yaml").write_text(
+        "- name: short\n  _target_: kerneldyno.verl.agent_loop.KernelAgentLoop\n  turns: 1\n  reward: {preset: kevin}\n"
+    )
+    config = harness.config(
+        model,
+        f"+kerneldyno.address={address}",
+        f"actor_rollout_ref.rollout.agent.agent_loop_config_path={tmp_path}/loops.yaml",
+    )
+    worker = AgentLoopWorker(config, Engine([answer("speedup=2")]))
+    trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
+    output = await worker._run_agent_loop(PARAMS, trajectory, trace=False, **row(agent_name="short"))
+    assert output.extra_fields["turn_scores"] == [2.3]

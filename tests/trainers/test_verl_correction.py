@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from kerneldyno.trainers.errors import SettingsError
 from kerneldyno.training import mismatch
 from kerneldyno.verl.correction import mrs
-from kerneldyno.verl.errors import SettingsError
 from omegaconf import OmegaConf
 from verl.protocol import DataProto
 from verl.trainer.config.algorithm import RolloutCorrectionConfig

@@ -11,8 +11,8 @@ import pyarrow.parquet
 import pytest
 import small_models
 import verl_harness as harness
+from kerneldyno.trainers.turns import problem_of
 from kerneldyno.verl import dataset
-from kerneldyno.verl.turns import problem_of
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 PROBLEMS = Path(__file__).parents[1] / "problems"

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from kerneldyno.trainers.errors import SettingsError
+from kerneldyno.trainers.marks import Mark
 from kerneldyno.training.advantages import ESTIMATORS
 from kerneldyno.training.returns import multi_turn_returns
 from kerneldyno.verl import correction
-from kerneldyno.verl.errors import SettingsError
-from kerneldyno.verl.marks import Mark
 from omegaconf import OmegaConf
 from verl.protocol import DataProto
 from verl.trainer.ppo import core_algos

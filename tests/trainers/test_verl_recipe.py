@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import small_models
 import verl_harness as harness
+from kerneldyno.trainers import settings
 from kerneldyno.training.coverage import CoverageRule
-from kerneldyno.verl import correction, settings
+from kerneldyno.verl import correction
+from kerneldyno.verl.agent_loop import check
 from omegaconf import OmegaConf
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import omega_conf_to_dataclass, validate_config
@@ -42,7 +44,7 @@ def test_verl_and_the_plugin_take_the_recipe(script: str, tmp_path: Path) -> Non
     validate_config(config, need_reference_policy(config), need_critic(config))
     rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
     chosen = settings.load(config.kerneldyno)
-    settings.check(chosen, config.algorithm)
+    check(chosen, config.algorithm)
     assert chosen.address == "scheduler:50051"
     assert chosen.coverage_rule() == CoverageRule(threshold=0.3, softness=0.1, decimals=2)
     assert rollout.prompt_length + rollout.response_length <= rollout.max_model_len

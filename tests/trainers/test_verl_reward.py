@@ -13,8 +13,9 @@ import pytest
 import small_models
 import torch
 import verl_harness as harness
-from kerneldyno.verl import connection, dataset
-from kerneldyno.verl.errors import SampleFailedError, SettingsError
+from kerneldyno.trainers import connection
+from kerneldyno.trainers.errors import SampleFailedError, SettingsError
+from kerneldyno.verl import dataset
 from kerneldyno.verl.manager import KernelDynoRewardManager
 from kerneldyno.verl.score import compute_score
 from scheduler_harness import scheduler

@@ -13,12 +13,12 @@ from uuid import uuid4
 
 from kerneldyno.rollout import prompts
 from kerneldyno.rollout.problems import Problem
+from kerneldyno.trainers import connection, settings
+from kerneldyno.trainers.episode import final_result
+from kerneldyno.trainers.errors import SampleFailedError, SettingsError
+from kerneldyno.trainers.settings import Settings
+from kerneldyno.trainers.turns import make_turn, problem_of, refuse_our_fault
 from kerneldyno.v1.evaluation_pb2 import EvalResult
-from kerneldyno.verl import connection, settings
-from kerneldyno.verl.episode import final_result
-from kerneldyno.verl.errors import SampleFailedError, SettingsError
-from kerneldyno.verl.settings import Settings
-from kerneldyno.verl.turns import make_turn, problem_of, refuse_our_fault
 
 #: Which of an episode's rewards is its reward.
 Selection = Literal["best", "last", "sum"]
@@ -93,7 +93,7 @@ def environment_factory(
     Args:
         address, reward: as `make_reward_func`.
         selection: which of the rewards of a rollout's submissions is the rollout's.
-        options: further settings of kerneldyno.verl.settings, for example `turns`.
+        options: further settings of kerneldyno.trainers.settings, for example `turns`.
 
     Raises:
         SettingsError: an option cannot be used.

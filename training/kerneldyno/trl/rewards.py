@@ -12,10 +12,10 @@ from typing import Any
 
 from kerneldyno.client import AsyncClient, StreamRewardsResponse
 from kerneldyno.client.rewarding import OnMissing
+from kerneldyno.trainers import settings
+from kerneldyno.trainers.episode import final_result
+from kerneldyno.trainers.turns import make_turn, problem_of, refuse_our_fault
 from kerneldyno.v1.evaluation_pb2 import EvalResult
-from kerneldyno.verl import settings
-from kerneldyno.verl.episode import final_result
-from kerneldyno.verl.turns import make_turn, problem_of, refuse_our_fault
 
 #: A completion is text, or the chat messages that the model wrote.
 Completion = str | Sequence[Mapping[str, Any]]
@@ -42,7 +42,7 @@ def make_reward_func(
         on_missing: what a completion has whose evaluation failed with the infrastructure, after retries. "yield": None,
             and TRL leaves it out of its group. "raise": NoRewardError, which ends the training.
         name: what TRL's logs call the reward.
-        options: `request`, `turn_seconds`, `reconnect_seconds` and `retries` of kerneldyno.verl.settings.
+        options: `request`, `turn_seconds`, `reconnect_seconds` and `retries` of kerneldyno.trainers.settings.
 
     Returns:
         async f(prompts, completions, **columns) -> list[float | None].

@@ -21,11 +21,12 @@ from uuid import uuid4
 import torch
 from kerneldyno.rollout import prompts
 from kerneldyno.rollout.problems import Message, Problem
-from kerneldyno.verl import connection, episode, records, rejection, settings
-from kerneldyno.verl.episode import PlayedTurn
-from kerneldyno.verl.errors import SampleFailedError
-from kerneldyno.verl.marks import Mark
-from kerneldyno.verl.turns import make_turn, problem_of, refuse_our_fault
+from kerneldyno.trainers import connection, episode, records, rejection, settings
+from kerneldyno.trainers.episode import PlayedTurn
+from kerneldyno.trainers.errors import SampleFailedError, SettingsError
+from kerneldyno.trainers.marks import Mark
+from kerneldyno.trainers.settings import Settings
+from kerneldyno.trainers.turns import make_turn, problem_of, refuse_our_fault
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 
@@ -72,7 +73,7 @@ class KernelAgentLoop(AgentLoopBase):
         own = {name: kwargs.pop(name) for name in list(kwargs) if name in settings.NAMES}
         super().__init__(*args, **kwargs)
         self.settings = settings.load({**(self.config.get("kerneldyno") or {}), **own})
-        settings.check(self.settings, self.config.get("algorithm") or {})
+        check(self.settings, self.config.get("algorithm") or {})
         self._metrics = AgentLoopMetrics()
         self._engine: dict[str, Any] = {}
         self._experts: Any = None
@@ -213,5 +214,23 @@ class KernelAgentLoop(AgentLoopBase):
             basis = self.settings.reward_spec().coverage_basis
             marks = [Mark.KEPT if kept else Mark.DROPPED for kept in rejection.kept(turns, rule, basis)]
         if self.settings.void_turns:
-            marks = [Mark.VOID if void else mark for void, mark in zip(episode.void_turns(turns), marks, strict=True)]
+            marks = [Mark.VOID if void else mark for void, mark in zip(rejection.void_turns(turns), marks, strict=True)]
         return marks
+
+
+def check(chosen: Settings, algorithm: Mapping[str, Any]) -> None:
+    """Raises SettingsError if decisions about turns (PRS, void turns) could not reach the estimator (see marks.py)."""
+    if chosen.prs is None and not chosen.void_turns:
+        return
+    asked = "kerneldyno.prs" if chosen.prs is not None else "kerneldyno.void_turns"
+    estimator = str(algorithm.get("adv_estimator"))
+    if estimator != "trloo" and not estimator.startswith("kerneldyno_"):
+        raise SettingsError(
+            f"{asked} acts in our estimators, and algorithm.adv_estimator={estimator} would train on everything; "
+            "use trloo or kerneldyno_grpo"
+        )
+    if algorithm.get("use_kl_in_reward"):
+        raise SettingsError(
+            f"{asked} cannot be used with algorithm.use_kl_in_reward=True, which writes over what tells the estimator; "
+            "use actor_rollout_ref.actor.use_kl_loss=True for a KL penalty"
+        )

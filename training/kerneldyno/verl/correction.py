@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kerneldyno.verl.errors import SettingsError
+from kerneldyno.trainers.errors import SettingsError
 
 #: The released runs' constants.
 BOUNDS: Final = (0.999, 1.001)

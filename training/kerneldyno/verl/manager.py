@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kerneldyno.verl import settings
+from kerneldyno.trainers import settings
 from kerneldyno.verl.score import score_row
 
 from verl.experimental.reward_loop.reward_manager import register

@@ -12,11 +12,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from kerneldyno.verl import connection, settings
-from kerneldyno.verl.episode import PlayedTurn, figures
-from kerneldyno.verl.marks import Mark
-from kerneldyno.verl.settings import Settings
-from kerneldyno.verl.turns import make_turn, problem_of, refuse_our_fault
+from kerneldyno.trainers import connection, settings
+from kerneldyno.trainers.episode import PlayedTurn, figures
+from kerneldyno.trainers.marks import Mark
+from kerneldyno.trainers.settings import Settings
+from kerneldyno.trainers.turns import make_turn, problem_of, refuse_our_fault
 
 #: What verl passes to every reward function when a reward model is on.
 _VERLS = ("reward_router_address", "reward_model_tokenizer")
@@ -32,7 +32,7 @@ async def compute_score(
         solution_str: the response; the candidate is taken from its last complete code block.
         ground_truth: the reference, or a problem as JSON text (see `kerneldyno.verl.dataset`).
         extra_info: of the row; `entry_point` and `problem_id` are read.
-        given: settings, by their names in `kerneldyno.verl.settings`.
+        given: settings, by their names in `kerneldyno.trainers.settings`.
 
     Returns:
         "score" and figures; the same keys for every response, whatever became of it.

@@ -10,9 +10,9 @@ from kerneldyno.client import Turn
 from kerneldyno.rollout import problems
 from kerneldyno.rollout.problems import Problem, ProblemError
 from kerneldyno.rpc import validation
+from kerneldyno.trainers.errors import SettingsError
+from kerneldyno.trainers.settings import Settings
 from kerneldyno.v1.evaluation_pb2 import EvalResult
-from kerneldyno.verl.errors import SettingsError
-from kerneldyno.verl.settings import Settings
 
 #: Fields of a turn that come from the model.
 _THE_MODELS = ("kernel_code", "response_text")

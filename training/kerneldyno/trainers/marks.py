@@ -12,10 +12,10 @@ A turn of one token has no first token beside its last, and is never marked. (No
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Mark(Enum):
@@ -44,6 +44,8 @@ def read(token_level_rewards: Tensor, turns: Tensor, count: int) -> tuple[Tensor
     Returns:
         (E, T) bool, dropped; (E, T) bool, void.
     """
+    import torch  # whoever only makes marks does without
+
     tiny = (token_level_rewards > 0) & (token_level_rewards < LIMIT) & (turns >= 0)
     row, token = tiny.nonzero(as_tuple=True)  # few: reading them is a pass over the tokens, and no more
     value, turn = token_level_rewards[row, token], turns[row, token]

@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 from kerneldyno.client import AsyncClient, StreamRewardsResponse, Turn
 from kerneldyno.client.rewarding import RewardStream
 from kerneldyno.rpc.errors import KernelDynoError
-from kerneldyno.verl.errors import SampleFailedError
-from kerneldyno.verl.settings import Settings
+from kerneldyno.trainers.errors import SampleFailedError
+from kerneldyno.trainers.settings import Settings
 
 #: Turns of one process that may be under way. More than a trainer's largest batch: verl decides how many there are.
 _WINDOW = 8192

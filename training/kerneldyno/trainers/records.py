@@ -15,8 +15,8 @@ from typing import Any
 
 from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
 from kerneldyno.rollout.problems import Message, Problem
-from kerneldyno.verl.episode import PlayedTurn
-from kerneldyno.verl.marks import Mark
+from kerneldyno.trainers.episode import PlayedTurn
+from kerneldyno.trainers.marks import Mark
 
 _log = logging.getLogger("kerneldyno.verl")
 

@@ -15,12 +15,13 @@ from dataclasses import fields, replace
 from typing import Any
 
 import torch
+from kerneldyno.trainers.episode import PlayedTurn, final_result
+from kerneldyno.trainers.errors import SettingsError
+from kerneldyno.training import masks
 from kerneldyno.training.coverage import RELEASE, CoverageRule, reject
 from kerneldyno.training.errors import TrainingError
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
-from kerneldyno.verl.episode import PlayedTurn, final_result
-from kerneldyno.verl.errors import SettingsError
 
 
 def rule_of(given: Mapping[str, Any]) -> CoverageRule:
@@ -73,3 +74,10 @@ def coverage(result: EvalResult, basis: int) -> float:
     if basis == RewardSpec.COVERAGE_BASIS_KERNELGYM:
         return result.profile.kernelgym_coverage
     return result.profile.device_time_coverage
+
+
+def void_turns(turns: Sequence[PlayedTurn]) -> list[bool]:
+    """Tells which turns regressed: no reward after an earlier turn had some."""
+    rewards = torch.tensor([[turn.answer.reward for turn in turns]], dtype=torch.float64)
+    counts = masks.turn_mask(rewards, torch.ones_like(rewards, dtype=torch.bool))
+    return [not count for count in counts[0].tolist()]

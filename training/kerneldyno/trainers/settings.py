@@ -1,10 +1,12 @@
-"""What a run may choose, and where it is written: the block `kerneldyno` at the root of verl's configuration.
+"""What a run may choose.
+
+In verl this is the block `kerneldyno` at the root of the configuration, which the agent loop and the reward manager read:
 
     python -m verl.trainer.main_ppo ... +kerneldyno.address=scheduler:50051 +kerneldyno.turns=3 +kerneldyno.reward=drkernel
 
-The agent loop and the reward manager read it; `compute_score` takes the same names as reward_kwargs. What is not given
-has the defaults below, and a name that does not exist is an error. Credentials come from the environment
-(KERNELDYNO_TLS_CA, _TOKEN_FILE and so on, see docs/security.md): a configuration ends up in logs.
+Reward functions take the same names as keywords. What is not given has the defaults below, and a name that does not exist
+is an error. Credentials come from the environment (KERNELDYNO_TLS_CA, _TOKEN_FILE and so on, see docs/security.md): a
+configuration ends up in logs.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from google.protobuf import json_format
 from kerneldyno.client.aio import DEFAULT_ADDRESS
 from kerneldyno.rewards import presets
 from kerneldyno.rpc.errors import InvalidRequestError
+from kerneldyno.trainers.errors import SettingsError
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
-from kerneldyno.verl.errors import SettingsError
 
 if TYPE_CHECKING:
     from kerneldyno.training.coverage import CoverageRule
@@ -64,7 +66,7 @@ class Settings:
 
     def coverage_rule(self) -> CoverageRule | None:
         """Returns by which rule turns are rejected; None when they are not."""
-        from kerneldyno.verl import rejection  # needs torch, which rewards alone do without
+        from kerneldyno.trainers import rejection  # needs torch, which rewards alone do without
 
         return None if self.prs is None else rejection.rule_of(self.prs)
 
@@ -100,24 +102,6 @@ def load(given: Mapping[str, Any] | None) -> Settings:
     settings.reward_spec()
     settings.coverage_rule()
     return settings
-
-
-def check(settings: Settings, algorithm: Mapping[str, Any]) -> None:
-    """Raises SettingsError if decisions about turns (PRS, void turns) could not reach the estimator; see marks.py."""
-    if settings.prs is None and not settings.void_turns:
-        return
-    asked = "kerneldyno.prs" if settings.prs is not None else "kerneldyno.void_turns"
-    estimator = str(algorithm.get("adv_estimator"))
-    if estimator != "trloo" and not estimator.startswith("kerneldyno_"):
-        raise SettingsError(
-            f"{asked} acts in our estimators, and algorithm.adv_estimator={estimator} would train on everything; "
-            "use trloo or kerneldyno_grpo"
-        )
-    if algorithm.get("use_kl_in_reward"):
-        raise SettingsError(
-            f"{asked} cannot be used with algorithm.use_kl_in_reward=True, which writes over what tells the estimator; "
-            "use actor_rollout_ref.actor.use_kl_loss=True for a KL penalty"
-        )
 
 
 def _converted(name: str, value: Any) -> Any:

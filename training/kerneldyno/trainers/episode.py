@@ -1,15 +1,13 @@
-"""What became of the turns of one episode: their rewards on tokens, which of them regressed, and the figures."""
+"""What became of the turns of one episode: their rewards on tokens, and the figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from kerneldyno.training import masks
+from kerneldyno.trainers.marks import Mark
 from kerneldyno.v1.evaluation_pb2 import STAGE_QUEUED, EvalResult
 from kerneldyno.v1.reward_service_pb2 import Extraction, StreamRewardsResponse
-from kerneldyno.verl.marks import Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +60,6 @@ def token_rewards(turns: Sequence[PlayedTurn], marks: Sequence[Mark], length: in
             rewards[turn.begin] = mark.value
         rewards[turn.end - 1] = turn.answer.reward
     return rewards
-
-
-def void_turns(turns: Sequence[PlayedTurn]) -> list[bool]:
-    """Tells which turns regressed: no reward after an earlier turn had some."""
-    rewards = torch.tensor([[turn.answer.reward for turn in turns]], dtype=torch.float64)
-    counts = masks.turn_mask(rewards, torch.ones_like(rewards, dtype=torch.bool))
-    return [not count for count in counts[0].tolist()]
 
 
 def figures(turns: Sequence[PlayedTurn], marks: Sequence[Mark]) -> dict[str, float]:
