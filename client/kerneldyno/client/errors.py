@@ -109,8 +109,8 @@ class ClientClosedError(KernelDynoError):
 
 
 class NoRewardError(KernelDynoError):
-    """Turns whose candidates could not be judged: infrastructure failed, also after retries, or the reference did, or the turn
-    is malformed.
+    """Turns whose candidates could not be judged: infrastructure failed, also after retries, the reference did, or the
+    turn is malformed.
 
     They have no reward, which is not a reward of 0: leave their samples out, or stop.
     """

@@ -42,9 +42,10 @@ def score(
     """Return the reward of `result` and the terms of its sum.
 
     The reward is None, and every part 0, when nothing may be paid: INFRASTRUCTURE_ERROR, REFERENCE_ERROR, INVALID for a
-    field that the policy did not write, an outcome that this release does not know, or a speedup that is no number. With `remeasured`, a second evaluation of the same CORRECT
-    candidate, the smaller speedup and coverage are paid; when the second is not CORRECT, its outcome counts alone.
-    Coverage that was not measured pays nothing. Whether a second measurement is due, `anomalous` says; this does not ask.
+    field that the policy did not write, an outcome that this release does not know, or a speedup that is no number. With
+    `remeasured`, a second evaluation of the same CORRECT candidate, the smaller speedup and coverage are paid; when the
+    second is not CORRECT, its outcome counts alone. Coverage that was not measured pays nothing. Whether a second
+    measurement is due, `anomalous` says; this does not ask.
 
     Raises:
         InvalidRequestError: `spec` is malformed.
