@@ -1,6 +1,6 @@
 """Draws the curves of a results.json: mean over seeds, with a band from the lowest to the highest seed.
 
-    python examples/tiny_rl/plot.py build/tiny_rl/results.json --images docs/images
+    python examples/tiny_rl/plot.py build/tiny_rl/results.json
 
 Also prints, as Markdown, what each choice of the grammar comes to, and the ends of the curves. Needs matplotlib.
 """
@@ -62,7 +62,7 @@ def main() -> int:
     """Draw and print; return the exit status."""
     parser = argparse.ArgumentParser(description="Draw the curves of tiny_rl.")
     parser.add_argument("results", type=Path)
-    parser.add_argument("--images", type=Path, default=Path("docs/images"))
+    parser.add_argument("--images", type=Path, default=Path("build/tiny_rl"))
     options = parser.parse_args()
     results = json.loads(options.results.read_text())
     options.images.mkdir(parents=True, exist_ok=True)

@@ -99,9 +99,9 @@ class Problem:
 def small() -> list[Problem]:
     """Sizes for Triton's interpreter: one program costs some milliseconds whatever it does, so few and large ones win."""
     return [
-        Problem(operator, size, rows, 12, 12, (256, 512, 2048), (16, 8), by_row=True)
+        Problem(operator, size, rows, 12, 12, (256, 1024, 4096), (16, 8), by_row=True)
         for operator in ("softmax", "rms_norm")
-        for size, rows in (("small", 500), ("large", 1500))
+        for size, rows in (("small", 1000), ("large", 3000))
     ]
 
 

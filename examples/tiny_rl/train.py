@@ -46,7 +46,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Train a tiny policy through the real reward stream.")
     parser.add_argument("--preset", choices=sorted(PRESETS), default="small")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--updates", type=int, default=80)
+    parser.add_argument("--updates", type=int, default=60)
     parser.add_argument("--settings", nargs="*", help="parts of settings' names (default: all)")
     parser.add_argument("--masked", action="store_true", help="let the policy write nothing but programs")
     parser.add_argument("--out", type=Path, default=Path("build/tiny_rl"), help="folder for results")
