@@ -38,8 +38,13 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: $(READY)
 	$(PYTHON) examples/demo.py
 
+# Tests of these folders wait more than they compute. The others watch processors, processes and directories of the machine,
+# and have it to themselves.
+BESIDE := $(addprefix tests/,rpc rewards training rollout gateway client scheduler)
+
 test: $(READY)
-	$(PYTHON) -m pytest -m "not gpu"
+	$(PYTHON) -m pytest -m "not gpu" -n auto --maxprocesses 4 $(BESIDE)
+	$(PYTHON) -m pytest -m "not gpu" $(BESIDE:%=--ignore=%)
 
 test-gpu: $(READY)
 	KERNELDYNO_REQUIRE_GPU=1 $(PYTHON) -m pytest
