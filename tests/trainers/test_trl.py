@@ -152,6 +152,8 @@ async def test_the_function_alone(address: str) -> None:
         await make_reward_func("127.0.0.1:9", reconnect_seconds=0.5)(["p"] * 3, failing, **columns)
     with pytest.raises(SettingsError, match="reference"):
         await judge(["p"], [""], None, id=["a"])
+    with pytest.raises(SettingsError, match="fortran"):
+        await make_reward_func(address, request={"backend": "fortran"})(["p"] * 3, failing, **columns)
     with pytest.raises(SettingsError, match="drkernal"):
         make_reward_func(address, "drkernal")
 

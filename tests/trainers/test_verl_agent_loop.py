@@ -118,6 +118,7 @@ async def test_figures_have_the_same_keys_whatever_becomes_of_the_candidates(mod
         assert all(type(value) is float for value in figures.values())
         seen.append(tuple(figures))
         assert output.reward_score == (0.5 if "CORRECT" in script[0] else 0.0)
+        assert figures["turns_without_code"] == float("outcome=" not in script[0])
     assert len(set(seen)) == 1
 
 
@@ -206,8 +207,20 @@ async def test_a_request_that_cannot_be_evaluated_is_not_the_policys_fault(model
         await play(model, address, Engine([answer()]), reward_model={"style": "rule", "ground_truth": "42"})
     with pytest.raises(SettingsError, match="num_perf_trials"):
         await play(model, address, Engine([answer()]), "+kerneldyno.request.num_perf_trials=-1")
-    with pytest.raises((SettingsError, SampleFailedError), match="fortran"):
+    with pytest.raises(SettingsError, match="fortran"):
         await play(model, address, Engine([answer()]), "+kerneldyno.request.backend=fortran")
+
+
+async def test_rejection_by_coverage_needs_somebody_who_can_measure_it(model: Path) -> None:
+    options = ("+kerneldyno.reward=kevin", "+kerneldyno.prs={}", "+kerneldyno.turns=1")  # a reward without coverage
+    async with scheduler() as (app, _), node(app.address, "n1"):
+        with pytest.raises(SettingsError, match="profile"):
+            await play(model, str(app.address), Engine([answer("speedup=2")]), *options)
+        await connection.close()
+    async with scheduler() as (app, _), node(app.address, "n1", profiling=True):
+        output = await play(model, str(app.address), Engine([answer("speedup=2 coverage=0.1")]), *options)
+        assert output.extra_fields["reward_extra_info"]["dropped_turns"] == 1.0
+        await connection.close()
 
 
 async def test_settings_that_cannot_work_are_refused_before_anything_is_generated(model: Path) -> None:

@@ -138,16 +138,16 @@ def test_rows_that_were_rejected_leave_their_group_and_padding_changes_nothing()
 
 
 def test_dropped_turns_stay_in_the_baseline_and_void_ones_do_not() -> None:
-    episodes = [[(3, 1.0), (3, 4.0)], [(3, 3.0), (3, 0.0)], [(3, 5.0), (3, 2.0)]]
+    episodes = [[(3, 1.0), (3, 8.0)], [(3, 3.0), (3, 0.0)], [(3, 5.0), (3, 2.0)]]
     data = batch(episodes, ["a", "a", "a"])
     data.batch["token_level_rewards"][0, 0] = Mark.DROPPED.value
     data.batch["token_level_rewards"][1, 5] = Mark.VOID.value
     advantages, returns = estimated(data)
     first, second, third = by_turn(advantages, data)
-    # Returns: (5, 4), (3, void), (7, 2). The dropped one is in the mean of the others; the void one is no member.
-    assert (first[0], second[0], third[0]) == (0.0, 3.0 - 6.0, 7.0 - 4.0)
-    assert (first[1], second[1], third[1]) == (2.0, 0.0, -2.0)
-    assert by_turn(returns, data) == [[5.0, 4.0], [3.0, 0.0], [7.0, 2.0]]
+    # Returns: (9, 8), (3, void), (7, 2). The dropped one is in the mean of the others; the void one is no member.
+    assert (first[0], second[0], third[0]) == (0.0, 3.0 - 8.0, 7.0 - 6.0)
+    assert (first[1], second[1], third[1]) == (6.0, 0.0, -6.0)
+    assert by_turn(returns, data) == [[9.0, 8.0], [3.0, 0.0], [7.0, 2.0]]
 
 
 def test_rewards_on_several_tokens_of_a_turn_are_summed() -> None:

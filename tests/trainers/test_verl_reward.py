@@ -71,6 +71,20 @@ async def test_the_manager_is_loaded_by_its_name_and_scores(model: Path, address
     assert all(type(value) is float for one in scored for value in one["reward_extra_info"].values())
 
 
+async def test_of_several_outputs_the_last_one_is_scored(model: Path, address: str) -> None:
+    config = harness.config(model, f"+kerneldyno.address={address}")
+    data = DataProto.concat([sample(answer("speedup=3")), sample(answer("speedup=1"))])
+    found = await KernelDynoRewardManager(config, small_models.tokenizer()).run_single(data)
+    assert found["reward_score"] == 1.0
+
+
+async def test_rewards_of_one_process_may_differ(address: str) -> None:
+    presets = {"drkernel": 1.5, "drkernel_paper": 3.0, "kevin": 2.3}
+    for preset, reward in presets.items():
+        found = await compute_score("test", answer("speedup=2"), REFERENCE, {}, address=address, reward=preset)
+        assert found["score"] == reward
+
+
 async def test_compute_score_is_verls_custom_reward_function(model: Path, address: str) -> None:
     config = harness.config(
         model,

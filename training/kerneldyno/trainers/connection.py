@@ -10,11 +10,12 @@ import asyncio
 from contextlib import AsyncExitStack
 from weakref import WeakKeyDictionary
 
-from kerneldyno.client import AsyncClient, StreamRewardsResponse, Turn
+from kerneldyno.client import AsyncClient, NoRewardError, StreamRewardsResponse, Turn
 from kerneldyno.client.rewarding import RewardStream
 from kerneldyno.rpc.errors import KernelDynoError
 from kerneldyno.trainers.errors import SampleFailedError
 from kerneldyno.trainers.settings import Settings
+from kerneldyno.trainers.turns import refuse_our_fault
 
 #: Turns of one process that may be under way. More than a trainer's largest batch: verl decides how many there are.
 _WINDOW = 8192
@@ -36,10 +37,13 @@ class Connection:
 
         Raises:
             SampleFailedError: there is none, within `turn_seconds`, `reconnect_seconds` and the retries.
+            SettingsError: there can be none, because the request is malformed or asks for what no node has.
         """
         try:
             return await (await self._open()).score(turn)
         except KernelDynoError as error:
+            for answer in error.answers if isinstance(error, NoRewardError) else ():
+                refuse_our_fault(answer)
             where = f"turn {turn.turn_index + 1} of {turn.group}/{turn.sample}"
             raise SampleFailedError(f"{where} has no reward: {error}") from error
 

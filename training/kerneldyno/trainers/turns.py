@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
-from kerneldyno.client import Turn
+from kerneldyno.client import StreamRewardsResponse, Turn
 from kerneldyno.rollout import problems
 from kerneldyno.rollout.problems import Problem, ProblemError
 from kerneldyno.rpc import validation
 from kerneldyno.trainers.errors import SettingsError
 from kerneldyno.trainers.settings import Settings
 from kerneldyno.v1.evaluation_pb2 import EvalResult
-
-#: Fields of a turn that come from the model.
-_THE_MODELS = ("kernel_code", "response_text")
 
 
 def problem_of(row: Mapping[str, Any]) -> Problem:
@@ -54,13 +51,12 @@ def make_turn(problem: Problem, settings: Settings, response: str, *, group: str
     )
 
 
-def refuse_our_fault(result: EvalResult) -> None:
-    """Raises SettingsError for a verdict of INVALID for which neither the response nor the candidate is to blame.
+def refuse_our_fault(answer: StreamRewardsResponse) -> None:
+    """Raises SettingsError for a request that nobody can evaluate, whatever the model writes: an unknown backend, say.
 
-    Such a turn has the reward of a failure, and so would every other: a run would learn nothing and look alive.
+    It has no reward, as an outage has none; but an outage passes.
     """
-    if result.outcome != EvalResult.INVALID:
+    if answer.HasField("reward") or answer.result.outcome != EvalResult.INVALID:
         return
-    ours = [one for one in result.invalid.violations if one.field not in _THE_MODELS]
-    if ours:
-        raise SettingsError(f"the request cannot be evaluated: {ours[0].field}: {ours[0].description}")
+    why = [f"{one.field}: {one.description}" for one in answer.result.invalid.violations]
+    raise SettingsError(f"the request cannot be evaluated: {'; '.join(why) or answer.result.message}")

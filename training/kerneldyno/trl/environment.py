@@ -17,7 +17,7 @@ from kerneldyno.trainers import connection, settings
 from kerneldyno.trainers.episode import final_result
 from kerneldyno.trainers.errors import SampleFailedError, SettingsError
 from kerneldyno.trainers.settings import Settings
-from kerneldyno.trainers.turns import make_turn, problem_of, refuse_our_fault
+from kerneldyno.trainers.turns import make_turn, problem_of
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 
 #: Which of an episode's rewards is its reward.
@@ -71,7 +71,6 @@ class KernelEnv:
         except SampleFailedError:
             self._failed = True  # TRL would show the model an exception and go on
             return "The evaluation service is not available. Stop here."
-        refuse_our_fault(answer.result)
         self._rewards.append(answer.reward)
         correct = final_result(answer).outcome == EvalResult.CORRECT
         return prompts.next_message(self._problem, answer.feedback, correct=correct)["content"]

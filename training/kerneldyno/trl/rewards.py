@@ -72,7 +72,7 @@ def make_reward_func(
                 turns, chosen.reward_spec(), retries=chosen.retries, timeout=chosen.turn_seconds, on_missing=on_missing
             )
             async for answer in stream:
-                refuse_our_fault(answer.result)
+                refuse_our_fault(answer)
                 answers[answer.id] = answer
         ordered = [answers[turn.request.id] for turn in turns]
         if (log := given.get("log_metric")) is not None and ordered:

@@ -26,7 +26,7 @@ from kerneldyno.trainers.episode import PlayedTurn
 from kerneldyno.trainers.errors import SampleFailedError, SettingsError
 from kerneldyno.trainers.marks import Mark
 from kerneldyno.trainers.settings import Settings
-from kerneldyno.trainers.turns import make_turn, problem_of, refuse_our_fault
+from kerneldyno.trainers.turns import make_turn, problem_of
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 
@@ -107,7 +107,6 @@ class KernelAgentLoop(AgentLoopBase):
             turn = make_turn(problem, self.settings, text, group=group, sample=sample, turn_index=len(turns))
             started = time.monotonic()
             answer = await connection.score(self.settings, turn)
-            refuse_our_fault(answer.result)
             played = PlayedTurn(
                 text, answer, begin, len(tokens.mask), time.monotonic() - started, cut=len(generated.token_ids) >= room
             )

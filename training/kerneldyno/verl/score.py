@@ -16,7 +16,7 @@ from kerneldyno.trainers import connection, settings
 from kerneldyno.trainers.episode import PlayedTurn, figures
 from kerneldyno.trainers.marks import Mark
 from kerneldyno.trainers.settings import Settings
-from kerneldyno.trainers.turns import make_turn, problem_of, refuse_our_fault
+from kerneldyno.trainers.turns import make_turn, problem_of
 
 #: What verl passes to every reward function when a reward model is on.
 _VERLS = ("reward_router_address", "reward_model_tokenizer")
@@ -53,6 +53,5 @@ async def score_row(row: Mapping[str, Any], response: str, chosen: Settings) -> 
     turn = make_turn(problem, chosen, response, group=group, sample=sample, turn_index=0)
     started = time.monotonic()
     answer = await connection.score(chosen, turn)
-    refuse_our_fault(answer.result)
     played = PlayedTurn(response, answer, begin=0, end=1, seconds=time.monotonic() - started)
     return figures([played], [Mark.KEPT])
