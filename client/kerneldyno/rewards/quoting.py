@@ -17,8 +17,15 @@ ELLIPSIS = "…"
 #: Control characters, invisible formatting (text direction, joiners), separators, halves of surrogate pairs, private use.
 _UNSEEN = {"Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"}
 _MARKS = re.compile(r"`{3,}|~{3,}")
+#: Bars and angle brackets as other scripts have them: tokens of DeepSeek are written with such a bar.
+_LOOK_ALIKES = str.maketrans({"｜": "|", "￨": "|", "＜": "<", "＞": ">", "﹤": "<", "﹥": ">", "｀": "`", "～": "~"})
 #: Tags such as </think>, <|im_end|> and <end_of_turn>; also <module>, which reads the same in round brackets.
 _TAG = re.compile(r"<([/|!]?[A-Za-z][^<>\n]{0,60})>")
+#: Tokens of Mistral, Llama 2, GLM and BERT; source code has other names in square brackets.
+_BRACKETED = re.compile(
+    r"\[(/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_[A-Z]+|THINK|ARGS|CALL_ID|PREFIX|SUFFIX|MIDDLE|IMG[_A-Z]*"
+    r"|[gs]?MASK|BOS|EOS|UNK|PAD|CLS|SEP|control_\d+))\]"
+)
 
 
 def line(text: str, limit: int) -> str:
@@ -62,7 +69,8 @@ def fit(sections: Iterable[str], limit: int, *, least: int = 40) -> str:
 
 
 def _defused(text: str) -> str:
-    """Return one line without unseen characters, code fences and tags."""
+    """Return one line without unseen characters, code fences, tags and chat templates' tokens."""
     if not text.isascii() or not text.isprintable():
-        text = "".join(one for one in text if unicodedata.category(one) not in _UNSEEN)
-    return _MARKS.sub("'''", _TAG.sub(r"(\1)", text)).replace("<|", "(|").replace("|>", "|)")
+        text = "".join(one for one in text if unicodedata.category(one) not in _UNSEEN).translate(_LOOK_ALIKES)
+    text = _BRACKETED.sub(r"(\1)", _TAG.sub(r"(\1)", text))
+    return _MARKS.sub("'''", text).replace("<|", "(|").replace("|>", "|)")
