@@ -93,6 +93,8 @@ bench: $(READY)
 	$(PYTHON) benchmarks/mixed.py
 	$(PYTHON) benchmarks/scheduler_load.py
 	$(PYTHON) benchmarks/locality.py
+	$(PYTHON) benchmarks/rewards.py
+	$(PYTHON) benchmarks/training.py
 
 tiny-rl: $(READY)
 	$(PYTHON) examples/tiny_rl/train.py --preset small --out build/tiny_rl
