@@ -42,6 +42,7 @@ def queue() -> Iterator[None]:
         name: os.environ[name] for name in ("VERL_USE_EXTERNAL_MODULES", "HF_HUB_OFFLINE") if name in os.environ
     }
     ray.init(
+        address="local",  # a cluster of our own, whatever else runs here
         num_cpus=16,
         include_dashboard=False,
         log_to_driver=False,
