@@ -18,7 +18,7 @@ ELLIPSIS = "…"
 _UNSEEN = {"Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"}
 _MARKS = re.compile(r"`{3,}|~{3,}")
 #: Bars and angle brackets as other scripts have them: tokens of DeepSeek are written with such a bar.
-_LOOK_ALIKES = str.maketrans({"｜": "|", "￨": "|", "＜": "<", "＞": ">", "﹤": "<", "﹥": ">", "｀": "`", "～": "~"})
+_LOOK_ALIKES = str.maketrans("\uff5c\uffe8\uff1c\uff1e\ufe64\ufe65\uff40\uff5e", "||<><>`~")
 #: Tags such as </think>, <|im_end|> and <end_of_turn>; also <module>, which reads the same in round brackets.
 _TAG = re.compile(r"<([/|!]?[A-Za-z][^<>\n]{0,60})>")
 #: Tokens of Mistral, Llama 2, GLM and BERT; source code has other names in square brackets.
