@@ -166,6 +166,19 @@ async def test_over_http() -> None:
     assert [answer.status_code for answer in bad] == [400, 400, 404, 400]
 
 
+async def test_a_step_that_is_repeated_while_it_runs_is_one_step() -> None:
+    """HTTP clients give up and send again; that must not be paid twice. Another answer meanwhile is no step at all."""
+    async with gateway(node={"mean_seconds": 0.5}) as served:
+        episode = (await served.post("/reset", {"problem": "first"})).json()["observation"]["episode_id"]
+        step = {"action": {"response": response()}, "episode_id": episode}
+        other = {"action": {"response": response(mark="other")}, "episode_id": episode}
+        first, again, meanwhile = await asyncio.gather(*(served.post("/step", one) for one in (step, step, other)))
+        state = (await served.http.get("/state", params={"episode_id": episode})).json()
+        assert (await served.post("/step", other)).status_code == 200, "now it is one"
+    assert first.json() == again.json()
+    assert (meanwhile.status_code, state["step_count"], len(state["rewards"])) == (409, 1, 1)
+
+
 async def test_the_schema_is_what_is_sent() -> None:
     async with gateway() as served, session(served) as env:
         schema = (await served.http.get("/schema")).json()

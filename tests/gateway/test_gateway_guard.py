@@ -72,12 +72,27 @@ async def test_bodies_that_are_no_object_are_400(path: str) -> None:
 
 async def test_other_methods_and_paths() -> None:
     async with gateway() as served:
-        codes = [
-            (await served.http.get("/rm")).status_code,
-            (await served.http.get("/nothing")).status_code,
-            (await served.http.post("/rm?form=poem", json=BODY)).status_code,
+        answers = [
+            await served.http.get("/rm"),
+            await served.http.get("/nothing"),
+            await served.http.post("/rm?form=poem", json=BODY),
         ]
-    assert codes == [405, 404, 400]
+    assert [answer.status_code for answer in answers] == [405, 404, 400]
+    assert answers[0].headers["Allow"] == "POST"
+    assert [answer.json()["error_code"] for answer in answers] == ["VALIDATION_ERROR"] * 3
+    assert "GET /rm" in answers[0].json()["message"]
+
+
+async def test_a_defect_has_the_form_of_every_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr("kerneldyno.gateway.labels.Labels.problem", fail)
+    async with gateway() as served:
+        answer = await served.http.post("/rm", json=BODY)
+    assert (answer.status_code, answer.json()["error_code"]) == (500, "SYSTEM_ERROR")
+    assert "ZeroDivisionError" in answer.json()["message"]
+    assert "secret" not in answer.text
 
 
 async def test_other_hosts_with_insecure() -> None:

@@ -43,6 +43,30 @@ async def test_the_prompts_own_example_is_never_taken_for_the_answer() -> None:
     assert cut.json()["rewards"] == [pytest.approx(RIGHT + 2.0)], "the prompt's beginning was cut off, as trainers do"
 
 
+async def test_a_prompt_that_repeats_its_end_is_taken_whole() -> None:
+    """Otherwise the answer of its example would be paid to a model that says nothing."""
+    ask = "Write a kernel that is right for all inputs, and as fast as you can make it. " * 4 + "\nAnswer:\n"
+    prompt = ask + response("speedup=9", "the example") + ask
+    async with gateway() as served:
+        for front in (prompt, prompt[50:], prompt[len(ask) :]):
+            body = {"query": [front], "prompts": [prompt], "labels": ["first"]}
+            assert (await served.post("/get_reward", body)).json()["rewards"] == [0.0]
+            body["query"] = [front + response("speedup=2", "the answer")]
+            assert (await served.post("/get_reward", body)).json()["rewards"] == [pytest.approx(RIGHT + 2.0)]
+        assert len(served.node.started) == 1
+
+
+async def test_what_a_model_may_write_costs_it_its_reward_and_no_other_its_own() -> None:
+    """A 400 for one response would take the rewards of a whole batch."""
+    pairs = [("y" * (1 << 20) + "z", "first"), (response(), "first"), ("", "first")]
+    async with gateway() as served:
+        answer = await served.get_reward(*pairs)
+        body = json.dumps({"response": "\ud800", "label": "first"})
+        half = await served.http.post("/rm", content=body, headers={"Content-Type": "application/json"})
+    assert answer.json()["rewards"] == [0.0, pytest.approx(RIGHT + 2.0), 0.0]
+    assert (half.status_code, half.json()) == (200, 0.0)
+
+
 @pytest.mark.parametrize(
     "label",
     [
@@ -153,8 +177,8 @@ BAD_RM = [
     ({"response": "x", "label": {"reference_code": REFERENCE, "options": {"num_perf_trials": 0}}}, "num_perf_trials"),
     ({"response": "x", "label": {"reference_code": REFERENCE, "options": {"kernel_code": "x"}}}, "kernel_code"),
     ({"response": "x", "label": {"reference_code": REFERENCE, "id": "x" * 101}}, "is no id"),
-    ({"response": "y" * (1 << 20) + "z", "label": "first"}, "at most 1048576"),
-    ({"response": "\ud800", "label": "first"}, "is no text"),
+    ({"response": "x", "label": {"reference_code": "def f(): '\ud800'"}}, "half a surrogate pair"),
+    ({"response": response(), "label": {"reference_code": REFERENCE, "options": {"enable_profiling": True}}}, "profil"),
 ]
 
 

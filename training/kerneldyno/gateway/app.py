@@ -20,7 +20,14 @@ from typing import Any
 from kerneldyno.client import AsyncClient
 from kerneldyno.client.errors import KernelDynoError
 from kerneldyno.gateway.environment import SCHEMA, Environment, Episodes
-from kerneldyno.gateway.errors import Refusal, answer_call_error, answer_refusal, bad
+from kerneldyno.gateway.errors import (
+    Refusal,
+    answer_call_error,
+    answer_defect,
+    answer_http_error,
+    answer_refusal,
+    bad,
+)
 from kerneldyno.gateway.guard import Guard, Limits
 from kerneldyno.gateway.labels import Labels
 from kerneldyno.gateway.metrics import Metrics
@@ -31,6 +38,7 @@ from kerneldyno.rollout.problems import Problem
 from kerneldyno.rpc.version import VERSION
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -71,7 +79,12 @@ class Gateway:
         self.app = Starlette(
             routes=self._routes(),
             middleware=[Middleware(Guard, limits=settings.limits, loopback_only=settings.loopback_only)],
-            exception_handlers={Refusal: answer_refusal, KernelDynoError: answer_call_error},
+            exception_handlers={
+                Refusal: answer_refusal,
+                KernelDynoError: answer_call_error,
+                HTTPException: answer_http_error,
+                Exception: answer_defect,
+            },
             lifespan=self._lifespan,
         )
 

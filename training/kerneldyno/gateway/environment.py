@@ -72,6 +72,8 @@ class Episode:
     step_count: int = 0
     done: bool = False
     rewards: list[float] = field(default_factory=list)
+    judging: str | None = None
+    """The response whose step is under way."""
 
     def state(self) -> dict[str, Any]:
         """OpenEnv's State, and what we add."""
@@ -121,12 +123,22 @@ class Environment:
             raise bad('action: give {"response": the model\'s answer as text}')
         if episode.done:
             raise Refusal(409, f"the episode is over after {episode.step_count} steps; reset starts another")
-        answer = await self._rewards.score(
-            episode.problem, response, group=episode.problem.id, sample=episode.sample, turn=episode.step_count
-        )
-        episode.step_count += 1
-        episode.rewards.append(answer.reward)
-        episode.done = episode.step_count >= episode.turns
+        if episode.judging not in (None, response):
+            raise Refusal(
+                409, "another step of this episode is under way; wait for its answer, or reset another episode"
+            )
+        turn, episode.judging = episode.step_count, response
+        try:
+            answer = await self._rewards.score(
+                episode.problem, response, group=episode.problem.id, sample=episode.sample, turn=turn
+            )
+        finally:
+            if episode.step_count == turn:
+                episode.judging = None
+        if episode.step_count == turn:  # else a repeated request, and the first has made the step
+            episode.step_count += 1
+            episode.rewards.append(answer.reward)
+            episode.done = episode.step_count >= episode.turns
         told = prompts.next_message(episode.problem, answer.feedback, correct=answer.result.correct)
         result = answer.result
         seen = {

@@ -5,6 +5,7 @@
 404  no such evaluation or episode
 409  the id is that of another request, or its evaluation was cancelled
 422  the reference failed: the problem is to be mended
+500  a defect of the gateway; its log has the traceback
 503  infrastructure, with Retry-After; the same request again finds what is running or done
 """
 
@@ -21,6 +22,8 @@ from kerneldyno.client.errors import (
     InvalidRequestError,
     KernelDynoError,
 )
+from kerneldyno.v1.evaluation_pb2 import EvalResult
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
@@ -55,7 +58,7 @@ class Refusal(Exception):  # noqa: N818 - an answer, not a failure of the gatewa
     def body(self) -> dict[str, object]:
         """The answer's body, in the form of KernelGYM's errors."""
         return {
-            "error": "unavailable" if self.status == 503 else "refused",
+            "error": {500: "failed", 503: "unavailable"}.get(self.status, "refused"),
             "message": self.message,
             "error_code": self.code,
             "task_id": self.task_id or None,
@@ -73,6 +76,12 @@ class Refusal(Exception):  # noqa: N818 - an answer, not a failure of the gatewa
 def bad(message: str, *, task_id: str = "") -> Refusal:
     """A 400."""
     return Refusal(400, message, task_id=task_id)
+
+
+def malformed(result: EvalResult, *, task_id: str = "") -> Refusal:
+    """What an INVALID for a field that the caller wrote is answered with."""
+    wrong = "; ".join(f"{one.field}: {one.description}" for one in result.invalid.violations[:3])
+    return bad(wrong or result.message, task_id=task_id)
 
 
 def unavailable(message: str, *, task_id: str = "", retry_seconds: float | None = None) -> Refusal:
@@ -98,3 +107,17 @@ async def answer_call_error(request: Request, error: Exception) -> JSONResponse:
     """Starlette's handler of KernelDynoError."""
     assert isinstance(error, KernelDynoError)
     return refusal_of(error).response()
+
+
+async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
+    """Starlette's handler of paths and methods that do not exist."""
+    assert isinstance(error, HTTPException)
+    text = f"{error.detail}: {request.method} {request.url.path[:100]}; docs/gateway.md lists the routes"
+    response = Refusal(error.status_code, text).response()
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def answer_defect(request: Request, error: Exception) -> JSONResponse:
+    """Starlette's handler of everything else, which it logs."""
+    return Refusal(500, f"the gateway failed, its log says where: {type(error).__name__}").response()

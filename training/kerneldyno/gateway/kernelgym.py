@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from kerneldyno.gateway.errors import Refusal, bad, unavailable
+from kerneldyno.gateway.errors import Refusal, bad, malformed, unavailable
+from kerneldyno.rewards.scoring import callers_fault
 from kerneldyno.rpc.jsonio import request_from_json, result_to_json
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, Finding, Stage
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation
@@ -162,10 +163,8 @@ def _refuse_without_verdict(task_id: str, result: EvalResult) -> None:
         raise unavailable(f"{cause}: {result.message}", task_id=task_id)
     if result.outcome == EvalResult.REFERENCE_ERROR:
         raise Refusal(422, f"the reference failed, not the candidate: {result.message}", task_id=task_id)
-    if result.outcome == EvalResult.INVALID:
-        wrong = [v for v in result.invalid.violations if v.field not in ("kernel_code", "")]
-        if wrong:
-            raise bad(f"{wrong[0].field}: {wrong[0].description}", task_id=task_id)
+    if callers_fault(result):
+        raise malformed(result, task_id=task_id)
 
 
 def _status(result: EvalResult) -> str:

@@ -16,7 +16,8 @@ from typing import Any
 
 from kerneldyno.client import NoRewardError, RewardStream
 from kerneldyno.client.errors import KernelDynoError
-from kerneldyno.gateway.errors import Refusal, bad, refusal_of, unavailable
+from kerneldyno.gateway.errors import Refusal, bad, malformed, refusal_of, unavailable
+from kerneldyno.rewards.scoring import callers_fault
 from kerneldyno.rollout.problems import Problem, ProblemError
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse, Turn
@@ -25,8 +26,6 @@ from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse, Turn
 KEEP_SECONDS, KEEP_COUNT = 600.0, 5_000
 #: Turns that may be under way at once; more are told to come back.
 MAX_IN_FLIGHT = 2_048
-#: Longest response, in bytes; the contract says so.
-MAX_RESPONSE_BYTES = 1 << 20
 
 
 class Rewards:
@@ -96,17 +95,12 @@ class Rewards:
 
     def _turn(self, problem: Problem, response: str, group: str, sample: int, turn: int) -> Turn:
         try:
-            size = len(response.encode())
-        except UnicodeEncodeError as error:
-            raise bad(f"the response is no text: {error.reason} at position {error.start}") from error
-        if size > MAX_RESPONSE_BYTES:
-            raise bad(f"the response has {size} bytes; at most {MAX_RESPONSE_BYTES} are read")
-        try:
             request = problem.request(self._options)
         except ProblemError as error:
             raise bad(str(error)) from error
         message = Turn(group=group, sample=sample, turn_index=turn, request=request)
-        message.response_text = response or " "  # an empty one is an answer too: without code
+        # An empty one is an answer too, without code; and half a surrogate pair cannot be sent on.
+        message.response_text = response.encode(errors="replace").decode() or " "
         return message
 
     def _known(self, key: str) -> StreamRewardsResponse | None:
@@ -132,4 +126,6 @@ def _no_reward(error: NoRewardError) -> Refusal:
     result = error.answers[0].result if error.answers else EvalResult()
     if result.outcome == EvalResult.REFERENCE_ERROR:
         return Refusal(422, f"the reference failed, so there is no reward; mend the problem: {result.message}")
+    if callers_fault(result):
+        return malformed(result)
     return unavailable(result.message or str(error))

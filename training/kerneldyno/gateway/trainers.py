@@ -85,10 +85,13 @@ def described(answer: StreamRewardsResponse) -> dict[str, Any]:
 def response_of(query: str, prompt: str, where: str) -> str:
     """Return what follows `prompt` in `query`.
 
-    Without knowing where the answer begins, the prompt's own examples could be taken for it; so that is refused.
+    Without knowing where the answer begins, the prompt's own examples could be taken for it; so that is refused. A prompt
+    that repeats its end (each example has the same instructions) ends where it says so for the last time.
     """
     tail = prompt[-_TAIL_CHARS:]
     start = query.find(tail)
+    for _ in range(prompt.count(tail) - 1 if tail.strip() else 0):
+        start = max(start, query.find(tail, start + len(tail)))
     if not tail.strip() or start < 0:
         raise bad(
             f"{where}: its prompt is not in it, so the answer cannot be told from it; send prompts as they were given"

@@ -118,6 +118,8 @@ def from_row(row: Mapping[str, Any], where: str, entry_point: str = validation.D
         raise ProblemError(f"{where}: no reference; give it as reference_code, or as reward_model.ground_truth")
     if "def " not in code:
         raise ProblemError(f"{where}: the reference {code[:60]!r} is no source code")
+    if not code.isascii() and code.encode(errors="replace").decode() != code:
+        raise ProblemError(f"{where}: the reference has half a surrogate pair, so it is no text")
     named = {**extra, **row}
     id = next((str(named[key]) for key in _ID_KEYS if named.get(key) not in (None, "")), "")
     prompt = row.get("prompt")
