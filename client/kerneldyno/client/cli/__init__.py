@@ -1,7 +1,7 @@
 """The `kerneldyno` command. One module per command; what they share is in common.py.
 
 Exit status of every command: 0 done, 1 no verdict (infrastructure failed; for `selftest` also an attack that got
-through, for `vet` a problem that is not strong), 2 usage, 3 the service cannot be reached.
+through, for `vet` a problem that is not strong, for `doctor` something to mend), 2 usage, 3 the service cannot be reached.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import typer
 from kerneldyno.client.cli.batch import batch
 from kerneldyno.client.cli.common import with_credentials
+from kerneldyno.client.cli.completion import completion
 from kerneldyno.client.cli.describe import describe
 from kerneldyno.client.cli.doctor import doctor
 from kerneldyno.client.cli.evaluate import evaluate
@@ -18,6 +19,8 @@ from kerneldyno.client.cli.nodes import drain, nodes, undrain
 from kerneldyno.client.cli.quarantines import quarantines, release
 from kerneldyno.client.cli.rollout import rollout
 from kerneldyno.client.cli.selftest import selftest
+from kerneldyno.client.cli.top import top
+from kerneldyno.client.cli.trace import trace
 from kerneldyno.client.cli.trajectories import trajectories
 from kerneldyno.client.cli.up import up
 from kerneldyno.client.cli.vet import vet
@@ -26,7 +29,6 @@ app = typer.Typer(
     name="kerneldyno",
     help="A dynamometer for GPU kernels: is a candidate right, and how fast is it against its reference?",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -34,7 +36,8 @@ app = typer.Typer(
 for _command in (
     *(up, evaluate, batch, describe, selftest, vet, doctor),
     *(rollout, trajectories, gateway),
-    *(evaluations, cancel, nodes, drain, undrain, quarantines, release),
+    *(top, trace, evaluations, cancel, nodes, drain, undrain, quarantines, release),
+    completion,
 ):
     app.command()(with_credentials(_command))
 

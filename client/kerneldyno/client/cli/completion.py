@@ -1,0 +1,26 @@
+"""`kerneldyno completion`: the shell's completion of commands and options, as a script."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from typer.completion import get_completion_script  # type: ignore[attr-defined]
+
+
+class Shell(StrEnum):
+    """Shells that there is a script for."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell.")]) -> None:
+    """Print the script that completes commands and options in a shell; --install-completion puts it in place.
+
+    For this session: eval "$(kerneldyno completion bash)".
+    """
+    script = get_completion_script(prog_name="kerneldyno", complete_var="_KERNELDYNO_COMPLETE", shell=shell.value)
+    print(script)

@@ -1,0 +1,223 @@
+"""What `kerneldyno top` knows of a cluster, and how that looks: as a picture, as a line, as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from kerneldyno.client.cli.cards import outcome_text, plain, seconds
+from kerneldyno.client.cli.common import to_json
+from kerneldyno.client.cli.nodes import _COLOURS, _devices, _state
+from kerneldyno.client.rates import LONGEST_SECONDS, Meter
+from kerneldyno.v1 import fleet_service_pb2 as pb
+from kerneldyno.v1.evaluation_pb2 import EvalResult
+from kerneldyno.v1.scheduler_service_pb2 import SchedulerServiceGetCapabilitiesResponse
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+#: Rates are over the last so many seconds.
+_SHORT_SECONDS = 10.0
+_BAR_WIDTH = 12
+#: From this width on there is room for labels.
+_WIDE = 110
+#: Lines beside the rows of both tables: three of the head, two heads of tables with a blank line before each, "... more".
+_OTHER_LINES = 9
+_FEWEST_ROWS, _MOST_OUTCOMES = 2, 6
+
+
+class Cluster:
+    """What is known of a cluster. Times are of the monotonic clock."""
+
+    def __init__(self, address: str, able: SchedulerServiceGetCapabilitiesResponse) -> None:
+        self.address = address
+        self.able = able
+        self.snapshot: pb.WatchClusterResponse | None = None
+        self.meter = Meter()
+        #: Why the scheduler cannot be seen, and since when; None while it can.
+        self.away: str | None = None
+        self.away_since = 0.0
+
+    def seen(self, snapshot: pb.WatchClusterResponse, now: float) -> None:
+        """Takes a snapshot."""
+        self.snapshot = snapshot
+        self.meter.add(now, snapshot.outcomes)
+        self.away = None
+
+    def answered(self) -> None:
+        """Notes that the scheduler is there."""
+        self.away = None
+
+    def lost(self, why: str, now: float) -> None:
+        """Notes that it is not."""
+        if self.away is None:
+            self.away_since = now
+        self.away = why
+
+    @property
+    def nodes(self) -> Sequence[pb.Node]:
+        """The nodes, those that need somebody first."""
+        found = self.snapshot.nodes if self.snapshot is not None else ()
+        return sorted(found, key=lambda node: (_is_well(node), node.node_id))
+
+    @property
+    def lanes(self) -> int:
+        """Places for candidates on devices that are ready, of nodes that serve."""
+        return sum(_lanes(node) for node in self.nodes if node.state == pb.NODE_STATE_SERVING)
+
+
+def line(cluster: Cluster, now: float) -> str:
+    """The cluster in a line."""
+    snapshot = cluster.snapshot
+    assert snapshot is not None
+    if cluster.away is not None:
+        return plain(f"the scheduler has been away for {seconds(now - cluster.away_since)}: {cluster.away}").plain
+    parts = [_head_of_nodes(cluster), f"{snapshot.running} running", f"{snapshot.queued} waiting", _rates(cluster, now)]
+    mix = Counter(dict(snapshot.outcomes)).most_common()
+    return plain(", ".join(parts) + "".join(f"  {name} {count}" for name, count in mix)).plain
+
+
+def report(cluster: Cluster, now: float, wall: datetime) -> dict[str, Any]:
+    """The cluster for a program. Rates are evaluations a second; null where there is nothing to compare yet."""
+    snapshot = cluster.snapshot
+    assert snapshot is not None
+    return {
+        "time": wall.isoformat(timespec="milliseconds"),
+        "address": cluster.address,
+        "version": cluster.able.version,
+        "store": cluster.able.store,
+        "away_seconds": None if cluster.away is None else round(now - cluster.away_since, 3),
+        "queued": snapshot.queued,
+        "running": snapshot.running,
+        "lanes": cluster.lanes,
+        "rate_10s": cluster.meter.rate(now, _SHORT_SECONDS),
+        "rate_60s": cluster.meter.rate(now, LONGEST_SECONDS),
+        "outcomes": dict(snapshot.outcomes),
+        "outcomes_60s": dict(cluster.meter.gained(now)),
+        "snapshot_time": snapshot.snapshot_time.ToJsonString(),
+        "nodes": [to_json(node) for node in snapshot.nodes],
+    }
+
+
+def picture(cluster: Cluster, now: float, width: int, height: int | None) -> RenderableType:
+    """The cluster for a terminal of so many columns and lines; None lines are as many as it takes."""
+    outcomes = _outcome_rows(cluster, now)
+    nodes = list(cluster.nodes)
+    shown = len(nodes)
+    if height is not None:
+        room = max(2 * _FEWEST_ROWS, height - _OTHER_LINES)
+        outcomes = outcomes[: max(_FEWEST_ROWS, min(len(outcomes), _MOST_OUTCOMES, room - min(len(nodes), room // 2)))]
+        shown = max(_FEWEST_ROWS, room - len(outcomes))
+    parts: list[RenderableType] = [*_head(cluster, now, width)]
+    if outcomes:
+        parts += [Text(""), _outcome_table(outcomes)]
+    if nodes:
+        parts += [Text(""), _node_table(nodes[:shown], width)]
+    else:
+        parts += [
+            Text(""),
+            Text("No evaluator is registered: python -m kerneldyno.evaluator --scheduler ...", "yellow"),
+        ]
+    if len(nodes) > shown:
+        parts.append(Text(f"... and {len(nodes) - shown} more nodes", "dim"))
+    return Group(*parts)
+
+
+def _head(cluster: Cluster, now: float, width: int) -> list[Text]:
+    snapshot = cluster.snapshot
+    assert snapshot is not None
+    about = Text("kerneldyno top ", "bold")
+    about.append_text(
+        plain(f"{cluster.address}, version {cluster.able.version}, store {cluster.able.store or 'unknown'}")
+    )
+    if cluster.away is not None:
+        text = plain(f"AWAY for {seconds(now - cluster.away_since)}, what follows is old: {cluster.away}")
+        text.stylize("bold red")
+        about = text
+    busy = Text.assemble(f"{_head_of_nodes(cluster)}  ", _bar(snapshot.running, cluster.lanes))
+    work = Text.assemble((str(snapshot.running), "bold"), " running, ", (str(snapshot.queued), "bold"), " waiting")
+    limit = cluster.able.limits.max_queued
+    if limit and snapshot.queued >= limit:
+        work.append(" (full)", "bold red")
+    work.append(f", {_rates(cluster, now)}")
+    rate = cluster.meter.rate(now, LONGEST_SECONDS)
+    if snapshot.queued and rate:
+        work.append(f", empty in about {seconds(snapshot.queued / rate)}")
+    for text in (about, busy, work):
+        text.no_wrap = True
+        text.truncate(width, overflow="ellipsis")
+    return [about, busy, work]
+
+
+def _head_of_nodes(cluster: Cluster) -> str:
+    nodes = cluster.nodes
+    serving = sum(node.state == pb.NODE_STATE_SERVING for node in nodes)
+    devices = [device for node in nodes if node.state == pb.NODE_STATE_SERVING for device in node.devices]
+    ready = sum(device.ready for device in devices)
+    return f"{serving} of {len(nodes)} nodes serving, {ready} of {len(devices)} devices ready, {cluster.lanes} lanes"
+
+
+def _rates(cluster: Cluster, now: float) -> str:
+    short, long = (cluster.meter.rate(now, span) for span in (_SHORT_SECONDS, LONGEST_SECONDS))
+    if short is None or long is None:
+        return "no rate yet"
+    return f"{short:.1f}/s over {_SHORT_SECONDS:g} s, {long:.1f}/s over {LONGEST_SECONDS:g} s"
+
+
+def _outcome_rows(cluster: Cluster, now: float) -> list[tuple[str, int, int]]:
+    """Name, count of the last minute and of all time, the most frequent first."""
+    assert cluster.snapshot is not None
+    recent = cluster.meter.gained(now)
+    totals = Counter(dict(cluster.snapshot.outcomes))
+    return [(name, recent[name], count) for name, count in totals.most_common() if count]
+
+
+def _outcome_table(rows: Sequence[tuple[str, int, int]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("verdict", no_wrap=True, min_width=22)
+    for heading in ("last minute", "since its start", "share"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    everything = sum(count for _, _, count in rows)
+    for name, recent, count in rows:
+        known = name in EvalResult.Outcome.keys()  # noqa: SIM118 - no mapping
+        label = outcome_text(EvalResult.Outcome.Value(name)) if known else plain(name)
+        table.add_row(label, str(recent), str(count), f"{count / everything:.0%}")
+    return table
+
+
+def _node_table(nodes: Sequence[pb.Node], width: int) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    headings = ["node", "state", "devices", "lanes", "running"] + (["labels"] if width >= _WIDE else [])
+    for heading in headings:
+        table.add_column(
+            heading, no_wrap=True, overflow="ellipsis", justify="right" if heading == "running" else "left"
+        )
+    for node in nodes:
+        row = [
+            plain(node.node_id),
+            Text(_state(node), style=_COLOURS.get(node.state, "")),
+            plain(_devices(node)),
+            _bar(node.running, _lanes(node)),
+            Text(f"{node.running}/{_lanes(node)}"),
+            plain(", ".join(f"{key}={value}" for key, value in sorted(node.labels.items()))),
+        ]
+        table.add_row(*row[: len(headings)])
+    return table
+
+
+def _bar(used: int, of: int) -> Text:
+    """How much of something is used, as a bar; more than all is shown as all."""
+    full = 0 if of <= 0 else min(_BAR_WIDTH, round(_BAR_WIDTH * used / of))
+    if used > 0:
+        full = max(1, full)
+    return Text.assemble(("█" * full, "green" if used <= of else "yellow"), ("░" * (_BAR_WIDTH - full), "dim"))
+
+
+def _lanes(node: pb.Node) -> int:
+    return sum(device.lanes for device in node.devices if device.ready)
+
+
+def _is_well(node: pb.Node) -> bool:
+    return node.state == pb.NODE_STATE_SERVING and node.connected and all(device.ready for device in node.devices)

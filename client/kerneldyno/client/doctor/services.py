@@ -1,0 +1,207 @@
+"""Checks of the services: does the scheduler answer, are there nodes, do clocks and versions agree, does a canary come
+back with the right verdict? For `kerneldyno doctor`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+
+import grpc
+import grpc.aio
+from kerneldyno.client.aio import AsyncClient
+from kerneldyno.client.doctor import canary, certificates, ports, sandbox
+from kerneldyno.client.doctor.checks import Check, State
+from kerneldyno.client.errors import (
+    DeadlineExceededError,
+    KernelDynoError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+    UnavailableError,
+)
+from kerneldyno.rpc import channel
+from kerneldyno.rpc import credentials as given
+from kerneldyno.rpc.credentials import Credentials
+from kerneldyno.rpc.errors import CredentialsError
+from kerneldyno.rpc.version import VERSION
+from kerneldyno.v1 import fleet_service_pb2 as fleet
+from kerneldyno.v1.evaluator_service_pb2 import EvaluatorServiceGetCapabilitiesRequest
+from kerneldyno.v1.evaluator_service_pb2_grpc import EvaluatorServiceStub
+from kerneldyno.v1.scheduler_service_pb2 import SchedulerServiceGetCapabilitiesResponse
+
+#: How long each call may take, in seconds; and each node, which may be out of this machine's reach.
+_CALL_SECONDS, _NODE_SECONDS = 5.0, 3.0
+#: Scheduler's clock against this machine's, in seconds; a second of it may be the way.
+_CLOCK_DIFFERENCE = 5.0
+#: Nodes that are asked for their sandbox; in a large fleet some stand for all.
+_MOST_NODES = 8
+
+
+async def examine(address: str, *, with_canary: bool, canary_seconds: float) -> AsyncGenerator[Check, None]:
+    """Yields findings on the scheduler at `address`, its nodes, and a canary's way through them."""
+    try:
+        credentials = given.choose()
+        async with channel.open(address, credentials):
+            pass  # reads and checks the files
+    except CredentialsError as error:
+        for check in _dates(address, credentials=None):
+            yield check
+        yield Check("credentials", State.FAILED, str(error), "give files that can be used: docs/security.md")
+        return
+    yield _credentials(credentials)
+    for check in await asyncio.to_thread(lambda: list(_dates(address, credentials))):
+        yield check
+    async with AsyncClient(address, call_timeout=_CALL_SECONDS, reconnect_timeout=0.0) as client:
+        try:
+            able = await client.capabilities()
+            nodes = await client.nodes()
+        except KernelDynoError as error:
+            yield _unreachable(address, error)
+            return
+        yield _scheduler(address, able)
+        yield await _clock(client)
+        ready = [
+            node for node in nodes if node.state == fleet.NODE_STATE_SERVING and any(d.ready for d in node.devices)
+        ]
+        yield _nodes(nodes, ready)
+        for check in _fingerprints(ready):
+            yield check
+        for check in await asyncio.gather(*(_walls(node, credentials) for node in ready[:_MOST_NODES])):
+            yield check
+        yield await _quarantines(client)
+        if not with_canary:
+            return
+        if not ready:
+            yield Check("canary", State.NOTE, "not sent: no node is ready")
+            return
+        for check in await canary.fly(client, ready, able.backends, canary_seconds):
+            yield check
+
+
+def _credentials(credentials: Credentials) -> Check:
+    tls = "TLS" if credentials.tls_ca else "no TLS"
+    own = ", an own certificate" if credentials.tls_cert else ""
+    return Check("credentials", State.OK, f"{tls}{own}, {'a token' if credentials.token else 'no token'}")
+
+
+def _dates(address: str, credentials: Credentials | None) -> list[Check]:
+    """Until when certificates count. Without usable credentials of those files that can be read at least."""
+    now = datetime.now(UTC)
+    try:
+        if credentials is None:
+            return list(certificates.of_files(given.choose(token=""), now))
+        found = list(certificates.of_files(credentials, now))
+        return found + (list(certificates.of_scheduler(address, credentials, now)) if credentials.tls_ca else [])
+    except (CredentialsError, OSError, ValueError):
+        return []  # said elsewhere: the files cannot be used
+
+
+def _unreachable(address: str, error: KernelDynoError) -> Check:
+    name = "scheduler"
+    if isinstance(error, UnauthenticatedError | PermissionDeniedError):
+        return Check(name, State.FAILED, f"{address}: {error}", "give a token that it knows: --token-file")
+    remedy = "start one (`kerneldyno up`), or name another one (--address); --local tries services of its own"
+    if not isinstance(error, UnavailableError | DeadlineExceededError):
+        return Check(name, State.FAILED, f"{address}: {error}", "is it a scheduler of KernelDyno?")
+    host, _, port = address.rpartition(":")
+    if channel.is_loopback(host) and port.isdigit() and (who := ports.holder(int(port))):
+        text = f"{address} is held by {who}, which does not answer as a scheduler"
+        return Check(name, State.FAILED, text, "end that program, or give the scheduler another --listen; look at TLS")
+    return Check(name, State.FAILED, str(error), remedy)
+
+
+def _scheduler(address: str, able: SchedulerServiceGetCapabilitiesResponse) -> Check:
+    text = f"{address}, version {able.version}, store {able.store}, {able.queued} waiting, {able.running} running"
+    if able.version != VERSION:
+        return Check("scheduler", State.NOTE, f"{text}; this client is {VERSION}", "install the same version on both")
+    if able.limits.max_queued and able.queued >= able.limits.max_queued:
+        return Check("scheduler", State.NOTE, f"{text}: its queue is full", "wait, or add nodes")
+    return Check("scheduler", State.OK, text)
+
+
+async def _clock(client: AsyncClient) -> Check:
+    """Compares the scheduler's clock, as a snapshot of the cluster shows it, with this machine's."""
+    name = "scheduler's clock"
+    try:
+        async with asyncio.timeout(_CALL_SECONDS), aclosing(client.watch()) as snapshots:
+            stamp = (await anext(snapshots)).snapshot_time
+    except (KernelDynoError, TimeoutError) as error:
+        text = f"unknown, no snapshot came: {error or 'no answer'}"
+        return Check(name, State.NOTE, text, "a proxy on the way may hold streams back; gRPC needs HTTP/2 end to end")
+    apart = stamp.ToNanoseconds() / 1e9 - time.time()
+    if abs(apart) > _CLOCK_DIFFERENCE:
+        text = f"{apart:+.1f} s against this machine's: times in results will mislead"
+        return Check(name, State.NOTE, text, "keep both in time: timedatectl set-ntp true")
+    return Check(name, State.OK, f"agrees with this machine's within {max(0.1, abs(apart)):.1f} s")
+
+
+def _nodes(nodes: Sequence[fleet.Node], ready: Sequence[fleet.Node]) -> Check:
+    name = "nodes"
+    if not nodes:
+        remedy = "start an evaluator: python -m kerneldyno.evaluator --scheduler HOST:PORT"
+        return Check(name, State.FAILED, "no evaluator is registered", remedy)
+    models = Counter(device.model for node in ready for device in node.devices if device.ready)
+    text = f"{len(ready)} of {len(nodes)} ready"
+    text += f": {', '.join(f'{count} x {model}' for model, count in models.items())}" if models else ""
+    others = {node.node_id: _state(node) for node in nodes if node not in ready}
+    if others:
+        shown = [f"{node_id} is {state}" for node_id, state in list(others.items())[:5]]
+        text += f"; {', '.join(shown)}" + (f" and {len(others) - 5} more" if len(others) > 5 else "")
+        remedy = "see `kerneldyno nodes` and the logs there; `kerneldyno undrain`, `kerneldyno release`"
+        return Check(name, State.NOTE if ready else State.FAILED, text, remedy)
+    unready = sum(not device.ready for node in ready for device in node.devices)
+    if unready:
+        text += f"; {unready} device(s) not ready: a judge is being started again"
+        return Check(name, State.NOTE, text, "if it stays so: event=judge_restart in that node's log")
+    return Check(name, State.OK, text)
+
+
+def _state(node: fleet.Node) -> str:
+    if node.state == fleet.NODE_STATE_SERVING:
+        return "without a ready device"
+    return "drained" if node.drained else fleet.NodeState.Name(node.state).removeprefix("NODE_STATE_").lower()
+
+
+def _fingerprints(ready: Sequence[fleet.Node]) -> list[Check]:
+    """A note when nodes differ in what times depend on."""
+    found: dict[str, list[str]] = {}
+    for node in ready:
+        on = node.environment
+        parts = {"driver": on.driver_version, "torch": on.torch_version, "triton": on.triton_version}
+        found.setdefault(", ".join(f"{k} {v}" for k, v in parts.items() if v), []).append(node.node_id)
+    if len(found) < 2:
+        return []
+    text = "; ".join(f"{', '.join(ids[:3])}{' ...' if len(ids) > 3 else ''}: {on}" for on, ids in found.items())
+    return [Check("versions of nodes", State.NOTE, text, "install the same everywhere: times differ with them")]
+
+
+async def _walls(node: fleet.Node, credentials: Credentials) -> Check:
+    """What holds around candidates there, if the node can be reached from here."""
+    if node.address:
+        # Without the token: nodes say themselves where they are, and none may learn what opens the scheduler.
+        try:
+            async with channel.open(node.address, credentials.without_token()) as connection:
+                ask = EvaluatorServiceStub(connection).GetCapabilities
+                answer = await ask(EvaluatorServiceGetCapabilitiesRequest(), timeout=_NODE_SECONDS)
+            return sandbox.of_node(node.node_id, answer.sandbox_layers)
+        except (grpc.aio.AioRpcError, CredentialsError):
+            pass
+    text = "unknown: the node cannot be reached from here, which it need not be"
+    return Check(f"sandbox of {node.node_id}", State.OK, f"{text}; run doctor there")
+
+
+async def _quarantines(client: AsyncClient) -> Check:
+    try:
+        found = await client.quarantines()
+    except KernelDynoError as error:
+        return Check("quarantines", State.NOTE, f"unknown: {error}")
+    if not found:
+        return Check("quarantines", State.OK, "none")
+    text = (
+        f"{sum(bool(one.node_id) for one in found)} node(s), {sum(bool(one.digest) for one in found)} piece(s) of work"
+    )
+    return Check("quarantines", State.NOTE, text, "`kerneldyno quarantines` says why; `kerneldyno release` ends one")
