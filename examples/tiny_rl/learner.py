@@ -40,6 +40,10 @@ class Setting:
     prs: bool = False
     #: Samples of one group: one of these, drawn for each group of each update.
     samples: tuple[int, ...] = (8,)
+    #: Weight of the entropy of choices in the loss; 0 in the release.
+    entropy: float = 0.0
+    #: Length of a run, as a multiple of what the command line asks for.
+    stretch: int = 1
 
 
 class Run:
@@ -107,6 +111,7 @@ class Run:
             kept = coverage.reject(batch.coverage, batch.correct, exists, generator=self.generator)
             mask_kept = mask_kept & kept.flatten()[:, None]
         loss, _ = losses.dual_clip(log_probs, log_probs.detach(), advantages.flatten(), mask_kept)
+        loss = loss - self.setting.entropy * (entropy * mask).sum() / mask.sum()
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)

@@ -25,6 +25,7 @@ _TAIL = 10
 _BY_CHECKS = ("trusting, TRLOO", "checks off, TRLOO", "checks on, TRLOO")
 _BY_ESTIMATOR = ("checks on, GRPO", "checks on, TRLOO", "checks on, TRLOO + PR", "checks on, TRLOO + PR + PRS")
 _BY_SIZE = ("checks on, GRPO, N = 2, 4 or 16", "checks on, TRLOO, N = 2, 4 or 16")
+_BY_TURN = ("checks on, TRLOO", "checks on, TRLOO + entropy bonus")
 #: (file, settings, [(what is drawn, its key or keys)])
 _FIGURES: tuple[tuple[str, Sequence[str], Sequence[tuple[str, str]]], ...] = (
     (
@@ -61,17 +62,18 @@ _OUTCOMES = {"CORRECT": "", "INCORRECT": "wrong", "REJECTED": "rejected", "COMPI
 def main() -> int:
     """Draw and print; return the exit status."""
     parser = argparse.ArgumentParser(description="Draw the curves of tiny_rl.")
-    parser.add_argument("results", type=Path)
+    parser.add_argument("results", type=Path, nargs="+", help="later files add runs to, or replace those of, the first")
     parser.add_argument("--images", type=Path, default=Path("build/tiny_rl"))
     options = parser.parse_args()
-    results = json.loads(options.results.read_text())
+    results = json.loads(options.results[0].read_text())
+    for path in options.results[1:]:
+        results["runs"] |= json.loads(path.read_text())["runs"]
     options.images.mkdir(parents=True, exist_ok=True)
     for name, settings, panels in _FIGURES:
         present = [setting for setting in settings if setting in results["runs"]]
         if present:
             draw(results["runs"], present, panels, options.images / f"tiny_rl_{name}.png")
-    if "checks on, TRLOO" in results["runs"]:
-        draw_turns(results["runs"]["checks on, TRLOO"], options.images / "tiny_rl_turns.png")
+    draw_turns(results["runs"], options.images / "tiny_rl_turns.png")
     print(table_of_choices(results), table_of_ends(results["runs"]), table_of_second_looks(results), sep="\n")
     return 0
 
@@ -89,15 +91,19 @@ def draw(
     save(figure, path)
 
 
-def draw_turns(runs: list[dict[str, Any]], path: Path) -> None:
-    """One figure: each turn of an episode."""
-    panels = (("fast@1 by the strict judge", "fast@1"), ("speedup by the strict judge (wrong = 0)", "speedup"))
-    figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.4))
-    for axis, (title, key) in zip(axes, panels, strict=True):
+def draw_turns(runs: dict[str, list[dict[str, Any]]], path: Path) -> None:
+    """One figure: what each turn of an episode came to, without and with an entropy bonus."""
+    present = [setting for setting in _BY_TURN if setting in runs]
+    if not present:
+        return
+    figure, axes = plt.subplots(1, len(present), figsize=(4.8 * len(present), 3.4), squeeze=False)
+    for axis, setting in zip(axes[0], present, strict=True):
         for turn in (1, 2, 3):
-            curve(axis, [[row[f"turn_{turn}/{key}"] for row in run["history"]] for run in runs], f"turn {turn}")
-        finish(axis, f"{title}; checks on, TRLOO")
-    axes[0].legend(fontsize=7)
+            curve(
+                axis, [[row[f"turn_{turn}/speedup"] for row in run["history"]] for run in runs[setting]], f"turn {turn}"
+            )
+        finish(axis, f"speedup by the strict judge (wrong = 0)\n{setting}")
+    axes[0][0].legend(fontsize=7)
     save(figure, path)
 
 
@@ -136,7 +142,7 @@ def table_of_choices(results: dict[str, Any]) -> str:
     head = ["program", *(f"{problem}: on" for problem in problems), f"{problems[-1]}: off", "trusting", "coverage"]
     rows = [head, ["---"] * len(head)]
     for plan in plans():
-        if plan.kind == "own" and plan.edge != "masked" and plan.rows != "rows_some":
+        if plan.edge != "masked" and (plan.rows, plan.walk, plan.fusion) != ("rows_some", "whole_row", "fused"):
             continue  # mistakes are mistakes at any size
         keys = [f"{problem}/{plan.name}" for problem in problems]
         cells = [cell(verdicts["on"][key]) for key in keys]
@@ -151,9 +157,9 @@ def table_of_choices(results: dict[str, Any]) -> str:
 
 
 def cell(paid: dict[str, Any]) -> str:
-    """A speedup or an outcome, with the findings."""
+    """A speedup or an outcome, with the findings about the candidate (those about the problem are the same in all rows)."""
     outcome = _OUTCOMES.get(paid["outcome"], paid["outcome"].lower())
-    findings = " ".join(paid["findings"])
+    findings = " ".join(finding for finding in paid["findings"] if not finding.startswith("D"))
     return f"{outcome or format(paid['speedup'], '.2f')} {findings}".strip()
 
 

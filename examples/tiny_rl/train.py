@@ -38,6 +38,8 @@ SETTINGS = (
     Setting("checks on, TRLOO + PR + PRS", pr=True, prs=True),
     Setting("checks on, GRPO, N = 2, 4 or 16", estimator="grpo", samples=(2, 4, 16)),
     Setting("checks on, TRLOO, N = 2, 4 or 16", samples=(2, 4, 16)),
+    # An episode is worth more than its first turn to a policy that still tries things when it has feedback.
+    Setting("checks on, TRLOO + entropy bonus", entropy=0.5, stretch=5),
 )
 
 
@@ -78,7 +80,7 @@ async def experiment(options: argparse.Namespace) -> None:
             for setting in wanted:
                 for seed in range(options.seeds):
                     run = Run(judge, problems, truth, setting, seed, masked=options.masked)
-                    await run.learn(options.updates)
+                    await run.learn(options.updates * setting.stretch)
                     results["runs"].setdefault(setting.name, []).append(run.report())
                     say(began, f"{setting.name}, seed {seed}: {run.summary()}")
                 results["settings"] = [asdict(setting) for setting in wanted]
