@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 #: The longest time that is looked back, in seconds.
 LONGEST_SECONDS = 60.0
+#: Less than this (seconds) tells nothing of a rate.
+_SHORTEST_SECONDS = 1.0
 
 
 class Meter:
@@ -31,10 +33,9 @@ class Meter:
         return self._seen[-1][1] - self._at(now - seconds)[1]
 
     def rate(self, now: float, seconds: float) -> float | None:
-        """Returns evaluations a second over the last `seconds`; None before there is anything to compare."""
-        if not self._seen or now <= self._seen[0][0]:
+        """Returns evaluations a second over the last `seconds`; None after less than a second of looking."""
+        if not self._seen or (watched := min(seconds, now - self._seen[0][0])) < _SHORTEST_SECONDS:
             return None
-        watched = min(seconds, now - self._seen[0][0])
         return self.gained(now, seconds).total() / watched
 
     def _at(self, then: float) -> tuple[float, Counter[str]]:

@@ -18,9 +18,9 @@ class Shell(StrEnum):
 
 
 def completion(shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell.")]) -> None:
-    """Print the script that completes commands and options in a shell; --install-completion puts it in place.
+    """Print a shell's completion script.
 
-    For this session: eval "$(kerneldyno completion bash)".
+    `kerneldyno --install-completion` puts it in place for good. For one session: eval "$(kerneldyno completion bash)".
     """
     script = get_completion_script(prog_name="kerneldyno", complete_var="_KERNELDYNO_COMPLETE", shell=shell.value)
     print(script)

@@ -44,7 +44,7 @@ _NAME_WIDTH = 22
 def doctor(
     trainer: Annotated[
         Trainer | None,
-        typer.Argument(metavar="[verl]", help="Look at the environment of a verl run instead.", show_default=False),
+        typer.Argument(metavar="verl", help="Look at the environment of a verl run instead.", show_default=False),
     ] = None,
     canary: Annotated[
         bool, typer.Option("--canary/--no-canary", help="Have a right and a wrong candidate judged by the service.")
@@ -71,10 +71,11 @@ def doctor(
     lanes: Lanes = None,
     as_json: Json = False,
 ) -> None:
-    """Tell whether this machine and the services are fit: versions, GPU, sandbox, disk, clocks, TLS, nodes, a canary.
+    """Tell whether this machine and its services are fit.
 
-    Each problem comes with its cure. Exit status 1 when something must be mended; notes do not count. For a run of
-    several machines, run it on each of them.
+    Looks at versions, GPUs, sandbox, disk, clocks, ports, TLS, scheduler and nodes, and has two candidates judged. Each
+    problem comes with its cure. Exit status 1 when something must be mended; notes do not count. Where several machines
+    work together, run it on each of them.
     """
     with reporting():
         checks: Iterable[Check]

@@ -37,8 +37,9 @@ def top(
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """Watch the cluster: nodes, devices, lanes, queue, rates, verdicts. Ctrl-C ends it.
+    """Watch the cluster live, until Ctrl-C.
 
+    Nodes, devices, lanes, queue, evaluations a second, verdicts. It waits for a scheduler that goes away.
     Without a terminal it prints a line each interval; with --json each line is a JSON object.
     """
     with reporting():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +23,9 @@ _SHORT_SECONDS = 10.0
 _BAR_WIDTH = 12
 #: From this width on there is room for labels.
 _WIDE = 110
+#: Between two columns; and columns that may be shortened, in this order, with what is left of them at least.
+_GAP = 2
+_NARROWEST = {"labels": 10, "devices": 16, "state": 24, "node": 16, "lanes": 2}
 #: Lines beside the rows of both tables: three of the head, two heads of tables with a blank line before each, "... more".
 _OTHER_LINES = 9
 _FEWEST_ROWS, _MOST_OUTCOMES = 2, 6
@@ -188,23 +191,38 @@ def _outcome_table(rows: Sequence[tuple[str, int, int]]) -> Table:
 
 
 def _node_table(nodes: Sequence[pb.Node], width: int) -> Table:
+    rows = [
+        {
+            "node": plain(node.node_id),
+            "state": Text(_state(node), style=_COLOURS.get(node.state, "")),
+            "devices": plain(_devices(node)),
+            "lanes": _bar(node.running, _lanes(node)),
+            "running": Text(f"{node.running}/{_lanes(node)}"),
+            "labels": plain(", ".join(f"{key}={value}" for key, value in sorted(node.labels.items()))),
+        }
+        for node in nodes
+    ]
+    if width < _WIDE or not any(row["labels"] for row in rows):
+        for row in rows:
+            del row["labels"]
     table = Table(box=None, pad_edge=False, header_style="dim")
-    headings = ["node", "state", "devices", "lanes", "running"] + (["labels"] if width >= _WIDE else [])
-    for heading in headings:
-        table.add_column(
-            heading, no_wrap=True, overflow="ellipsis", justify="right" if heading == "running" else "left"
-        )
-    for node in nodes:
-        row = [
-            plain(node.node_id),
-            Text(_state(node), style=_COLOURS.get(node.state, "")),
-            plain(_devices(node)),
-            _bar(node.running, _lanes(node)),
-            Text(f"{node.running}/{_lanes(node)}"),
-            plain(", ".join(f"{key}={value}" for key, value in sorted(node.labels.items()))),
-        ]
-        table.add_row(*row[: len(headings)])
+    for heading, most in _widths(rows, width).items():
+        right = heading == "running"
+        table.add_column(heading, no_wrap=True, overflow="ellipsis", width=most, justify="right" if right else "left")
+    for row in rows:
+        table.add_row(*row.values())
     return table
+
+
+def _widths(rows: Sequence[Mapping[str, Text]], width: int) -> dict[str, int]:
+    """Returns how wide each column is: as wide as it wants to be, or less where there is no room."""
+    widths = {name: max(len(name), *(row[name].cell_len for row in rows)) for name in rows[0]}
+    beyond = sum(widths.values()) + _GAP * (len(widths) - 1) - width
+    for name, least in _NARROWEST.items():
+        if beyond > 0 and name in widths:
+            less = min(beyond, max(0, widths[name] - least))
+            widths[name], beyond = widths[name] - less, beyond - less
+    return widths
 
 
 def _bar(used: int, of: int) -> Text:

@@ -70,9 +70,10 @@ def trace(
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """Show one evaluation's way: when it was accepted, what it waited for, where it ran, each stage, and the outcome.
+    """Show one evaluation's way through the system.
 
-    For a turn that was measured a second time both are shown.
+    When it was accepted, how long it waited, where it ran, each stage, the outcome, and who else asked for it. For
+    a turn that was measured a second time both are shown.
     """
     with reporting():
         with waiting("looking for it"):
@@ -243,7 +244,7 @@ def _steps(result: EvalResult) -> list[_Step]:
     steps = [_Step(name, start - origin, length) for start, length, name in spans]
     ended = _Step("", _at(result.finish_time) - origin, 0.0)
     ends = steps if result.cached or ended.start < steps[-1].start else [*steps, ended]
-    between = "lost attempts, on the way" if result.attempts > 1 else "on the way"
+    between = "lost attempts, or no stage" if result.attempts > 1 else "no stage"
     gaps = [
         _Step(between, one.start + one.seconds, gap, is_gap=True)
         for one, other in pairwise(ends)

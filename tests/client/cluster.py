@@ -1,0 +1,41 @@
+"""A real scheduler for the commands that watch one: in this process with scripted nodes, or as a process to be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+for _folder in ("scheduler", "rpc"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / _folder))
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@asynccontextmanager
+async def scheduler_process(port: int) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A scheduler as a process, ready, killed at the end."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kerneldyno.scheduler", "--exit-with-parent"),
+        *("--listen", f"127.0.0.1:{port}", "--metrics", "off", "--store", "memory"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={name: value for name, value in os.environ.items() if not name.startswith("KERNELDYNO_")},
+    )
+    assert process.stdout is not None
+    try:
+        assert b"ready" in await asyncio.wait_for(process.stdout.readline(), 60)
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
