@@ -16,7 +16,7 @@ for folder in (HERE, HERE.parent / "scheduler"):
     sys.path.insert(0, str(folder))
 
 #: What the tests of each kind import.
-_NEEDS = {"verl": ("verl", "transfer_queue", "ray"), "trl": ("trl",)}
+_NEEDS = {"verl": ("verl", "transfer_queue", "ray"), "trl": ("trl",), "deploy_ray": ("ray",)}
 
 collect_ignore_glob = []
 for _trainer, _modules in _NEEDS.items():

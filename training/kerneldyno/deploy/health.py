@@ -1,0 +1,70 @@
+"""`python -m kerneldyno.deploy.health HOST:PORT`: ask a service how it is, for probes that know no TLS.
+
+Exit status 0 when it is SERVING, 1 when it is not or cannot be reached (the reason is on standard error), 2 for options that
+cannot be used. Health needs no token. Kubernetes' own gRPC probe does for ports without TLS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from kerneldyno.rpc import channel, credentials, tls
+from kerneldyno.rpc.errors import CredentialsError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Ask, and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m kerneldyno.deploy.health", description="Ask a service how it is.")
+    add = parser.add_argument
+    add("address", metavar="HOST:PORT")
+    add(
+        "--service", default="", metavar="NAME", help="for example kerneldyno.v1.SchedulerService; all of it by default"
+    )
+    add("--timeout", type=float, default=3.0, metavar="SECONDS", help="longest wait (%(default)g)")
+    add("--tls-ca", metavar="FILE", help="CA of its certificate; turns on TLS")
+    add("--tls-cert", metavar="FILE", help="a certificate to show, for a server that asks for one; its own will do")
+    add("--tls-key", metavar="FILE", help="its private key")
+    add("--tls-name", metavar="NAME", help="a name in its certificate, where HOST is not one (127.0.0.1, say)")
+    options = parser.parse_args(arguments)
+    try:
+        shown = credentials.choose(
+            tls_ca=options.tls_ca or "", tls_cert=options.tls_cert or "", tls_key=options.tls_key or "", token=""
+        )
+        status = _check(options, shown)
+    except CredentialsError as error:
+        print(f"kerneldyno-health: {error}", file=sys.stderr)
+        return 2
+    except grpc.RpcError as error:
+        print(f"kerneldyno-health: {options.address}: {error.code().name}: {error.details()}", file=sys.stderr)
+        return 1
+    if status != health_pb2.HealthCheckResponse.SERVING:
+        print(f"kerneldyno-health: {options.address}: {_name(status)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _check(options: argparse.Namespace, shown: credentials.Credentials) -> int:
+    target = channel.target(options.address)
+    extra = [("grpc.enable_http_proxy", 0)]
+    if options.tls_name:
+        extra.append(("grpc.ssl_target_name_override", options.tls_name))
+    if shown.tls_ca is None:
+        opened = grpc.insecure_channel(target, options=extra)
+    else:
+        opened = grpc.secure_channel(target, tls.channel_credentials(shown), options=extra)
+    with opened:
+        stub = health_pb2_grpc.HealthStub(opened)
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=options.service), timeout=options.timeout)
+    return int(answer.status)
+
+
+def _name(status: int) -> str:
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(status))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
