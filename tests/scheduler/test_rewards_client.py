@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -291,6 +291,30 @@ async def test_closing_cancels_what_is_outstanding_and_tells_whoever_waits(how: 
         with pytest.raises(ClientClosedError):
             await stream.score(one("c"))
         await stream.close()
+
+
+async def test_another_event_loop_is_told_so_and_the_stream_goes_on() -> None:
+    """A trainer that calls asyncio.run for each batch would otherwise wait for ever, or see grpc's insides."""
+    async with (
+        scheduler() as (app, _),
+        node(app.address, "n1"),
+        AsyncClient(str(app.address)) as client,
+        client.reward_stream("kevin") as stream,
+    ):
+        await stream.score(one("a"))
+        elsewhere = (
+            lambda: stream.score(one("b")),
+            lambda: collect(client.rewards([one("c")], "kevin")),
+            client.capabilities,
+        )
+        for call in elsewhere:
+            with pytest.raises(ClientClosedError, match="another event loop; open one in this loop"):
+                await asyncio.to_thread(lambda call=call: asyncio.run(_called(call)))
+        assert paid(await stream.score(one("d"))) == 1.3
+
+
+async def _called(call: Callable[[], Awaitable[object]]) -> object:
+    return await call()
 
 
 async def test_an_idle_stream_outlives_a_restart_and_pays_by_the_same_spec() -> None:

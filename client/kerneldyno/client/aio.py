@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 import grpc
 import grpc.aio
-from kerneldyno.client.errors import ClientClosedError, from_call
+from kerneldyno.client.errors import ClientClosedError, check_loop, from_call
 from kerneldyno.client.evaluation_ledger import EvaluationLedger
 from kerneldyno.client.history import MAX_CANCEL_IDS, Outcome, listing, pages
 from kerneldyno.client.reward_ledger import RewardLedger
@@ -113,10 +113,12 @@ class AsyncClient:
         self._call_timeout = call_timeout
         self._credentials = credentials.choose(tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, token=token)
         self._channel: grpc.aio.Channel | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # the channel's
         self._sessions: WeakSet[Session[Any, Any, Any, Any]] = WeakSet()  # each lives as long as its iterator does
 
     async def __aenter__(self) -> Self:
         # Not in __init__: a channel belongs to the event loop it is made in.
+        self._loop = asyncio.get_running_loop()
         self._channel = channel.open(self.address, self._credentials)
         return self
 
@@ -157,7 +159,7 @@ class AsyncClient:
             self.address, self._window, self._reconnect_timeout, timeout, finite=isinstance(requests, Collection)
         )
         ledger = EvaluationLedger(self.client_id)
-        session = Session(connection, self._scheduler().Evaluate, ledger, open_source(requests), terms)
+        session = Session(connection, self._loop, self._scheduler().Evaluate, ledger, open_source(requests), terms)
         self._sessions.add(session)
         return session.results()
 
@@ -226,7 +228,7 @@ class AsyncClient:
         terms = Terms(self.address, self._window, self._reconnect_timeout, timeout, finite=finite)
         ledger = RewardLedger(self.client_id, presets.spec(reward), retries)
         stub: RewardServiceAsyncStub = RewardServiceStub(connection)
-        session = Session(connection, stub.StreamRewards, ledger, turns, terms)
+        session = Session(connection, self._loop, stub.StreamRewards, ledger, turns, terms)
         self._sessions.add(session)
         return session
 
@@ -394,6 +396,7 @@ class AsyncClient:
         message: _Request,
         timeout: float | None = None,
     ) -> _Response:
+        check_loop("client", self._loop)
         try:
             return await method(message, timeout=self._call_timeout if timeout is None else timeout)
         except grpc.aio.AioRpcError as error:

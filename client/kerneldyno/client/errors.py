@@ -13,6 +13,7 @@ KernelDynoError              base; its subclasses in kerneldyno.rpc.errors are w
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
@@ -102,10 +103,17 @@ class DuplicateIdError(KernelDynoError, ValueError):
 
 
 class ClientClosedError(KernelDynoError):
-    """The client was closed, or never opened."""
+    """The client was closed, never opened, or opened in another event loop."""
 
     code = grpc.StatusCode.CANCELLED
     reason = "CLIENT_CLOSED"
+
+
+def check_loop(what: str, loop: asyncio.AbstractEventLoop | None) -> None:
+    """Raises ClientClosedError when called in another event loop than `loop`: calls of another would never return."""
+    if asyncio.get_running_loop() is not loop:
+        text = f"the {what} was opened in another event loop; open one in this loop, or use kerneldyno.client.Client"
+        raise ClientClosedError(text)
 
 
 class NoRewardError(KernelDynoError):

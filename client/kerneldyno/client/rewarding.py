@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from kerneldyno.client.errors import ClientClosedError, DuplicateIdError, NoRewardError
+from kerneldyno.client.errors import ClientClosedError, DuplicateIdError, NoRewardError, check_loop
 from kerneldyno.client.reward_ledger import expired_answer
 from kerneldyno.client.session import Session
 from kerneldyno.client.sources import prepared_turn
@@ -106,9 +106,11 @@ class RewardStream:
         """
         if self._closed:
             raise ClientClosedError("the reward stream is closed")
+        if self._serving is not None:
+            check_loop("reward stream", self._serving.get_loop())
+        self._serve()
         score = _Score(turn, asyncio.get_running_loop().create_future())
         self._scores.add(score)
-        self._serve()
         self._inbox.put_nowait(score)
         try:
             async with asyncio.timeout(self._timeout):

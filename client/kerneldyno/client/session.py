@@ -18,7 +18,14 @@ from typing import Generic, TypeVar, cast
 
 import grpc.aio
 from kerneldyno.client.backoff import Backoff
-from kerneldyno.client.errors import ClientClosedError, KernelDynoError, UnavailableError, from_call, is_passing
+from kerneldyno.client.errors import (
+    ClientClosedError,
+    KernelDynoError,
+    UnavailableError,
+    check_loop,
+    from_call,
+    is_passing,
+)
 from kerneldyno.client.ledger import MAX_ITEM_BYTES, Item, Ledger
 
 Answer = TypeVar("Answer")
@@ -45,17 +52,22 @@ class Terms:
 
 
 class Session(Generic[Item, Answer, Up, Down]):
-    """The life of one call. Iterate results() once; close() ends it early. `open_stream` makes a stream on `channel`."""
+    """The life of one call. Iterate results() once; close() ends it early.
+
+    `open_stream` makes a stream on `channel`, which lives in `loop`.
+    """
 
     def __init__(
         self,
         channel: grpc.aio.Channel,
+        loop: asyncio.AbstractEventLoop | None,
         open_stream: Callable[[], grpc.aio.StreamStreamCall[Up, Down]],
         ledger: Ledger[Item, Answer, Up, Down],
         source: AsyncIterator[Item],
         terms: Terms,
     ) -> None:
         self._channel = channel
+        self._loop = loop
         self._open_stream = open_stream
         self._source = source
         self._terms = terms
@@ -75,6 +87,7 @@ class Session(Generic[Item, Answer, Up, Down]):
 
     async def results(self) -> AsyncGenerator[Answer, None]:
         """Yields each answer as it comes. Ending the iteration early cancels what is outstanding."""
+        check_loop("client", self._loop)
         self._running = asyncio.create_task(self._run(), name="kerneldyno-session")
         try:
             while (result := await self._results.get()) is not None:
