@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -241,16 +240,18 @@ def _steps(result: EvalResult) -> list[_Step]:
     if not spans:
         return []
     origin = spans[0][0]
-    steps = [_Step(name, start - origin, length) for start, length, name in spans]
-    ended = _Step("", _at(result.finish_time) - origin, 0.0)
-    ends = steps if result.cached or ended.start < steps[-1].start else [*steps, ended]
     between = "lost attempts, or no stage" if result.attempts > 1 else "no stage"
-    gaps = [
-        _Step(between, one.start + one.seconds, gap, is_gap=True)
-        for one, other in pairwise(ends)
-        if (gap := other.start - one.start - one.seconds) > _WORTH_A_LINE
-    ]
-    return sorted([*steps, *gaps], key=lambda step: step.start)
+    steps: list[_Step] = []
+    ended = 0.0
+    for start, length, name in spans:
+        if start - origin - ended > _WORTH_A_LINE:
+            steps.append(_Step(between, ended, start - origin - ended, is_gap=True))
+        steps.append(_Step(name, start - origin, length))
+        ended = max(ended, start - origin + length)
+    rest = _at(result.finish_time) - origin - ended
+    if rest > _WORTH_A_LINE and not result.cached:  # a stored result was used long after its stages
+        steps.append(_Step(between, ended, rest, is_gap=True))
+    return steps
 
 
 def _alike_table(found: _Found) -> Table:
