@@ -143,6 +143,7 @@ USAGE: list[tuple[list[str], str]] = [
     (["--model", "m"], "--output"),
     (["--model", "m", "-o", "run.jsonl", "--base-url", "nonsense"], "no http(s) URL"),
     (["--model", "m", "-o", "run.jsonl", "--api-key-env", "NOT_THERE"], "no such variable"),
+    (["--model", "m", "-o", "run.png"], "there the plot goes"),
     (["--reward", "fortune"], "is not known"),
     (["--reward", '{"speedup_clip": -1}'], "speedup_clip"),
     (["--reward", "{"], "not JSON"),
@@ -204,6 +205,19 @@ async def test_exports(tmp_path: Path) -> None:
     assert 0 < len(chats) <= 12
     assert all(chat["messages"][-1]["role"] == "assistant" and chat["reward"] >= 1 for chat in chats)
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+async def test_an_export_takes_the_place_of_no_other_file(tmp_path: Path) -> None:
+    run, other = tmp_path / "run.jsonl", tmp_path / "sub" / ".." / "run.jsonl"
+    (tmp_path / "sub").mkdir()
+    run.write_text('{"version": 1, "group": "g", "sample": 0, "turn_index": 0}\n')
+    before = run.read_bytes()
+    table = tmp_path / "out"
+    for arguments in (["--sft", run], ["--parquet", other], ["--plot", run], ["--sft", table, "--parquet", table]):
+        done = await command("trajectories", run, *arguments)
+        assert (done.status, "give another file" in done.err) == (2, True), done.err
+    assert run.read_bytes() == before
+    assert not table.exists()
 
 
 async def test_files_that_are_none(tmp_path: Path) -> None:

@@ -217,6 +217,16 @@ async def test_a_reference_that_fails_is_named_and_left_alone(tmp_path: Path) ->
     assert runner.counts.finished == 5
 
 
+async def test_a_problem_with_a_malformed_request_is_named_and_left_alone(tmp_path: Path) -> None:
+    options = {"enable_profiling": True}  # which no node here can
+    async with world(tmp_path) as w, FakeModel(better_each_turn) as model:
+        runner = await w.run(config(2, samples=5, options=options), model, concurrency=1)
+    assert list(runner.counts.broken) == ["p0", "p1"]
+    assert "enable_profiling" in runner.counts.broken["p0"]
+    assert len(model.prompts) == 2, "every other answer would be asked for in vain"
+    assert runner.counts.finished == 0
+
+
 async def test_a_scheduler_that_is_away_is_found_out_before_the_model_is_asked(tmp_path: Path) -> None:
     async with world(tmp_path) as w, FakeModel(better_each_turn) as model:
         w.address = "127.0.0.1:1"
@@ -281,6 +291,9 @@ async def test_other_files_are_refused(tmp_path: Path) -> None:
         with TrajectoryWriter(w.path) as writer:
             writer.write(TurnRecord(group="g", sample=0, turn_index=0))
         with pytest.raises(OtherConfigError, match="no rollout"):
+            await w.run(config(1), model)
+        w.path = Path("/dev/full")  # reads without end
+        with pytest.raises(TrajectoryFileError, match="no plain file"):
             await w.run(config(1), model)
     assert model.prompts == []
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kerneldyno.client import AsyncClient, NoRewardError
-from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord, trajectories
+from kerneldyno.rewards.scoring import callers_fault
+from kerneldyno.rewards.trajectories import TrajectoryFileError, TrajectoryWriter, TurnRecord, trajectories
 from kerneldyno.rollout.config import RolloutConfig, run_name
 from kerneldyno.rollout.endpoint import ContextFullError, Endpoint, EndpointError, GenerationFailedError, Sampling
 from kerneldyno.rollout.episodes import Episode, Player
@@ -49,7 +50,7 @@ class Counts:
     retried: int = 0
     """Requests to the endpoint that were repeated."""
     broken: dict[str, str] = field(default_factory=dict)
-    """Problems whose reference failed, and how."""
+    """Problems that nobody can be judged by, and why: their reference failed, or their request is malformed."""
     first_loss: str = ""
     """Why the first turn without a reward has none."""
 
@@ -69,6 +70,8 @@ class Runner:
     def __init__(
         self, config: RolloutConfig, path: Path, *, concurrency: int, changed: Callable[[], None] = lambda: None
     ) -> None:
+        if path.exists() and not path.is_file():
+            raise TrajectoryFileError("is no plain file, and a run that goes on has to be read again")
         recorded = light_turns(path) if path.exists() else []
         self.name = run_name(config, recorded)
         self.counts = Counts()
@@ -120,6 +123,8 @@ class Runner:
                 counts.first_loss = counts.first_loss or str(error)
                 result = error.answers[0].result
                 if result.outcome == EvalResult.REFERENCE_ERROR:
+                    counts.broken[episode.problem.id] = f"the reference failed: {result.message}"
+                elif callers_fault(result):
                     counts.broken[episode.problem.id] = result.message
             finally:
                 counts.playing -= 1

@@ -123,6 +123,8 @@ def rollout(
             return
         if not model or output is None:
             raise UsageError("give --model NAME and --output RUN.jsonl (or --dry-run, to see the first prompt)")
+        if output.suffix == ".png":
+            raise UsageError(f"--output {output}: there the plot goes; give for example {output.with_suffix('.jsonl')}")
         key = _key(api_key_env)
         try:
             endpoint = Endpoint(
@@ -202,7 +204,7 @@ def _report(output: Path, runner: Runner, as_json: bool) -> None:
         print(f"trajectories {output}  report {figures}" + (f"  plot {picture}" if drawn else ""))
     counts = runner.counts
     for problem, why in counts.broken.items():
-        print(f"kerneldyno: the reference of {problem} failed, mend it or leave it out: {why}", file=sys.stderr)
+        print(f"kerneldyno: {problem} cannot be judged, mend it or leave it out: {why}", file=sys.stderr)
     if unfinished := counts.episodes - counts.finished:
         fail(
             f"{unfinished} of {counts.episodes} episodes are not finished, for want of a reward "

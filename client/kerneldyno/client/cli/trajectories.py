@@ -37,6 +37,7 @@ def trajectories(
         from kerneldyno.rollout.recorded import final_turns, light_episodes
         from kerneldyno.rollout.report import report
 
+        _check_outputs(file, {"--parquet": parquet, "--sft": sft, "--plot": plot})
         try:
             notes: list[str] = []
             found = report(light_episodes(file, notes))
@@ -62,6 +63,14 @@ def trajectories(
                 stdout().print(table)
             for note in notes:
                 print(f"note: {note}")
+
+
+def _check_outputs(file: Path, outputs: dict[str, Path | None]) -> None:
+    """Refuse to write an export over what it is made from, or over another."""
+    taken = {file.resolve(): "RUN.jsonl"}
+    for option, path in outputs.items():
+        if path is not None and (other := taken.setdefault(path.resolve(), option)) != option:
+            raise UsageError(f"{option} {path}: is {other} too; give another file")
 
 
 def report_tables(found: Report) -> list[Table]:
