@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -39,13 +40,14 @@ async def test_bash_completes(tmp_path: Path) -> None:
     asked = "\n".join(
         f"COMP_WORDS=(kerneldyno {words}) COMP_CWORD={words.count(' ') + 1}; _kerneldyno_completion kerneldyno\n"
         'echo "${COMPREPLY[@]}"'
-        for words in ("und", "doctor --no-c", "doctor v")
+        for words in ("und", "doctor --no-c")
     )
-    ran = subprocess.run(
+    ran = await asyncio.to_thread(
+        subprocess.run,
         ["bash", "--norc", "-c", f"{script}\n{asked}"],
         capture_output=True,
         text=True,
         timeout=60,
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
     )
-    assert ran.stdout.split("\n") == ["undrain", "--no-canary", "verl", ""], ran.stderr
+    assert ran.stdout.split("\n") == ["undrain", "--no-canary", ""], ran.stderr
