@@ -1,0 +1,54 @@
+"""What the tests of deploy/ share: the files, and whether our services accept the options that are written in them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+
+
+def load(path: Path) -> list[Any]:
+    """The documents of a YAML file."""
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def accepted(service: str, options: Sequence[str]) -> bool:
+    """Whether `python -m kerneldyno.SERVICE` knows these options and can read their values.
+
+    It ends after its parser: `--help` comes last, and argparse looks at what is before it first.
+    """
+    command = [sys.executable, "-m", f"kerneldyno.{service}", *options, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    unknown = [option for option in names(options) if not re.search(rf"{option}(?![\w-])", done.stdout)]
+    assert not unknown, f"{service} has no {unknown}"
+    return True
+
+
+def names(options: Iterable[str]) -> list[str]:
+    """The names of the options among these words."""
+    return [word.partition("=")[0] for word in options if word.startswith("--")]
+
+
+def value(options: Sequence[str], name: str) -> str | None:
+    """The value of an option, given as `--name=value` or in two words."""
+    for index, word in enumerate(options):
+        if word == name:
+            return options[index + 1]
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+    return None
+
+
+def modules(command: Sequence[str]) -> list[str]:
+    """What `python -m` runs in a command."""
+    return [after for before, after in pairwise(command) if before == "-m"]

@@ -1,0 +1,174 @@
+"""The manifests: Kubernetes' own schemas, and whether they fit together and our services know their options."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from deploy_files import DEPLOY, accepted, load, modules, value
+from kerneldyno.deploy import health
+
+KUBERNETES = DEPLOY / "kubernetes"
+#: hostUsers and an unmasked /proc are of 1.33.
+VERSIONS = ("1.33", "1.37")
+FILES = sorted(file for file in KUBERNETES.glob("*/*.yaml") if file.name != "kustomization.yaml")
+BASE = list(chain.from_iterable(load(file) for file in FILES if file.parent.name == "base"))
+
+
+def find(kind: str, name: str) -> Any:
+    (found,) = (one for one in BASE if one["kind"] == kind and one["metadata"]["name"] == name)
+    return found
+
+
+WORKLOADS = {
+    "scheduler": find("StatefulSet", "kerneldyno-scheduler"),
+    "evaluator": find("DaemonSet", "kerneldyno-evaluator"),
+}
+each = pytest.mark.parametrize("service", WORKLOADS)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_everything_keeps_to_the_schemas(version: str) -> None:
+    for document in BASE:
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_the_schemas_would_have_told() -> None:
+    broken = {**WORKLOADS["scheduler"], "spec": {**WORKLOADS["scheduler"]["spec"], "replicaz": 1}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, VERSIONS[0], strict=True)
+
+
+def test_kustomizations_name_every_file_and_no_other() -> None:
+    for kustomization in KUBERNETES.glob("*/kustomization.yaml"):
+        (fields,) = load(kustomization)
+        folder = kustomization.parent
+        named = [*fields.get("resources", ()), *fields.get("components", ())]
+        named += [patch["path"] for patch in fields.get("patches", ()) if "path" in patch]
+        assert all((folder / name).exists() for name in named), kustomization
+        files = {file.name for file in folder.glob("*.yaml")} - {"kustomization.yaml"}
+        assert files == {name for name in named if name.endswith(".yaml")}, kustomization
+
+
+def test_kubectl_renders_the_example_with_every_component(tmp_path: Path) -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not installed")
+    copy = shutil.copytree(KUBERNETES, tmp_path / "kubernetes") / "example"
+    (copy / "secrets").mkdir(exist_ok=True)
+    for name in ("scheduler.pem", "scheduler.key", "ca.pem", "tokens.toml", "node.token"):
+        (copy / "secrets" / name).write_text("made up")
+    overlay = (copy / "kustomization.yaml").read_text()
+    assert "# - ../namespaces" in overlay
+    (copy / "kustomization.yaml").write_text(overlay.replace("# - ../namespaces", "- ../namespaces"))
+    done = subprocess.run([kubectl, "kustomize", str(copy)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    rendered = tmp_path / "rendered.yaml"
+    rendered.write_text(done.stdout)
+    documents = load(rendered)
+    assert len(documents) == len(BASE) + 3 + 2  # secrets, pod monitors
+    for document in documents:
+        if document["apiVersion"] != "monitoring.coreos.com/v1":
+            kubernetes_validate.validate(document, VERSIONS[0], strict=True)
+    (daemons,) = (document for document in documents if document["kind"] == "DaemonSet")
+    pod = daemons["spec"]["template"]["spec"]
+    assert pod["hostUsers"] is False
+    (container,) = pod["containers"]
+    assert container["image"] == "registry.example.com/kerneldyno-evaluator:0.1.0"
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 8
+    assert container["securityContext"]["procMount"] == "Unmasked"
+    assert container["securityContext"]["capabilities"] == {
+        "drop": ["ALL"]
+    }  # the patch adds to it and replaces nothing
+    secrets = {document["metadata"]["name"] for document in documents if document["kind"] == "Secret"}
+    assert {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume} <= secrets
+
+
+def container(service: str) -> Any:
+    (only,) = WORKLOADS[service]["spec"]["template"]["spec"]["containers"]
+    return only
+
+
+@each
+def test_services_know_their_options_and_have_time_to_drain(service: str) -> None:
+    options = container(service)["args"]
+    assert accepted(service, options)
+    default = {"scheduler": 30, "evaluator": 60}[service]
+    pod = WORKLOADS[service]["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] > float(value(options, "--drain-timeout") or default) + 10
+
+
+@each
+def test_probes_ask_the_port_that_is_served(service: str) -> None:
+    fields = container(service)
+    default = {"evaluator": "127.0.0.1:50052"}
+    listening = (value(fields["args"], "--listen") or default[service]).rpartition(":")[2]
+    for name in ("startupProbe", "readinessProbe", "livenessProbe"):
+        if "exec" not in fields[name]:
+            assert fields[name]["tcpSocket"] == {"port": "grpc"}
+            continue
+        command = fields[name]["exec"]["command"]
+        assert modules(command) == ["kerneldyno.deploy.health"]
+        assert command[3].rpartition(":")[2] == listening
+        # Nobody is there, or the files are not; the options are known either way.
+        assert health.main(["127.0.0.1:1", *command[4:], "--timeout=1"]) in (1, 2)
+        with_tls = value(fields["args"], "--tls-cert") is not None
+        assert (value(command, "--tls-ca") is not None) == with_tls
+
+
+@each
+def test_files_that_are_named_are_mounted(service: str) -> None:
+    fields, pod = container(service), WORKLOADS[service]["spec"]["template"]["spec"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in fields["volumeMounts"]}
+    claims = {claim["metadata"]["name"] for claim in WORKLOADS[service]["spec"].get("volumeClaimTemplates", ())}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert set(mounts) == claims | set(volumes)
+    for word in (*fields["args"], *fields["readinessProbe"]["exec"]["command"]):
+        path = word.partition("=")[2].removeprefix("sqlite:")
+        if path.startswith("/"):
+            assert any(path.startswith(f"{mount}/") for mount in mounts.values()), word
+    for (
+        volume
+    ) in volumes.values():  # a key that everybody may read is refused, one that only root may read is of no use
+        if "secret" in volume:
+            assert volume["secret"]["defaultMode"] == 0o440
+            assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsGroup"]
+
+
+@each
+def test_it_keeps_to_the_restricted_standard(service: str) -> None:
+    pod, fields = WORKLOADS[service]["spec"]["template"]["spec"], container(service)
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert fields["securityContext"]["allowPrivilegeEscalation"] is False
+    assert fields["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+    assert not any("hostPath" in volume for volume in pod["volumes"])
+
+
+def test_nobody_is_let_in_but_who_has_to_be() -> None:
+    deny = find("NetworkPolicy", "default-deny")["spec"]
+    assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    evaluator = find("NetworkPolicy", "kerneldyno-evaluator")["spec"]
+    assert [port["port"] for rule in evaluator["ingress"] for port in rule["ports"]] == ["metrics"]
+    assert "egress" not in find("NetworkPolicy", "kerneldyno-scheduler")["spec"]
+    for service, workload in WORKLOADS.items():
+        labels = workload["spec"]["template"]["metadata"]["labels"]
+        named = {port["name"] for port in container(service)["ports"]}
+        assert find("NetworkPolicy", f"kerneldyno-{service}")["spec"]["podSelector"]["matchLabels"] == labels
+        assert find("PodDisruptionBudget", f"kerneldyno-{service}")["spec"]["selector"]["matchLabels"] == labels
+        for rule in find("NetworkPolicy", f"kerneldyno-{service}")["spec"]["ingress"]:
+            assert {port["port"] for port in rule["ports"]} <= named
+
+
+def test_evaluators_dial_the_scheduler_by_its_service() -> None:
+    service = find("Service", "kerneldyno-scheduler")
+    labels = WORKLOADS["scheduler"]["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"] == labels
+    (port,) = service["spec"]["ports"]
+    assert value(container("evaluator")["args"], "--scheduler") == f"{service['metadata']['name']}:{port['port']}"
