@@ -1,0 +1,92 @@
+"""The units: systemd's own verdict where there is a systemd, and that they leave the candidates' walls standing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from deploy_files import DEPLOY, accepted, modules, value
+
+UNITS = DEPLOY / "systemd"
+each = pytest.mark.parametrize("service", ["scheduler", "evaluator"])
+
+
+def settings(service: str) -> dict[str, list[str]]:
+    """The directives of a unit, each with all its values."""
+    text = re.sub(r"\\\n", " ", (UNITS / f"kerneldyno-{service}.service").read_text())
+    found: dict[str, list[str]] = defaultdict(list)
+    for line in text.splitlines():
+        if "=" in line and not line.startswith("#"):
+            name, _, setting = line.partition("=")
+            found[name].append(setting)
+    return found
+
+
+def command(service: str) -> list[str]:
+    (line,) = settings(service)["ExecStart"]
+    return line.removesuffix("$OPTIONS").replace("${SCHEDULER}", "host:50051").split()
+
+
+@each
+def test_systemd_finds_nothing(service: str, tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd is not installed")
+    name = f"kerneldyno-{service}.service"
+    # It looks for the program, too.
+    unit = (UNITS / name).read_text().replace("/opt/kerneldyno/bin/python", sys.executable)
+    (tmp_path / name).write_text(unit)
+    done = subprocess.run(
+        [analyze, "verify", "--man=no", str(tmp_path / name)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert name not in done.stderr, done.stderr
+
+
+@each
+def test_options_are_known_and_there_is_time_to_drain(service: str) -> None:
+    words = command(service)
+    assert modules(words) == [f"kerneldyno.{service}"]
+    assert accepted(service, words[3:])
+    default = {"scheduler": 30, "evaluator": 60}[service]
+    (limit,) = settings(service)["TimeoutStopSec"]
+    assert int(limit) > float(value(words, "--drain-timeout") or default) + 5
+
+
+@each
+def test_credentials_that_are_used_are_loaded(service: str) -> None:
+    used = set(re.findall(r"\$\{CREDENTIALS_DIRECTORY\}/(\S+)", " ".join(command(service))))
+    assert used == {entry.partition(":")[0] for entry in settings(service)["LoadCredential"]}
+
+
+def test_the_journal_is_where_the_unit_may_write() -> None:
+    (state,) = settings("scheduler")["StateDirectory"]
+    store = value(command("scheduler"), "--store")
+    assert store is not None
+    assert store.startswith(f"sqlite:/var/lib/{state}/")
+
+
+def test_nothing_takes_the_candidates_walls_away() -> None:
+    evaluator = settings("evaluator")
+    harmful = {
+        *("RestrictNamespaces", "PrivateUsers", "PrivateDevices", "MemoryDenyWriteExecute", "ProtectControlGroups"),
+        *(
+            "ProtectKernelTunables",
+            "ProtectKernelLogs",
+            "ProtectProc",
+            "ProcSubset",
+            "RestrictFileSystems",
+            "PrivateNetwork",
+        ),
+    }
+    assert not harmful & set(evaluator)
+    (filters,) = evaluator["SystemCallFilter"]
+    assert filters.startswith("~")
+    assert not {"@mount", "@sandbox", "@debug", "@privileged", "@setuid"} & set(filters.removeprefix("~").split())
+    assert value(command("evaluator"), "--sandbox") == "require"
+    assert evaluator["Delegate"] == ["memory pids"]
