@@ -198,6 +198,12 @@ class TestMeter:
         assert meter.rate(5.5, 10.0) is None
         assert meter.rate(6.0, 10.0) == 0.0
 
+    def test_how_long_it_has_looked(self) -> None:
+        meter = Meter()
+        assert meter.watched(5.0) == 0.0
+        meter.add(5.0, {})
+        assert (meter.watched(8.0), meter.watched(500.0)) == (3.0, 60.0)
+
     def test_the_last_seconds_count(self) -> None:
         meter = Meter()
         for second in range(100):

@@ -34,9 +34,12 @@ class Meter:
 
     def rate(self, now: float, seconds: float) -> float | None:
         """Returns evaluations a second over the last `seconds`; None after less than a second of looking."""
-        if not self._seen or (watched := min(seconds, now - self._seen[0][0])) < _SHORTEST_SECONDS:
-            return None
-        return self.gained(now, seconds).total() / watched
+        watched = min(seconds, self.watched(now))
+        return self.gained(now, seconds).total() / watched if watched >= _SHORTEST_SECONDS else None
+
+    def watched(self, now: float) -> float:
+        """Returns for how many seconds it has looked, as far as it looks back."""
+        return min(LONGEST_SECONDS, now - self._seen[0][0]) if self._seen else 0.0
 
     def _at(self, then: float) -> tuple[float, Counter[str]]:
         """The counts as they were at `then`: those last seen before it, or else the first ones."""

@@ -124,6 +124,16 @@ def clock_time(stamp: Timestamp) -> str:
     return f"{stamp.ToDatetime(UTC).astimezone():%Y-%m-%d %H:%M:%S}" if stamp.ToNanoseconds() else ""
 
 
+def lasting(seconds: float) -> str:
+    """A duration for a person, short or long: "3.2 ms", "45 s", "1 h 20 min"."""
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 120.0:
+        return f"{seconds:.3g} s"
+    minutes = round(seconds / 60.0)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def read_source(path: Path) -> str:
     """Reads a Python source file."""
     try:

@@ -134,8 +134,7 @@ def _shown(checks: Iterable[Check]) -> list[Check]:
     console = stdout()
     found = []
     for check in checks:
-        line = Text(f"{check.state:<7}", style=_STYLES[check.state])
-        line.append(f"{check.name:<{_NAME_WIDTH}} ", style="none")
+        line = Text.assemble((f"{check.state:<7}", _STYLES[check.state]), f"{check.name:<{_NAME_WIDTH}} ")
         line.append_text(plain(" ".join(check.detail.split())))
         console.print(line, soft_wrap=True)
         if check.remedy:

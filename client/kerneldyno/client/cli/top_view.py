@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from kerneldyno.client.cli.cards import outcome_text, plain, seconds
-from kerneldyno.client.cli.common import to_json
+from kerneldyno.client.cli.cards import outcome_text, plain
+from kerneldyno.client.cli.common import lasting, to_json
 from kerneldyno.client.cli.nodes import _COLOURS, _devices, _state
 from kerneldyno.client.rates import LONGEST_SECONDS, Meter
 from kerneldyno.v1 import fleet_service_pb2 as pb
@@ -76,7 +76,7 @@ def line(cluster: Cluster, now: float) -> str:
     snapshot = cluster.snapshot
     assert snapshot is not None
     if cluster.away is not None:
-        return plain(f"the scheduler has been away for {seconds(now - cluster.away_since)}: {cluster.away}").plain
+        return plain(f"the scheduler has been away for {lasting(now - cluster.away_since)}: {cluster.away}").plain
     parts = [_head_of_nodes(cluster), f"{snapshot.running} running", f"{snapshot.queued} waiting", _rates(cluster, now)]
     mix = Counter(dict(snapshot.outcomes)).most_common()
     return plain(", ".join(parts) + "".join(f"  {name} {count}" for name, count in mix)).plain
@@ -136,7 +136,7 @@ def _head(cluster: Cluster, now: float, width: int) -> list[Text]:
         plain(f"{cluster.address}, version {cluster.able.version}, store {cluster.able.store or 'unknown'}")
     )
     if cluster.away is not None:
-        text = plain(f"AWAY for {seconds(now - cluster.away_since)}, what follows is old: {cluster.away}")
+        text = plain(f"AWAY for {lasting(now - cluster.away_since)}, what follows is old: {cluster.away}")
         text.stylize("bold red")
         about = text
     busy = Text.assemble(f"{_head_of_nodes(cluster)}  ", _bar(snapshot.running, cluster.lanes))
@@ -147,7 +147,7 @@ def _head(cluster: Cluster, now: float, width: int) -> list[Text]:
     work.append(f", {_rates(cluster, now)}")
     rate = cluster.meter.rate(now, LONGEST_SECONDS)
     if snapshot.queued and rate:
-        work.append(f", empty in about {seconds(snapshot.queued / rate)}")
+        work.append(f", empty in about {lasting(snapshot.queued / rate)}")
     for text in (about, busy, work):
         text.no_wrap = True
         text.truncate(width, overflow="ellipsis")
@@ -163,10 +163,10 @@ def _head_of_nodes(cluster: Cluster) -> str:
 
 
 def _rates(cluster: Cluster, now: float) -> str:
-    short, long = (cluster.meter.rate(now, span) for span in (_SHORT_SECONDS, LONGEST_SECONDS))
-    if short is None or long is None:
-        return "no rate yet"
-    return f"{short:.1f}/s over {_SHORT_SECONDS:g} s, {long:.1f}/s over {LONGEST_SECONDS:g} s"
+    watched = cluster.meter.watched(now)
+    spans = [_SHORT_SECONDS, watched] if watched > _SHORT_SECONDS else [watched]
+    rates = [(cluster.meter.rate(now, span), span) for span in spans]
+    return ", ".join(f"{rate:.1f}/s over {span:.0f} s" for rate, span in rates if rate is not None) or "no rate yet"
 
 
 def _outcome_rows(cluster: Cluster, now: float) -> list[tuple[str, int, int]]:

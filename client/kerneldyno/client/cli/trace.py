@@ -12,7 +12,7 @@ import typer
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
-from kerneldyno.client.cli.cards import outcome_text, plain, seconds
+from kerneldyno.client.cli.cards import outcome_text, plain
 from kerneldyno.client.cli.common import (
     NO_VERDICT,
     Address,
@@ -20,6 +20,7 @@ from kerneldyno.client.cli.common import (
     UsageError,
     clock_time,
     fail,
+    lasting,
     print_json,
     reporting,
     stdout,
@@ -167,11 +168,11 @@ def _facts(evaluation: Evaluation) -> list[tuple[str, str | Text]]:
     if not evaluation.HasField("result"):
         waited = time.time() - evaluation.accept_time.ToNanoseconds() / 1e9
         stage = _stage(evaluation.stage) + (f" on {evaluation.node_id}" if evaluation.node_id else "")
-        facts.append(("now", f"{stage}, {seconds(max(0.0, waited))} after it was accepted"))
+        facts.append(("now", f"{stage}, {lasting(max(0.0, waited))} after it was accepted"))
     else:
         total = _at(result.finish_time) - _at(result.accept_time)
         facts.append(
-            ("finished", f"{clock_time(result.finish_time)}, {seconds(max(0.0, total))} after it was accepted")
+            ("finished", f"{clock_time(result.finish_time)}, {lasting(max(0.0, total))} after it was accepted")
         )
         outcome = outcome_text(result.outcome)
         if result.outcome == EvalResult.CORRECT and result.speedup:
@@ -213,8 +214,8 @@ def _timeline(steps: Sequence[_Step]) -> Table:
         first = min(_BAR_WIDTH - 1, int(_BAR_WIDTH * step.start / whole))
         length = max(1, min(_BAR_WIDTH - first, round(_BAR_WIDTH * step.seconds / whole)))
         bar = Text(" " * first).append(("·" if step.is_gap else "█") * length, style)
-        after = seconds(step.start) if step.start > 0 else "0"
-        table.add_row(Text(step.name, "dim" if step.is_gap else ""), after, seconds(step.seconds), bar)
+        after = lasting(step.start) if step.start > 0 else "0"
+        table.add_row(Text(step.name, "dim" if step.is_gap else ""), after, lasting(step.seconds), bar)
     return table
 
 
@@ -240,17 +241,18 @@ def _steps(result: EvalResult) -> list[_Step]:
     if not spans:
         return []
     origin = spans[0][0]
-    between = "lost attempts, or no stage" if result.attempts > 1 else "no stage"
     steps: list[_Step] = []
     ended = 0.0
     for start, length, name in spans:
         if start - origin - ended > _WORTH_A_LINE:
-            steps.append(_Step(between, ended, start - origin - ended, is_gap=True))
+            is_first = all(step.name == "queued" for step in steps)
+            gap = ("lost attempts" if result.attempts > 1 else "at the node") if is_first else "between stages"
+            steps.append(_Step(gap, ended, start - origin - ended, is_gap=True))
         steps.append(_Step(name, start - origin, length))
         ended = max(ended, start - origin + length)
     rest = _at(result.finish_time) - origin - ended
     if rest > _WORTH_A_LINE and not result.cached:  # a stored result was used long after its stages
-        steps.append(_Step(between, ended, rest, is_gap=True))
+        steps.append(_Step("the result's way" if len(spans) > 1 else "not told", ended, rest, is_gap=True))
     return steps
 
 
