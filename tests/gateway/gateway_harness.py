@@ -15,7 +15,8 @@ from kerneldyno.gateway.app import Gateway, Settings
 from kerneldyno.rollout.problems import Problem
 from kerneldyno.scheduler.app import RunningScheduler
 from scheduler_harness import scheduler
-from scored_node import ScoredNode, scored_node
+from scripted_node import ScriptedNode
+from scripted_node import node as scripted_node
 
 REFERENCE = """
 import torch
@@ -46,7 +47,7 @@ class Served:
 
     url: str
     http: httpx.AsyncClient
-    node: ScoredNode
+    node: ScriptedNode
     app: RunningScheduler
     stop_scheduler: Callable[[], Awaitable[None]]
     """Ends the scheduler, and the node with it."""
@@ -100,7 +101,9 @@ async def gateway(
     """Scheduler, node, gateway and an HTTP client."""
     async with AsyncExitStack() as stack:
         app, _ = await stack.enter_async_context(scheduler(**scheduler_changes))
-        running = await stack.enter_async_context(scored_node(app.address, **{"lanes": 8, **(node or {})}))
+        running = await stack.enter_async_context(
+            scripted_node(app.address, "n1", **{"lanes": 8, "speedup": 1.0, **(node or {})})
+        )
         settings = Settings(str(app.address), **{"reward": "kevin", "problems": PROBLEMS, **(changes or {})})
         async with listening(settings) as url, httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as http:
             await asyncio.wait_for(running.at_work.wait(), 20)

@@ -10,7 +10,7 @@ import pytest
 from gateway_harness import REFERENCE, Served, gateway
 from kerneldyno.gateway import kernelgym
 from kerneldyno.v1.evaluation_pb2 import PROVENANCE_POLICY_LABEL, EvalResult
-from scored_node import REFERENCE_SECONDS
+from scripted_verdict import REFERENCE_SECONDS
 
 #: What its training client sends with each task, beside the sources.
 DEFAULTS = {
@@ -124,6 +124,16 @@ async def test_a_task_that_was_lost_runs_anew_when_it_is_sent_again() -> None:
         assert (answer.status_code, answer.json()["correctness"]) == (200, True)
         assert (await served.http.get("/results/a")).json() == answer.json()
         assert (await served.http.get("/status/a")).json()["status"] == "completed"
+
+
+async def test_a_task_cannot_take_the_place_of_another_ones_second_run() -> None:
+    """Its verdict would be given out as the other task's."""
+    async with gateway() as served:
+        own = (await evaluate(served, "a", "speedup=2.0")).json()
+        other = await evaluate(served, "a~1", "speedup=9.0")
+        assert (other.status_code, "repeated run" in other.json()["message"]) == (400, True)
+        assert (await served.http.get("/results/a")).json()["speedup"] == own["speedup"] == 2.0
+        assert (await evaluate(served, "a~b", "speedup=3.0")).status_code == 200
 
 
 async def test_the_same_task_again() -> None:

@@ -16,7 +16,8 @@ from kerneldyno.rollout.endpoint import Endpoint
 from kerneldyno.rollout.runner import Runner
 from rollout_harness import config
 from scheduler_harness import scheduler
-from scored_node import ScoredNode, scored_node
+from scripted_node import ScriptedNode
+from scripted_node import node as scripted_node
 
 
 class Restartable:
@@ -38,7 +39,7 @@ class Restartable:
         await self._stack.aclose()
 
 
-async def busy(node: ScoredNode, count: int) -> None:
+async def busy(node: ScriptedNode, count: int) -> None:
     """Wait until the node was asked for so many."""
     async with asyncio.timeout(30):
         while len(node.started) < count:  # noqa: ASYNC110 - it has no event for it
@@ -49,7 +50,7 @@ async def test_reward_requests_outlive_a_restart(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         restartable = Restartable(tmp_path, stack)
         await restartable.start()
-        node = await stack.enter_async_context(scored_node(restartable.address, lanes=8))
+        node = await stack.enter_async_context(scripted_node(restartable.address, "n1", lanes=8))
         url = await stack.enter_async_context(listening(Settings(restartable.address, "kevin", PROBLEMS)))
         http = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=60, trust_env=False))
         asked = [
@@ -74,7 +75,7 @@ async def test_a_gateway_that_is_restarted_has_requests_judged_again(tmp_path: P
     async with AsyncExitStack() as stack:
         restartable = Restartable(tmp_path, stack)
         await restartable.start()
-        node = await stack.enter_async_context(scored_node(restartable.address))
+        node = await stack.enter_async_context(scripted_node(restartable.address, "n1"))
         settings = Settings(restartable.address, "kevin", PROBLEMS)
         body = {"prompt": PROMPT, "response": response("speedup=2.0 sleep=3"), "label": "first"}
         async with httpx.AsyncClient(timeout=60, trust_env=False) as http:
@@ -92,7 +93,7 @@ async def test_a_task_is_503_over_a_restart_and_found_again_after_it(tmp_path: P
     async with AsyncExitStack() as stack:
         restartable = Restartable(tmp_path, stack)
         await restartable.start()
-        node = await stack.enter_async_context(scored_node(restartable.address))
+        node = await stack.enter_async_context(scripted_node(restartable.address, "n1"))
         url = await stack.enter_async_context(listening(Settings(restartable.address, "kevin", PROBLEMS)))
         http = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=60, trust_env=False))
         asked = asyncio.create_task(http.post("/evaluate", json=task))
@@ -112,7 +113,7 @@ async def test_a_rollout_does_not_notice_a_restart(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         restartable = Restartable(tmp_path, stack)
         await restartable.start()
-        node = await stack.enter_async_context(scored_node(restartable.address, lanes=8))
+        node = await stack.enter_async_context(scripted_node(restartable.address, "n1", lanes=8))
         model = await stack.enter_async_context(
             FakeModel(lambda prompt: block("speedup=2.0 sleep=1", f"turn = {prompt.turn}"))
         )

@@ -20,7 +20,8 @@ from kerneldyno.rollout.endpoint import Endpoint
 from kerneldyno.rollout.problems import Problem
 from kerneldyno.rollout.runner import Runner
 from scheduler_harness import scheduler
-from scored_node import ScoredNode, scored_node
+from scripted_node import ScriptedNode
+from scripted_node import node as scripted_node
 
 REFERENCE = """
 import torch
@@ -55,7 +56,7 @@ class World:
     """Services that rollouts need."""
 
     address: str
-    node: ScoredNode
+    node: ScriptedNode
     path: Path
 
     async def run(self, config: RolloutConfig, model: FakeModel, *, concurrency: int = 4, **endpoint: Any) -> Runner:
@@ -80,7 +81,9 @@ async def world(tmp_path: Path, node: dict[str, Any] | None = None, **scheduler_
     """Scheduler and node."""
     async with AsyncExitStack() as stack:
         app, _ = await stack.enter_async_context(scheduler(**scheduler_changes))
-        running = await stack.enter_async_context(scored_node(app.address, **{"lanes": 8, **(node or {})}))
+        running = await stack.enter_async_context(
+            scripted_node(app.address, "n1", **{"lanes": 8, "speedup": 1.0, **(node or {})})
+        )
         await asyncio.wait_for(running.at_work.wait(), 20)
         yield World(str(app.address), running, tmp_path / "run.jsonl")
 

@@ -6,8 +6,10 @@ and takes an assignment of a token that it holds for the same attempt. The candi
     sleep=0.2               takes this long (seconds); otherwise the node's own `mean_seconds` and `spread`
     outcome=INCORRECT       ends so; CORRECT otherwise
     cause=JUDGE_DIED        of an INFRASTRUCTURE_ERROR; `retryable=no` makes it final
-    speedup=2.5             of a CORRECT one; 0 otherwise
+    speedup=2.5             of a CORRECT one, with times to match; otherwise the node's own `speedup`, and none for 0
     coverage=0.4            in its profile, if the request asks for one, by every definition
+    findings=S19,B01        of a REJECTED one, as rejections
+    field=entry_point       an INVALID one's violation; kernel_code otherwise
     size=1000               has a message of so many characters
     refuse=FULL             is refused so: FULL, DRAINING, INVALID or NO_MATCHING_DEVICE
     die=1                   takes the node with it; the whole process, where this runs as one
@@ -40,6 +42,7 @@ from kerneldyno.rpc import channel, credentials
 from kerneldyno.rpc.credentials import Credentials
 from kerneldyno.v1 import evaluation_pb2, fleet_service_pb2
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+from scripted_verdict import verdict
 
 Result = evaluation_pb2.EvalResult
 Refusal = fleet_service_pb2.AttemptRefusal
@@ -83,6 +86,8 @@ class ScriptedNode:
     mean_seconds: float = 0.0
     spread: float = 0.0
     """What an attempt takes without `sleep`: evenly distributed over the mean times 1 - spread to 1 + spread."""
+    speedup: float = 0.0
+    """Of a CORRECT candidate that does not say."""
     credentials: Credentials = credentials.NONE
     """What it shows the scheduler; as a process, what the environment says."""
     kills_process: bool = False
@@ -344,24 +349,10 @@ class ScriptedNode:
         outcome = Result.Outcome.Value(script.get("outcome", "CORRECT"))
         if outcome == Result.INFRASTRUCTURE_ERROR and not self._is_meant(script):
             outcome = Result.CORRECT
-        result = held.result = Result(
-            outcome=outcome,
-            compiled=outcome != Result.COMPILE_ERROR,
-            correct=outcome == Result.CORRECT,
-            speedup=float(script.get("speedup", "0")) if outcome == Result.CORRECT else 0.0,
-            message="x" * int(script.get("size", "0")),
-            attempts=1,
-        )
+        result = held.result = verdict(outcome, script, self.speedup)
         result.environment.CopyFrom(self.environment)
         result.environment.node_id = self.node_id
         result.environment.device, result.environment.device_model = f"{self.kind}:{held.device}", self.model
-        if outcome == Result.CORRECT and "coverage" in script:
-            share = result.coverage = float(script["coverage"])
-            result.profile.device_time_coverage = result.profile.launch_coverage = share
-            result.profile.kernelgym_coverage = share
-        if outcome == Result.INFRASTRUCTURE_ERROR:
-            result.infrastructure_error.cause = script.get("cause", "JUDGE_DIED")
-            result.infrastructure_error.retryable = script.get("retryable", "yes") == "yes"
         self._changed(held.token)
         self._free(held)
 
