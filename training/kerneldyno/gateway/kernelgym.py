@@ -7,6 +7,7 @@ dies), this one answers 422 or 503. Results are looked up at the scheduler: noth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,8 @@ from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, Finding, Stage
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation
 
 MAX_TASK_ID_CHARS = 100
+#: The end of an evaluation's id that is a task's second run, third, ... (tasks.py).
+_RUN = re.compile(r"~[0-9]+$")
 #: Findings that mean, when they reject, what KernelGYM calls a decoy: kernels of its own that do not do the work.
 DECOYS = frozenset({"S19", "S20", "B01"})
 #: What -1 is in KernelGYM's answers.
@@ -65,6 +68,8 @@ def task_id_of(body: Mapping[str, Any]) -> str:
     task_id = body.get("task_id")
     if not isinstance(task_id, str) or not 1 <= len(task_id) <= MAX_TASK_ID_CHARS or not task_id.isprintable():
         raise bad(f"task_id: give 1 to {MAX_TASK_ID_CHARS} printable characters, other ones for each request")
+    if _RUN.search(task_id):
+        raise bad(f"task_id: {task_id!r} ends like a repeated run of another task; give one without ~ and digits there")
     return task_id
 
 
