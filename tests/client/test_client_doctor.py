@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,6 +101,13 @@ class TestUnhappy:
         _, found = await doctor("--no-canary", "--address", scheduler.address)
         assert found["scheduler"]["state"] == "ok"
         assert found["scheduler's clock"]["state"] == "note"
+
+    @pytest.mark.parametrize(("seconds", "state"), [(-3, "ok"), (-600, "note"), (600, "note")])
+    async def test_a_clock_that_goes_wrong(self, scheduler: FakeScheduler, seconds: int, state: str) -> None:
+        heard = scheduler.nodes["node-a"].last_synchronize_time
+        heard.FromSeconds(int(time.time()) + seconds)
+        _, found = await doctor("--no-canary", "--address", scheduler.address)
+        assert found["scheduler's clock"]["state"] == state
 
     async def test_an_expired_certificate(self, tmp_path: Path) -> None:
         authority = Authority(tmp_path)

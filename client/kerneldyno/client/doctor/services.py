@@ -35,8 +35,9 @@ from kerneldyno.v1.scheduler_service_pb2 import SchedulerServiceGetCapabilitiesR
 
 #: How long each call may take, in seconds; and each node, which may be out of this machine's reach.
 _CALL_SECONDS, _NODE_SECONDS = 5.0, 3.0
-#: Scheduler's clock against this machine's, in seconds; a second of it may be the way.
-_CLOCK_DIFFERENCE = 5.0
+#: How far the scheduler's clock may seem to be ahead of this machine's, and behind it, in seconds. Behind is what a node's
+#: last sign of life is anyway: by a heartbeat, or by nearly a lease.
+_CLOCK_AHEAD, _CLOCK_BEHIND = 5.0, 20.0
 #: Nodes that are asked for their sandbox; in a large fleet some stand for all.
 _MOST_NODES = 8
 
@@ -63,7 +64,7 @@ async def examine(address: str, *, with_canary: bool, canary_seconds: float) -> 
             yield _unreachable(address, error)
             return
         yield _scheduler(address, able)
-        yield await _clock(client)
+        yield await _clock(client, nodes)
         ready = [
             node for node in nodes if node.state == fleet.NODE_STATE_SERVING and any(d.ready for d in node.devices)
         ]
@@ -123,20 +124,25 @@ def _scheduler(address: str, able: SchedulerServiceGetCapabilitiesResponse) -> C
     return Check("scheduler", State.OK, text)
 
 
-async def _clock(client: AsyncClient) -> Check:
-    """Compares the scheduler's clock, as a snapshot of the cluster shows it, with this machine's."""
+async def _clock(client: AsyncClient, nodes: Sequence[fleet.Node]) -> Check:
+    """Compares the scheduler's clock with this machine's, by when it last heard of a node and by a snapshot's time.
+
+    Both may be older than the answer: a snapshot as old as the last change, a node's sign of life as old as its lease.
+    """
     name = "scheduler's clock"
     try:
         async with asyncio.timeout(_CALL_SECONDS), aclosing(client.watch()) as snapshots:
-            stamp = (await anext(snapshots)).snapshot_time
+            stamps = [(await anext(snapshots)).snapshot_time]
     except (KernelDynoError, TimeoutError) as error:
         text = f"unknown, no snapshot came: {error or 'no answer'}"
         return Check(name, State.NOTE, text, "a proxy on the way may hold streams back; gRPC needs HTTP/2 end to end")
-    apart = stamp.ToNanoseconds() / 1e9 - time.time()
-    if abs(apart) > _CLOCK_DIFFERENCE:
+    alive = [node.last_synchronize_time for node in nodes if node.connected and node.state != fleet.NODE_STATE_LOST]
+    apart = max(stamp.ToNanoseconds() for stamp in stamps + alive) / 1e9 - time.time()
+    if apart > _CLOCK_AHEAD or (alive and apart < -_CLOCK_BEHIND):
         text = f"{apart:+.1f} s against this machine's: times in results will mislead"
         return Check(name, State.NOTE, text, "keep both in time: timedatectl set-ntp true")
-    return Check(name, State.OK, f"agrees with this machine's within {max(0.1, abs(apart)):.1f} s")
+    seen = "agrees with this machine's" if alive else "not ahead of this machine's; without a node no more can be told"
+    return Check(name, State.OK, seen)
 
 
 def _nodes(nodes: Sequence[fleet.Node], ready: Sequence[fleet.Node]) -> Check:
