@@ -123,6 +123,8 @@ def journal(store: str | None) -> Iterator[Check]:
         yield Check(name, State.FAILED, text, "make room: when the disk is full nothing is accepted")
     elif kind in _NETWORK_FILESYSTEMS:
         yield Check(name, State.FAILED, f"{text}; on {kind}", "SQLite needs a local disk: --store sqlite:PATH")
+    elif kind == "tmpfs":
+        yield Check(name, State.NOTE, f"{text}; in memory", "a local disk: a restart of the machine loses it")
     elif free < _LITTLE_SPACE:
         yield Check(name, State.NOTE, text, "make room, or lower --retain-bytes: the journal may take 4 GiB and more")
     elif seconds > _SLOW_SYNC:
