@@ -67,6 +67,19 @@ async def test_what_a_model_may_write_costs_it_its_reward_and_no_other_its_own()
     assert (half.status_code, half.json()) == (200, 0.0)
 
 
+async def test_code_in_reasoning_that_the_template_began_and_nobody_ended_is_no_answer() -> None:
+    prompt = PROMPT + "<think>\n"
+    cut, ended = "Perhaps so: " + response(), "Perhaps so.</think>" + response()
+    async with gateway() as served:
+        queries = {"query": [prompt + cut, prompt + ended], "prompts": [prompt] * 2, "labels": ["first"] * 2}
+        assert (await served.post("/get_reward", queries)).json()["rewards"] == [0.0, pytest.approx(RIGHT + 2.0)]
+        for text, reward in ((cut, 0.0), (ended, RIGHT + 2.0)):
+            answer = await served.post("/rm", {"prompt": prompt, "response": text, "label": "first"})
+            assert answer.json() == pytest.approx(reward)
+        chat = {"prompt": [{"role": "user", "content": "x"}], "response": ended, "label": "first"}
+        assert (await served.post("/rm", chat)).json() == pytest.approx(RIGHT + 2.0)
+
+
 @pytest.mark.parametrize(
     "label",
     [

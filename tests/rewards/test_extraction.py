@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kerneldyno.rewards.extraction import MARKERS, extract
+from kerneldyno.rewards.extraction import MARKERS, continued, extract
 from kerneldyno.v1.reward_service_pb2 import Extraction
 
 CODE = "import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
@@ -356,3 +356,20 @@ def test_hostile_text_takes_linear_time(name: str) -> None:
     for response in (text, text + tail, "```python\n" + text + tail + "\n```", "class ModelNew:\n" + text):
         extract(response, "Model")
     assert time.process_time() - started < 20
+
+
+@pytest.mark.parametrize(
+    ("prompt", "opened"),
+    [
+        ("<|im_start|>assistant\n<think>\n", "<think>\n"),
+        ("Answer: <Reasoning>", "<Reasoning>"),
+        ("<think>\n\n</think>\n\n", ""),
+        ("say <think> first", ""),
+        ("", ""),
+    ],
+)
+def test_reasoning_that_the_prompt_began(prompt: str, opened: str) -> None:
+    block = "```python\nclass ModelNew:\n    pass\n```"
+    whole = continued(prompt, block)
+    assert whole == opened + block
+    assert bool(extract(whole, "Model").kernel_code) == (not opened)

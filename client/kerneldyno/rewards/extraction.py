@@ -22,6 +22,8 @@ MARKERS = ("# Kernel Implementation", "```python # Kernel", "# Your implementati
 
 _REASONING_END = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
 _REASONING_START = re.compile(r"\s*<(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
+#: At the end of a prompt whose chat template has begun the reasoning.
+_REASONING_BEGUN = re.compile(r"<(?:think|thinking|thought|reasoning)>\s{0,20}\Z", re.IGNORECASE)
 #: A fence on a line of its own, perhaps as the first thing of a list item: indentation, marks, what follows them.
 _FENCE = re.compile(
     r"^(?P<lead>[ \t]*(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]+)?)(?P<marks>`{3,}|~{3,})(?P<info>[^\n]*)$", re.MULTILINE
@@ -99,6 +101,15 @@ def extract(response: str, entry_point: str, toolkit: str = DEFAULT_TOOLKIT) -> 
     if program:
         return Extraction(method=Extraction.METHOD_WHOLE, kernel_code=program, note="the code is not in a fenced block")
     return Extraction(note=cut or f"the response has no fenced block, and is no program that defines {wanted}")
+
+
+def continued(prompt: str, response: str) -> str:
+    """Return `response` with the tag that opens its reasoning, if the chat template has put that at the end of `prompt`.
+
+    Otherwise a response that the token limit cut off within its reasoning looks like an answer.
+    """
+    begun = _REASONING_BEGUN.search(prompt[-100:])
+    return begun[0] + response if begun else response
 
 
 def answer_of(text: str) -> str | None:

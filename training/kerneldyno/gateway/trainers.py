@@ -14,6 +14,7 @@ from typing import Any
 from kerneldyno.gateway.errors import Refusal, bad
 from kerneldyno.gateway.labels import Labels
 from kerneldyno.gateway.rewards import Rewards
+from kerneldyno.rewards.extraction import continued
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse
 
@@ -64,7 +65,9 @@ class TrainerRoutes:
         if "label" not in body:
             raise bad("label: missing; set --label-key to the column that names the problem")
         problem = self._labels.problem(body["label"])
-        answer = await self._rewards.score(problem, response, within=SLIME_SECONDS)
+        prompt = body.get("prompt")  # a text, or a chat, whose template cannot be known here
+        whole = continued(prompt, response) if isinstance(prompt, str) else response
+        answer = await self._rewards.score(problem, whole, within=SLIME_SECONDS)
         return described(answer) if as_object else answer.reward
 
 
@@ -83,7 +86,7 @@ def described(answer: StreamRewardsResponse) -> dict[str, Any]:
 
 
 def response_of(query: str, prompt: str, where: str) -> str:
-    """Return what follows `prompt` in `query`.
+    """Return what follows `prompt` in `query`, with the tag that opens the reasoning if the prompt ends with that.
 
     Without knowing where the answer begins, the prompt's own examples could be taken for it; so that is refused. A prompt
     that repeats its end (each example has the same instructions) ends where it says so for the last time.
@@ -96,7 +99,7 @@ def response_of(query: str, prompt: str, where: str) -> str:
         raise bad(
             f"{where}: its prompt is not in it, so the answer cannot be told from it; send prompts as they were given"
         )
-    return query[start + len(tail) :]
+    return continued(prompt, query[start + len(tail) :])
 
 
 def _logs(answers: Sequence[StreamRewardsResponse]) -> dict[str, list[float]]:
