@@ -24,7 +24,7 @@ _SCONTROL = """#!/bin/sh
 #: Options are those of srun up to the program; what it becomes gets the signals.
 _SRUN = """#!/bin/sh
 while [ "${1#--}" != "$1" ]; do shift; done
-exec "$@"
+SLURMD_NODENAME=gpu-1 exec "$@"
 """
 
 
@@ -35,7 +35,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     for name, text in (("scontrol", _SCONTROL), ("srun", _SRUN)):
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
-    job = {"SLURM_JOB_ID": "42", "SLURM_JOB_NODELIST": "nodes", "SLURM_JOB_NUM_NODES": "1", "USER": "alice"}
+    job = {"SLURM_JOB_ID": "42", "SLURM_JOB_NODELIST": "nodes", "SLURM_JOB_NUM_NODES": "1"}
     options = "--devices cpu --lanes 1 --spares 1"
     return {
         **os.environ,
@@ -54,13 +54,13 @@ def test_it_serves_a_command_and_ends_with_it(environment: dict[str, str], tmp_p
         "import os\n"
         "with Client(os.environ['KERNELDYNO_ADDRESS']) as client:\n"
         "    while not client.nodes(): time.sleep(0.1)\n"
-        "    print('nodes', [node.labels['slurm_job'] for node in client.nodes()])\n"
+        "    print('nodes', [(node.node_id, node.labels['slurm_job']) for node in client.nodes()])\n"
         "sys.exit(7)\n"
     )
     command = ["bash", str(SCRIPT), sys.executable, "-c", judge]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90)
     assert done.returncode == 7, done.stderr  # the command's own
-    assert "nodes ['42']" in done.stdout
+    assert "nodes [('gpu-1', '42')]" in done.stdout
     files = tmp_path / "kerneldyno-42"
     assert files.stat().st_mode & 0o077 == 0
     assert not (files / "ca.key").exists()
