@@ -57,7 +57,8 @@ $(TRAINERS_VENV)/.ready: pyproject.toml constraints-trainers.txt
 	$(TRAINERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-trainers.txt -e '.[trainers-dev]'
 	touch $@
 
-test-trainers: $(TRAINERS_VENV)/.ready
+# A test starts evaluators, which want Triton, from the other environment.
+test-trainers: $(TRAINERS_VENV)/.ready $(READY)
 	KERNELDYNO_REQUIRE_VERL=1 $(TRAINERS_VENV)/bin/python -m pytest tests/trainers --confcutdir=tests/trainers -W default -p no:warnings
 
 chaos: $(READY)
