@@ -399,3 +399,20 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", program, str(tmp_path / "t")]
     assert "kerneldyno[rollout]" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("field", "complaint"),
+    [
+        ('"reward": "x"', "reward is 'x'"),
+        ('"reward": NaN', "reward is nan"),
+        ('"speedup": null', "speedup is 'None'"),
+        ('"messages": 5', "messages is '5'"),
+        ('"response": null', "response is 'None'"),
+    ],
+)
+def test_a_field_of_another_type_is_named_with_its_line(tmp_path: Path, field: str, complaint: str) -> None:
+    path = tmp_path / "edited.jsonl"
+    path.write_text('{"version": 1, "group": "g", "sample": 0, "turn_index": 0, ' + field + "}\n")
+    with pytest.raises(TrajectoryFileError, match=f"line 1: {complaint}"):
+        read(path)

@@ -1,8 +1,8 @@
 """The reward of a verdict, as its RewardSpec declares it, term by term.
 
 Infrastructure, broken references and malformed requests have no reward at all: the policy is not to blame, and a 0 there
-would teach noise. Called by the scheduler for every
-turn, and by whoever scores recorded results again under another spec. Pure.
+would teach noise. Called by the scheduler for every turn, and by whoever scores recorded results again under another spec.
+Pure.
 """
 
 from __future__ import annotations

@@ -383,6 +383,16 @@ def _encodable(text: str) -> str:
 _FIELDS = {one.name for one in dataclasses.fields(TurnRecord)}
 
 
+#: Types of what is counted and quoted; other fields are only handed on.
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "reward": (int, float),
+    "speedup": (int, float),
+    "messages": list,
+    "response": str,
+    "outcome": str,
+}
+
+
 def _parse(line: bytes) -> TurnRecord:
     """Return the turn of a line. Raises ValueError, which says what is wrong."""
     try:
@@ -396,4 +406,10 @@ def _parse(line: bytes) -> TurnRecord:
     place = data.get("group"), data.get("sample"), data.get("turn_index")
     if not (isinstance(place[0], str) and isinstance(place[1], int) and isinstance(place[2], int)):
         raise ValueError("not a turn: it needs group, sample and turn_index")
+    for name, kind in _KINDS.items():
+        value = data.get(name)
+        if not isinstance(value, kind) and (value is not None or (name in data and name != "reward")):
+            raise ValueError(f"{name} is {str(value)[:60]!r}: another type than a turn has")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{name} is {value}, which is no JSON")
     return TurnRecord(**{name: value for name, value in data.items() if name in _FIELDS})
