@@ -416,3 +416,11 @@ def test_a_field_of_another_type_is_named_with_its_line(tmp_path: Path, field: s
     path.write_text('{"version": 1, "group": "g", "sample": 0, "turn_index": 0, ' + field + "}\n")
     with pytest.raises(TrajectoryFileError, match=f"line 1: {complaint}"):
         read(path)
+
+
+def test_a_last_line_of_a_later_release_is_not_taken_for_a_cut_one(tmp_path: Path) -> None:
+    path = tmp_path / "later.jsonl"
+    path.write_text('{"version": 2, "group": "g", "what": {"is": "new"}}')
+    with pytest.raises(TrajectoryFileError, match="version is 2"):
+        TrajectoryWriter(path)
+    assert path.read_text().endswith('"new"}}')

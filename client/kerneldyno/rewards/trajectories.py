@@ -212,7 +212,9 @@ class TrajectoryWriter:
             raise TrajectoryFileError(f"{self.path} does not end in a turn; is it a file of trajectories?")
         try:
             _parse(last)
-        except ValueError:
+        except ValueError as error:
+            if last.endswith(b"}") and _is_json(last):  # whole, only not ours: of a later release, say
+                raise TrajectoryFileError(f"{self.path}: its last line: {error}") from error
             os.ftruncate(self._file, size - len(last))
             self.dropped_bytes = len(last)
             return size - len(last)
@@ -381,6 +383,14 @@ def _encodable(text: str) -> str:
 
 
 _FIELDS = {one.name for one in dataclasses.fields(TurnRecord)}
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 #: Types of what is counted and quoted; other fields are only handed on.
