@@ -36,7 +36,7 @@ async def cluster() -> AsyncIterator[str]:
 async def judge(address: str, *outcomes: str, prefix: str = "r") -> None:
     async with AsyncClient(address) as client:
         requests = [request(f"{prefix}{number}", f"outcome={name}") for number, name in enumerate(outcomes)]
-        found = [result async for result in client.evaluate(requests)]
+        found = [result async for result in client.evaluate(requests, timeout=60)]
     assert sorted(EvalResult.Outcome.Name(one.outcome) for one in found) == sorted(outcomes)
 
 
