@@ -349,3 +349,17 @@ async def test_settings_may_come_with_the_agent_loops_own_file(model: Path, addr
     trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
     output = await worker._run_agent_loop(PARAMS, trajectory, trace=False, **row(agent_name="short"))
     assert output.extra_fields["turn_scores"] == [2.3]
+
+
+async def test_reasoning_that_the_template_begins_is_no_answer(model: Path, address: str) -> None:
+    engine = Engine([answer("speedup=2"), "Let me see.\n</think>\n" + answer("speedup=2")])
+    loop = loop_of(model, address, engine, "+kerneldyno.turns=2")
+    plain = loop.tokenizer.chat_template
+    loop.tokenizer.chat_template = plain.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
+    output = await loop.run(PARAMS, **row())
+    assert isinstance(output, TurnRewardOutput)
+    assert loop.tokenizer.decode(engine.prompts[0]).endswith("<think>\n")
+    rewards = output.as_dict()["rm_scores"]
+    first, second = (rewards[end - 1].item() for _, end in runs_of_ones(output.response_mask))
+    assert first == 0.0, "cut off within its reasoning"
+    assert second == pytest.approx(0.5 + 1.0)

@@ -7,12 +7,15 @@ from typing import Any
 from uuid import uuid4
 
 from kerneldyno.client import StreamRewardsResponse, Turn
+from kerneldyno.rewards.scoring import callers_fault
 from kerneldyno.rollout import problems
 from kerneldyno.rollout.problems import Problem, ProblemError
 from kerneldyno.rpc import validation
 from kerneldyno.trainers.errors import SettingsError
 from kerneldyno.trainers.settings import Settings
-from kerneldyno.v1.evaluation_pb2 import EvalResult
+
+#: As much of a prompt's end as can hold the tag that opens the reasoning.
+PROMPT_END_TOKENS = 16
 
 
 def problem_of(row: Mapping[str, Any]) -> Problem:
@@ -56,7 +59,7 @@ def refuse_our_fault(answer: StreamRewardsResponse) -> None:
 
     It has no reward, as an outage has none; but an outage passes.
     """
-    if answer.HasField("reward") or answer.result.outcome != EvalResult.INVALID:
+    if answer.HasField("reward") or not callers_fault(answer.result):
         return
     why = [f"{one.field}: {one.description}" for one in answer.result.invalid.violations]
     raise SettingsError(f"the request cannot be evaluated: {'; '.join(why) or answer.result.message}")

@@ -19,6 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 import torch
+from kerneldyno.rewards.extraction import continued
 from kerneldyno.rollout import prompts
 from kerneldyno.rollout.problems import Message, Problem
 from kerneldyno.trainers import connection, episode, records, rejection, settings
@@ -26,7 +27,7 @@ from kerneldyno.trainers.episode import PlayedTurn
 from kerneldyno.trainers.errors import SampleFailedError, SettingsError
 from kerneldyno.trainers.marks import Mark
 from kerneldyno.trainers.settings import Settings
-from kerneldyno.trainers.turns import make_turn, problem_of
+from kerneldyno.trainers.turns import PROMPT_END_TOKENS, make_turn, problem_of
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 
@@ -104,7 +105,8 @@ class KernelAgentLoop(AgentLoopBase):
             begin, tokens = len(asked.mask), await self._append_response(asked, generated)
             text = await self.loop.run_in_executor(None, self._decode, generated.token_ids)
             messages += [*said, {"role": "assistant", "content": text}]
-            turn = make_turn(problem, self.settings, text, group=group, sample=sample, turn_index=len(turns))
+            answered = continued(self._decode(asked.ids[-PROMPT_END_TOKENS:]), text)
+            turn = make_turn(problem, self.settings, answered, group=group, sample=sample, turn_index=len(turns))
             started = time.monotonic()
             answer = await connection.score(self.settings, turn)
             played = PlayedTurn(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kerneldyno.rewards.extraction import continued
 from kerneldyno.trainers import settings
+from kerneldyno.trainers.turns import PROMPT_END_TOKENS
 from kerneldyno.verl.score import score_row
 
 from verl.experimental.reward_loop.reward_manager import register
@@ -33,5 +35,7 @@ class KernelDynoRewardManager(RewardManagerBase):
         response = await self.loop.run_in_executor(
             None, lambda: self.tokenizer.decode(ids[:length], skip_special_tokens=True)
         )
+        end = self.tokenizer.decode(item.batch["prompts"][-PROMPT_END_TOKENS:], skip_special_tokens=True)
+        response = continued(end, response)
         figures = await score_row(item.non_tensor_batch, response, self.settings)
         return {"reward_score": figures["score"], "reward_extra_info": figures}
