@@ -40,7 +40,7 @@ demo: $(READY)
 
 # Tests of these folders wait more than they compute. The others watch processors, processes and directories of the machine,
 # and have it to themselves.
-BESIDE := $(addprefix tests/,rpc rewards training rollout gateway client scheduler)
+BESIDE := $(addprefix tests/,rpc rewards training rollout gateway client scheduler deploy)
 
 test: $(READY)
 	$(PYTHON) -m pytest -m "not gpu" -n auto --maxprocesses 4 $(BESIDE)

@@ -94,8 +94,8 @@ def load(arguments: Sequence[str], environ: Mapping[str, str] = os.environ, root
         )
     except ValueError as error:
         raise SettingsError(str(error)) from error
-    if lanes < 1 or spares < 0 or options.drain_timeout < 0 or options.reference_timeout <= 0:
-        raise SettingsError("--lanes must be at least 1, --spares at least 0, and time limits must not be negative")
+    if lanes < 1 or spares < 1 or options.drain_timeout < 0 or options.reference_timeout <= 0:
+        raise SettingsError("--lanes and --spares must be at least 1, and time limits must not be negative")
     if not 1 <= len(options.node_id) <= 100:
         raise SettingsError("--node-id must have 1 to 100 characters")
     return Settings(
