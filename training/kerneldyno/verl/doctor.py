@@ -13,11 +13,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 from importlib import metadata
 
 from kerneldyno.client import AsyncClient
+from kerneldyno.client.doctor.checks import Check, State
 from kerneldyno.rpc.errors import KernelDynoError
 from kerneldyno.verl import probe
 
@@ -27,27 +26,6 @@ TESTED, SERIES = "0.9.1", "0.9."
 _NEEDED = {"transfer_queue": "TransferQueue", "cachetools": "cachetools", "uvicorn": "uvicorn", "fastapi": "fastapi"}
 _ENGINES = ("vllm", "sglang", "tensorrt_llm")
 _PROBE_SECONDS = 300.0
-
-
-class State(StrEnum):
-    """What a check found."""
-
-    OK = "ok"
-    NOTE = "note"
-    """Works, or may; worth knowing."""
-    FAILED = "failed"
-    """A run would not work."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One finding."""
-
-    name: str
-    state: State
-    detail: str
-    remedy: str = ""
-    """What to do; empty when nothing is to be done."""
 
 
 def diagnose(address: str | None = None) -> list[Check]:

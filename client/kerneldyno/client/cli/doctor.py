@@ -101,7 +101,7 @@ def _of_trainer(trainer: Trainer, address: str | None) -> list[Check]:
     from kerneldyno.verl.doctor import diagnose
 
     with waiting(f"importing {trainer.value}"):
-        return [Check(one.name, State(one.state), one.detail, one.remedy) for one in diagnose(address)]
+        return diagnose(address)
 
 
 def _of_service(service: Service, canary: bool, timeout: float) -> Iterator[Check]:
