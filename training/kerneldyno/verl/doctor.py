@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 
-from kerneldyno.client import AsyncClient
+from kerneldyno.client import AsyncClient, Turn
 from kerneldyno.client.doctor.checks import Check, State
 from kerneldyno.rpc.errors import KernelDynoError
 from kerneldyno.verl import probe
@@ -145,7 +145,8 @@ async def _scheduler(address: str) -> Check:
     try:
         async with AsyncClient(address, reconnect_timeout=5.0) as client:
             able = await client.capabilities()
-            async for _ in client.rewards([], "drkernel", timeout=10.0):
+            # An empty turn is answered at once, without being queued: what counts is that this caller may ask.
+            async for _ in client.rewards([Turn()], "kevin", timeout=10.0, on_missing="yield"):
                 pass
     except KernelDynoError as error:
         return Check(name, State.FAILED, f"{address}: {error}", "start it, or mend the address or the credentials")
