@@ -63,3 +63,11 @@ def test_wall(folder: Path, forbidden: str) -> None:
 def test_torch_stays_out_of_the_process(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'triton' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_no_cancellation_is_lost() -> None:
+    """Python 3.11's asyncio.wait_for swallows one that comes together with what it waits for; asyncio.timeout does not."""
+    rooms = ("client", "scheduler", "evaluator_server", "training")
+    sources = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
+    assert len(sources) > 150
+    assert [path for path in sources if "asyncio.wait_for(" in path.read_text()] == []

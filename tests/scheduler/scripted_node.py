@@ -204,8 +204,10 @@ class ScriptedNode:
                         self._cancel(token)
             else:
                 answered = loop.time()  # it has not asked
+            # Not asyncio.wait_for: Python 3.11's loses a cancellation that comes together with news.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._news.wait()
 
     # Work
 

@@ -117,8 +117,10 @@ class FleetLink:
             self._obey(answer)
             if request.state == pb.NODE_STATE_DRAINING:
                 self.said_draining.set()
+            # Not asyncio.wait_for: Python 3.11's loses a cancellation that comes together with news.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._node.news.wait(), self._period)
+                async with asyncio.timeout(self._period):
+                    await self._node.news.wait()
 
     def _request(self) -> pb.SynchronizeRequest:
         node = self._node

@@ -116,7 +116,8 @@ async def running(
                 watch.close()
                 await _until_idle(core, settings.drain_seconds, hurry or asyncio.Event())
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(journal.committed(), FLUSH_SECONDS)
+                    async with asyncio.timeout(FLUSH_SECONDS):
+                        await journal.committed()
                 await desk.close(FLUSH_SECONDS)
                 if store.name == "memory":
                     dispatcher.cancel_all()

@@ -134,7 +134,8 @@ class Desk(Observer):
             customer.close()
         if self.customers:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._left.wait(), limit_seconds)
+                async with asyncio.timeout(limit_seconds):
+                    await self._left.wait()
 
     def leave(self, customer: Customer) -> None:
         """Note that a call has ended."""

@@ -141,7 +141,8 @@ class Runner:
         self._stopped.clear()
         self._order("stop")
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopped.wait(), _STOP_TIMEOUT)
+            async with asyncio.timeout(_STOP_TIMEOUT):
+                await self._stopped.wait()
 
     def resume(self) -> None:
         """Let a stopped process tree go on."""
@@ -154,7 +155,8 @@ class Runner:
         """Kill whatever is left of the runner and return how it ended. May be called again."""
         self._order("kill")
         try:
-            report = await asyncio.wait_for(asyncio.shield(self._exit), _EXIT_TIMEOUT)
+            async with asyncio.timeout(_EXIT_TIMEOUT):
+                report = await asyncio.shield(self._exit)
         except TimeoutError:
             _log.error("a warden did not report its runner's end within %.0f s", _EXIT_TIMEOUT)
             report = ExitReport(9, None, True, False, 0, "")
@@ -164,7 +166,8 @@ class Runner:
     async def gone(self) -> ExitReport:
         """Return how a runner ended that has closed its channel; one that only pretends to be gone is killed."""
         with contextlib.suppress(TimeoutError):
-            return await asyncio.wait_for(asyncio.shield(self._exit), _GONE_TIMEOUT)
+            async with asyncio.timeout(_GONE_TIMEOUT):
+                return await asyncio.shield(self._exit)
         return await self.end()
 
     def _order(self, order: str) -> None:
