@@ -21,7 +21,7 @@ from unittest import mock
 import grpc
 import grpc.aio
 from kerneldyno.client import AsyncClient
-from kerneldyno.client.ledger import Ledger
+from kerneldyno.client.evaluation_ledger import EvaluationLedger
 from kerneldyno.rpc import channel
 from kerneldyno.v1.evaluation_pb2 import STAGE_DONE, EvalRequest, EvalResult
 from kerneldyno.v1.scheduler_service_pb2 import (
@@ -99,11 +99,11 @@ def recording(history: History) -> Iterator[None]:
     class Recording(RecordingLedger):
         notes = history
 
-    with mock.patch("kerneldyno.client.session.Ledger", Recording):
+    with mock.patch("kerneldyno.client.aio.EvaluationLedger", Recording):
         yield
 
 
-class RecordingLedger(Ledger):
+class RecordingLedger(EvaluationLedger):
     """The library's memory of one call, which notes everything that passes through it."""
 
     notes: History
