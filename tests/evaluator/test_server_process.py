@@ -248,7 +248,11 @@ async def test_a_judge_that_refuses_makes_the_server_exit_with_the_reason() -> N
 
 
 async def test_settings_that_cannot_be_used_are_named() -> None:
-    for flag, words in (("--listen=nowhere", "'nowhere' is not HOST:PORT"), ("--lanes=-1", "--lanes must be")):
+    for flag, words in (
+        ("--listen=nowhere", "'nowhere' is not HOST:PORT"),
+        ("--lanes=-1", "--lanes and"),
+        ("--spares=0", "--spares must be"),
+    ):
         status, said = await run(flag)
         assert status == 2
         assert words in said
@@ -333,8 +337,8 @@ def test_what_is_left_out_is_derived(tmp_path: Path) -> None:
     assert not cpu.address(Address("0.0.0.0", 7)).startswith("0.0.0.0")
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidia0").touch()
-    (gpu,) = load(["--lanes=3", "--spares=0", "--sandbox=require"], {}, tmp_path).cells()
-    assert (gpu.device, gpu.lanes, gpu.spares, gpu.sandbox) == ("cuda:0", 3, 0, "require")
+    (gpu,) = load(["--lanes=3", "--spares=1", "--sandbox=require"], {}, tmp_path).cells()
+    assert (gpu.device, gpu.lanes, gpu.spares, gpu.sandbox) == ("cuda:0", 3, 1, "require")
 
 
 def test_names_come_from_entry_points_without_importing_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
