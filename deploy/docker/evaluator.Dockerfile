@@ -4,12 +4,14 @@
 #
 # The base is a *devel* image: candidates of the cuda backend are compiled by nvcc against CUDA's headers, which the
 # runtime images leave out. Its CUDA (13.0) is that of the torch wheel: torch refuses to build extensions with an nvcc of
-# another major version. Change both together, for example CUDA_IMAGE=nvidia/cuda:12.9.1-devel-ubuntu24.04 and
-# TORCH_CUDA=cu129. The driver comes from the host (NVIDIA Container Toolkit); CUDA 13 asks for 580 or newer.
+# another major version. Change both together, for example CUDA_IMAGE=nvidia/cuda:12.9.1-devel-ubuntu24.04,
+# TORCH_CUDA=cu129 and TORCH_INDEX=the root of PyTorch's own wheel index (its installation page names it). The driver comes from the host (NVIDIA Container Toolkit); CUDA 13 asks for 580 or newer.
 ARG CUDA_IMAGE=nvidia/cuda:13.0.2-devel-ubuntu24.04
 
 FROM ${CUDA_IMAGE}
 ARG TORCH_CUDA=cu130
+# Empty: torch as the default index has it, which is built for CUDA.
+ARG TORCH_INDEX=
 ARG DEBIAN_FRONTEND=noninteractive
 # Python.h and a C++ compiler: Triton's launchers and torch's extensions are compiled at run time. tini reaps what runners leave.
 # Versions are those of the base's own release, which its tag names.
@@ -25,10 +27,10 @@ ENV PATH=/opt/kerneldyno/bin:$PATH \
     PYTHONUNBUFFERED=1
 
 WORKDIR /source
-# torch first and alone: gigabytes that change more rarely than our source. Of equal versions pip takes the one with +cu130.
+# torch first and alone: gigabytes that change more rarely than our source. Of equal versions pip takes the one with +cuNNN.
 COPY constraints.txt ./
 RUN pip install --no-cache-dir --disable-pip-version-check -c constraints.txt \
-        --extra-index-url "https://download.pytorch.org/whl/${TORCH_CUDA}" torch
+        ${TORCH_INDEX:+--extra-index-url "${TORCH_INDEX}/${TORCH_CUDA}"} torch
 COPY pyproject.toml README.md LICENSE ./
 COPY client client
 COPY scheduler scheduler
