@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from kerneldyno.rpc.errors import InvalidRequestError
 from kerneldyno.rpc.validation import MAX_VIOLATIONS, Violation
@@ -35,65 +36,58 @@ _WEIGHTS = (
 #: Fields whose absence can be told from 0.
 _OPTIONAL = (*_WEIGHTS, "speedup_clip", "speedup_floor", "remeasure_above", "feedback_chars")
 
+#: What the presets have in common.
+_COMMON: dict[str, Any] = {
+    "speedup_floor": 0.0,
+    "speedup_basis": RewardSpec.SPEEDUP_BASIS_MEDIAN,
+    "incorrect_reward": 0.0,
+    "failure_reward": 0.0,
+    "rejected_reward": 0.0,
+    "remeasure_above": _REMEASURE_ABOVE,
+    "feedback_chars": _FEEDBACK_CHARS,
+}
+
+
+def _preset(name: str, **fields: Any) -> RewardSpec:
+    return RewardSpec(preset=name, **{**_COMMON, **fields})
+
+
 #: Every preset, whole. Copy a spec before you change it; `spec` and `effective` return copies.
 PRESETS: Mapping[str, RewardSpec] = MappingProxyType(
     {
         # Dr. Kernel as released: half the paper's scale, coverage as KernelGYM computes it.
-        "drkernel": RewardSpec(
-            preset="drkernel",
+        "drkernel": _preset(
+            "drkernel",
             correctness_weight=0.5,
             speedup_weight=0.5,
             speedup_clip=3.0,
-            speedup_floor=0.0,
-            speedup_basis=RewardSpec.SPEEDUP_BASIS_MEDIAN,
             coverage_weight=0.5,
             coverage_basis=RewardSpec.COVERAGE_BASIS_KERNELGYM,
-            incorrect_reward=0.0,
-            failure_reward=0.0,
-            rejected_reward=0.0,
-            remeasure_above=_REMEASURE_ABOVE,
-            feedback_chars=_FEEDBACK_CHARS,
         ),
         # Dr. Kernel as written down, equations 1, 7 and 8.
-        "drkernel_paper": RewardSpec(
-            preset="drkernel_paper",
+        "drkernel_paper": _preset(
+            "drkernel_paper",
             correctness_weight=1.0,
             speedup_weight=1.0,
             speedup_clip=3.0,
-            speedup_floor=0.0,
-            speedup_basis=RewardSpec.SPEEDUP_BASIS_MEDIAN,
             coverage_weight=1.0,
             coverage_basis=RewardSpec.COVERAGE_BASIS_DEVICE_TIME,
-            incorrect_reward=0.0,
-            failure_reward=0.0,
-            rejected_reward=0.0,
-            remeasure_above=_REMEASURE_ABOVE,
-            feedback_chars=_FEEDBACK_CHARS,
         ),
         # The form of Kevin: a little for being right, and the speedup as it is.
-        "kevin": RewardSpec(
-            preset="kevin",
+        "kevin": _preset(
+            "kevin",
             correctness_weight=0.3,
             speedup_weight=1.0,
             speedup_clip=math.inf,
-            speedup_floor=0.0,
-            speedup_basis=RewardSpec.SPEEDUP_BASIS_MEDIAN,
             coverage_weight=0.0,
             coverage_basis=RewardSpec.COVERAGE_BASIS_DEVICE_TIME,
-            incorrect_reward=0.0,
-            failure_reward=0.0,
-            rejected_reward=0.0,
-            remeasure_above=_REMEASURE_ABOVE,
-            feedback_chars=_FEEDBACK_CHARS,
         ),
         # Steps instead of a slope, and something below 0 for each way to fail. The tier at 0 is for right but slow.
-        "tiers": RewardSpec(
-            preset="tiers",
+        "tiers": _preset(
+            "tiers",
             correctness_weight=0.0,
             speedup_weight=0.0,
             speedup_clip=math.inf,
-            speedup_floor=0.0,
-            speedup_basis=RewardSpec.SPEEDUP_BASIS_MEDIAN,
             coverage_weight=0.0,
             coverage_basis=RewardSpec.COVERAGE_BASIS_DEVICE_TIME,
             tiers=[
@@ -107,8 +101,6 @@ PRESETS: Mapping[str, RewardSpec] = MappingProxyType(
             incorrect_reward=-0.3,
             failure_reward=-0.5,
             rejected_reward=-1.0,
-            remeasure_above=_REMEASURE_ABOVE,
-            feedback_chars=_FEEDBACK_CHARS,
         ),
     }
 )
