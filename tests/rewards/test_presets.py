@@ -140,3 +140,9 @@ def test_every_violation_is_named_at_most_twenty() -> None:
     assert len(fields_of(RewardSpec(tiers=bad))) == 20
     with pytest.raises(InvalidRequestError, match=r"known: drkernel, drkernel_paper, kevin, tiers"):
         spec("nope")
+
+
+@pytest.mark.parametrize("nonsense", [None, 1, {"preset": "kevin"}])
+def test_what_is_no_reward_is_a_type_error(nonsense: Any) -> None:
+    with pytest.raises(TypeError, match="a preset's name or a RewardSpec"):
+        spec(nonsense)

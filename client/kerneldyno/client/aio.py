@@ -184,8 +184,9 @@ class AsyncClient:
             timeout: limit of the whole call, in seconds. What is outstanding then is cancelled, and has no reward.
             retries: how often a turn that infrastructure failed is sent again, under another id. The answer has the
                 turn's id in any case.
-            on_missing: what becomes of answers without a reward (infrastructure failed after all, or the reference
-                did): "raise" a NoRewardError with them when all others were yielded, or "yield" them with the others.
+            on_missing: what becomes of answers without a reward (infrastructure failed after all, the reference did, or
+                the turn is malformed): "raise" a NoRewardError with them when all others were yielded, or "yield" them
+                with the others.
 
         Raises:
             InvalidRequestError: `reward` is malformed; raised here, before anything is sent.

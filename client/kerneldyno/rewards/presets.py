@@ -111,7 +111,10 @@ def spec(preset_or_spec: str | RewardSpec) -> RewardSpec:
 
     Raises:
         InvalidRequestError: as `effective`.
+        TypeError: it is neither.
     """
+    if not isinstance(preset_or_spec, (str, RewardSpec)):
+        raise TypeError(f"a reward is a preset's name or a RewardSpec, not {type(preset_or_spec).__name__}")
     return effective(RewardSpec(preset=preset_or_spec) if isinstance(preset_or_spec, str) else preset_or_spec)
 
 
