@@ -95,7 +95,7 @@ async def test_an_episode_learns_from_feedback_while_others_run(services: LocalS
 
 
 def test_a_turn_is_scored_by_hand(services: LocalServices) -> None:
-    """The command of docs/client.md, with buf's curl."""
+    """The command of docs/evaluating.md, with buf's curl."""
     body = {
         "client_id": "me",
         "reward": {"preset": "kevin"},

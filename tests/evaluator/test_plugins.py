@@ -1,4 +1,4 @@
-"""The plug-in of docs/plugins.md (examples/plugin), found by its entry points and used by a real judge and by services."""
+"""The plug-in of docs/extending.md (examples/plugin), found by its entry points and used by a real judge and by services."""
 
 from __future__ import annotations
 
