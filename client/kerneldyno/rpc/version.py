@@ -1,15 +1,5 @@
-"""The version of the installed distribution, for capabilities, environments and metrics."""
+"""The version, here and nowhere else: wheel, capabilities, environments, metrics and images all take it from here."""
 
 from __future__ import annotations
 
-from importlib import metadata
-
-
-def _version() -> str:
-    try:
-        return metadata.version("kerneldyno")
-    except metadata.PackageNotFoundError:  # run from a source tree that was never installed
-        return "0+source"
-
-
-VERSION = _version()
+VERSION = "0.1.0"

@@ -20,11 +20,12 @@ from grpc_health.v1._async import HealthServicer
 from kerneldyno.rpc import credentials, serving, tokens
 from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.rpc.interceptor import ServerInterceptor
+from kerneldyno.rpc.version import VERSION
 from kerneldyno.v1 import evaluator_service_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2_grpc as pb_grpc
 from prometheus_client import CollectorRegistry
 
-from . import registry, settings
+from . import settings
 from .cell import CellFailedError
 from .fleet import FleetLink
 from .metrics import Metrics
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def serve(chosen: Settings) -> int:
     """Serve until a signal, then drain. Raises OSError when a port is taken, CredentialsError for files of no use."""
     prometheus = CollectorRegistry()
-    metrics = Metrics(prometheus, registry.version())
+    metrics = Metrics(prometheus, VERSION)
     node = Node(chosen.cells(), metrics, labels=chosen.labels)
     gate = chosen.security.gate(str(chosen.listen))
     for name in (credentials.TOKEN_VARIABLE, tokens.TOKENS_VARIABLE):

@@ -25,14 +25,6 @@ def toolkit_names() -> tuple[str, ...]:
     return _names("kerneldyno.toolkits")
 
 
-def version() -> str:
-    """Return KernelDyno's version, or "0+unknown" when the distribution is not installed."""
-    try:
-        return importlib.metadata.version("kerneldyno")
-    except importlib.metadata.PackageNotFoundError:
-        return "0+unknown"
-
-
 def _names(group: str) -> tuple[str, ...]:
     found = {point.name for point in importlib.metadata.entry_points(group=group)}
     return (*_BUILT_IN[group], *sorted(found.difference(_BUILT_IN[group])))

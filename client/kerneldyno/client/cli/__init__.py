@@ -6,6 +6,8 @@ through, for `vet` a problem that is not strong, for `doctor` something to mend)
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 from kerneldyno.client.cli.batch import batch
 from kerneldyno.client.cli.common import with_credentials
@@ -24,6 +26,7 @@ from kerneldyno.client.cli.trace import trace
 from kerneldyno.client.cli.trajectories import trajectories
 from kerneldyno.client.cli.up import up
 from kerneldyno.client.cli.vet import vet
+from kerneldyno.rpc.version import VERSION
 
 app = typer.Typer(
     name="kerneldyno",
@@ -33,6 +36,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kerneldyno {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say which version this is.")
+    ] = False,
+) -> None:
+    pass
+
+
 for _command in (
     *(up, evaluate, batch, describe, selftest, vet, doctor),
     *(rollout, trajectories, gateway),

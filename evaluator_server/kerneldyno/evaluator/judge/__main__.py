@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import os
 import signal
 import socket
 import sys
-from importlib import metadata
+
+from kerneldyno.rpc.version import VERSION
 
 from .. import wire
 from ..process import die_with, see_only
@@ -56,7 +56,7 @@ def _serve(args: argparse.Namespace) -> int:
         lanes=args.lanes,
         spares=args.spares,
         memory_bytes=args.memory_bytes or _fair_memory(device.kind, args.lanes + args.spares),
-        version=_version(),
+        version=VERSION,
     )
     return asyncio.run(Service(settings, device, zygote).serve(socket.socket(fileno=args.control_fd)))
 
@@ -67,12 +67,6 @@ def _fair_memory(kind: str, runners: int) -> int:
         return 2 << 30
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(32 << 30, max(4 << 30, total // (runners + 2)))
-
-
-def _version() -> str:
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        return metadata.version("kerneldyno")
-    return "0+unknown"
 
 
 if __name__ == "__main__":
