@@ -49,7 +49,7 @@ class BadLine(ValueError):  # noqa: N818  (a value to turn into a result, not a 
 def read_requests(stream: IO[bytes]) -> Iterator[EvalRequest | BadLine]:
     """Yields the request of each line, or what is wrong with it. Blank lines are skipped, an id counts once."""
     first_lines: dict[str, int] = {}
-    for number, line in _numbered_lines(stream):
+    for number, line in numbered_lines(stream):
         try:
             request = _parse(number, line)
             first = first_lines.setdefault(request.id, number)
@@ -61,7 +61,8 @@ def read_requests(stream: IO[bytes]) -> Iterator[EvalRequest | BadLine]:
             yield request
 
 
-def _numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yields the lines that are not blank, with their numbers; of one longer than MAX_LINE_BYTES a little more than that."""
     number = 0
     while line := stream.readline(MAX_LINE_BYTES):
         number += 1

@@ -211,7 +211,7 @@ class TrajectoryWriter:
         if not last.startswith(b'{"version": '[: len(last)]):
             raise TrajectoryFileError(f"{self.path} does not end in a turn; is it a file of trajectories?")
         try:
-            _parse(last)
+            parse_line(last)
         except ValueError as error:
             if last.endswith(b"}") and _is_json(last):  # whole, only not ours: of a later release, say
                 raise TrajectoryFileError(f"{self.path}: its last line: {error}") from error
@@ -240,7 +240,7 @@ def scan(path: str | os.PathLike[str], notes: list[str] | None = None) -> Iterat
             if not line.strip():
                 continue
             try:
-                yield _parse(line)
+                yield parse_line(line)
             except ValueError as error:
                 if line.endswith(b"\n"):
                     raise TrajectoryFileError(f"{path}, line {number}: {error}") from error
@@ -403,7 +403,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
-def _parse(line: bytes) -> TurnRecord:
+def parse_line(line: bytes) -> TurnRecord:
     """Return the turn of a line. Raises ValueError, which says what is wrong."""
     try:
         data = json.loads(line)

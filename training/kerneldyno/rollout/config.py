@@ -17,12 +17,10 @@ from google.protobuf.json_format import MessageToDict
 from kerneldyno.rewards.trajectories import TurnRecord
 from kerneldyno.rollout import prompts
 from kerneldyno.rollout.endpoint import Sampling
+from kerneldyno.rollout.marks import CONFIG, RUN
 from kerneldyno.rollout.problems import Problem, digest
 from kerneldyno.training import scaling
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
-
-#: Keys of TurnRecord.extra: the configuration, the run's random name, and what else is known of a turn.
-CONFIG, RUN, GENERATION, ENDED = "rollout", "run", "generation", "ended"
 
 
 class OtherConfigError(Exception):

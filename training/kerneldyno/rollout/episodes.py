@@ -15,8 +15,9 @@ from typing import Any
 from kerneldyno.client import NoRewardError, RewardStream
 from kerneldyno.rewards.trajectories import TurnRecord
 from kerneldyno.rollout import prompts
-from kerneldyno.rollout.config import CONFIG, ENDED, GENERATION, RUN, RolloutConfig
+from kerneldyno.rollout.config import RolloutConfig
 from kerneldyno.rollout.endpoint import Endpoint, Generation, GenerationFailedError
+from kerneldyno.rollout.marks import CONFIG, ENDED, GENERATION, RUN
 from kerneldyno.rollout.problems import Message, Problem
 from kerneldyno.rollout.recorded import light
 from kerneldyno.rpc.turns import turn_id

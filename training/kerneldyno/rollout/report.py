@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kerneldyno.rewards.trajectories import Trajectory, TurnRecord
-from kerneldyno.rollout.config import CONFIG, ENDED
+from kerneldyno.rollout.marks import CONFIG, ENDED
 from kerneldyno.training import metrics, scaling
 
 #: How the answer of an episode is chosen.
@@ -59,7 +59,7 @@ def report(episodes: Iterable[Trajectory], thresholds: Sequence[float] = metrics
     """Make the report of a file's episodes."""
     known = list(episodes)
     done = [episode for episode in known if is_finished(episode)]
-    verdicts = [[_verdict(turn) for turn in episode.turns] for episode in done]
+    verdicts = [[verdict(turn) for turn in episode.turns] for episode in done]
     return Report(
         problems=len({_problem(episode) for episode in done}),
         episodes=len(done),
@@ -89,7 +89,7 @@ def is_finished(episode: Trajectory) -> bool:
 
 def _selected(how: str, episodes: Sequence[Trajectory], thresholds: Sequence[float]) -> Selected:
     chosen = [_choose(how, episode) for episode in episodes]
-    speedups, correct = zip(*map(_verdict, chosen), strict=True)
+    speedups, correct = zip(*map(verdict, chosen), strict=True)
     rewards = [turn.reward for turn in chosen if turn is not None and turn.reward is not None]
     by_problem: dict[str, list[bool]] = defaultdict(list)
     for episode, right in zip(episodes, correct, strict=True):
@@ -117,7 +117,7 @@ def _choose(how: str, episode: Trajectory) -> TurnRecord | None:
     return rewarded[scaling.select([reward for _, reward in rewarded], how)][0]
 
 
-def _verdict(turn: TurnRecord | None) -> tuple[float | None, bool | None]:
+def verdict(turn: TurnRecord | None) -> tuple[float | None, bool | None]:
     """Speedup and correctness, None and None without a verdict. A speedup that was measured twice is the smaller one."""
     if turn is None or turn.reward is None:
         return None, None

@@ -27,23 +27,23 @@ _COLOURS = {
 
 def verdict_card(result: EvalResult) -> RenderableType:
     """Shows one result: outcome, times, why, where, and the candidate's own traceback and output."""
-    colour = _COLOURS.get(result.outcome, _BAD)
+    border = colour(result.outcome)
     title = EvalResult.Outcome.Name(result.outcome)
     if result.outcome == EvalResult.CORRECT and result.speedup:
         title += f"  {result.speedup:.2f}x" if result.speedup >= 0.1 else f"  {result.speedup:.2g}x"
     parts: list[RenderableType] = []
     if result.message:
         parts.append(plain(result.message))
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column()
-    for name, value in _facts(result):
-        facts.add_row(name, plain(value))
-    parts.append(facts)
-    for heading, text in _texts(result):
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for name, value in facts(result):
+        grid.add_row(name, plain(value))
+    parts.append(grid)
+    for heading, text in texts(result):
         parts.append(Text(f"\n{heading}", style="bold"))
         parts.append(plain(text))
-    return Panel(Group(*parts), title=Text(title, style=f"bold {colour}"), title_align="left", border_style=colour)
+    return Panel(Group(*parts), title=Text(title, style=f"bold {border}"), title_align="left", border_style=border)
 
 
 def summary_table(outcomes: Counter[str], title: str) -> RenderableType:
@@ -61,7 +61,12 @@ def summary_table(outcomes: Counter[str], title: str) -> RenderableType:
 
 def outcome_text(outcome: EvalResult.Outcome.ValueType) -> Text:
     """The name of an outcome, in its colour."""
-    return Text(EvalResult.Outcome.Name(outcome), style=_COLOURS.get(outcome, _BAD))
+    return Text(EvalResult.Outcome.Name(outcome), style=colour(outcome))
+
+
+def colour(outcome: EvalResult.Outcome.ValueType) -> str:
+    """Green: right. Red: the candidate's fault. Yellow: nobody's, or our own."""
+    return _COLOURS.get(outcome, _BAD)
 
 
 def plain(text: str) -> Text:
@@ -77,7 +82,8 @@ def seconds(value: float) -> str:
     return f"{value * 1e9:.3g} ns"
 
 
-def _facts(result: EvalResult) -> Iterable[tuple[str, str]]:
+def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
+    """What is known of a result, but for its message and long texts: names and values, not yet made plain."""
     if result.HasField("speedup_interval"):
         interval = result.speedup_interval
         yield "speedup", f"{result.speedup:.3f} (95 % between {interval.low:.3f} and {interval.high:.3f})"
@@ -143,7 +149,8 @@ def _evidence(result: EvalResult) -> Iterable[tuple[str, str]]:
             yield "cause", f"{failure.cause}: {failure.detail}{retry}"
 
 
-def _texts(result: EvalResult) -> Iterable[tuple[str, str]]:
+def texts(result: EvalResult) -> Iterable[tuple[str, str]]:
+    """What the candidate or the reference raised, and what the candidate wrote: headings and texts, not yet made plain."""
     exceptions: dict[str, ExceptionEvidence] = {
         "compile_error": result.compile_error,
         "runtime_error": result.runtime_error.exception,
