@@ -169,7 +169,7 @@ REQUEST = Form(
         "salt": TEXT,
     },
     # They name the request, or say when and how it is answered: never what the verdict is.
-    excluded={"id", "labels", "priority", "skip_cache", "total_timeout"},
+    excluded={"id", "labels", "priority", "skip_cache", "total_timeout", "trace_context"},
 )
 
 ENVIRONMENT = Form(

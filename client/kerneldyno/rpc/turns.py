@@ -29,7 +29,12 @@ def turn_id(turn: Turn) -> str:
 
 
 def turn_digest(turn: Turn) -> str:
-    """Return what tells whether two turns are the same: SHA-256 of all that they say, in hexadecimal."""
+    """Return what tells whether two turns are the same: SHA-256 of all that they say but their trace, in hexadecimal."""
+    if turn.request.HasField("trace_context"):
+        plain = Turn()
+        plain.CopyFrom(turn)
+        plain.request.ClearField("trace_context")
+        turn = plain
     return hashlib.sha256(turn.SerializeToString(deterministic=True)).hexdigest()
 
 

@@ -253,6 +253,7 @@ class EvalRequest(_message.Message):
     PROVENANCE_POLICY_FIELD_NUMBER: _builtins.int
     SALT_FIELD_NUMBER: _builtins.int
     TOTAL_TIMEOUT_FIELD_NUMBER: _builtins.int
+    TRACE_CONTEXT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The caller's own name for this request, 1 to 200 printable characters, unique within the caller's client id.
     Results carry it back. Sending the same id with the same body again is answered with the same result; with another
@@ -341,6 +342,13 @@ class EvalRequest(_message.Message):
         It is not part of the work's identity.
         """
 
+    @_builtins.property
+    def trace_context(self) -> Global___TraceContext:
+        """The trace that this request belongs to, and the span that asks for it. It travels with the request because many
+        requests share one stream. Absent means that of the call's metadata (`traceparent`), if there is one. It is not part of
+        the work's identity: the same request under another trace is the same request.
+        """
+
     def __init__(
         self,
         *,
@@ -369,10 +377,11 @@ class EvalRequest(_message.Message):
         provenance_policy: Global___ProvenancePolicy.ValueType = ...,
         salt: _builtins.str = ...,
         total_timeout: _duration_pb2.Duration | None = ...,
+        trace_context: Global___TraceContext | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "tolerance", b"tolerance", "total_timeout", b"total_timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "allowed_precision", b"allowed_precision", "backend", b"backend", "cases", b"cases", "cases_code", b"cases_code", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "labels", b"labels", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "allowed_precision", b"allowed_precision", "backend", b"backend", "cases", b"cases", "cases_code", b"cases_code", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "labels", b"labels", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__enable_profiling: _TypeAlias = _typing.Literal["enable_profiling"]  # noqa: Y015
     _WhichOneofArgType__enable_profiling: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling"]  # noqa: Y015
@@ -400,6 +409,34 @@ class EvalRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stress_inputs) -> _WhichOneofReturnType__stress_inputs | None: ...
 
 Global___EvalRequest: _TypeAlias = EvalRequest  # noqa: Y015
+
+@_typing.final
+class TraceContext(_message.Message):
+    """TraceContext is a place in a distributed trace, in the form of the W3C recommendation "Trace Context". A malformed one is
+    passed over, as the recommendation asks: it never fails what carries it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    TRACESTATE_FIELD_NUMBER: _builtins.int
+    traceparent: _builtins.str
+    """The header `traceparent`, for example "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"."""
+    tracestate: _builtins.str
+    """The header `tracestate`, at most 512 characters; usually empty."""
+    def __init__(
+        self,
+        *,
+        traceparent: _builtins.str = ...,
+        tracestate: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceContext: _TypeAlias = TraceContext  # noqa: Y015
 
 @_typing.final
 class Case(_message.Message):

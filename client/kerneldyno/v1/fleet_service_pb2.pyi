@@ -397,21 +397,27 @@ class Assignment(_message.Message):
 
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
+    TRACE_CONTEXT_FIELD_NUMBER: _builtins.int
     attempt_token: _builtins.str
     """Fencing token of the attempt."""
     @_builtins.property
     def request(self) -> _evaluation_pb2.EvalRequest:
         """What to evaluate."""
 
+    @_builtins.property
+    def trace_context(self) -> _evaluation_pb2.TraceContext:
+        """The trace that the attempt belongs to, and the scheduler's span of it. Absent when the request is not traced."""
+
     def __init__(
         self,
         *,
         attempt_token: _builtins.str = ...,
         request: _evaluation_pb2.EvalRequest | None = ...,
+        trace_context: _evaluation_pb2.TraceContext | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request", "trace_context", b"trace_context"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_token", b"attempt_token", "request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_token", b"attempt_token", "request", b"request", "trace_context", b"trace_context"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

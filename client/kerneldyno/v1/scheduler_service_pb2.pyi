@@ -284,6 +284,7 @@ class Evaluation(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
+    TRACE_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The request's id."""
     client_id: _builtins.str
@@ -296,6 +297,8 @@ class Evaluation(_message.Message):
     """Attempts started so far."""
     digest: _builtins.str
     """Identity of the work, as in EvalResult."""
+    trace_id: _builtins.str
+    """The trace that the request belongs to: 32 hexadecimal digits. Empty when it came without one and the scheduler made none."""
     @_builtins.property
     def accept_time(self) -> _timestamp_pb2.Timestamp:
         """When it was accepted."""
@@ -320,10 +323,11 @@ class Evaluation(_message.Message):
         result: _evaluation_pb2.EvalResult | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         digest: _builtins.str = ...,
+        trace_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["accept_time", b"accept_time", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_time", b"accept_time", "attempts", b"attempts", "client_id", b"client_id", "digest", b"digest", "id", b"id", "labels", b"labels", "node_id", b"node_id", "result", b"result", "stage", b"stage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_time", b"accept_time", "attempts", b"attempts", "client_id", b"client_id", "digest", b"digest", "id", b"id", "labels", b"labels", "node_id", b"node_id", "result", b"result", "stage", b"stage", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -39,7 +39,7 @@ _PRIORITIES = {
     evaluation_pb2.PRIORITY_LOW: Priority.LOW,
 }
 #: Fields of a request that are the evaluation's own. The rest is the work, which evaluations may share.
-_NOT_THE_WORK = ("id", "labels", "priority", "skip_cache", "total_timeout")
+_NOT_THE_WORK = ("id", "labels", "priority", "skip_cache", "total_timeout", "trace_context")
 _BRIEF_FIELDS = {"id", "outcome", "compiled", "correct", "speedup", "message", "cached", "merged", "attempts"} | {
     "labels",
     "accept_time",
