@@ -13,7 +13,7 @@ endif
 PROTO_VENV := .venv-proto
 TRAINERS_VENV := .venv-trainers
 
-.PHONY: help setup demo test test-gpu test-trainers chaos lint typecheck proto proto-check bench tiny-rl clean
+.PHONY: help setup demo test test-gpu test-trainers chaos lint typecheck proto proto-check bench tiny-rl dashboards clean
 
 help:
 	@echo "make demo       judge 40 and more real candidates through a real scheduler and evaluator (GPU if there is one)"
@@ -24,6 +24,7 @@ help:
 	@echo "make lint       ruff, buf lint; make typecheck: mypy --strict"
 	@echo "make proto      generate the stubs from protos/; make proto-check: fail when they are stale"
 	@echo "make bench      run the benchmarks and print their tables"
+	@echo "make dashboards  write the JSON of Grafana's dashboards (deploy/dashboards)"
 	@echo "make tiny-rl    train a tiny policy through real rewards and draw its curves (half an hour on two cores)"
 
 setup: $(READY)
@@ -100,6 +101,9 @@ bench: $(READY)
 tiny-rl: $(READY)
 	$(PYTHON) examples/tiny_rl/train.py --preset small --out build/tiny_rl
 	$(PYTHON) examples/tiny_rl/plot.py build/tiny_rl/results.json --images build/tiny_rl
+
+dashboards: $(READY)
+	$(PYTHON) -m deploy.dashboards
 
 clean:
 	rm -rf build $(VENV) $(PROTO_VENV) $(TRAINERS_VENV)

@@ -1,0 +1,1 @@
+"""Grafana's dashboards as code: `python -m deploy.dashboards` writes the JSON that Grafana reads."""

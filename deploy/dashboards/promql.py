@@ -1,0 +1,63 @@
+"""The expressions that our panels share. Names and labels are those of docs/metrics.md; `job` says whose a series is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+#: Grafana's own: long enough for a rate, whatever the scrape interval and the zoom.
+WINDOW = "[$__rate_interval]"
+
+
+def scheduler(name: str, *matchers: str, **values: str) -> str:
+    """A series of the scheduler's: `values` are labels and what they equal, `matchers` other conditions."""
+    return _series(name, "kerneldyno-scheduler", matchers, values)
+
+
+def evaluator(name: str, *matchers: str, **values: str) -> str:
+    """A series of all evaluators': `values` are labels and what they equal, `matchers` other conditions."""
+    return _series(name, "kerneldyno-evaluator", matchers, values)
+
+
+def rate(series: str, *by: str) -> str:
+    """Growth a second, summed but for the labels `by`."""
+    return f"{_sum(by)}(rate({series}{WINDOW}))"
+
+
+def per_minute(series: str, *by: str) -> str:
+    """Growth a minute, summed but for the labels `by`."""
+    return f"60 * {rate(series, *by)}"
+
+
+def share(part: str, whole: str, *by: str) -> str:
+    """Growth of `part`, for each value of the labels `by`, over the growth of `whole`."""
+    divisor = f"scalar({rate(whole)})" if by else rate(whole)
+    return f"{rate(part, *by)} / {divisor}"
+
+
+def mean(histogram: str, *by: str) -> str:
+    """Mean of what a histogram saw. `histogram` has its matchers: name{...}."""
+    return f"{rate(_part(histogram, 'sum'), *by)} / {rate(_part(histogram, 'count'), *by)}"
+
+
+def quantile(rank: float, histogram: str, *by: str) -> str:
+    """A quantile of what a histogram saw."""
+    return f"histogram_quantile({rank:g}, {rate(_part(histogram, 'bucket'), 'le', *by)})"
+
+
+def growth(histogram: str) -> str:
+    """How much each bucket grew: a heat map."""
+    return f"sum by (le) (increase({_part(histogram, 'bucket')}{WINDOW}))"
+
+
+def _series(name: str, job: str, matchers: Sequence[str], values: Mapping[str, str]) -> str:
+    conditions = [f'{label}="{value}"' for label, value in {"job": job, **values}.items()]
+    return name + "{" + ", ".join([*conditions, *matchers]) + "}"
+
+
+def _part(histogram: str, part: str) -> str:
+    name, brace, rest = histogram.partition("{")
+    return f"{name}_{part}{brace}{rest}"
+
+
+def _sum(by: tuple[str, ...]) -> str:
+    return f"sum by ({', '.join(by)}) " if by else "sum"

@@ -1,0 +1,164 @@
+"""What a person who trains looks at: rewards, the mix of verdicts, cheating, and how long turns take."""
+
+from __future__ import annotations
+
+from .board import Query, board, heat, lines, number
+from .colours import OUTCOMES
+from .promql import evaluator, growth, mean, per_minute, quantile, scheduler, share
+
+_TURNS = scheduler("kerneldyno_turns_total")
+_REWARD = scheduler("kerneldyno_reward")
+_UNPAID = scheduler("kerneldyno_turns_without_reward_total")
+_NO_CODE = scheduler("kerneldyno_extraction_failures_total")
+_FINDINGS = evaluator("kerneldyno_findings_total")
+_SPEEDUP = evaluator("kerneldyno_speedup")
+_TURNAROUND = scheduler("kerneldyno_turnaround_seconds")
+
+
+def _turns(outcome: str) -> str:
+    return scheduler("kerneldyno_turns_total", outcome=outcome)
+
+
+SUMMARY = [
+    number("Turns a minute", "Turns of StreamRewards that were answered.", "none", Query(per_minute(_TURNS))),
+    number(
+        "Mean reward",
+        "Of the turns that got one, whatever their RewardSpec: do not compare runs with other specs.",
+        "none",
+        Query(mean(_REWARD)),
+    ),
+    number("Right", "Share of turns that are CORRECT.", "percentunit", Query(share(_turns("CORRECT"), _TURNS))),
+    number(
+        "Rejected for cheating",
+        "Share of turns that are REJECTED: findings decided the outcome.",
+        "percentunit",
+        Query(share(_turns("REJECTED"), _TURNS)),
+        steps=((None, "green"), (0.05, "orange"), (0.2, "red")),
+    ),
+    number(
+        "Without code",
+        "Share of turns in whose response no code was found. High at the start of a training, or when answers are cut off.",
+        "percentunit",
+        Query(share(_NO_CODE, _TURNS)),
+    ),
+    number(
+        "Without a reward",
+        "Share of turns that got none: infrastructure failed, or the reference did. These are not the policy's doing.",
+        "percentunit",
+        Query(share(_UNPAID, _TURNS)),
+        steps=((None, "green"), (0.01, "orange"), (0.05, "red")),
+    ),
+]
+
+REWARDS = [
+    lines(
+        "Mean reward",
+        "Of the turns that got one. A rise with a falling share of right answers is a policy that has found "
+        "something else to do.",
+        "none",
+        Query(mean(_REWARD), "mean reward"),
+    ),
+    heat(
+        "Rewards",
+        "How many turns got which reward. The band of failures and the band of right answers are to part, and the "
+        "latter to rise.",
+        "none",
+        Query(growth(_REWARD), "{{le}}"),
+    ),
+    lines(
+        "Mix of verdicts",
+        "Share of turns by outcome. A response without code is INVALID.",
+        "percentunit",
+        Query(share(_TURNS, _TURNS, "outcome"), "{{outcome}}"),
+        stacked=True,
+        colours=OUTCOMES,
+        most=1,
+    ),
+    lines(
+        "Speedups of right candidates",
+        "Quantiles of the speedup over the reference, of all attempts that were right and timed, turns or not.",
+        "none",
+        *(Query(quantile(rank, _SPEEDUP), f"p{rank * 100:g}") for rank in (0.1, 0.5, 0.9)),
+    ),
+]
+
+CHEATING = [
+    lines(
+        "Cheating: what decided a rejection",
+        "Findings that rejected an attempt, a minute, by their id in docs/threat-model.md. A line that appears and rises is "
+        "a policy learning that trick: read the candidates (`kerneldyno evaluations --outcome REJECTED`).",
+        "none",
+        Query(per_minute(evaluator("kerneldyno_findings_total", severity="reject"), "finding"), "{{finding}}"),
+        stacked=True,
+    ),
+    lines(
+        "Share of turns rejected",
+        "Of all turns, and of those whose outputs were right: what part of the apparent progress was cheating.",
+        "percentunit",
+        Query(share(_turns("REJECTED"), _TURNS), "of all turns"),
+        Query(
+            share(_turns("REJECTED"), scheduler("kerneldyno_turns_total", 'outcome=~"CORRECT|REJECTED"')),
+            "of right and rejected ones",
+        ),
+        colours={"of all turns": "purple", "of right and rejected ones": "dark-purple"},
+    ),
+    lines(
+        "Other findings a minute",
+        "Labels and warnings: what was noticed and decided nothing, such as arithmetic coarser than the reference's (S23) "
+        "or a problem that a shrug would pass (D06).",
+        "none",
+        Query(
+            per_minute(evaluator("kerneldyno_findings_total", 'severity!="reject"'), "finding", "severity"),
+            "{{finding}} {{severity}}",
+        ),
+    ),
+    lines(
+        "Second measurements",
+        "Share of turns whose speedup was above `remeasure_above` and was measured again; the lower one counts.",
+        "percentunit",
+        Query(share(scheduler("kerneldyno_remeasurements_total"), _TURNS), "measured again"),
+    ),
+]
+
+LATENCY = [
+    lines(
+        "Turn latency",
+        "From a turn's arrival to its answer, second measurements included: what a rollout waits for.",
+        "s",
+        *(
+            Query(quantile(rank, scheduler("kerneldyno_turn_seconds")), f"p{rank * 100:g}")
+            for rank in (0.5, 0.95, 0.99)
+        ),
+    ),
+    lines(
+        "Where a turn's time goes",
+        "Mean wait for an attempt of turns, and mean time of an evaluation on its node. The first grows when the rollout "
+        "asks for more than the fleet has.",
+        "s",
+        Query(mean(scheduler("kerneldyno_queue_seconds", client_kind="rewards")), "waiting"),
+        Query(mean(scheduler("kerneldyno_evaluation_seconds")), "on a node"),
+        stacked=True,
+    ),
+    lines(
+        "Turns a minute",
+        "Turns answered, those without a reward, and those without code.",
+        "none",
+        Query(per_minute(_TURNS), "answered"),
+        Query(per_minute(_UNPAID), "without a reward"),
+        Query(per_minute(_NO_CODE), "without code"),
+    ),
+    lines(
+        "Turns that wait",
+        "Jobs of turns without an attempt, and the age of the oldest, in seconds.",
+        "none",
+        Query(f"sum({scheduler('kerneldyno_queue_depth', client_kind='rewards')})", "waiting jobs"),
+        Query(f"max({scheduler('kerneldyno_queue_oldest_seconds', client_kind='rewards')})", "age of the oldest (s)"),
+    ),
+]
+
+BOARD = board(
+    "kerneldyno-training",
+    "KernelDyno / Training",
+    "A training run as its rewards see it: what it learns, whether it cheats, and what it waits for.",
+    [("Now", SUMMARY), ("Rewards", REWARDS), ("Cheating", CHEATING), ("Latency", LATENCY)],
+)
