@@ -36,6 +36,8 @@ class Accepted:
     deadline_wall: float | None
     merged: bool
     payload: bytes | None
+    trace: str = ""
+    """Where it is in a distributed trace (kerneldyno.rpc.trace_context); empty when it is in none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class Answered:
     result_number: int
     verdict: Verdict
     """What that result says: the answer stands even when the store forgot the result before this record was written."""
+    trace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,8 @@ class StoredJob:
     node_id: str
     instance_id: str
     placed_wall: float
+    trace: str = ""
+    """Of the evaluation that it was made for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +152,7 @@ class StoredEvaluation:
     attempts: int = 0
     placed_wall: float = 0.0
     finished_wall: float = 0.0
+    trace: str = ""
 
 
 def restored(stored: StoredEvaluation, accepted_at: float) -> Evaluation:
@@ -164,6 +170,7 @@ def restored(stored: StoredEvaluation, accepted_at: float) -> Evaluation:
         placed_wall=stored.placed_wall,
         verdict=stored.verdict,
         finished_wall=stored.finished_wall,
+        trace=stored.trace,
     )
 
 

@@ -67,6 +67,8 @@ class Batch:
         self.last_evaluation, self.last_result = last_evaluation, last_result
         self.evaluations: list[Row] = []
         """Rows of `evaluations`, attempts and placed_wall left out."""
+        self.traces: list[Row] = []
+        """Number and trace of those evaluations that are in one."""
         self.finished: list[Row] = []
         """Client id, id, result, outcome, cached, attempts, placed_wall, finished_wall."""
         self.results: list[Row] = []
@@ -119,6 +121,8 @@ class Batch:
         finished_wall: float = 0.0,
     ) -> int:
         self.last_evaluation += 1
+        if record.trace:
+            self.traces.append((self.last_evaluation, record.trace))
         self.evaluations.append(
             (
                 self.last_evaluation,

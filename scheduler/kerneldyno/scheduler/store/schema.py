@@ -108,6 +108,14 @@ CREATE TRIGGER result_forgotten AFTER DELETE ON results BEGIN
 END;
 """
 
+#: Tables that came later and that an older version may pass by: made wherever they are missing, at the same VERSION.
+LATER_TABLES = """
+CREATE TABLE IF NOT EXISTS traces (number INTEGER PRIMARY KEY, trace TEXT NOT NULL);  -- of evaluations that are in one
+CREATE TRIGGER IF NOT EXISTS trace_forgotten AFTER DELETE ON evaluations BEGIN
+    DELETE FROM traces WHERE number = OLD.number;
+END;
+"""
+
 
 def connect(path: str, *, reads_only: bool = False) -> sqlite3.Connection:
     """Return a connection that commits only when told to, and may be handed to another thread."""
@@ -174,6 +182,7 @@ def prepare(connection: sqlite3.Connection, name: str) -> None:
     if not tables:
         marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
         connection.executescript(f"BEGIN IMMEDIATE; {TABLES} {marks} COMMIT;")
+    connection.executescript(LATER_TABLES)
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:

@@ -49,8 +49,8 @@ WHERE e.digest = ? AND r.cacheable ORDER BY e.number DESC LIMIT ?
 _EVALUATION = """
 SELECT e.number, e.client_id, e.id, e.fingerprint, e.digest, e.priority, e.labels, e.accepted_wall, e.deadline_wall,
     e.merged, e.job_id, e.attempts, e.placed_wall, e.finished_wall, e.result, e.cached,
-    r.outcome, r.payload, r.cause, r.detail, r.retryable, r.environment
-FROM evaluations AS e LEFT JOIN results AS r ON r.number = e.result
+    r.outcome, r.payload, r.cause, r.detail, r.retryable, r.environment, coalesce(t.trace, '')
+FROM evaluations AS e LEFT JOIN results AS r ON r.number = e.result LEFT JOIN traces AS t ON t.number = e.number
 """
 
 
@@ -181,6 +181,7 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
 def _apply(db: sqlite3.Connection, batch: Batch) -> None:
     _bulk(db, "INSERT INTO results VALUES {} ON CONFLICT (number) DO UPDATE SET uses = uses + 1", batch.results)
     _bulk(db, _INSERT_EVALUATIONS, batch.evaluations)
+    _bulk(db, "INSERT INTO traces VALUES {}", batch.traces)
     _bulk(db, _FINISH_EVALUATIONS, batch.finished)
     _bulk(db, "DELETE FROM jobs WHERE id IN (VALUES {})", [(job_id,) for job_id in batch.ended_jobs])
     _bulk(
@@ -300,7 +301,8 @@ def _forget(db: sqlite3.Connection, doomed: Sequence[Row]) -> None:
 def _recover(db: sqlite3.Connection) -> Recovered:
     jobs = db.execute(
         "SELECT j.id, j.share, p.payload, j.attempts, j.crashes, j.unlucky_nodes, j.token, j.node_id, j.instance_id,"
-        " j.placed_wall FROM jobs AS j JOIN payloads AS p ON p.number = j.number ORDER BY j.number"
+        " j.placed_wall, coalesce(t.trace, '') FROM jobs AS j JOIN payloads AS p ON p.number = j.number"
+        " LEFT JOIN traces AS t ON t.number = j.number ORDER BY j.number"
     )
     evaluations = db.execute(f"{_EVALUATION} WHERE e.result IS NULL ORDER BY e.number")
     drained = db.execute("SELECT node_id FROM drained_nodes ORDER BY node_id")
@@ -314,9 +316,8 @@ def _recover(db: sqlite3.Connection) -> Recovered:
 
 
 def _job(row: Row) -> StoredJob:
-    job_id, share, payload, attempts, crashes, unlucky_nodes, token, node_id, instance_id, placed_wall = row
-    unlucky = tuple(json.loads(unlucky_nodes))
-    return StoredJob(job_id, share, payload, attempts, crashes, unlucky, token, node_id, instance_id, placed_wall)
+    job_id, share, payload, attempts, crashes, unlucky_nodes, *rest = row
+    return StoredJob(job_id, share, payload, attempts, crashes, tuple(json.loads(unlucky_nodes)), *rest)
 
 
 def _evaluation(row: Row) -> StoredEvaluation:
@@ -333,10 +334,11 @@ def _evaluation(row: Row) -> StoredEvaluation:
         deadline_wall=deadline_wall,
         merged=bool(merged),
         job_id=job_id,
-        verdict=None if result is None else _verdict(row[16:], cached=bool(cached)),
+        verdict=None if result is None else _verdict(row[16:22], cached=bool(cached)),
         attempts=attempts,
         placed_wall=placed_wall,
         finished_wall=finished_wall,
+        trace=row[22],
     )
 
 
