@@ -1,0 +1,191 @@
+"""The baseline: long-lived worker processes that judge one candidate after another, as evaluators for training usually do.
+
+Each worker has imported torch and opened the device once. A candidate's source is executed in it, compared by `allclose` and timed
+by events (`inprocess.py`), and then the same process takes the next one. A worker is replaced when it dies, hangs, or can no
+longer compute the reference, which is how it notices that a candidate has broken its CUDA context. Timing is exclusive among the
+workers of a device. There is no sandbox: run only what is harmless to the user who runs it.
+"""
+
+from __future__ import annotations
+
+import linecache
+import multiprocessing
+import os
+import queue
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any, Self
+
+#: A candidate that takes longer has hung.
+_LIMIT_SECONDS = 60.0
+#: Importing torch and opening the device.
+_START_SECONDS = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One candidate."""
+
+    name: str
+    reference: str
+    source: str
+    backend: str = "triton"
+
+
+class Pool:
+    """`per_device` workers on each of `devices` ("cpu:0", "cuda:1"); `calls` are timed calls. Enter it to start them."""
+
+    def __init__(self, per_device: int, devices: Sequence[str], calls: int) -> None:
+        self._context = multiprocessing.get_context("spawn")
+        self._folder = tempfile.TemporaryDirectory(prefix="persistent-")
+        turns = {device: self._context.Lock() for device in devices}
+        self._settings = [(device, calls, turns[device], self._folder.name) for device in devices] * per_device
+        self._workers: list[_Worker] = []
+        #: Workers that died, hung or were poisoned, and were replaced.
+        self.restarts = 0
+
+    def __enter__(self) -> Self:
+        self._workers = [_Worker(self._context, settings) for settings in self._settings]
+        for worker in self._workers:
+            worker.wait_ready()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for worker in self._workers:
+            worker.kill()
+        self._folder.cleanup()
+
+    def judge(
+        self, tasks: Sequence[Task], seconds: float, done: Callable[[Task, dict[str, Any]], None] = lambda *_: None
+    ) -> tuple[dict[str, dict[str, Any]], float]:
+        """Return what `inprocess.evaluate` says of each task begun within `seconds`, by name, and how long it took.
+
+        A worker that dies or hangs makes {"correct": False, "compiled": False} with a message, and so it is counted.
+        """
+        waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        for task in tasks:
+            waiting.put(task)
+        answers: dict[str, dict[str, Any]] = {}
+        begin = time.monotonic()
+
+        def drive(number: int) -> None:
+            while time.monotonic() - begin < seconds:
+                try:
+                    task = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                answers[task.name] = answer = self._ask(number, task)
+                done(task, answer)
+
+        drivers = [threading.Thread(target=drive, args=(number,)) for number in range(len(self._workers))]
+        for driver in drivers:
+            driver.start()
+        for driver in drivers:
+            driver.join()
+        return answers, time.monotonic() - begin
+
+    def _ask(self, number: int, task: Task) -> dict[str, Any]:
+        worker = self._workers[number]
+        begin = time.monotonic()
+        answer = worker.ask(task)
+        answer["seconds"] = time.monotonic() - begin
+        if not answer["fingerprint"]:
+            self.restarts += 1
+            worker.kill()
+            self._workers[number] = _Worker(self._context, self._settings[number])
+            self._workers[number].wait_ready()
+        return answer
+
+
+class _Worker:
+    """One process and the pipe to it."""
+
+    def __init__(self, context: Any, settings: tuple[Any, ...]) -> None:
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(theirs, *settings), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def wait_ready(self) -> None:
+        """Raise RuntimeError when it does not start."""
+        try:
+            if not self._pipe.poll(_START_SECONDS):
+                raise RuntimeError("a persistent worker did not start in time")
+            self._pipe.recv()
+        except EOFError:
+            raise RuntimeError("a persistent worker died before it was ready; its error is above") from None
+
+    def ask(self, task: Task) -> dict[str, Any]:
+        """Return its answer, or what became of it."""
+        message = f"no answer within {_LIMIT_SECONDS:.0f} s"
+        try:
+            self._pipe.send(task)
+            if self._pipe.poll(_LIMIT_SECONDS):
+                answer: dict[str, Any] = self._pipe.recv()
+                return answer
+        except (EOFError, OSError):
+            self._process.join(5)
+            message = f"the worker died with status {self._process.exitcode}"
+        return {"compiled": False, "correct": False, "message": message, "fingerprint": []}
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+
+def _work(pipe: Connection, device: str, calls: int, turn: Any, folder: str) -> None:
+    """Judge what comes, for ever. The environment is set before torch and triton are imported."""
+    tempfile.tempdir = folder
+    os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
+    kind, _, index = device.partition(":")
+    if kind == "cpu":
+        os.environ.update(TRITON_INTERPRET="1", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
+    else:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[int(index or 0)] if visible else index or "0"
+    import inprocess
+    import torch
+
+    inprocess.CALLS = calls
+    place = torch.device(kind)
+    torch.ones(1, device=place).add_(1)
+    pipe.send("ready")
+    while True:
+        try:
+            task = pipe.recv()
+        except EOFError:
+            return
+        # So that a reference may have a Triton kernel, whose source Triton reads again.
+        lines = task.reference.splitlines(keepends=True)
+        linecache.cache["reference.py"] = (len(task.reference), None, lines, "reference.py")
+        try:
+            answer = inprocess.evaluate(
+                task.reference, task.source, task.backend, place, inprocess.TOLERANCE, _Turn(turn)
+            )
+        except Exception as error:  # the reference itself failed: this process is spoilt
+            message = f"{type(error).__name__}: {error}"[:2000]
+            answer = {"compiled": False, "correct": False, "message": message, "fingerprint": []}
+        pipe.send(answer)
+
+
+class _Turn:
+    """A lock of several processes as a context manager that a dying worker does not leave locked for long."""
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+        self._held = False
+
+    def __enter__(self) -> None:
+        self._held = self._lock.acquire(timeout=10)
+
+    def __exit__(self, *_: object) -> None:
+        if self._held:
+            self._lock.release()

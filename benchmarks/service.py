@@ -1,0 +1,102 @@
+"""What benchmarks of a running service share: devices, a time bound, and what results say about stages."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+
+from kerneldyno.client import AsyncClient, EvalRequest, EvalResult
+from kerneldyno.v1.evaluation_pb2 import Stage
+
+#: Two for each lane: one runs, one waits at the evaluator.
+_PER_LANE = 2
+
+
+def device_list(text: str) -> list[str]:
+    """Read "0,1" (GPUs), or what `--devices` of the evaluator takes, which comes back as it is.
+
+    >>> device_list("0,1"), device_list("cpu"), device_list("cuda:0,cuda:2")
+    (['cuda:0', 'cuda:1'], ['cpu'], ['cuda:0', 'cuda:2'])
+    """
+    return [f"cuda:{part}" if part.isdigit() else part for part in text.split(",")]
+
+
+async def capacity(client: AsyncClient) -> tuple[str, list[str], int]:
+    """Return the kind of the devices, their names, and the lanes of one."""
+    devices = [device for node in await client.nodes() for device in node.devices]
+    return devices[0].kind, [device.name for device in devices], devices[0].lanes
+
+
+async def collect(
+    address: str, requests: Iterable[EvalRequest], seconds: float, lanes: int
+) -> tuple[dict[str, EvalResult], float]:
+    """Evaluate `requests` until `seconds` are over, then wait for those under way.
+
+    Returns results by id, and seconds from the first request to the last result. `lanes`, those of all devices, bounds what is
+    under way, so that there is little to wait for at the end.
+    """
+    begin = time.monotonic()
+
+    async def source() -> AsyncIterator[EvalRequest]:
+        for request in requests:
+            if time.monotonic() - begin > seconds:
+                return
+            yield request
+            await asyncio.sleep(0)
+
+    results: dict[str, EvalResult] = {}
+    async with AsyncClient(address, window=_PER_LANE * lanes) as client:
+        async for result in client.evaluate(source()):
+            results[result.id] = result
+    return results, time.monotonic() - begin
+
+
+def outcome_of(result: EvalResult) -> str:
+    """The outcome's name."""
+    return EvalResult.Outcome.Name(result.outcome)
+
+
+def stage_seconds(results: Iterable[EvalResult]) -> dict[str, list[float]]:
+    """Seconds in each stage, one for each result that entered it, stages in order."""
+    found: dict[int, list[float]] = {}
+    for result in results:
+        for span in result.stages:
+            found.setdefault(span.stage, []).append(span.duration.ToNanoseconds() / 1e9)
+    return {Stage.Name(stage).removeprefix("STAGE_").lower(): found[stage] for stage in sorted(found)}
+
+
+def stage_table(results: Sequence[EvalResult]) -> str:
+    """Markdown: where the time went. The mean is over all results, those that never came that far too."""
+    lines = ["| stage | results | mean s | p95 s | longest s |", "| --- | ---: | ---: | ---: | ---: |"]
+    for stage, spans in stage_seconds(results).items():
+        mean = sum(spans) / len(results)
+        lines.append(f"| {stage} | {len(spans)} | {mean:.3f} | {percentile(spans, 95):.3f} | {max(spans):.3f} |")
+    return "\n".join(lines)
+
+
+def percentile(values: Iterable[float], percent: float) -> float:
+    """The smallest value that at least `percent` of all are not above; NaN without any.
+
+    >>> percentile([3, 1, 2, 4], 50), percentile([1, 2, 3, 4], 95)
+    (2, 4)
+    """
+    ordered = sorted(values)
+    if not ordered:
+        return float("nan")
+    return ordered[max(0, -int(-len(ordered) * percent // 100) - 1)]
+
+
+def environment_of(results: Iterable[EvalResult]) -> dict[str, Any]:
+    """What it ran on, by the first result that says so."""
+    for result in results:
+        if result.environment.device_model:
+            found = result.environment
+            return {
+                "device": found.device_model,
+                "driver": found.driver_version,
+                "torch": found.torch_version,
+                "triton": found.triton_version,
+            }
+    return {}

@@ -1,0 +1,224 @@
+"""Candidates a minute on a batch as training makes them, with every verdict compared, beside a persistent-process evaluator.
+
+    python benchmarks/throughput.py [--batch mixed|turns] [--runs 3] [--devices 0,1] [--lanes N] [--json FILE] [--plot]
+
+A scheduler and an evaluator start here as `make demo` starts them, and the batch (benchmarks/batches.py) is streamed to them
+over gRPC: each candidate gets a sandboxed process of its own, all correctness trials and a time. Measured is from the first request
+to the last result; starting the services is not part of it. The batch is sent in the same order in each run, with a cold compile
+cache and no stored result. `turns` sends near-identical candidates in three turns, each turn after the verdict on the one before.
+
+The baseline (benchmarks/persistent.py) judges the same sources in as many long-lived workers as there are lanes, ready before the
+clock starts. It does less for each candidate: five trials on nominal inputs, no stress inputs, no sandbox. A verdict of either is wrong
+when a candidate that is right is not called correct, or another one is; of the service the kind of error must be right as well.
+
+With several devices the same batch also goes to the first one alone. On a CPU everything is tiny and runs in Triton's
+interpreter: verdicts count there, rates do not. Exit status 1 when a verdict of the service is wrong or a process is left over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import batches
+import psutil
+from kerneldyno.client import AsyncClient, EvalResult, LocalServices
+from persistent import Pool, Task
+from service import capacity, collect, device_list, environment_of, outcome_of, stage_seconds, stage_table
+from usage import Usage, is_forked
+
+#: Interpreted kernels take a thousand times as long, and their times mean nothing.
+TRIALS = {"cuda": (100, 3), "cpu": (5, 1)}
+#: After which a runner that was killed must be gone, and spares be back.
+SETTLE_SECONDS = 3.0
+
+Trajectories = Sequence[Sequence[batches.Candidate]]
+
+
+def main() -> int:
+    """Run; return the exit status."""
+    options = _options()
+    devices = device_list(options.devices)
+    measured: dict[str, Any] = {"batch": options.batch, "seed": options.seed, "service": [], "one_device": []}
+    for run in range(options.runs):
+        measured["service"].append(_serve(devices, options, f"run {run + 1}", show=run == options.runs - 1))
+    if len(devices) > 1:
+        measured["one_device"].append(_serve(devices[:1], options, "first device alone", show=False))
+    if not options.no_baseline:
+        measured["baseline"] = _baseline(measured["service"][-1], options)
+    _print(measured)
+    if options.json:
+        options.json.write_text(json.dumps(measured, indent=1) + "\n")
+    if options.plot:
+        import plots
+
+        print(f"\nplot: {plots.throughput(measured, options.plot)}")
+    bad = [run for run in measured["service"] + measured["one_device"] if run["wrong"] or run["left_over"]]
+    return 1 if bad else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure candidates a minute, and compare every verdict.")
+    add = parser.add_argument
+    add("--batch", choices=("mixed", "turns"), default="mixed")
+    add("--runs", type=int, default=1)
+    add("--seconds", type=float, default=60.0, help="submit nothing after so long, in each run (default: 60)")
+    add("--devices", default="auto", help="0,1 or what the evaluator takes (default: auto)")
+    add("--lanes", type=int, help="candidates at once on one device (default: the evaluator's)")
+    add("--per-problem", type=int, default=16, help="candidates, or trajectories, of each of 8 problems (default: 16)")
+    add("--seed", type=int, default=0)
+    add("--quick", action="store_true", help="4 of each problem, and 20 seconds")
+    add("--no-baseline", action="store_true")
+    add("--json", type=Path, help="also write everything here")
+    add("--plot", nargs="?", type=Path, const=Path("docs/images/throughput.png"), help="also draw (docs/images/)")
+    options = parser.parse_args()
+    if options.quick:
+        options.per_problem, options.seconds = min(options.per_problem, 4), min(options.seconds, 20.0)
+    return options
+
+
+def make_batch(options: argparse.Namespace, *, tiny: bool) -> Trajectories:
+    """Make what is sent: candidates that follow each other in a list of their own."""
+    if options.batch == "turns":
+        return batches.turns(options.seed, tiny=tiny, per_problem=options.per_problem)
+    return [[candidate] for candidate in batches.mixed(options.seed, tiny=tiny, per_problem=options.per_problem)]
+
+
+def _serve(devices: list[str], options: argparse.Namespace, label: str, *, show: bool) -> dict[str, Any]:
+    """One run through services of its own."""
+    with LocalServices(devices=",".join(devices), lanes=options.lanes) as services:
+        kind, names, lanes = asyncio.run(_capacity(services.address))
+        trajectories = make_batch(options, tiny=kind == "cpu")
+        with Usage() as usage:
+            results, seconds = asyncio.run(
+                _evaluate(services.address, trajectories, options.seconds, lanes * len(names), TRIALS[kind])
+            )
+            services.check()
+            time.sleep(SETTLE_SECONDS)
+        family = psutil.Process().children(recursive=True)
+        spares = sum(is_forked(process) for process in family)
+    _, left = psutil.wait_procs(family, timeout=5)
+    wrong = [line for candidate in itertools.chain(*trajectories) if (line := _mismatch(candidate, results))]
+    if show:
+        print(f"{label}:\n\n{stage_table(list(results.values()))}\n")
+    for line in wrong:
+        print(f"WRONG {line}", file=sys.stderr)
+    sent = sum(map(len, trajectories))
+    minute = 60 * len(results) / seconds
+    print(f"{label}: {len(results)} of {sent} candidates in {seconds:.1f} s, {minute:.0f} a minute, {len(wrong)} wrong")
+    return {
+        "label": label,
+        "kind": kind,
+        "devices": names,
+        "lanes": lanes,
+        "candidates": len(results),
+        "of": sent,
+        "seconds": seconds,
+        "a_minute": minute,
+        "wrong": wrong,
+        "outcomes": Counter(map(outcome_of, results.values())),
+        "by_device": Counter(result.environment.device for result in results.values()),
+        "merged_or_cached": sum(result.merged or result.cached for result in results.values()),
+        "stages": stage_seconds(results.values()),
+        "spares": spares,
+        "left_over": len(left),
+        "environment": environment_of(results.values()),
+        **usage.summary(),
+    }
+
+
+async def _capacity(address: str) -> tuple[str, list[str], int]:
+    async with AsyncClient(address) as client:
+        return await capacity(client)
+
+
+async def _evaluate(
+    address: str, trajectories: Trajectories, seconds: float, lanes: int, trials: tuple[int, int]
+) -> tuple[dict[str, EvalResult], float]:
+    """Send all; of a trajectory one at a time."""
+    if all(len(steps) == 1 for steps in trajectories):
+        return await collect(address, [steps[0].request(*trials) for steps in trajectories], seconds, lanes)
+    begin = time.monotonic()
+    results: dict[str, EvalResult] = {}
+
+    async def follow(client: AsyncClient, steps: Sequence[batches.Candidate]) -> None:
+        for step in steps:
+            if time.monotonic() - begin < seconds:
+                async for result in client.evaluate([step.request(*trials)]):
+                    results[result.id] = result
+
+    async with AsyncClient(address) as client, asyncio.TaskGroup() as group:
+        for steps in trajectories:
+            group.create_task(follow(client, steps))
+    return results, time.monotonic() - begin
+
+
+def _mismatch(candidate: batches.Candidate, results: dict[str, EvalResult]) -> str:
+    result = results.get(candidate.name)
+    if result is None or outcome_of(result) in candidate.outcomes:
+        return ""
+    return f"{candidate.name}: {outcome_of(result)}, expected {' or '.join(candidate.outcomes)}: {result.message}"
+
+
+def _baseline(run: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Judge the same batch in persistent workers, as many as there were lanes."""
+    tiny = run["kind"] == "cpu"
+    chosen = {candidate.name: candidate for candidate in itertools.chain(*make_batch(options, tiny=tiny))}
+    tasks = [Task(candidate.name, candidate.reference, candidate.source) for candidate in chosen.values()]
+    with Pool(run["lanes"], run["devices"], TRIALS[run["kind"]][0]) as pool:
+        answers, seconds = pool.judge(tasks, options.seconds)
+    wrong = []
+    for name, answer in answers.items():
+        candidate = chosen[name]
+        if answer["correct"] != candidate.right:
+            called = "called correct" if answer["correct"] else f"not called correct: {answer['message'][:150]}"
+            wrong.append(f"{name} ({candidate.kind}): {called}")
+    return {
+        "candidates": len(answers),
+        "seconds": seconds,
+        "a_minute": 60 * len(answers) / seconds,
+        "wrong": sorted(wrong),
+        "restarts": pool.restarts,
+        "workers": run["lanes"] * len(run["devices"]),
+    }
+
+
+def _print(measured: dict[str, Any]) -> None:
+    runs = measured["service"]
+    last = runs[-1]
+    print(f"\n| what | seen |\n| --- | --- |\n| on | {', '.join(f'{k} {v}' for k, v in last['environment'].items())} |")
+    rates = ", ".join(f"{run['a_minute']:.0f}" for run in runs)
+    row = lambda name, seen: print(f"| {name} | {seen} |")  # noqa: E731
+    row("devices, lanes on each", f"{', '.join(last['devices'])}; {last['lanes']}")
+    row("candidates a minute, each run", f"{rates} (median {statistics.median(run['a_minute'] for run in runs):.0f})")
+    row("candidates", f"{last['candidates']} of {last['of']}; {last['merged_or_cached']} answered by another's run")
+    row("wrong verdicts, each run", ", ".join(str(len(run["wrong"])) for run in runs))
+    row("outcomes", ", ".join(f"{count} {name}" for name, count in Counter(last["outcomes"]).most_common()))
+    cpu = last["cpu_seconds"]
+    row("processor seconds", ", ".join(f"{name} {seconds:.1f}" for name, seconds in sorted(cpu.items())))
+    row("processor seconds a candidate", f"{sum(cpu.values()) / max(1, last['candidates']):.2f}")
+    row("host memory, peak (shared pages count in each process)", f"{last['host_peak_mebibytes']:.0f} MiB")
+    memory = [last[f"device_{when}_mebibytes"] for when in ("begin", "peak", "end")]
+    row("device memory, begin, peak, end", "no GPU" if memory[0] is None else f"{memory[0]}, {memory[1]}, {memory[2]} MiB")
+    row("runners after the last result (spares only), left at the end", f"{last['spares']}, {last['left_over']}")
+    for run in measured["one_device"]:
+        ratio = statistics.median(run["a_minute"] for run in runs) / run["a_minute"]
+        row("first device alone", f"{run['a_minute']:.0f} a minute, {len(run['wrong'])} wrong; ratio {ratio:.2f}")
+        row("candidates on each device", ", ".join(f"{name} {n}" for name, n in sorted(last["by_device"].items())))
+    if base := measured.get("baseline"):
+        row(f"baseline: {base['workers']} persistent workers", f"{base['a_minute']:.0f} a minute ({base['seconds']:.1f} s)")
+        row("baseline: wrong verdicts", f"{len(base['wrong'])} of {base['candidates']}; {base['restarts']} workers replaced")
+        print("\nwrong verdicts of the baseline:" + "".join(f"\n    {line}" for line in base["wrong"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""What the services of a benchmark use: processor seconds by kind of process, host and device memory.
+
+Runners live for one candidate only, so their processor time is read from the zygote that forked them: the kernel adds a child's
+time to its parent's when it has ended. What runs at the moment of reading is added as it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import subprocess
+import threading
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+
+_MODULES = {
+    "kerneldyno.scheduler": "scheduler",
+    "kerneldyno.evaluator": "server",
+    "kerneldyno.evaluator.runner.zygote": "zygote",
+    "kerneldyno.evaluator.judge": "judge",
+}
+_PERIOD_SECONDS = 1.0
+
+
+class Usage:
+    """Samples memory of this process's descendants, and of all devices, once a second for as long as the block lasts."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self.host_mebibytes: list[float] = []
+        self.device_mebibytes: list[int] = []
+
+    def __enter__(self) -> Self:
+        self._before = cpu_seconds()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        after = cpu_seconds()
+        self.cpu_seconds = {name: after[name] - self._before.get(name, 0.0) for name in after}
+
+    def summary(self) -> dict[str, Any]:
+        """What was used: seconds by kind, mebibytes at the peak and at the end. Device memory is absent without a GPU."""
+        device = self.device_mebibytes
+        return {
+            "cpu_seconds": self.cpu_seconds,
+            "host_peak_mebibytes": max(self.host_mebibytes, default=0.0),
+            "device_begin_mebibytes": device[0] if device else None,
+            "device_peak_mebibytes": max(device) if device else None,
+            "device_end_mebibytes": device[-1] if device else None,
+        }
+
+    def _sample(self) -> None:
+        while True:
+            over = self._over.wait(_PERIOD_SECONDS if self.host_mebibytes else 0.0)
+            self.host_mebibytes.append(host_mebibytes())
+            if (device := device_mebibytes()) is not None:
+                self.device_mebibytes.append(device)
+            if over:
+                return
+
+
+def cpu_seconds() -> dict[str, float]:
+    """Processor seconds of this process's descendants so far, by kind; "runners" are what zygotes forked."""
+    seconds: dict[str, float] = {}
+    zygotes = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            kind, times = _kind(process), process.cpu_times()
+            if kind == "zygote":
+                zygotes.append(process)
+                seconds["runners"] = seconds.get("runners", 0.0) + times.children_user + times.children_system
+            if kind:
+                seconds[kind] = seconds.get(kind, 0.0) + times.user + times.system
+    for zygote in zygotes:
+        with suppress(psutil.Error):
+            for process in zygote.children(recursive=True):
+                with suppress(psutil.Error):
+                    times = process.cpu_times()
+                    seconds["runners"] += times.user + times.system + times.children_user + times.children_system
+    return seconds
+
+
+def host_mebibytes() -> float:
+    """Memory of this process's descendants; pages that several share count in each (USS would take seconds to read)."""
+    total = 0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            total += process.memory_info().rss
+    return total / 2**20
+
+
+def device_mebibytes() -> int | None:
+    """Memory in use on all NVIDIA GPUs of this machine, or None without one."""
+    if not shutil.which("nvidia-smi"):
+        return None
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    return sum(int(line) for line in subprocess.check_output(query, text=True).split())
+
+
+def is_forked(process: psutil.Process) -> bool:
+    """Whether a process was forked by a zygote: a runner or one of its wardens."""
+    parent = process.parent()
+    return parent is not None and _kind(parent) == "zygote"
+
+
+def _kind(process: psutil.Process) -> str:
+    """What a process was started as. What a zygote forked has the zygote's command line too: it is no kind of its own."""
+    words = process.cmdline()
+    for flag, module in itertools.pairwise(words):
+        if flag == "-m":
+            kind = _MODULES.get(module, "")
+            parent = process.parent()
+            if kind == "zygote" and parent is not None and "runner.zygote" in " ".join(parent.cmdline()):
+                return ""
+            return kind
+    return ""
