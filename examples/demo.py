@@ -283,7 +283,7 @@ class Demo:
 
     def _read_metrics(self, services: LocalServices) -> None:
         wanted = (
-            ("scheduler", services.scheduler, ("kerneldyno_attempts_total", "kerneldyno_outcomes_total")),
+            ("scheduler", services.scheduler, ("kerneldyno_placements_total", "kerneldyno_outcomes_total")),
             (
                 "evaluator",
                 services.evaluator,

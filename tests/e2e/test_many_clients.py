@@ -76,7 +76,7 @@ async def test_a_thousand_requests_from_four_clients(cpu_services: LocalServices
     for name, labels in (
         ("kerneldyno_requests_total", {"client_kind": "stream"}),
         ("kerneldyno_outcomes_total", {"outcome": "CORRECT"}),
-        ("kerneldyno_attempts_total", {}),
+        ("kerneldyno_placements_total", {}),
     ):
         assert metric(after, name, **labels) - metric(before, name, **labels) == CLIENTS * EACH, name
     cpu_services.check()

@@ -160,7 +160,7 @@ async def test_mixed_candidates_get_their_verdicts_and_leave_nothing(services: L
         assert grown("s", "kerneldyno_outcomes_total", outcome=name) == count, name
         assert grown("e", "kerneldyno_attempts_total", outcome=name) == count, name
     assert grown("s", "kerneldyno_requests_total", client_kind="stream") == COUNT
-    assert grown("s", "kerneldyno_attempts_total") == COUNT
+    assert grown("s", "kerneldyno_placements_total") == COUNT
     assert grown("s", "kerneldyno_retries_total") == 0
     assert grown("e", "kerneldyno_judge_restarts_total") == 0, "candidates must not be able to end the judge"
     assert grown("e", "kerneldyno_runner_spawns_total") >= COUNT

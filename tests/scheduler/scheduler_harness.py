@@ -18,6 +18,7 @@ from kerneldyno.scheduler.app import RunningScheduler, running
 from kerneldyno.scheduler.core import Core
 from kerneldyno.scheduler.model import (
     Attempt,
+    ClientKind,
     Device,
     Evaluation,
     Job,
@@ -187,7 +188,8 @@ class World:
         key = Key(more.pop("client", "c"), name)
         what = spec(need, reference=more.pop("reference", b"ref"), payload=more.pop("payload", work.encode()))
         body = more.pop("body", work).encode()
-        return self.core.submit(key, body, digest_of(work), what, priority=priority, labels={}, **more)
+        kind = more.pop("kind", ClientKind.STREAM)
+        return self.core.submit(key, body, digest_of(work), what, priority=priority, labels={}, kind=kind, **more)
 
     def report(self, node_id: str, lanes: int = 1, *, connect: bool = True, **changes: Any) -> list[str] | None:
         """Synchronize a node, and open its Work stream if it is closed; return what the node is told to drop."""

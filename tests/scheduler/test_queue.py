@@ -7,7 +7,7 @@ import random
 from collections import Counter
 
 import pytest
-from kerneldyno.scheduler.model import Job, Priority, Requirement, Spec
+from kerneldyno.scheduler.model import ClientKind, Job, Priority, Requirement, Spec
 from kerneldyno.scheduler.queue import PATIENCE_SECONDS, WaitingLine
 
 NEED = Requirement("triton", "kernelbench")
@@ -301,7 +301,7 @@ def test_it_counts_what_waits() -> None:
     for one in jobs:
         line.add(one)
     assert (len(line), line.bytes, line.shares()) == (3, 7, {"a": 2, "b": 1})
-    assert line.depth == {Priority.HIGH: 1, Priority.NORMAL: 2, Priority.LOW: 0}
+    assert line.ages.depth == {(Priority.HIGH, ClientKind.RECOVERED): 1, (Priority.NORMAL, ClientKind.RECOVERED): 2}
     line.take(jobs[0])
     line.remove(jobs[1])
     assert (len(line), line.bytes, line.shares(), line.waiting_of("b")) == (1, 1, {"a": 1}, 0)

@@ -19,9 +19,11 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from kerneldyno.scheduler.ages import JobClass
 from kerneldyno.scheduler.core import Core
 from kerneldyno.scheduler.model import (
     Attempt,
+    ClientKind,
     Device,
     Evaluation,
     Job,
@@ -268,7 +270,15 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         mine = sum(e.key.share == key.share for e in unfinished)
         full = len(unfinished) - self.core.running() >= LIMITS.max_queued or mine >= LIMITS.max_queued_per_client
         kind, evaluation = self.core.submit(
-            key, digest, digest, spec_of(digest), priority=priority, labels={}, timeout_seconds=timeout, fresh=fresh
+            key,
+            digest,
+            digest,
+            spec_of(digest),
+            priority=priority,
+            labels={},
+            kind=list(ClientKind)[number % 3],
+            timeout_seconds=timeout,
+            fresh=fresh,
         )
         if key in self.bodies:
             assert kind is (Submission.SAME if self.bodies[key] == digest else Submission.REUSED)
@@ -553,7 +563,11 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         assert core.clients._by_share == Counter(e.key.share for e in unfinished)
         waiting = [job for job in jobs if job.attempt is None]
         running = [job for job in jobs if job.attempt is not None]
-        assert len(core.waiting) == len(waiting) == sum(core.waiting.depth.values())
+        ages = core.waiting.ages
+        assert len(core.waiting) == len(waiting) == sum(ages.depth.values())
+        for one in itertools.starmap(JobClass, itertools.product(Priority, ClientKind)):
+            since = [job.queued_at for job in waiting if (job.priority, job.kind) == one]
+            assert (ages.depth[one], ages.oldest(one)) == (len(since), min(since, default=None))
         assert all((job in core.waiting) == (job.attempt is None) for job in jobs)
         assert core.waiting.bytes == sum(len(job.spec.payload) for job in waiting)
         assert core.waiting.shares() == Counter(job.share for job in waiting)

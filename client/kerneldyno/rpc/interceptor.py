@@ -19,12 +19,10 @@ import grpc
 from google.protobuf.message import DecodeError
 from kerneldyno.rpc import audit, errors
 from kerneldyno.rpc.auth import Gate
+from kerneldyno.rpc.metrics import SECONDS
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 log = logging.getLogger(__name__)
-
-#: Seconds: from a health check to an evaluation that fills an hour.
-_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
 
 #: The caller's deadline passes a little before ours, which began when the call arrived; its cancellation then comes first.
 DEADLINE_SLACK_SECONDS = 0.1
@@ -47,7 +45,7 @@ class CallMetrics:
             "grpc_server_handling_seconds",
             "Duration of a call.",
             labels,
-            buckets=_BUCKETS,
+            buckets=SECONDS,
             registry=registry,
         )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from kerneldyno.rpc import serving
 from kerneldyno.rpc.interceptor import ServerInterceptor
+from kerneldyno.rpc.metrics import LoopLag, new_registry
 from kerneldyno.scheduler.clock import Clock, SystemClock
 from kerneldyno.scheduler.core import TICK_SECONDS, Core
 from kerneldyno.scheduler.desk import Desk
@@ -76,14 +77,15 @@ async def running(
 
     `new_name` makes attempt tokens, and ids of requests that came without one.
     """
-    registry = CollectorRegistry()
-    metrics = Metrics(registry)
+    registry = new_registry()
+    metrics, lag = Metrics(registry, settings.max_queued), LoopLag(registry)
+    clock = clock or SystemClock()
     store = open_store(settings)
     retention = Retention(
         max_results=settings.retain_results, max_bytes=settings.retain_bytes, max_seconds=settings.retain_seconds
     )
     journal = Journal(store, asyncio.get_running_loop(), retention=retention, observer=metrics)
-    core = Core(settings, clock or SystemClock(), new_name, store, journal, fingerprint=fingerprint_of)
+    core = Core(settings, clock, new_name, store, journal, fingerprint=fingerprint_of)
     found = store.recover()
     failpoint("during_recovery")
     core.recover(found, spec_of)
@@ -103,7 +105,7 @@ async def running(
         address = serving.listen(server, serving.Address.parse(settings.listen), settings.security.tls)
         page = serving.start_metrics(settings.metrics, registry)
         async with asyncio.TaskGroup() as group:
-            jobs = (dispatcher.run(), watch.run(), _tick(core, desk, metrics))
+            jobs = (dispatcher.run(), watch.run(), lag.watch(), _tick(core, desk, metrics, clock))
             background = [group.create_task(job) for job in jobs]
             await server.start()
             try:
@@ -138,16 +140,12 @@ def open_store(settings: Settings) -> Store:
     return MemoryStore() if settings.store == "memory" else SqliteStore(settings.store.removeprefix("sqlite:"))
 
 
-async def _tick(core: Core, desk: Desk, metrics: Metrics) -> None:
-    loop = asyncio.get_running_loop()
-    lag = 0.0
+async def _tick(core: Core, desk: Desk, metrics: Metrics, clock: Clock) -> None:
     while True:
         core.tick()
         desk.room_made()  # the journal may have caught up
-        metrics.sample(core, desk.journal, lag)
-        due = loop.time() + TICK_SECONDS
+        metrics.sample(core, desk.journal, desk.waiting_calls, clock.monotonic())
         await asyncio.sleep(TICK_SECONDS)
-        lag = max(0.0, loop.time() - due)
 
 
 async def _until_idle(core: Core, limit_seconds: float, hurry: asyncio.Event) -> None:

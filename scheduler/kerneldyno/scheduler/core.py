@@ -19,6 +19,7 @@ from kerneldyno.scheduler.clock import Clock
 from kerneldyno.scheduler.fleet import Fleet
 from kerneldyno.scheduler.model import (
     Attempt,
+    ClientKind,
     Evaluation,
     Job,
     Key,
@@ -97,7 +98,7 @@ class Core:
             self.fleet.set_drained(node_id, True)
         for old in found.jobs:
             job = Job(old.job_id, read_spec(old.payload), old.share, Priority.LOW, now)
-            job.attempts, job.crashes = old.attempts, old.crashes
+            job.attempts, job.crashes, job.trace = old.attempts, old.crashes, old.trace
             job.unlucky_nodes = set(old.unlucky_nodes)
             self._jobs[job.id] = job
             if old.token:
@@ -129,8 +130,10 @@ class Core:
         *,
         priority: Priority,
         labels: dict[str, str],
+        kind: ClientKind,
         timeout_seconds: float | None = None,
         fresh: bool = False,
+        trace: str = "",
     ) -> tuple[Submission, Evaluation | None]:
         """Accept an evaluation, and return it; unless too much waits, or the id belongs to another body.
 
@@ -143,7 +146,7 @@ class Core:
         if not self.has_room(key.share):
             return Submission.FULL, None
         now, wall = self._clock.monotonic(), self._clock.wall()
-        evaluation = Evaluation(key, fingerprint, digest, priority, labels, now, wall)
+        evaluation = Evaluation(key, fingerprint, digest, priority, labels, now, wall, trace=trace)
         ending = None if fresh or digest in self._jobs else self._ending.get(digest)
         if not fresh and ending is None and self._answer(evaluation, spec.requirement):
             return Submission.NEW, evaluation
@@ -154,7 +157,8 @@ class Core:
         evaluation.merged = joins or ending is not None
         if job is None:
             job_id = digest + self._new_token().encode() if fresh else digest
-            job = self._jobs[job_id] = Job(job_id, spec, key.share, priority, now)
+            job = self._jobs[job_id] = Job(job_id, spec, key.share, priority, now, kind)
+            job.trace = trace
         if evaluation.merged:
             self._tell(lambda observer: observer.deduplicated("merged"))
         self._journal.append(
@@ -169,9 +173,11 @@ class Core:
                 deadline_wall=None if timeout_seconds is None else wall + timeout_seconds,
                 merged=evaluation.merged,
                 payload=None if joins else spec.payload,
+                trace=trace,
             )
         )
         self._enter(evaluation, job)
+        self._tell(lambda observer: observer.accepted(evaluation))
         if ending is not None:
             self._end(job, ending)
         elif not self._quarantined(job) and not joins:
@@ -183,7 +189,7 @@ class Core:
         """Say whether one more evaluation of `share` may be accepted."""
         settings = self._settings
         return (
-            self.clients.count - len(self.attempts) < settings.max_queued
+            self.backlog() < settings.max_queued
             and self.clients.has_room(share)
             and self.waiting.bytes < settings.max_queued_bytes
             and self._journal.has_room()
@@ -286,6 +292,7 @@ class Core:
             return False
         self.attempts.settle(token)
         self.attempts.detach(attempt)
+        self._tell(lambda observer: observer.attempt_ended(attempt, verdict))
         failure = verdict.failure
         if failure is not None and is_handed_back(failure):
             attempt.job.attempts -= 1
@@ -306,6 +313,8 @@ class Core:
         if (attempt := self.attempts.get(token)) is not None:
             job = attempt.job
             self.attempts.detach(attempt)
+            refusal = Verdict.failed("NODE_REFUSED", "the node would not take it now", retryable=True)
+            self._tell(lambda observer: observer.attempt_ended(attempt, refusal))
             self.fleet.hold(attempt.node, self._clock.monotonic(), hold_seconds)
             job.attempts -= 1
             self._put_back(job)
@@ -393,6 +402,10 @@ class Core:
         """Return how many attempts run."""
         return len(self.attempts)
 
+    def backlog(self) -> int:
+        """Return how many evaluations are unfinished, less the attempts that run: what `max_queued` bounds."""
+        return self.clients.count - len(self.attempts)
+
     def waiting_evaluations(self) -> int:
         """Return how many evaluations have neither an attempt nor a verdict."""
         return sum(len(job.evaluations) for job in self._jobs.values() if job.attempt is None)
@@ -419,6 +432,8 @@ class Core:
         """Have `evaluation` wait for `job`."""
         key = evaluation.key
         evaluation.job = job
+        if evaluation.merged:
+            evaluation.joined_trace = job.trace
         self._evaluations[key] = evaluation
         self.clients.enter(evaluation)
         waits = job in self.waiting and evaluation.priority.value < job.priority.value
@@ -449,9 +464,11 @@ class Core:
                 evaluation.accepted_wall,
                 found.number,
                 evaluation.verdict,
+                evaluation.trace,
             )
         )
         self._tell(lambda observer: observer.deduplicated("cached"))
+        self._tell(lambda observer: observer.accepted(evaluation))
         self._announce([evaluation], evaluation.verdict)
         return True
 
@@ -465,7 +482,7 @@ class Core:
     def _end(self, job: Job, verdict: Verdict) -> None:
         """End a job, wherever it is, and every evaluation that waits for it."""
         if job.attempt is not None:
-            self._drop(job.attempt, node_lost=False)
+            self._drop(job.attempt, verdict, node_lost=False)
         elif job in self.waiting:
             self.waiting.remove(job)
         self._finish(job, list(job.evaluations.values()), verdict, ends=True)
@@ -534,8 +551,9 @@ class Core:
         """Say whether one more crash ends the job."""
         return job.crashes >= self._settings.max_attempts - 1
 
-    def _drop(self, attempt: Attempt, *, node_lost: bool) -> None:
+    def _drop(self, attempt: Attempt, why: Verdict, *, node_lost: bool) -> None:
         self.attempts.detach(attempt)
+        self._tell(lambda observer: observer.attempt_ended(attempt, why))
         self._tell(lambda observer: observer.attempt_dropped(attempt, node_lost=node_lost))
 
     def _retry(self, attempt: Attempt, verdict: Verdict) -> None:
@@ -567,8 +585,9 @@ class Core:
         if node.attempts:
             self._blame(node)
         for attempt in list(node.attempts.values()):
-            self._drop(attempt, node_lost=True)
-            self._retry(attempt, Verdict.failed("NODE_LOST", detail, retryable=True))
+            lost = Verdict.failed("NODE_LOST", detail, retryable=True)
+            self._drop(attempt, lost, node_lost=True)
+            self._retry(attempt, lost)
 
     def _blame(self, node: Node) -> None:
         """Count a failure of infrastructure on `node`."""
@@ -589,9 +608,10 @@ class Core:
 
     def _end_overdue(self, now: float) -> None:
         for attempt, limit in self.attempts.overdue(now):
-            self._drop(attempt, node_lost=False)
+            overdue = Verdict.failed("ATTEMPT_OVERDUE", f"no result within {limit:g} s", retryable=True)
+            self._drop(attempt, overdue, node_lost=False)
             self._blame(attempt.node)
-            self._retry(attempt, Verdict.failed("ATTEMPT_OVERDUE", f"no result within {limit:g} s", retryable=True))
+            self._retry(attempt, overdue)
 
     def _fail_unmatched(self, now: float) -> None:
         needs = self.waiting.requirements()

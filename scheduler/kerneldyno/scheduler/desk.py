@@ -13,7 +13,7 @@ from kerneldyno.rpc.tokens import ANONYMOUS
 from kerneldyno.rpc.validation import Violation, validate
 from kerneldyno.scheduler.core import Core
 from kerneldyno.scheduler.metrics import Metrics
-from kerneldyno.scheduler.model import Evaluation, Key, Submission
+from kerneldyno.scheduler.model import ClientKind, Evaluation, Key, Submission
 from kerneldyno.scheduler.observer import Observer
 from kerneldyno.scheduler.settings import Settings
 from kerneldyno.scheduler.store.base import Store
@@ -55,6 +55,11 @@ class Desk(Observer):
         self.draining = False
         self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
 
+    @property
+    def waiting_calls(self) -> int:
+        """How many calls wait for room."""
+        return len(self._waiting)
+
     def know(self, client_id: str) -> None:
         """Give the share of the present call's client the weight and quota that its token has."""
         who = auth.principal()
@@ -71,7 +76,7 @@ class Desk(Observer):
             id_required=id_required,
         )
 
-    def submit(self, client_id: str, order: Order) -> tuple[Submission, Evaluation | None]:
+    def submit(self, client_id: str, order: Order, kind: ClientKind) -> tuple[Submission, Evaluation | None]:
         """Hand a checked request to the state machine; the evaluation is given when it was accepted, now or earlier."""
         return self.core.submit(
             Key(client_id, order.id),
@@ -80,6 +85,7 @@ class Desk(Observer):
             order.spec,
             priority=order.priority,
             labels=order.labels,
+            kind=kind,
             timeout_seconds=order.timeout_seconds,
             fresh=order.fresh,
         )

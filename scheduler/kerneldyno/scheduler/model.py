@@ -40,6 +40,19 @@ class Priority(enum.Enum):
     LOW = 3600.0
 
 
+class ClientKind(enum.Enum):
+    """By which call work came; the metrics tell them apart."""
+
+    REWARDS = "rewards"
+    """StreamRewards: a trainer's turns."""
+    STREAM = "stream"
+    """Evaluate."""
+    ONCE = "once"
+    """EvaluateOnce."""
+    RECOVERED = "recovered"
+    """Accepted by an earlier process of this scheduler, which did not write it down."""
+
+
 @dataclass(frozen=True, slots=True)
 class Requirement:
     """What a node must offer to run a job; jobs that differ in nothing here wait in one line."""
@@ -139,6 +152,10 @@ class Evaluation:
     finished_wall: float = 0.0
     settled: bool = False
     """Whether the verdict is on disk. Nobody is told of it before."""
+    trace: str = ""
+    """Where it is in a distributed trace (kerneldyno.rpc.trace_context); empty when it is in none. Nothing depends on it."""
+    joined_trace: str = ""
+    """Of the job that it was merged into."""
     watchers: set[Watcher] = field(default_factory=set)
 
 
@@ -155,6 +172,8 @@ class Job:
     """That of the most urgent who wait for it."""
     queued_at: float
     """Since when it waits, retries included: when the first asked."""
+    kind: ClientKind = ClientKind.RECOVERED
+    """By which call the first asked."""
     evaluations: dict[Key, Evaluation] = field(default_factory=dict)
     attempts: int = 0
     attempt: Attempt | None = None
@@ -162,6 +181,8 @@ class Job:
     placed_wall: float = 0.0
     crashes: int = 0
     """Attempts that ended with their node, or with its judge."""
+    trace: str = ""
+    """Of the evaluation that it was made for."""
     unlucky_nodes: set[str] = field(default_factory=set)
 
     @property

@@ -10,7 +10,7 @@ from kerneldyno.rpc.interceptor import deadline_passed
 from kerneldyno.rpc.validation import Violation
 from kerneldyno.scheduler import scope
 from kerneldyno.scheduler.desk import Desk
-from kerneldyno.scheduler.model import Evaluation, Submission
+from kerneldyno.scheduler.model import ClientKind, Evaluation, Submission
 from kerneldyno.scheduler.stream import MAX_CLIENT_ID_CHARS
 from kerneldyno.scheduler.translate import order_of, result_of
 from kerneldyno.v1 import evaluation_pb2
@@ -70,7 +70,7 @@ class OnceCall:
     def _admit(self, client_id: str, request: evaluation_pb2.EvalRequest) -> Evaluation:
         desk = self._desk
         desk.require_open()
-        desk.metrics.requests.labels("once").inc()
+        desk.metrics.requested(ClientKind.ONCE)
         request.id = request.id or desk.new_id()
         violations = desk.check(request)
         if len(client_id) > MAX_CLIENT_ID_CHARS:
@@ -87,7 +87,7 @@ class OnceCall:
         desk.require_journal()
         owned = scope.own(client_id)
         desk.know(owned)
-        submission, evaluation = desk.submit(owned, order)
+        submission, evaluation = desk.submit(owned, order, ClientKind.ONCE)
         if submission is Submission.REUSED:
             raise errors.IdReusedError(f"id {request.id!r} was used for a different request; choose another id")
         if evaluation is None:

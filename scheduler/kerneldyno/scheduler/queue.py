@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterator
 from typing import TypeVar
 
+from kerneldyno.scheduler.ages import Ages
 from kerneldyno.scheduler.model import Job, Priority, Requirement
 
 #: How long (seconds) a job lets others go before it to places where their reference is hot and its own is not. That is
@@ -29,7 +30,7 @@ class WaitingLine:
     """Jobs that wait for a place."""
 
     def __init__(self) -> None:
-        self.depth: Counter[Priority] = Counter(dict.fromkeys(Priority, 0))
+        self.ages = Ages()
         self.bytes = 0
         self._lines: dict[tuple[Requirement, Priority], _Line] = {}
         self._line_of: dict[Job, _Line] = {}
@@ -58,7 +59,7 @@ class WaitingLine:
         line.add(job, first=first)
         self._line_of[job] = line
         self._waiting[job.share] += 1
-        self.depth[job.priority] += 1
+        self.ages.add(job)
         self.bytes += len(job.spec.payload)
 
     def remove(self, job: Job) -> None:
@@ -112,7 +113,7 @@ class WaitingLine:
         self._waiting[job.share] -= 1
         if not self._waiting[job.share]:
             del self._waiting[job.share]
-        self.depth[line.priority] -= 1
+        self.ages.remove(job)
         self.bytes -= len(job.spec.payload)
 
 

@@ -26,7 +26,7 @@ from kerneldyno.rpc.validation import MAX_SALT_CHARS, Violation, validate
 from kerneldyno.scheduler import scope
 from kerneldyno.scheduler.core import TICK_SECONDS
 from kerneldyno.scheduler.desk import Desk
-from kerneldyno.scheduler.model import Evaluation, Key
+from kerneldyno.scheduler.model import ClientKind, Evaluation, Key
 from kerneldyno.scheduler.stream import MAX_BATCH_BYTES, REUSED, EvaluateStream
 from kerneldyno.scheduler.translate import infrastructure_result, order_of, requirement_of
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
@@ -62,7 +62,7 @@ class RewardStream:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._stream = EvaluateStream(desk, self._check)
+        self._stream = EvaluateStream(desk, self._check, ClientKind.REWARDS)
         self._client_id = ""
         self._reward = spec(DEFAULT_PRESET)
         self._open: dict[str, _OpenTurn] = {}

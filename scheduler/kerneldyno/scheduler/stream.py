@@ -19,7 +19,7 @@ from kerneldyno.rpc.validation import Violation
 from kerneldyno.scheduler import scope
 from kerneldyno.scheduler.desk import Desk
 from kerneldyno.scheduler.failpoints import failpoint
-from kerneldyno.scheduler.model import Evaluation, Key, Submission
+from kerneldyno.scheduler.model import ClientKind, Evaluation, Key, Submission
 from kerneldyno.scheduler.translate import invalid_result, order_of, result_of
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest, EvaluateResponse
@@ -40,8 +40,9 @@ REUSED = Violation("id", "was used for a different request of this client; choos
 class EvaluateStream:
     """One call of Evaluate. `check` says what is wrong with a request; by default the desk does."""
 
-    def __init__(self, desk: Desk, check: Check | None = None) -> None:
+    def __init__(self, desk: Desk, check: Check | None = None, kind: ClientKind = ClientKind.STREAM) -> None:
         self._desk = desk
+        self._kind = kind
         self._check_request = check or desk.check
         self._core = desk.core
         self._named = ""  # as the client calls itself
@@ -151,12 +152,12 @@ class EvaluateStream:
             self._push(unknown)
 
     async def _take(self, request: evaluation_pb2.EvalRequest) -> None:
-        self._desk.metrics.stream_requests.inc()
+        self._desk.metrics.requested(self._kind)
         await self._journal_kept_up.wait()
         violations = self._check_request(request)
         order = order_of(request) if not violations else None
         while order is not None:
-            submission, evaluation = self._desk.submit(self._client_id, order)
+            submission, evaluation = self._desk.submit(self._client_id, order, self._kind)
             if evaluation is not None:
                 self._uncommitted += 1
                 if self._uncommitted >= MAX_UNCOMMITTED:  # others' records shall not wait behind a flood of this one's
@@ -167,7 +168,7 @@ class EvaluateStream:
                 violations, order = [REUSED], None
             else:
                 await self._desk.room(self._client_id)
-        self._desk.metrics.outcomes.labels("INVALID").inc()
+        self._desk.metrics.refused()
         self._push(EvaluateResponse(result=invalid_result(request.id, violations)))
 
     def _committed(self, evaluation: Evaluation) -> None:
