@@ -19,6 +19,7 @@ from kerneldyno.client.cli.evaluations import cancel, evaluations
 from kerneldyno.client.cli.gateway import gateway
 from kerneldyno.client.cli.nodes import drain, nodes, undrain
 from kerneldyno.client.cli.quarantines import quarantines, release
+from kerneldyno.client.cli.report import report
 from kerneldyno.client.cli.rollout import rollout
 from kerneldyno.client.cli.selftest import selftest
 from kerneldyno.client.cli.top import top
@@ -55,7 +56,7 @@ def _options(
 
 for _command in (
     *(up, evaluate, batch, describe, selftest, vet, doctor),
-    *(rollout, trajectories, gateway),
+    *(rollout, trajectories, report, gateway),
     *(top, trace, evaluations, cancel, nodes, drain, undrain, quarantines, release),
     completion,
 ):

@@ -1,0 +1,95 @@
+"""`kerneldyno report`: results or trajectories as one HTML page, to look at, send around and keep."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from kerneldyno.client.cli.common import Json, UsageError, print_json, reporting
+from kerneldyno.rpc.version import VERSION
+
+_MIB = 1 << 20
+
+
+def report(
+    results: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RESULTS.jsonl",
+            help="What `batch`, `rollout`, a trainer or `evaluations --json` wrote, gzip or not; - is standard input.",
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="REPORT.html", help="The page.")],
+    requests: Annotated[
+        Path | None,
+        typer.Option("--requests", metavar="REQUESTS.jsonl", help="What `batch` was given: sources and references."),
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Default: the name of the file.")] = None,
+    problem_label: Annotated[
+        str, typer.Option("--problem-label", metavar="KEY", help="Label of results that names their problem.")
+    ] = "problem",
+    budget: Annotated[
+        int, typer.Option("--budget", min=1, max=1024, metavar="MIB", help="Most sources, logs and answers, in MiB.")
+    ] = 32,
+    as_json: Json = False,
+) -> None:
+    """Make a page of RESULTS.jsonl that needs no network, no server and no other file."""
+    from kerneldyno.client.report.figures import figures
+    from kerneldyno.client.report.joining import References, join
+    from kerneldyno.client.report.page import Heading, page
+    from kerneldyno.client.report.reading import ReportInputError, read
+    from kerneldyno.client.report.shelf import Shelf
+
+    with reporting():
+        for path in (results, requests):
+            if path is not None and path.exists() and output.exists() and path.samefile(output):
+                raise UsageError(f"--output {output}: that is what the report is made from; give another file")
+        shelf = Shelf(budget * _MIB)
+        try:
+            with _opened(results) as stream:
+                recorded = read(stream, shelf, problem_label)
+        except ReportInputError as error:
+            raise UsageError(f"{results} {error}") from error
+        except OSError as error:
+            raise UsageError(f"{results}: {error.strerror or error}") from error
+        references = References()
+        try:
+            if requests is None:
+                references = join(recorded.candidates, None, shelf)
+            else:
+                with requests.open("rb") as stream:
+                    references = join(recorded.candidates, stream, shelf)
+        except (OSError, EOFError) as error:
+            raise UsageError(f"{requests}: {getattr(error, 'strerror', None) or error}") from error
+        notes = [*recorded.notes, *references.notes, *filter(None, [shelf.settle()])]
+        found = figures(recorded.candidates, recorded.turns)
+        name = "standard input" if results == Path("-") else results.name
+        heading = Heading(title=title or name, source=name, version=VERSION, made=datetime.now(UTC))
+        text = page(heading, found, recorded.candidates, references, notes)
+        try:
+            output.write_text(text, encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise UsageError(f"--output {output}: {error.strerror or error}") from error
+        for note in (*notes, *found.notes):
+            print(f"kerneldyno: {note}", file=sys.stderr)
+        if as_json:
+            print_json({"report": str(output), "bytes": len(text), **found.to_json()})
+        else:
+            print(
+                f"{found.candidates} candidates of {found.problems} problems in {output} ({len(text) / _MIB:.1f} MiB)"
+            )
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[io.BufferedReader]:
+    if path == Path("-"):
+        yield sys.stdin.buffer  # type: ignore[misc]
+    else:
+        with path.open("rb") as stream:
+            yield stream

@@ -1,0 +1,9 @@
+"""`kerneldyno report`: a file of results or of trajectories as one HTML page that needs nothing else.
+
+reading     the file: which kind it is, line by line
+candidates  a candidate, from a result or a turn
+joining     requests: sources, references, problems
+shelf       long texts within a budget
+figures     what is counted
+charts, sections, markup, packing, page, *.html, *.css, *.js: the page
+"""

@@ -1,0 +1,234 @@
+"""The parts of the page that need no script: tiles, warnings, charts with their tables, and what the words mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from xml.etree.ElementTree import Element
+
+from kerneldyno.client.cli.cards import seconds
+from kerneldyno.client.report import charts
+from kerneldyno.client.report.candidates import BLAMELESS, Candidate, colour
+from kerneldyno.client.report.figures import Curve, Figures
+from kerneldyno.client.report.markup import Child, node
+from kerneldyno.training.metrics import THRESHOLDS
+
+#: Classes of the terminal's colours.
+STYLES = {"green": "good", "red": "bad", "yellow": "odd"}
+_MEANINGLESS = (
+    "ran on a CPU or in Triton's interpreter: their verdicts are real, their times and speedups mean nothing for a GPU"
+)
+
+
+def tiles(figures: Figures) -> Element:
+    """The figures that are looked for first."""
+    single = [curve for curve in figures.curves if not curve.is_best]
+    cheats = dict(figures.outcomes).get("REJECTED", 0)
+    lost = sum(count for _, count in figures.lost)
+    doubtful = "  (interpreter)" if figures.interpreted else ""
+    found = [
+        _tile("correct", _percent(figures.correct, figures.judged), f"{figures.correct} of {figures.judged}", "good"),
+        *(
+            _tile("fast@1" + doubtful, f"{100 * curve.at_thresholds[0]:.1f} %", f"{curve.name}; at least 1x")
+            for curve in single[-1:]
+        ),
+        _tile(
+            "median speedup" + doubtful,
+            "none" if figures.median_speedup is None else _times(figures.median_speedup),
+            f"of {figures.timed} right and timed",
+        ),
+        _tile("rejected", str(cheats), "caught cheating", "bad" if cheats else ""),
+        _tile("no verdict", str(lost), "not the candidates' fault", "odd" if lost else ""),
+    ]
+    return node("div", *found, class_="tiles")
+
+
+def warnings(figures: Figures, notes: Sequence[str]) -> Element | None:
+    """What must be known before a figure is believed."""
+    told = []
+    if figures.interpreted:
+        of = "All" if figures.interpreted == figures.timed else f"{figures.interpreted} of"
+        told.append(f"{of} {figures.timed} timed candidates {_MEANINGLESS}.")
+    if len(figures.environments) > 1:
+        told.append(f"There are {len(figures.environments)} environments here; times are comparable within one only.")
+    if untimed := figures.correct - figures.timed:
+        told.append(f"{untimed} of {figures.correct} right candidates were not timed, and count as not fast.")
+    told += [f"{note[0].upper()}{note[1:]}." for note in (*notes, *figures.notes)]
+    return node("ul", *(node("li", line) for line in told), class_="warnings") if told else None
+
+
+def outcomes(figures: Figures) -> Element:
+    """How many ended how; what is not the candidates' fault apart."""
+    theirs = [(name, count) for name, count in figures.outcomes if name not in BLAMELESS]
+    rows = [_outcome_row(name, count, figures.judged + figures.malformed) for name, count in theirs]
+    parts: list[Child] = [_table(("outcome", "", "count", "share"), rows)]
+    if figures.lost:
+        total = sum(count for _, count in figures.lost)
+        parts += [
+            node("h3", "No verdict: infrastructure and references"),
+            node(
+                "p",
+                f"{total} of {figures.candidates} candidates. They are in no share above or elsewhere.",
+                class_="note",
+            ),
+            _table(("cause", "count"), [[node("td", cause), _number(count)] for cause, count in figures.lost]),
+        ]
+    if figures.malformed:
+        parts.append(
+            node(
+                "p",
+                f"{figures.malformed} of the INVALID are lines that were no requests; fast@p leaves them out.",
+                class_="note",
+            )
+        )
+    return section("outcomes", "Outcomes", *parts)
+
+
+def fast(figures: Figures) -> Element | None:
+    """fast@p as a curve and as a table."""
+    if not figures.curves:
+        return None
+    shown = _few(figures.curves)
+    banded = any(curve.low for curve in shown)
+    rows = [
+        [node("td", _swatch(index), curve.name), *(_number(f"{100 * share:.1f}") for share in curve.at_thresholds)]
+        for index, curve in enumerate(shown)
+    ]
+    told = (
+        f"Share of {figures.denominator} that are right and at least p times as fast as the reference. What is wrong, "
+        "crashes, is rejected or invalid counts as not fast."
+    )
+    if banded:
+        told += " Band: the same with the lower and the upper ends of the speedups' 95 % intervals."
+    if any(curve.is_best for curve in shown):
+        told += " Best: chosen by the evaluator's own measurement, not comparable with single answers."
+    heads = ("%", *(f"≥{p:g}x" for p in THRESHOLDS))
+    return section(
+        "fast",
+        "fast@p",
+        charts.fast_at_p(figures.grid, shown),
+        _table(heads, rows),
+        node("p", told, class_="note"),
+        meaningless=figures.interpreted > 0,
+    )
+
+
+def speedups(figures: Figures, found: Iterable[Candidate]) -> Element | None:
+    """How speedups are spread."""
+    timed = [(one.speedup, one.low, one.high, one.id) for one in found if one.counts and one.speedup is not None]
+    if not timed:
+        return None
+    shown = charts.shown_of(len(timed))
+    which = "each" if shown == len(timed) else f"{shown} of them, evenly spread by rank,"
+    told = f"{len(timed)} right, timed candidates; below, {which} with the 95 % interval of its speedup."
+    return section(
+        "speedups",
+        "Speedups",
+        charts.distribution(figures.grid, timed),
+        node("p", told, class_="note"),
+        meaningless=figures.interpreted > 0,
+    )
+
+
+def stages(figures: Figures) -> Element | None:
+    """Where the time went."""
+    if not figures.stages:
+        return None
+    total = sum(stage.total for stage in figures.stages)
+    rows = [
+        [
+            node("td", stage.name),
+            node("td", charts.bar(stage.total / total if total else 0, "neutral"), class_="wide"),
+            *(_number(seconds(value) if value else "0") for value in (stage.median, stage.p90, stage.longest)),
+            _number(f"{100 * stage.total / total:.0f} %" if total else ""),
+        ]
+        for stage in figures.stages
+    ]
+    told = f"{_lasting(total)} in all. What a run of another request answered (cached, merged) is not counted again."
+    heads = ("stage", "", "median", "p90", "longest", "share")
+    return section("stages", "Time by stage", _table(heads, rows), node("p", told, class_="note"))
+
+
+def findings(figures: Figures) -> Element | None:
+    """What was noticed, the worst first; a button shows whose it is."""
+    if not figures.findings:
+        return None
+    rows = [
+        node(
+            "li",
+            node("button", count.id, class_=f"tag {count.severity}", type="button", data_finding=count.id),
+            node("span", f"{count.severity}, {count.candidates} of {figures.candidates}", class_="how"),
+            node("span", count.example[:300], class_="what"),
+        )
+        for count in figures.findings
+    ]
+    told = "Ids are those of docs/threat-model.md. The words are one candidate's; the button shows all who have it."
+    return section("findings", "Findings", node("ul", *rows, class_="findings"), node("p", told, class_="note"))
+
+
+def environments(figures: Figures) -> Element | None:
+    """Where candidates were judged."""
+    if not figures.environments:
+        return None
+    rows = [[node("td", name), _number(count)] for name, count in figures.environments]
+    return section("environments", "Environments", _table(("", "candidates"), rows))
+
+
+def section(id: str, title: str, *children: Child, meaningless: bool = False) -> Element:
+    """A titled card; with a mark where its times are not a GPU's."""
+    mark = node("span", "interpreter times", class_="mark") if meaningless else None
+    return node("section", node("h2", title, mark), *children, id=id)
+
+
+def _outcome_row(name: str, count: int, of: int) -> list[Element]:
+    style = STYLES[colour(name)]
+    return [
+        node("td", node("span", name, class_=f"outcome {style}")),
+        node("td", charts.bar(count / of, style), class_="wide"),
+        _number(count),
+        _number(_percent(count, of)),
+    ]
+
+
+def _few(curves: Sequence[Curve]) -> Sequence[Curve]:
+    """As many as can be told apart: the first and the last, and some between."""
+    if len(curves) <= charts.STYLES:
+        return curves
+    between = [curves[round(index * (len(curves) - 2) / (charts.STYLES - 2))] for index in range(charts.STYLES - 1)]
+    return [*between, curves[-1]]
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[Element]]) -> Element:
+    head = node(
+        "tr", *(node("th", name, scope="col", class_="n" if index else None) for index, name in enumerate(heads))
+    )
+    return node("table", node("thead", head), node("tbody", *(node("tr", *row) for row in rows)))
+
+
+def _tile(name: str, value: str, told: str, style: str = "") -> Element:
+    return node(
+        "div",
+        node("span", name, class_="name"),
+        node("strong", value, class_=style or None),
+        node("span", told),
+        class_="tile",
+    )
+
+
+def _swatch(index: int) -> Element:
+    return node("span", class_=f"swatch c{index}", aria_hidden="true")
+
+
+def _number(value: int | str) -> Element:
+    return node("td", str(value), class_="n")
+
+
+def _percent(count: int, of: int) -> str:
+    return f"{100 * count / of:.1f} %" if of else "none"
+
+
+def _times(speedup: float) -> str:
+    return f"{speedup:.2f}x" if speedup >= 0.1 else f"{speedup:.2g}x"
+
+
+def _lasting(total: float) -> str:
+    return seconds(total) if total < 120 else f"{total / 60:.0f} min" if total < 7200 else f"{total / 3600:.1f} h"
