@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.message import DecodeError
-from kerneldyno.rpc import audit, errors
+from kerneldyno.rpc import audit, errors, trace_context
 from kerneldyno.rpc.auth import Gate
 from kerneldyno.rpc.metrics import SECONDS
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -128,6 +128,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         try:
             who = self._gate.identify(method, context).name
             self._gate.admit(method, unary=labels[0] == "unary")
+            trace_context.note_call(context.invocation_metadata())
             yield
             code = _code_of(context.code())
         except errors.KernelDynoError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from kerneldyno.v1 import evaluation_pb2 as pb
@@ -75,26 +76,25 @@ def parse(traceparent: str, tracestate: str = "") -> TraceContext | None:
     return TraceContext(trace_id, span_id, int(flags, 16) & _KNOWN_FLAGS, tracestate.strip() if usable else "")
 
 
-def of_request(request: pb.EvalRequest) -> str:
-    """Return the context of a request as text; empty when it has none."""
-    if not request.HasField("trace_context"):
-        return ""
-    return of_message(request.trace_context)
-
-
 def of_message(message: pb.TraceContext) -> str:
-    """Return a context of the contract as text; empty when it is malformed."""
+    """Return a context of the contract as text; empty when there is none, or a malformed one."""
     found = parse(message.traceparent, message.tracestate)
     return found.text if found is not None else ""
 
 
-def of_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
-    """Return the context that a call came with as text; empty when it has none."""
-    found = {key: value for key, value in metadata or () if key in (PARENT_KEY, STATE_KEY)}
-    if PARENT_KEY not in found:
-        return ""
-    context = parse(str(found[PARENT_KEY]), str(found.get(STATE_KEY, "")))
-    return context.text if context is not None else ""
+def note_call(metadata: Iterable[tuple[str, str | bytes]] | None) -> None:
+    """Note what the metadata of the call that is being handled says. The interceptor does, for every call."""
+    found = {key: str(value) for key, value in metadata or () if key in (PARENT_KEY, STATE_KEY)}
+    context = parse(found.get(PARENT_KEY, ""), found.get(STATE_KEY, ""))
+    _of_call.set(context.text if context is not None else "")
+
+
+def of_call() -> str:
+    """Return the context of the call that is being handled as text, also in tasks that its handler started."""
+    return _of_call.get()
+
+
+_of_call: ContextVar[str] = ContextVar("kerneldyno_trace", default="")
 
 
 def decode(text: str) -> TraceContext | None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from kerneldyno.rpc import serving
+from kerneldyno.rpc import serving, tracing
 from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.rpc.metrics import LoopLag, new_registry
 from kerneldyno.scheduler.clock import Clock, SystemClock
@@ -25,6 +25,7 @@ from kerneldyno.scheduler.store.base import Store
 from kerneldyno.scheduler.store.journal import Journal, Retention
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.scheduler.store.sqlite import SqliteStore
+from kerneldyno.scheduler.tracing import EvaluationSpans, passed_on
 from kerneldyno.scheduler.transitions import TransitionLog
 from kerneldyno.scheduler.translate import fingerprint_of, spec_of
 from kerneldyno.scheduler.watch import ClusterWatch
@@ -90,10 +91,14 @@ async def running(
     failpoint("during_recovery")
     core.recover(found, spec_of)
     failpoint("after_recovery")
-    desk = Desk(core, store, journal, settings, metrics, new_name)
-    dispatcher = Dispatcher(core, journal)
+    spans = tracing.start("kerneldyno-scheduler")
+    traced = EvaluationSpans(spans, journal, clock) if spans is not None else None
+    desk = Desk(core, store, journal, settings, metrics, new_name, trace=traced.taken_in if traced else str)
+    dispatcher = Dispatcher(core, journal, trace=traced.handed_out if traced else passed_on)
     watch = ClusterWatch(core)
     core.observers += [TransitionLog(), metrics, dispatcher, desk, watch]
+    if traced is not None:
+        core.observers.append(traced)
 
     server = serving.make_server(ServerInterceptor(registry, _SERVICES, settings.security.gate(settings.listen)))
     add_SchedulerServiceServicer_to_server(SchedulerServicer(desk), server)
@@ -133,6 +138,8 @@ async def running(
             page.stop()
         await journal.close()
         store.close()
+        if spans is not None:
+            await asyncio.to_thread(spans.close)
 
 
 def open_store(settings: Settings) -> Store:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from kerneldyno.rpc import auth, errors
+from kerneldyno.rpc import auth, errors, trace_context
 from kerneldyno.rpc.tokens import ANONYMOUS
 from kerneldyno.rpc.validation import Violation, validate
 from kerneldyno.scheduler.core import Core
@@ -43,13 +43,17 @@ class Desk(Observer):
         settings: Settings,
         metrics: Metrics,
         new_id: Callable[[], str],
+        *,
+        trace: Callable[[str], str] = str,
     ) -> None:
+        """`trace` says which trace a request is in, by what it came with (kerneldyno.rpc.trace_context)."""
         self.core = core
         self.store = store
         self.journal = journal
         self.settings = settings
         self.metrics = metrics
         self.new_id = new_id
+        self._trace = trace
         self.customers: set[Customer] = set()
         self._left = asyncio.Event()
         self.draining = False
@@ -88,6 +92,7 @@ class Desk(Observer):
             kind=kind,
             timeout_seconds=order.timeout_seconds,
             fresh=order.fresh,
+            trace=self._trace(order.trace or trace_context.of_call()),
         )
 
     async def room(self, client_id: str) -> None:

@@ -17,8 +17,14 @@ class Observer:
     def deduplicated(self, how: str) -> None:
         """An evaluation needed no run of its own: it was "merged" or "cached"."""
 
+    def accepted(self, evaluation: Evaluation) -> None:
+        """An evaluation was accepted; it may have its verdict already."""
+
     def attempt_started(self, attempt: Attempt, waited_seconds: float) -> None:
         """An attempt was placed after its job had waited."""
+
+    def attempt_ended(self, attempt: Attempt, verdict: Verdict) -> None:
+        """An attempt is over, by a result or without one; what becomes of its job comes next."""
 
     def attempt_dropped(self, attempt: Attempt, *, node_lost: bool) -> None:
         """An attempt lost its token before it ended; its node should kill it."""

@@ -141,7 +141,7 @@ class RewardStream:
             before = self._desk.core.get(Key(self._client_id, request.id))
             await self._decide_profiling(request, before)
             if (same := self._open.get(request.id)) is not None:
-                if same.request == request:
+                if _untraced(same.request) == _untraced(request):
                     return None
                 violations = [REUSED]
         if violations:
@@ -249,6 +249,14 @@ def _check_alone(request: EvalRequest) -> list[Violation]:
 def _label(request: EvalRequest, turn: Turn) -> None:
     for label, value in zip(TURN_LABELS, (turn.group, turn.sample, turn.turn_index), strict=True):
         request.labels[label] = str(value)
+
+
+def _untraced(request: EvalRequest) -> EvalRequest:
+    """Return what is asked for, whichever trace it is in."""
+    plain = EvalRequest()
+    plain.CopyFrom(request)
+    plain.ClearField("trace_context")
+    return plain
 
 
 async def _next(messages: AsyncIterator[StreamRewardsRequest]) -> StreamRewardsRequest | None:

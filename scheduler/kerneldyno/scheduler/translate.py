@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from google.protobuf import timestamp_pb2
-from kerneldyno.rpc import identity
+from kerneldyno.rpc import identity, trace_context
 from kerneldyno.rpc.validation import (
     DEFAULT_BACKEND,
     DEFAULT_TOOLKIT,
@@ -67,6 +67,8 @@ class Order:
     labels: dict[str, str]
     timeout_seconds: float | None
     fresh: bool
+    trace: str
+    """What it says of a distributed trace (kerneldyno.rpc.trace_context); empty when it says nothing."""
 
 
 def order_of(request: evaluation_pb2.EvalRequest) -> Order:
@@ -85,6 +87,7 @@ def order_of(request: evaluation_pb2.EvalRequest) -> Order:
         labels=dict(request.labels),
         timeout_seconds=timeout,
         fresh=fresh,
+        trace=trace_context.of_message(request.trace_context) if request.HasField("trace_context") else "",
     )
 
 
@@ -196,6 +199,7 @@ def evaluation_of(evaluation: Evaluation, *, full_result: bool = True) -> schedu
         attempts=evaluation.job.attempts if evaluation.job is not None else evaluation.attempts,
         labels=evaluation.labels,
         digest=evaluation.digest.hex(),
+        trace_id=trace_context.trace_id_of(evaluation.trace),
     )
     if evaluation.verdict is not None:
         message.stage = evaluation_pb2.STAGE_DONE

@@ -10,18 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 import grpc
 from kerneldyno.rpc import errors
 from kerneldyno.rpc.serving import Address
+from kerneldyno.rpc.trace_context import TraceContext
 from kerneldyno.rpc.validation import Violation
 from kerneldyno.scheduler.core import Core
 from kerneldyno.scheduler.failpoints import failpoint
 from kerneldyno.scheduler.model import Attempt, Node, Verdict
 from kerneldyno.scheduler.observer import Observer
 from kerneldyno.scheduler.store.journal import Journal
+from kerneldyno.scheduler.tracing import passed_on
 from kerneldyno.scheduler.translate import invalid_result, verdict_of
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import fleet_service_pb2 as pb
@@ -47,9 +49,13 @@ Context = grpc.aio.ServicerContext[pb.WorkRequest, pb.WorkResponse]
 class Dispatcher(Observer):
     """Carries out what the state machine decides."""
 
-    def __init__(self, core: Core, journal: Journal) -> None:
+    def __init__(
+        self, core: Core, journal: Journal, *, trace: Callable[[Attempt], TraceContext | None] = passed_on
+    ) -> None:
+        """`trace` says what a node is told of an attempt's trace."""
         self.core = core
         self.journal = journal
+        self.trace = trace
         self._wake = asyncio.Event()
         self._streams: dict[str, WorkStream] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -158,6 +164,7 @@ class WorkStream:
     def __init__(self, dispatcher: Dispatcher, node: Node) -> None:
         self.node = node
         self._core = dispatcher.core
+        self._trace = dispatcher.trace
         self._journal = dispatcher.journal
         self._assignments: dict[str, Attempt] = {}
         self._cancels: dict[str, None] = {}
@@ -283,8 +290,12 @@ class WorkStream:
         size = 0
         while self._assignments and size < MESSAGE_BYTES:
             token = next(iter(self._assignments))
-            payload = self._assignments.pop(token).job.spec.payload
-            message.assignments.add(attempt_token=token).request.ParseFromString(payload)
+            attempt = self._assignments.pop(token)
+            payload = attempt.job.spec.payload
+            assignment = message.assignments.add(attempt_token=token)
+            assignment.request.ParseFromString(payload)
+            if (context := self._trace(attempt)) is not None:
+                assignment.trace_context.CopyFrom(context.message)
             size += len(payload)
         return message
 
