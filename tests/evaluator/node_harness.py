@@ -62,14 +62,19 @@ class Bench:
         return self.node.start(token, effective(request(*steps, **fields)), follower)
 
     def sample(self, name: str, **labels: str) -> float:
-        return self.prometheus.get_sample_value(name, labels) or 0.0
+        """The sum of the series of that name whose labels include `labels`."""
+        samples = [sample for family in self.prometheus.collect() for sample in family.samples if sample.name == name]
+        found = [sample.value for sample in samples if labels.items() <= sample.labels.items()]
+        assert found, f"there is no {name} with {labels}"
+        return sum(found)
 
 
 @asynccontextmanager
 async def bench(*cells: CellSettings, **options: Any) -> AsyncIterator[Bench]:
     """A node over fake judges that is ready; afterwards none of its processes is left."""
     prometheus = CollectorRegistry()
-    node = Node(cells or (cell_settings(),), Metrics(prometheus, "0.test"), **options)
+    cells = cells or (cell_settings(),)
+    node = Node(cells, Metrics(prometheus, [cell.device for cell in cells]), **options)
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     async with asyncio.TaskGroup() as group:
         running = group.create_task(node.run())

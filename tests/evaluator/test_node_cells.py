@@ -42,7 +42,7 @@ async def test_an_attempt_goes_through_its_stages_and_keeps_what_the_node_knows(
         assert result.HasField("finish_time")
         await eventually(lambda: b.sample("kerneldyno_runner_spawns_total", device="cpu:0") == 1)
         assert b.sample("kerneldyno_attempts_total", outcome="CORRECT") == 1
-        assert b.sample("kerneldyno_stage_seconds_sum", stage="loading") == 0.25
+        assert b.sample("kerneldyno_stage_seconds_sum", stage="loading", outcome="CORRECT") == 0.25
 
 
 async def test_a_slow_watcher_gets_the_latest_snapshot_only() -> None:

@@ -20,7 +20,7 @@ from grpc_health.v1._async import HealthServicer
 from kerneldyno.rpc import credentials, serving, tokens
 from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.rpc.interceptor import ServerInterceptor
-from kerneldyno.rpc.version import VERSION
+from kerneldyno.rpc.metrics import LoopLag, new_registry
 from kerneldyno.v1 import evaluator_service_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2_grpc as pb_grpc
 from prometheus_client import CollectorRegistry
@@ -56,8 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def serve(chosen: Settings) -> int:
     """Serve until a signal, then drain. Raises OSError when a port is taken, CredentialsError for files of no use."""
-    prometheus = CollectorRegistry()
-    metrics = Metrics(prometheus, VERSION)
+    prometheus = new_registry()
+    metrics, lag = Metrics(prometheus, chosen.devices), LoopLag(prometheus)
     node = Node(chosen.cells(), metrics, labels=chosen.labels)
     gate = chosen.security.gate(str(chosen.listen))
     for name in (credentials.TOKEN_VARIABLE, tokens.TOKENS_VARIABLE):
@@ -74,7 +74,7 @@ async def serve(chosen: Settings) -> int:
     try:
         with serving.Signals() as signals:
             async with asyncio.TaskGroup() as group:
-                background = [group.create_task(node.run()), group.create_task(metrics.watch_loop())]
+                background = [group.create_task(node.run()), group.create_task(lag.watch())]
                 if await _first(node.until_ready(), signals.stop.wait()):
                     health = await serving.add_health_and_reflection(server, [_SERVICE.full_name])
                     await server.start()
@@ -97,6 +97,7 @@ async def serve(chosen: Settings) -> int:
         status = _tell(failures, 2)
     finally:
         await server.stop(0)
+        metrics.gpus.stop()
         if page is not None:
             page.stop()
     return status

@@ -97,6 +97,8 @@ class Description:
     sandbox_layers: tuple[service_pb.SandboxLayer, ...]
     spare_runners: int
     candidate_memory_bytes: int
+    gpu_uuid: str
+    """As NVML has it; empty on the CPU."""
 
     @classmethod
     def from_frame(cls, frame: wire.Frame) -> Description:
@@ -110,6 +112,7 @@ class Description:
             ),
             int(frame["spare_runners"]),
             int(frame["candidate_memory_bytes"]),
+            str(frame.get("gpu_uuid", "")),
         )
 
 
@@ -186,7 +189,7 @@ class Cell:
         attempt.move(pb.STAGE_PREPARING, self.name)
         request = jsonio.request_to_json(attempt.request)
         wire.write_frame(self._writer, {"op": "evaluate", "attempt": attempt.token, "request": request})
-        self._metrics.running.set(len(self._running))
+        self._show_running()
 
     def cancel(self, attempt: Attempt) -> None:
         """Ask the judge to end `attempt`; its result comes as any other."""
@@ -220,6 +223,7 @@ class Cell:
             death = _Death("start", f"cannot start: {error}")
         finally:
             self.ready, self._writer = False, None
+            self._metrics.judge_ended()
         self._bury(death)
         return death
 
@@ -230,9 +234,11 @@ class Cell:
             f"zygote/{self.name}", self.settings.zygote(zygote_end.fileno()), [zygote_end.fileno()]
         )
         stack.push_async_callback(zygote.end, _ZYGOTE_SECONDS)
+        self._metrics.child_started("zygote", zygote.pid)
         fds = [theirs.fileno(), judge_end.fileno()]
         judge = await Child.start(f"judge/{self.name}", self.settings.judge(*fds), fds)
         stack.push_async_callback(judge.end)
+        self._metrics.child_started("judge", judge.pid)
         for end in (theirs, judge_end, zygote_end):  # so that each side sees when the other is gone
             end.close()
         reader, self._writer = await asyncio.open_unix_connection(sock=ours, limit=_READ_BUFFER)
@@ -316,6 +322,7 @@ class Cell:
             case "stage":
                 if attempt := self._running.get(frame["attempt"]):
                     attempt.move(_running_stage(frame["stage"]), self.name)
+                    self._show_running()
             case "reference":
                 if frame["state"] == "end":
                     self._in_reference.pop(frame["attempt"], None)
@@ -328,6 +335,7 @@ class Cell:
             case "ready":
                 self.description = Description.from_frame(frame)
                 self.ready = True
+                self._metrics.judge_ready(self.description.sandbox_layers, self.description.gpu_uuid)
                 log.info("event=judge_ready device=%s lanes=%d", self.name, self.settings.lanes)
                 self._owner.changed()
             case _:
@@ -354,7 +362,7 @@ class Cell:
         attempt = self._running.get(token)
         for book in (self._running, self._in_reference, self._cancelled, self._held):
             book.pop(token, None)
-        self._metrics.running.set(len(self._running))
+        self._show_running()
         if attempt is not None:
             self._owner.finished(attempt, result)
         self._owner.changed()
@@ -368,7 +376,7 @@ class Cell:
         for later in self._held.values():
             later.cancel()
         self._held.clear()
-        self._metrics.running.set(0)
+        self._show_running()
         guilty = next((attempt for attempt in lost if attempt.token == death.guilty), None)
         log.warning(
             "event=judge_died device=%s cause=%s lost=%d guilty=%s detail=%r",
@@ -385,6 +393,9 @@ class Cell:
             attempt.suspect = attempt.suspect or attempt.token in suspects
         self._owner.lost([attempt for attempt in lost if attempt is not guilty], death.detail)
         self._owner.changed()
+
+    def _show_running(self) -> None:
+        self._metrics.show_running(attempt.snapshot.stage for attempt in self._running.values())
 
     async def _ask_to_leave(self, judge: Child, writer: asyncio.StreamWriter) -> None:
         """Give a healthy judge the time to let its runners go; one that is being replaced is killed at once."""

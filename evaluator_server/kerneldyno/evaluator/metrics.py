@@ -1,4 +1,4 @@
-"""The evaluator's own Prometheus metrics, in a registry of their own; calls are counted by the interceptor of `rpc`.
+"""The evaluator's own Prometheus series; calls are counted by the interceptor of `rpc`, GPUs looked at by `gpu_metrics`.
 
 Judges report counters as totals since their start; `DeviceMetrics` turns them into series that outlive a judge.
 No label is ever per request.
@@ -6,91 +6,147 @@ No label is ever per request.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections import Counter as Tally
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kerneldyno.rpc.metrics import Series
 from kerneldyno.v1 import evaluation_pb2 as pb
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from kerneldyno.v1 import evaluator_service_pb2 as service_pb
+from prometheus_client import CollectorRegistry, Counter
 
-#: Seconds: from a warm import to a stage at its longest limit.
-_STAGE_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
-_LAG_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
-_RUNNER_EXITS = ("clean", "killed", "signal", "error")
-#: Seconds between two looks at the event loop.
-_LAG_PERIOD = 0.5
+from .children import ChildrenCollector
+from .gpu import THROTTLE_REASONS
+from .gpu_metrics import GpuHealth
 
+OUTCOMES = tuple(pb.EvalResult.Outcome.keys()[1:])
+#: What a judge can find, by id of docs/threat-model.md; what is not here is counted as "other".
+FINDINGS = ("S19", "S20", "S21", "B01", "S23", "S29", "T04", "T26", "E03", "T01", "T16", "T27", "T28", "D06", "other")
 #: Why a judge was started anew.
 RESTART_CAUSES = ("judge", "zygote", "reference", "reference_timeout", "protocol", "silent", "start")
+RUNNER_EXITS = ("clean", "killed", "signal", "error")
+SEVERITIES = ("info", "warning", "reject")
+CLOCKS = ("device_events", "judge")
+#: Those in which an attempt is on a device.
+STAGES = ("preparing", "loading", "compiling", "checking", "awaiting_lease", "timing", "profiling")
+#: Seconds, two to a decade; fewer than elsewhere, since there is a histogram for each stage and outcome.
+_STAGE_SECONDS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
+#: Dense around 1, where it is decided what a kernel is worth.
+_SPEEDUPS = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 
 
 class Metrics:
-    """All series of one evaluator."""
+    """All series of one evaluator with these devices."""
 
-    def __init__(self, registry: CollectorRegistry, version: str) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"kerneldyno_{name}", text, labels, registry=registry)
+    def __init__(self, registry: CollectorRegistry, devices: Iterable[str]) -> None:
+        make = Series(registry)
+        counter, gauge, histogram = make.counter, make.gauge, make.histogram
+        device = tuple(devices)
+        self._devices = frozenset(device)
 
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(f"kerneldyno_{name}", text, labels, registry=registry)
-
-        def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-            return Histogram(f"kerneldyno_{name}", text, labels, buckets=buckets, registry=registry)
-
-        self.attempts = counter("attempts", "Attempts finished, by outcome.", "outcome")
-        self.stage_seconds = histogram("stage_seconds", "Time that attempts spent in a stage.", _STAGE_BUCKETS, "stage")
-        self.runner_spawns = counter("runner_spawns", "Runners forked.", "device")
-        self.runner_exits = counter("runner_exits", "Runners ended, by how.", "device", "how")
-        self.busy_seconds = counter("device_busy_seconds", "Time that the device worked for candidates.", "device")
-        self.spares = gauge("spare_runners", "Warm runners that wait for a candidate.", "device")
-        self.cache_hits = counter("reference_cache_hits", "References that were hot.", "device")
-        self.cache_misses = counter("reference_cache_misses", "References that had to be built.", "device")
-        self.running = gauge("running_attempts", "Attempts on the device.", "device")
+        self._attempts = counter("attempts", "Attempts finished, by outcome.", outcome=OUTCOMES)
+        self._findings = counter("findings", "Findings of finished attempts.", finding=FINDINGS, severity=SEVERITIES)
+        self._stage_seconds = histogram(
+            "stage_seconds", "Time that attempts spent in a stage.", _STAGE_SECONDS, stage=STAGES, outcome=OUTCOMES
+        )
+        self._speedups = histogram("speedup", "Speedups of attempts that were right and timed.", _SPEEDUPS)
+        self._timings = counter("timings", "Timings, by the clock that counted.", clock=CLOCKS)
+        self._throttled = counter(
+            "throttled_timings", "Timings on a throttled GPU.", device=device, reason=THROTTLE_REASONS.values()
+        )
         self.waiting = gauge("waiting_attempts", "Attempts that wait for a lane.")
-        self.restarts = counter("judge_restarts", "Judges started anew, by cause.", "device", "cause")
-        self.loop_lag = histogram("event_loop_lag_seconds", "How late the event loop wakes up.", _LAG_BUCKETS)
-        gauge("build_info", "Always 1; the version is in the label.", "version").labels(version).set(1)
-        for outcome in pb.EvalResult.Outcome.keys()[1:]:
-            self.attempts.labels(outcome)
+
+        self.ready = gauge("device_ready", "1 while the device takes work.", device=device)
+        self.lanes = gauge("device_lanes", "Attempts that the device takes at once.", device=device)
+        self.busy_seconds = counter("device_busy_seconds", "Time under the timing lease.", device=device)
+        self.running = gauge("running_attempts", "Attempts on the device.", device=device, stage=STAGES)
+        self.spares = gauge("spare_runners", "Warm runners that wait for a candidate.", device=device)
+        self.starting = gauge("starting_runners", "Runners that are not warm yet.", device=device)
+        self.taken = gauge("taken_runners", "Runners that have a candidate.", device=device)
+        self.runner_spawns = counter("runner_spawns", "Runners asked for.", device=device)
+        self.runner_exits = counter("runner_exits", "Runners ended, by how.", device=device, how=RUNNER_EXITS)
+        self.cache_hits = counter("reference_cache_hits", "Evaluations whose problem was built.", device=device)
+        self.cache_misses = counter("reference_cache_misses", "Evaluations whose problem was not.", device=device)
+        self.cache_problems = gauge("reference_cache_problems", "Problems that are kept built.", device=device)
+        self.restarts = counter("judge_restarts", "Judges started anew.", device=device, cause=RESTART_CAUSES)
+        self.layers = gauge("sandbox_layer_active", "1 when the layer holds.", device=device, layer=())
+        self.children = ChildrenCollector(registry)
+        self.gpus = GpuHealth(registry)
 
     def record(self, result: pb.EvalResult) -> None:
-        """Count a finished attempt and the time that its stages took."""
-        self.attempts.labels(pb.EvalResult.Outcome.Name(result.outcome)).inc()
+        """Count a finished attempt, what was found of it, and the time that its stages took."""
+        outcome = pb.EvalResult.Outcome.Name(result.outcome)
+        self._attempts.labels(outcome).inc()
+        for finding in result.findings:
+            severity = pb.Finding.Severity.Name(finding.severity).removeprefix("SEVERITY_").lower()
+            if severity in SEVERITIES:
+                self._findings.labels(finding.id if finding.id in FINDINGS else "other", severity).inc()
         for span in result.stages:
-            name = pb.Stage.Name(span.stage).removeprefix("STAGE_").lower()
-            self.stage_seconds.labels(name).observe(span.duration.ToNanoseconds() / 1e9)
-
-    async def watch_loop(self) -> None:
-        """Measure the event loop's lag until cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            due = loop.time() + _LAG_PERIOD
-            await asyncio.sleep(_LAG_PERIOD)
-            self.loop_lag.observe(max(0.0, loop.time() - due))
+            stage = stage_name(span.stage)
+            if stage in STAGES:
+                self._stage_seconds.labels(stage, outcome).observe(span.duration.ToNanoseconds() / 1e9)
+        if result.HasField("candidate_timing"):
+            judge = result.candidate_timing.clock == pb.TimingStats.CLOCK_JUDGE
+            self._timings.labels("judge" if judge else "device_events").inc()
+            if result.environment.device in self._devices:
+                for reason in result.device_state.throttle_reasons:
+                    if reason in THROTTLE_REASONS.values():
+                        self._throttled.labels(result.environment.device, reason).inc()
+        if result.outcome == pb.EvalResult.CORRECT and result.speedup > 0:
+            self._speedups.observe(result.speedup)
 
 
 class DeviceMetrics:
-    """The series of one device."""
+    """The series of one device, which is among those of `metrics`."""
 
-    def __init__(self, metrics: Metrics, device: str) -> None:
+    def __init__(self, metrics: Metrics, device: str, lanes: int) -> None:
+        self._metrics = metrics
+        self._device = device
         self._spawns = metrics.runner_spawns.labels(device)
-        self._exits = {how: metrics.runner_exits.labels(device, how) for how in _RUNNER_EXITS}
+        self._exits = {how: metrics.runner_exits.labels(device, how) for how in RUNNER_EXITS}
         self._busy = metrics.busy_seconds.labels(device)
         self._hits = metrics.cache_hits.labels(device)
         self._misses = metrics.cache_misses.labels(device)
+        self._problems = metrics.cache_problems.labels(device)
         self._restarts = {cause: metrics.restarts.labels(device, cause) for cause in RESTART_CAUSES}
-        self.spares = metrics.spares.labels(device)
-        self.running = metrics.running.labels(device)
+        self._running = {stage: metrics.running.labels(device, stage) for stage in STAGES}
+        self._ready = metrics.ready.labels(device)
+        self._spares = metrics.spares.labels(device)
+        self._starting = metrics.starting.labels(device)
+        self._taken = metrics.taken.labels(device)
         self._seen: dict[Counter, float] = {}
+        metrics.lanes.labels(device).set(lanes)
+
+    def child_started(self, process: str, pid: int) -> None:
+        """Note the judge or the zygote ("judge", "zygote") of the device, for as long as the process lives."""
+        self._metrics.children.watch(self._device, process, pid)
 
     def judge_started(self) -> None:
         """Forget the totals of the judge before: the new one counts from 0."""
         self._seen.clear()
-        self.spares.set(0)
+
+    def judge_ready(self, layers: Iterable[service_pb.SandboxLayer], gpu_uuid: str) -> None:
+        """Note that the device takes work, and what its judge found out; `gpu_uuid` is empty on the CPU."""
+        self._ready.set(1)
+        for layer in layers:
+            self._metrics.layers.labels(self._device, layer.name).set(layer.active)
+        if gpu_uuid:
+            self._metrics.gpus.watch(self._device, gpu_uuid)
+
+    def judge_ended(self) -> None:
+        """Note that the device takes no work for now."""
+        for gauge in (self._ready, self._spares, self._starting, self._taken, self._problems):
+            gauge.set(0)
 
     def judge_restarted(self, cause: str) -> None:
         """Count one restart."""
         self._restarts[cause].inc()
+
+    def show_running(self, stages: Iterable[pb.Stage.ValueType]) -> None:
+        """Show the attempts on the device by the stages they are in."""
+        tally = Tally(map(stage_name, stages))
+        for stage, series in self._running.items():
+            series.set(tally[stage])
 
     def update(self, stats: Mapping[str, Any]) -> None:
         """Take over a judge's totals. Raises ValueError or TypeError when they are no numbers."""
@@ -101,9 +157,18 @@ class DeviceMetrics:
         self._advance(self._busy, stats.get("device_busy_seconds", 0))
         self._advance(self._hits, stats.get("reference_cache_hits", 0))
         self._advance(self._misses, stats.get("reference_cache_misses", 0))
-        self.spares.set(float(stats.get("spares", 0)))
+        self._problems.set(float(stats.get("reference_cache_problems", 0)))
+        spares, taken = float(stats.get("spares", 0)), float(stats.get("taken", 0))
+        self._spares.set(spares)
+        self._taken.set(taken)
+        self._starting.set(max(0.0, float(stats.get("runners", 0)) - spares - taken))
 
     def _advance(self, series: Counter, total: Any) -> None:
         before = self._seen.get(series, 0.0)
         self._seen[series] = float(total)
         series.inc(max(0.0, self._seen[series] - before))
+
+
+def stage_name(stage: pb.Stage.ValueType) -> str:
+    """Return "loading" for STAGE_LOADING."""
+    return pb.Stage.Name(stage).removeprefix("STAGE_").lower()

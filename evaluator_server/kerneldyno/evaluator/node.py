@@ -62,7 +62,9 @@ class Node:
         self.node_id = cells[0].node_id
         self.backends, self.toolkits = registry.backend_names(), registry.toolkit_names()
         self.labels = dict(labels or {})
-        self.cells = [Cell(settings, self, DeviceMetrics(metrics, settings.device)) for settings in cells]
+        self.cells = [
+            Cell(settings, self, DeviceMetrics(metrics, settings.device, settings.lanes)) for settings in cells
+        ]
         #: Set whenever the scheduler should hear from the node soon.
         self.news = asyncio.Event()
         #: The node was told to stop; `drained_by_scheduler` can be taken back, this cannot.

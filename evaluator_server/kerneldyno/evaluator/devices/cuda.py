@@ -128,6 +128,7 @@ class CudaDevice(Device):
             "model": properties.name,
             "memory_bytes": properties.total_memory,
             "driver_version": self.driver.version(),
+            "uuid": f"GPU-{properties.uuid}",
             "cuda_version": torch.version.cuda or "",
         }
 

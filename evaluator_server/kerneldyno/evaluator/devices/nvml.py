@@ -11,14 +11,7 @@ from typing import Any
 
 import torch
 
-#: Reasons for lower clocks that are worth a word, by NVML's bit; idle and application settings are not.
-_REASONS = {
-    0x04: "sw_power_cap",
-    0x08: "hw_slowdown",
-    0x20: "sw_thermal_slowdown",
-    0x40: "hw_thermal_slowdown",
-    0x80: "hw_power_brake",
-}
+from ..gpu import THROTTLE_REASONS
 
 
 @functools.cache
@@ -47,7 +40,7 @@ def state(index: int) -> dict[str, Any]:
             "memory_clock_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
             "temperature_celsius": pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
             "power_watts": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-            "throttle_reasons": [name for bit, name in _REASONS.items() if reasons & bit],
+            "throttle_reasons": [name for bit, name in THROTTLE_REASONS.items() if reasons & bit],
         }
     except pynvml.NVMLError:
         return {}

@@ -137,4 +137,10 @@ class Pool:
 
     def stats(self) -> dict[str, Any]:
         """Counters for the server's metrics."""
-        return {"runner_spawns": self.spawns, "runner_exits": dict(self.exits), "spares": self.spares_ready}
+        return {
+            "runner_spawns": self.spawns,
+            "runner_exits": dict(self.exits),
+            "runners": len(self.runners),
+            "spares": self.spares_ready,
+            "taken": sum(runner.has_candidate for runner in self.runners),
+        }

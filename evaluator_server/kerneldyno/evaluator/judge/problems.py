@@ -46,6 +46,9 @@ class Problems:
         self.hits = 0
         self.misses = 0
 
+    def __len__(self) -> int:
+        return len(self._built)
+
     async def get(self, spec: EvalSpec, announce: Announce) -> Known:
         """Return the problem of `spec`, built and examined now if it is not kept. Raises ReferenceFailure."""
         key = spec.problem_key

@@ -135,6 +135,7 @@ class Service:
             ],
             "spare_runners": settings.spares,
             "candidate_memory_bytes": str(settings.memory_bytes),
+            "gpu_uuid": described.get("uuid", ""),
         }
 
     def _environment(self, described: dict[str, Any]) -> dict[str, Any]:
@@ -220,6 +221,7 @@ class Service:
                     "device_busy_seconds": self._bench.busy_seconds,
                     "reference_cache_hits": problems.hits,
                     "reference_cache_misses": problems.misses,
+                    "reference_cache_problems": len(problems),
                 }
             )
             self._check_idle()
