@@ -60,6 +60,7 @@ class Metrics(Observer, JournalObserver):
 
         self._turns = counter("turns", "Turns answered.", outcome=OUTCOMES)
         self._turns_without_reward = counter("turns_without_reward", "Turns answered without a reward.")
+        self._turn_seconds = histogram("turn_seconds", "From a turn's arrival to its answer.")
         self._rewards = histogram("reward", "Rewards given.", _REWARDS)
         self.remeasurements = counter("remeasurements", "Second measurements of anomalous speedups.")
         self.extraction_failures = counter("extraction_failures", "Responses without code.")
@@ -94,9 +95,10 @@ class Metrics(Observer, JournalObserver):
         """Count a malformed request of a stream among the outcomes: it is answered by a result."""
         self._outcomes.labels("INVALID").inc()
 
-    def turn_answered(self, outcome: str, reward: float | None) -> None:
-        """Count it, and its reward."""
+    def turn_answered(self, outcome: str, reward: float | None, seconds: float) -> None:
+        """Count it, its reward, and how long it took."""
         self._turns.labels(outcome).inc()
+        self._turn_seconds.observe(seconds)
         if reward is None:
             self._turns_without_reward.inc()
         else:

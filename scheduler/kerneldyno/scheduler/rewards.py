@@ -50,6 +50,8 @@ class _OpenTurn:
     """What is evaluated."""
     reward: RewardSpec
     """In force when the turn came; every field is given."""
+    came: float
+    """When, by the event loop's clock."""
     violations: list[Violation] = field(default_factory=list)
     """Of the turn itself: nothing is evaluated then."""
     known: bool = False
@@ -126,6 +128,7 @@ class RewardStream:
 
     async def _take(self, turn: Turn) -> EvalRequest | None:
         """Note the turn and return its request; None when it is open already."""
+        came = asyncio.get_running_loop().time()
         answer = StreamRewardsResponse(
             id=turn_id(turn), group=turn.group, sample=turn.sample, turn_index=turn.turn_index
         )
@@ -146,7 +149,7 @@ class RewardStream:
                 violations = [REUSED]
         if violations:
             request.id = f"\n{next(self._made_up)}"  # no valid id is like it
-        self._open[request.id] = _OpenTurn(answer, request, self._reward, violations, known=before is not None)
+        self._open[request.id] = _OpenTurn(answer, request, self._reward, came, violations, known=before is not None)
         return request
 
     async def _extract(self, turn: Turn, request: EvalRequest, answer: StreamRewardsResponse) -> list[Violation]:
@@ -229,7 +232,8 @@ class RewardStream:
             extraction=answer.extraction if answer.HasField("extraction") else None,
             remeasured=remeasured,
         )
-        self._desk.metrics.turn_answered(EvalResult.Outcome.Name((remeasured or answer.result).outcome), reward)
+        outcome = EvalResult.Outcome.Name((remeasured or answer.result).outcome)
+        self._desk.metrics.turn_answered(outcome, reward, asyncio.get_running_loop().time() - turn.came)
 
 
 def _check_message(message: StreamRewardsRequest) -> None:
