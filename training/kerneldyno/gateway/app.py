@@ -11,6 +11,7 @@ GET  /health, /metrics, /
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -97,7 +98,7 @@ class Gateway:
             window=MAX_IN_FLIGHT,
             reconnect_timeout=settings.reconnect_seconds,
         )
-        async with client, client.reward_stream(settings.reward) as stream:
+        async with client, client.reward_stream(settings.reward) as stream, asyncio.TaskGroup() as group:
             rewards = self._rewards = Rewards(stream, settings.options)
             labels = Labels(settings.problems)
             self._trainers = TrainerRoutes(rewards, labels)
@@ -105,9 +106,11 @@ class Gateway:
             backend = str(settings.options.get("backend", "triton"))
             self._environment = Environment(rewards, labels, settings.problems, turns=settings.turns, backend=backend)
             self._episodes = Episodes(self._environment)
+            lag = group.create_task(self.metrics.lag.watch())
             try:
                 yield
             finally:
+                lag.cancel()
                 await rewards.close()
 
     def _routes(self) -> list[Route | WebSocketRoute]:
@@ -139,6 +142,7 @@ class Gateway:
         self, route: str, answer: Callable[[Request], Awaitable[Any]]
     ) -> Callable[[Request], Awaitable[Response]]:
         """The endpoint of a route: `answer` returns JSON; what it raises becomes a status."""
+        self.metrics.add_route(route)
 
         async def endpoint(request: Request) -> Response:
             with self.metrics.request(route) as counted:

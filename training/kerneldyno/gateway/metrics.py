@@ -1,4 +1,4 @@
-"""What Prometheus reads of the gateway. Labels come from closed sets: routes, and statuses."""
+"""What Prometheus reads of the gateway. Labels come from closed sets, made up front: routes, and statuses."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from kerneldyno.rpc.metrics import LoopLag, Series, new_registry
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
+_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+#: What routes answer; anything else is counted as "other".
+STATUSES = ("200", "400", "404", "409", "422", "500", "503", "other")
 
 
 @dataclass(slots=True)
@@ -25,19 +28,22 @@ class Metrics:
     media_type = CONTENT_TYPE_LATEST
 
     def __init__(self, in_flight: Callable[[], int]) -> None:
-        registry = self._registry = CollectorRegistry()
+        registry = self._registry = new_registry()
+        self.lag = LoopLag(registry)
+        make = Series(registry)
         self._began = time.monotonic()
-        self._requests = Counter(
-            "kerneldyno_gateway_requests", "Requests answered.", ["route", "status"], registry=registry
-        )
-        self._seconds = Histogram(
-            "kerneldyno_gateway_request_seconds", "Time to answer.", ["route"], buckets=_SECONDS, registry=registry
-        )
-        self._open = Gauge("kerneldyno_gateway_open_requests", "Requests being answered.", registry=registry)
-        self._sessions = Gauge("kerneldyno_gateway_sessions", "Open environment connections.", registry=registry)
-        turns = Gauge("kerneldyno_gateway_turns_in_flight", "Turns without an answer.", registry=registry)
-        turns.set_function(in_flight)
+        self._requests = make.counter("gateway_requests", "Requests answered.", route=(), status=())
+        self._seconds = make.histogram("gateway_request_seconds", "Time to answer.", _SECONDS, route=())
+        self._open = make.gauge("gateway_open_requests", "Requests being answered.")
+        self._sessions = make.gauge("gateway_sessions", "Open environment connections.")
+        make.gauge("gateway_turns_in_flight", "Turns without an answer.").set_function(in_flight)
         self.answered = 0
+
+    def add_route(self, route: str) -> None:
+        """Make the series of a route, before anybody takes it."""
+        self._seconds.labels(route)
+        for status in STATUSES:
+            self._requests.labels(route, status)
 
     @property
     def uptime(self) -> float:
@@ -46,7 +52,7 @@ class Metrics:
 
     @contextmanager
     def request(self, route: str) -> Iterator[Counted]:
-        """Counts a request with the status that is left in what it yields."""
+        """Counts a request of a known route, with the status that is left in what it yields."""
         counted, began = Counted(), time.monotonic()
         self._open.inc()
         try:
@@ -54,7 +60,8 @@ class Metrics:
         finally:
             self._open.dec()
             self.answered += 1
-            self._requests.labels(route, str(counted.status)).inc()
+            status = str(counted.status)
+            self._requests.labels(route, status if status in STATUSES else "other").inc()
             self._seconds.labels(route).observe(time.monotonic() - began)
 
     @contextmanager
