@@ -24,6 +24,7 @@ from kerneldyno.client.reward_ledger import RewardLedger
 from kerneldyno.client.rewarding import OnMissing, RewardSession, RewardStream, rewards_of
 from kerneldyno.client.session import Session, Terms
 from kerneldyno.client.sources import Requests, Turns, open_source, open_turns
+from kerneldyno.client.tracing import ItemSpans, item_spans
 from kerneldyno.client.watching import watch_cluster
 from kerneldyno.rewards import presets
 from kerneldyno.rpc import channel, credentials
@@ -159,7 +160,8 @@ class AsyncClient:
             self.address, self._window, self._reconnect_timeout, timeout, finite=isinstance(requests, Collection)
         )
         ledger = EvaluationLedger(self.client_id)
-        session = Session(connection, self._loop, self._scheduler().Evaluate, ledger, open_source(requests), terms)
+        spans, source = self._spans("SchedulerService/Evaluate"), open_source(requests)
+        session = Session(connection, self._loop, self._scheduler().Evaluate, ledger, source, terms, spans)
         self._sessions.add(session)
         return session.results()
 
@@ -229,7 +231,8 @@ class AsyncClient:
         terms = Terms(self.address, self._window, self._reconnect_timeout, timeout, finite=finite)
         ledger = RewardLedger(self.client_id, presets.spec(reward), retries)
         stub: RewardServiceAsyncStub = RewardServiceStub(connection)
-        session = Session(connection, self._loop, stub.StreamRewards, ledger, turns, terms)
+        spans = self._spans("RewardService/StreamRewards")
+        session = Session(connection, self._loop, stub.StreamRewards, ledger, turns, terms, spans)
         self._sessions.add(session)
         return session
 
@@ -245,7 +248,10 @@ class AsyncClient:
             UnavailableError.
         """
         message = EvaluateOnceRequest(request=request, client_id=self.client_id)
-        return (await self._call(self._scheduler().EvaluateOnce, message, timeout)).result
+        with self._spans("SchedulerService/EvaluateOnce").once(request) as (metadata, results):
+            answer = await self._call(self._scheduler().EvaluateOnce, message, timeout, metadata)
+            results.append(answer.result)
+        return answer.result
 
     async def get(self, id: str) -> Evaluation:
         """Tells where an evaluation of this client id stands; `result` is there once its stage is STAGE_DONE.
@@ -385,6 +391,9 @@ class AsyncClient:
             raise ClientClosedError("the client is not open; use it in an `async with` block")
         return self._channel
 
+    def _spans(self, method: str) -> ItemSpans:
+        return item_spans(self.address, self.client_id, method)
+
     def _scheduler(self) -> SchedulerServiceAsyncStub:
         return SchedulerServiceStub(self._open_channel())
 
@@ -396,9 +405,10 @@ class AsyncClient:
         method: Callable[..., Awaitable[_Response]],
         message: _Request,
         timeout: float | None = None,
+        metadata: tuple[tuple[str, str], ...] = (),
     ) -> _Response:
         check_loop("client", self._loop)
         try:
-            return await method(message, timeout=self._call_timeout if timeout is None else timeout)
+            return await method(message, timeout=self._call_timeout if timeout is None else timeout, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise from_call(error, self.address) from error

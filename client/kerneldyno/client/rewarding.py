@@ -17,7 +17,8 @@ from kerneldyno.client.errors import ClientClosedError, DuplicateIdError, NoRewa
 from kerneldyno.client.reward_ledger import expired_answer
 from kerneldyno.client.session import Session
 from kerneldyno.client.sources import prepared_turn
-from kerneldyno.v1.evaluation_pb2 import EvalRequest
+from kerneldyno.client.tracing import current
+from kerneldyno.v1.evaluation_pb2 import EvalRequest, TraceContext
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsRequest, StreamRewardsResponse, Turn
 
 OnMissing = Literal["raise", "yield"]
@@ -64,6 +65,7 @@ class _Score:
 
     turn: Turn
     answer: asyncio.Future[StreamRewardsResponse]
+    trace: TraceContext | None
     id: str = ""
 
 
@@ -109,7 +111,7 @@ class RewardStream:
         if self._serving is not None:
             check_loop("reward stream", self._serving.get_loop())
         self._serve()
-        score = _Score(turn, asyncio.get_running_loop().create_future())
+        score = _Score(turn, asyncio.get_running_loop().create_future(), current())
         self._scores.add(score)
         self._inbox.put_nowait(score)
         try:
@@ -151,6 +153,8 @@ class RewardStream:
             if turn.request.id in self._by_id:
                 score.answer.set_exception(DuplicateIdError(turn.request.id))
                 continue
+            if score.trace is not None and not turn.request.HasField("trace_context"):
+                turn.request.trace_context.CopyFrom(score.trace)
             score.id = turn.request.id
             self._by_id[score.id] = score
             yield turn

@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import grpc.aio
 from kerneldyno.client.backoff import Backoff
@@ -27,6 +27,7 @@ from kerneldyno.client.errors import (
     is_passing,
 )
 from kerneldyno.client.ledger import MAX_ITEM_BYTES, Item, Ledger
+from kerneldyno.client.tracing import ItemSpans
 
 Answer = TypeVar("Answer")
 Up = TypeVar("Up")
@@ -65,6 +66,7 @@ class Session(Generic[Item, Answer, Up, Down]):
         ledger: Ledger[Item, Answer, Up, Down],
         source: AsyncIterator[Item],
         terms: Terms,
+        spans: ItemSpans,
     ) -> None:
         self._channel = channel
         self._loop = loop
@@ -72,6 +74,7 @@ class Session(Generic[Item, Answer, Up, Down]):
         self._source = source
         self._terms = terms
         self._ledger = ledger
+        self._spans: Any = spans  # of EvalRequest or Turn, as the ledger's items are
         self._slots = asyncio.Semaphore(terms.window)
         # Never more than the window's worth of answers, and None when there will be no more.
         self._results: asyncio.Queue[Answer | None] = asyncio.Queue()
@@ -101,6 +104,7 @@ class Session(Generic[Item, Answer, Up, Down]):
     def cancel(self, id: str) -> None:
         """Gives up one item that was taken from the source; no answer will come of it."""
         if self._ledger.cancel(id):
+            self._spans.drop(id)
             self._slots.release()
             self._settle()
 
@@ -112,6 +116,7 @@ class Session(Generic[Item, Answer, Up, Down]):
             self._failure = ClientClosedError("the call was ended before all its results were in")
         self._stop_pump()
         self._give_up()
+        self._spans.close(type(self._failure).__name__ if self._failure is not None else "CANCELLED")
         self._settle()
         owed = self._call is not None or not self._ledger.idle
         try:
@@ -150,6 +155,7 @@ class Session(Generic[Item, Answer, Up, Down]):
                 elif item.ByteSize() > MAX_ITEM_BYTES:
                     self._results.put_nowait(self._ledger.oversize(item))
                 else:
+                    self._spans.begin(item)
                     self._ledger.add(item)
                     self._changed.set()
                 taken += 1
@@ -172,7 +178,7 @@ class Session(Generic[Item, Answer, Up, Down]):
         await asyncio.sleep(self._terms.timeout)
         self._expired = True
         for item in self._give_up():
-            self._results.put_nowait(self._ledger.expired(item, self._terms.timeout))
+            self._answer(self._ledger.expired(item, self._terms.timeout))
         if not self._terms.finite:
             self._stop_pump()
         self._settle()
@@ -248,7 +254,7 @@ class Session(Generic[Item, Answer, Up, Down]):
             while (response := await call.read()) is not grpc.aio.EOF:
                 self._heard = True
                 if (answer := self._ledger.receive(cast(Down, response))) is not None:
-                    self._results.put_nowait(answer)
+                    self._answer(answer)
                 self._settle()
             self._ledger.ended()
         except asyncio.CancelledError:
@@ -270,6 +276,10 @@ class Session(Generic[Item, Answer, Up, Down]):
             return  # the stream is broken; the reader sees its status
 
     # Ends.
+
+    def _answer(self, answer: Answer) -> None:
+        self._spans.end(answer)
+        self._results.put_nowait(answer)
 
     def _settle(self) -> None:
         """Wakes whoever may have to go on, and ends the results when there can be no more."""

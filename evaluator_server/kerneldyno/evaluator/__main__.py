@@ -17,7 +17,7 @@ from typing import Any
 
 import grpc
 from grpc_health.v1._async import HealthServicer
-from kerneldyno.rpc import credentials, serving, tokens
+from kerneldyno.rpc import credentials, serving, tokens, tracing
 from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.rpc.metrics import LoopLag, new_registry
@@ -32,6 +32,7 @@ from .metrics import Metrics
 from .node import Node
 from .server import EvaluatorService
 from .settings import Settings, SettingsError
+from .tracing import AttemptSpans
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +59,11 @@ async def serve(chosen: Settings) -> int:
     """Serve until a signal, then drain. Raises OSError when a port is taken, CredentialsError for files of no use."""
     prometheus = new_registry()
     metrics, lag = Metrics(prometheus, chosen.devices), LoopLag(prometheus)
-    node = Node(chosen.cells(), metrics, labels=chosen.labels)
+    spans = tracing.start("kerneldyno-evaluator")
+    traced = AttemptSpans(spans, chosen.node_id) if spans is not None else None
+    node = Node(chosen.cells(), metrics, labels=chosen.labels, spans=traced)
     gate = chosen.security.gate(str(chosen.listen))
+    tracing.forget_settings()
     for name in (credentials.TOKEN_VARIABLE, tokens.TOKENS_VARIABLE):
         os.environ.pop(name, None)  # judges inherit the environment, and references run in them
     server = serving.make_server(ServerInterceptor(prometheus, [_SERVICE], gate))
@@ -100,6 +104,8 @@ async def serve(chosen: Settings) -> int:
         metrics.gpus.stop()
         if page is not None:
             page.stop()
+        if spans is not None:
+            await asyncio.to_thread(spans.close)
     return status
 
 

@@ -8,6 +8,7 @@ nothing here knows about it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
@@ -34,9 +35,17 @@ class Attempt:
     """
 
     def __init__(
-        self, token: str, request: pb.EvalRequest, now: float, follower: Callable[[Attempt], None] | None = None
+        self,
+        token: str,
+        request: pb.EvalRequest,
+        now: float,
+        follower: Callable[[Attempt], None] | None = None,
+        trace: str = "",
     ) -> None:
         self.token = token
+        #: Where it is in a distributed trace (kerneldyno.rpc.trace_context), and when it came by the wall clock.
+        self.trace = trace
+        self.started_wall = time.time()
         self.request = request
         self.follower = follower
         self.snapshot = Snapshot(pb.STAGE_QUEUED)

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 
-from kerneldyno.rpc import errors, validation
+from kerneldyno.rpc import errors, trace_context, validation
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2 as service_pb
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
@@ -23,6 +23,7 @@ from . import registry, verdicts
 from .attempt import Attempt, Snapshot
 from .cell import Cell, CellSettings
 from .metrics import DeviceMetrics, Metrics
+from .tracing import AttemptSpans
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Node:
         labels: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
         unwatched_seconds: float = _UNWATCHED_SECONDS,
+        spans: AttemptSpans | None = None,
     ) -> None:
         self.node_id = cells[0].node_id
         self.backends, self.toolkits = registry.backend_names(), registry.toolkit_names()
@@ -73,6 +75,7 @@ class Node:
         self._metrics = metrics
         self._clock = clock
         self._unwatched_seconds = unwatched_seconds
+        self._spans = spans
         self._attempts: dict[str, Attempt] = {}
         self._waiting: deque[Attempt] = deque()
         self._hot: dict[str, dict[bytes, None]] = {cell.name: {} for cell in self.cells}
@@ -102,8 +105,17 @@ class Node:
         """Wait until nothing runs, and no result waits for anybody."""
         await self._until(lambda: not self.tokens())
 
-    def submit(self, token: str, request: pb.EvalRequest, follower: Callable[[Attempt], None] | None = None) -> Attempt:
+    def submit(
+        self,
+        token: str,
+        request: pb.EvalRequest,
+        follower: Callable[[Attempt], None] | None = None,
+        *,
+        trace: str = "",
+    ) -> Attempt:
         """Check a request from outside, fill in its defaults, and start it.
+
+        `trace` is what it came with (kerneldyno.rpc.trace_context), should it not say itself. The judge is told of neither.
 
         Raises:
             InvalidRequestError: it is malformed.
@@ -117,9 +129,18 @@ class Node:
             violations.append(validation.Violation("attempt_token", text))
         if violations:
             raise errors.InvalidRequestError(violations=violations)
-        return self.start(token, validation.effective(request), follower)
+        full = validation.effective(request)
+        full.ClearField("trace_context")
+        return self.start(token, full, follower, trace=trace_context.of_message(request.trace_context) or trace)
 
-    def start(self, token: str, request: pb.EvalRequest, follower: Callable[[Attempt], None] | None = None) -> Attempt:
+    def start(
+        self,
+        token: str,
+        request: pb.EvalRequest,
+        follower: Callable[[Attempt], None] | None = None,
+        *,
+        trace: str = "",
+    ) -> Attempt:
         """Start an attempt of an effective request, or queue it; the scheduler's have a `follower`, told of each change.
 
         Raises:
@@ -134,7 +155,7 @@ class Node:
             raise errors.TokenInUseError(f"attempt {token!r} exists; use WatchAttempt")
         if not self._offers(request.device):
             raise errors.NoMatchingDeviceError("no device of this node matches the request's device selector")
-        attempt = Attempt(token, request, self._clock(), follower)
+        attempt = Attempt(token, request, self._clock(), follower, trace)
         lanes = sum(cell.settings.lanes for cell in self.cells)
         if len(self._waiting) >= lanes and self._place(attempt) is None:
             raise errors.LanesFullError(
@@ -288,6 +309,8 @@ class Node:
         self._metrics.record(result)
         outcome = pb.EvalResult.Outcome.Name(result.outcome)
         log.info("event=attempt_finished attempt=%s outcome=%s runs=%d", attempt.token, outcome, attempt.runs)
+        if self._spans is not None:
+            self._spans.finished(attempt, result)
         if attempt.forgotten:
             del self._attempts[attempt.token]
         self._changed.set()

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
+from kerneldyno.rpc import trace_context
 from kerneldyno.v1 import evaluator_service_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2_grpc as pb_grpc
 
@@ -26,7 +27,7 @@ class EvaluatorService(pb_grpc.EvaluatorServiceServicer):
         self, request: pb.EvaluatorServiceEvaluateRequest, context: Any
     ) -> AsyncIterator[pb.EvaluatorServiceEvaluateResponse]:
         """Start an attempt and stream its snapshots."""
-        attempt = self._node.submit(request.attempt_token, request.request)
+        attempt = self._node.submit(request.attempt_token, request.request, trace=trace_context.of_call())
         async with aclosing(self._node.watch(attempt)) as snapshots:
             async for snapshot in snapshots:
                 yield pb.EvaluatorServiceEvaluateResponse(event=snapshot.event(attempt.token))

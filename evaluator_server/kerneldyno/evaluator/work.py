@@ -13,7 +13,7 @@ import random
 from typing import TYPE_CHECKING
 
 import grpc
-from kerneldyno.rpc import errors
+from kerneldyno.rpc import errors, trace_context
 from kerneldyno.v1 import fleet_service_pb2 as pb
 
 from .attempt import Attempt
@@ -113,7 +113,8 @@ class Work:
             if self._node.holds(token):
                 self._follow(self._node.get(token))
             else:
-                self._follow(self._node.submit(token, assignment.request, self._follow))
+                trace = trace_context.of_message(assignment.trace_context)
+                self._follow(self._node.submit(token, assignment.request, self._follow, trace=trace))
         except errors.KernelDynoError as error:
             log.info("event=attempt_refused attempt=%s reason=%s", token, error.reason)
             self._refusals.append(_refusal(token, error))

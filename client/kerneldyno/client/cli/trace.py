@@ -191,6 +191,8 @@ def _facts(evaluation: Evaluation) -> list[tuple[str, str | Text]]:
     if evaluation.labels:
         facts.append(("labels", ", ".join(f"{key}={value}" for key, value in sorted(evaluation.labels.items()))))
     facts.append(("digest", evaluation.digest or "none"))
+    if evaluation.trace_id:
+        facts.append(("trace id", evaluation.trace_id))
     return facts
 
 

@@ -1,0 +1,80 @@
+"""Whether the client's requests are traced, and what a session tells of them. By default nothing is, and nothing imported.
+
+A program that has set up OpenTelemetry itself keeps its own provider; without one, the standard variables make one for
+this process. Spans themselves are in spans.py.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from kerneldyno.rpc import tracing
+from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, TraceContext
+from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse, Turn
+
+if TYPE_CHECKING:  # imported only where tracing is configured
+    from opentelemetry.trace import Tracer
+
+
+class ItemSpans:
+    """What becomes of the items of one call. This one is for calls that are not traced: it takes note of nothing."""
+
+    def begin(self, item: EvalRequest | Turn) -> None:
+        """An item goes on its way. It is told which trace it is in."""
+
+    def end(self, answer: EvalResult | StreamRewardsResponse) -> None:
+        """Its answer is there."""
+
+    def drop(self, id: str, error: str = "CANCELLED") -> None:
+        """It was given up. `error` says why, in one word."""
+
+    def close(self, error: str = "CANCELLED") -> None:
+        """All that have no answer were given up."""
+
+    @contextmanager
+    def once(self, request: EvalRequest) -> Iterator[tuple[tuple[tuple[str, str], ...], list[EvalResult]]]:
+        """A single call: yields metadata for it, and a list that its result is to be put into."""
+        yield (), []
+
+
+def item_spans(address: str, client_id: str, method: str) -> ItemSpans:
+    """Return what takes note of a call of `method`: "SchedulerService/Evaluate", for example."""
+    tracer = _tracer()
+    if tracer is None:
+        return ItemSpans()
+    from kerneldyno.client.spans import RequestSpans
+
+    return RequestSpans(tracer, address, client_id, method)
+
+
+def current() -> TraceContext | None:
+    """Return the span that the caller's program has open, for an item that another task will send."""
+    if "opentelemetry.trace" not in sys.modules:
+        return None
+    from kerneldyno.client.spans import context_of
+    from opentelemetry.trace import get_current_span
+
+    return context_of(get_current_span())
+
+
+def _tracer() -> Tracer | None:
+    if (api := sys.modules.get("opentelemetry.trace")) is not None:
+        provider = api.get_tracer_provider()
+        if not isinstance(provider, api.ProxyTracerProvider):  # the program has set up its own
+            tracer: Tracer = provider.get_tracer("kerneldyno")
+            return tracer
+    return _own_tracer()
+
+
+@functools.cache
+def _own_tracer() -> Tracer | None:
+    spans = tracing.start("kerneldyno-client")
+    if spans is None:
+        return None
+    atexit.register(spans.close)
+    return spans.tracer

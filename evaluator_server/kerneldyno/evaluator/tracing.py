@@ -1,0 +1,52 @@
+"""The node's spans: one for each attempt, and below it one for each stage, as the judge timed it.
+
+In the server's process only, and there only where tracing is configured. Stages come from the result, which the judge wrote:
+nothing that a candidate's process says ends up in a span, and neither judges nor runners know of any of this.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from kerneldyno.rpc.trace_context import decode
+from kerneldyno.v1 import evaluation_pb2 as pb
+
+from .attempt import Attempt
+
+if TYPE_CHECKING:  # imported only where tracing is configured
+    from kerneldyno.rpc.spans import Attributes, Spans
+
+ATTEMPT = "kerneldyno.evaluator.attempt"
+
+
+class AttemptSpans:
+    """Sends them when an attempt is over. Holds nothing: an attempt carries its own beginning."""
+
+    def __init__(self, spans: Spans, node_id: str) -> None:
+        self._spans = spans
+        self._node_id = node_id
+
+    def finished(self, attempt: Attempt, result: pb.EvalResult) -> None:
+        """Tell where the time of an attempt went."""
+        span = self._spans.begin(ATTEMPT, decode(attempt.trace))
+        if not span.sampled:
+            return
+        end = time.time()
+        attributes: Attributes = {
+            "kerneldyno.attempt.token": attempt.token,
+            "kerneldyno.node.id": self._node_id,
+            "kerneldyno.device": attempt.snapshot.device,
+            "kerneldyno.runs": attempt.runs,
+            "kerneldyno.outcome": pb.EvalResult.Outcome.Name(result.outcome),
+        }
+        failed = result.outcome == pb.EvalResult.INFRASTRUCTURE_ERROR
+        error = result.infrastructure_error.cause if failed else ""
+        self._spans.emit(ATTEMPT, span, attempt.started_wall, end, attributes, kind="SERVER", error=error)
+        for stage in result.stages:
+            begin = stage.start_time.ToNanoseconds() / 1e9
+            until = begin + stage.duration.ToNanoseconds() / 1e9
+            name = pb.Stage.Name(stage.stage).removeprefix("STAGE_").lower()
+            # Within the attempt, also should somebody have set the clock meanwhile.
+            begin, until = (min(max(moment, attempt.started_wall), end) for moment in (begin, until))
+            self._spans.emit(f"kerneldyno.stage.{name}", self._spans.child(span), begin, until, {})
