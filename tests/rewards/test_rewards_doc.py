@@ -51,7 +51,7 @@ def test_the_table_is_the_presets() -> None:
 
 
 def test_the_samples_are_real() -> None:
-    correct, compile_error = (sample.strip() for sample in blocks("")[1:3])
+    correct, compile_error = (sample.strip() for sample in blocks("text")[1:3])
     assert feedback(result("CORRECT"), limit=2000) == correct
     assert feedback(result("COMPILE_ERROR"), limit=256).startswith(compile_error + "\n")
 

@@ -1,0 +1,92 @@
+"""The documentation as the tests see it: its pages, the blocks of code on them, and what comments say about a block.
+
+A block says what it is by its language. `console` is a transcript: `$ ` begins a command, and what follows is its output.
+`sh` is a script, `python` a program; anything else is not run. A comment right above a block may say otherwise:
+
+    <!-- not run: why -->                 read and checked, and not run here
+    <!-- run by tests/x.py::test_y -->    that test runs it, or the same with other values
+    <!-- ends with status 3 -->           its last command fails, with that status
+    <!-- prints -->                       above a `text` block: what the page's programs print
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Every page: what GitHub shows, and what the site is built of.
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/README.md"), *ROOT.glob("tests/**/README.md")]
+)
+RUN = ("console", "sh", "python")
+
+_MARK = re.compile(r"<!-- (not run|run by|ends with status|prints):? ?(.*?) ?-->", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    mark: str
+    """"not run", "run by", "ends with status", "prints", or nothing."""
+    said: str
+    """What the comment says beyond that."""
+
+    def __str__(self) -> str:
+        return f"{name(self.page)}:{self.line}"
+
+    @property
+    def is_run(self) -> bool:
+        """Whether a page's test runs it."""
+        return self.language in RUN and self.mark not in ("not run", "run by")
+
+
+def name(page: Path) -> str:
+    """How a page is called in tests."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    found: list[Block] = []
+    above = None
+    for token in MarkdownIt().parse(page.read_text()):
+        if token.type == "fence":
+            assert token.map is not None
+            mark, said = (above[1], above[2]) if above else ("", "")
+            found.append(Block(page, token.map[0] + 1, token.info.strip(), token.content, mark, " ".join(said.split())))
+        above = _MARK.fullmatch(token.content.strip()) if token.type == "html_block" else None
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of a transcript, and the lines that it is said to print."""
+
+    text: str
+    printed: list[str]
+
+
+def commands(transcript: str) -> list[Command]:
+    """The commands of a transcript. A trailing backslash goes on, and a here-document to its end."""
+    found: list[Command] = []
+    lines = iter(transcript.splitlines())
+    for line in lines:
+        if not line.startswith("$ "):
+            assert found, f"a transcript begins with a command, not with {line!r}"
+            found[-1].printed.append(line)
+            continue
+        parts = [line.removeprefix("$ ")]
+        end = re.search(r"<<'?(\w+)'?", line)
+        while parts[-1].endswith("\\") or (end and parts[-1] != end[1]):
+            parts.append(next(lines))
+        found.append(Command("\n".join(parts), []))
+    return found
