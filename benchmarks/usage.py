@@ -98,6 +98,16 @@ def host_mebibytes() -> float:
     return total / 2**20
 
 
+def resident_mebibytes() -> dict[str, float]:
+    """Resident memory of the long-lived services among this process's descendants, by kind."""
+    found: dict[str, float] = {}
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if kind := _kind(process):
+                found[kind] = found.get(kind, 0.0) + process.memory_info().rss / 2**20
+    return found
+
+
 def device_mebibytes() -> int | None:
     """Memory in use on all NVIDIA GPUs of this machine, or None without one."""
     if not shutil.which("nvidia-smi"):

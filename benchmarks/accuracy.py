@@ -1,0 +1,277 @@
+"""How far the times can be believed: kernels against themselves, spins of known duration, and the same kernel many times.
+
+    python benchmarks/accuracy.py [--trials 20] [--seconds 90] [--json FILE] [--plot]
+
+Four questions, all asked of real services over gRPC, each candidate in a process of its own (sources: benchmarks/kernels.py):
+
+- *Twins*: the candidate is the reference, so every speedup other than 1 is an error. Listed are the shares within 1 % and 3 %, and
+  the false wins and losses: results whose whole 95 % interval lies above or below 1. Some are to be expected, 2.5 % of each.
+- *Spins*: a kernel waits by the device's own clock. The time of a spin of 0 is what launching and the rest cost; what a longer one takes
+  beyond that and its duration is the error. It should be within 1 us or 2 %, whichever is more. This tests the clock's scale and
+  linearity, and shows the fixed cost, of which nobody can say how much belongs to the kernel. (%globaltimer moves in steps, of
+  32 ns to 1 us by the model of the GPU.)
+- *Repeatability*: the spread of one candidate's median over processes, and how often an interval covers the median speedup of the others.
+- *Company*: medians while all lanes are busy beside medians while nothing else runs.
+
+The baseline is one persistent worker (benchmarks/persistent.py) that has the device to itself. It has no intervals; its means are
+compared as they are. Its reference is timed after the candidate, and reference and candidate each get one list of inputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import math
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import kernels
+from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
+from kerneldyno.v1.evaluation_pb2 import TimingStats
+from persistent import Pool, Task
+from service import capacity, collect, device_list, environment_of, outcome_of
+
+#: Shares of the time: all lanes busy, one at a time, the baseline.
+_SHARES = (0.55, 0.25, 0.2)
+_LONG_SECONDS = 200e-6
+_WITHIN = ((50e-6, 0.01), (5e-6, 0.03))
+_SPIN_SLACK = (1e-6, 0.02)
+
+
+def main() -> int:
+    """Run; exit status 1 when a candidate was not called correct."""
+    options = _options()
+    with LocalServices(devices=device_list(options.devices)[0], lanes=options.lanes) as services:
+        measured = asyncio.run(_measure(services, options))
+        services.check()
+    measured["baseline"] = _baseline(measured, options)
+    _print(measured)
+    if options.json:
+        options.json.write_text(json.dumps(measured, indent=1) + "\n")
+    if options.plot:
+        import plots
+
+        print(f"\nplot: {plots.accuracy(measured, options.plot)}")
+    return 1 if measured["not_correct"] else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure how far the times can be believed.")
+    add = parser.add_argument
+    add("--trials", type=int, default=20, help="of each twin, a third of each spin (default: 20; 10 twins on a GPU)")
+    add("--seconds", type=float, default=90.0, help="for all of it; what is not done by then is left out (default: 90)")
+    add("--devices", default="auto", help="the first of them is used (default: auto)")
+    add("--lanes", type=int, help="candidates at once (default: the evaluator's)")
+    add("--quick", action="store_true", help="3 trials and 30 seconds")
+    add("--json", type=Path, help="also write everything here")
+    add("--plot", nargs="?", type=Path, const=Path("docs/images/accuracy.png"), help="also draw (docs/images/)")
+    options = parser.parse_args()
+    if options.quick:
+        options.trials, options.seconds = min(options.trials, 3), min(options.seconds, 30.0)
+    return options
+
+
+async def _measure(services: LocalServices, options: argparse.Namespace) -> dict[str, Any]:
+    """Judge all of it with the lanes full, and then what there is time for one at a time."""
+    async with AsyncClient(services.address) as client:
+        kind, names, lanes = await capacity(client)
+    all_of_it = _requests(kind, options.trials)
+    busy, busy_seconds = await collect(services.address, all_of_it, options.seconds * _SHARES[0], lanes)
+    alone: dict[str, EvalResult] = {}
+    one_each = [EvalRequest.FromString(request.SerializeToString()) for request in _requests(kind, 1)]
+    async with AsyncClient(services.address, window=1) as client:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + options.seconds * _SHARES[1]
+        for request in one_each:
+            request.salt = "alone"
+            if loop.time() < end:
+                alone[request.id] = await client.evaluate_once(request)
+    results = [*busy.values(), *alone.values()]
+    return {
+        "kind": kind,
+        "device": names[0],
+        "lanes": lanes,
+        "environment": environment_of(results),
+        "busy_seconds": busy_seconds,
+        "busy": _rows(busy),
+        "alone": _rows(alone),
+        "of": len(all_of_it),
+        "not_correct": [
+            f"{result.id}: {outcome_of(result)}: {result.message}" for result in results if not result.correct
+        ],
+    }
+
+
+def _requests(kind: str, trials: int) -> list[EvalRequest]:
+    """Make `trials` of each twin and of the ratio, and a third as many of each spin, all kinds in turn."""
+    spins = max(1, math.ceil(trials / 3))
+    counted = [(known, trials) for known in [*kernels.twins(kind), kernels.ratio(kind)]]
+    counted += [(known, spins) for known in kernels.spins(kind)]
+    return [
+        EvalRequest(
+            id=f"{known.name}/{number}",
+            reference_code=known.reference,
+            kernel_code=known.candidate,
+            backend=known.backend,
+            num_perf_trials=20 if kind == "cpu" else 30 if known.seconds > _LONG_SECONDS else 100,
+            salt=str(number),
+            skip_cache=True,
+        )
+        for number in range(trials)
+        for known, count in counted
+        if number < count
+    ]
+
+
+def _rows(results: dict[str, EvalResult]) -> dict[str, list[dict[str, Any]]]:
+    """What was measured of each kernel; candidates that were not timed are left out."""
+    rows = defaultdict(list)
+    for name, result in sorted(results.items()):
+        if result.HasField("candidate_timing"):
+            rows[name.partition("/")[0]].append(
+                {
+                    "seconds": result.candidate_timing.median_seconds,
+                    "judge_seconds": result.candidate_timing.judge_seconds,
+                    "by_judge": result.candidate_timing.clock == TimingStats.CLOCK_JUDGE,
+                    "speedup": result.speedup,
+                    "low": result.speedup_interval.low,
+                    "high": result.speedup_interval.high,
+                    "findings": [finding.id for finding in result.findings],
+                }
+            )
+    return dict(rows)
+
+
+def _baseline(measured: dict[str, Any], options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+    """Have a persistent worker judge the same, in the same order, for as long as there is time."""
+    requests = _requests(measured["kind"], options.trials)
+    tasks = [Task(request.id, request.reference_code, request.kernel_code, request.backend) for request in requests]
+    with Pool(1, [measured["device"]], 20 if measured["kind"] == "cpu" else 100) as pool:
+        answers, _ = pool.judge(tasks, options.seconds * _SHARES[2])
+    rows = defaultdict(list)
+    for name, answer in answers.items():
+        if answer["correct"]:
+            rows[name.partition("/")[0]].append({"seconds": answer["median_seconds"], "speedup": answer["speedup"]})
+        else:
+            print(f"baseline: {name}: {answer['message'][:200]}", file=sys.stderr)
+    return dict(rows)
+
+
+def summary_of_twins(rows: Iterable[dict[str, Any]]) -> dict[str, float]:
+    """Shares and counts over all twins given; wins and losses only where there are intervals."""
+    rows = list(rows)
+    found: dict[str, float] = {"count": len(rows)}
+    for least, share in _WITHIN:
+        long_enough = [row["speedup"] for row in rows if row["seconds"] >= least]
+        found[f"from_{least * 1e6:.0f}us"] = len(long_enough)
+        found[f"within_{share * 100:.0f}_percent"] = sum(abs(ratio - 1) <= share for ratio in long_enough)
+    if rows and "low" in rows[0]:
+        found["wins"] = sum(row["low"] > 1 for row in rows)
+        found["losses"] = sum(row["high"] < 1 for row in rows)
+        found["wins_beyond_1_percent"] = sum(row["low"] > 1.01 for row in rows)
+    return found
+
+
+def spin_errors(rows: dict[str, list[dict[str, Any]]], kind: str) -> list[dict[str, float]]:
+    """The median of each spin, less that of a spin of 0, beside what it was set to; [] without a spin of 0."""
+    known = {spin.name: spin.seconds for spin in kernels.spins(kind)}
+    medians = {name: statistics.median(row["seconds"] for row in rows[name]) for name in known if rows.get(name)}
+    if (fixed := medians.pop("spin-0us", None)) is None:
+        return []
+    return [
+        {
+            "set": known[name],
+            "measured": median,
+            "error": median - fixed - known[name],
+            "allowed": max(_SPIN_SLACK[0], _SPIN_SLACK[1] * known[name]),
+            "fixed": fixed,
+        }
+        for name, median in medians.items()
+    ]
+
+
+def repeatability(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Over processes: relative spread of medians, and how many intervals cover the median speedup of the others."""
+    seconds = [row["seconds"] for row in rows]
+    middle = statistics.median(seconds)
+    covered = 0
+    for number, row in enumerate(rows):
+        others = [other["speedup"] for index, other in enumerate(rows) if index != number]
+        covered += bool(others) and row["low"] <= statistics.median(others) <= row["high"]
+    return {
+        "count": len(rows),
+        "median": middle,
+        "deviation": statistics.pstdev(seconds) / middle,
+        "spread": (max(seconds) - min(seconds)) / middle,
+        "covered": covered,
+    }
+
+
+def _print(measured: dict[str, Any]) -> None:
+    busy, alone, base = measured["busy"], measured["alone"], measured["baseline"]
+    done = sum(map(len, busy.values()))
+    environment = ", ".join(f"{name} {value}" for name, value in measured["environment"].items())
+    print(f"{environment}; {measured['lanes']} lanes; {done} of {measured['of']} in {measured['busy_seconds']:.0f} s\n")
+    _print_twins(busy, base)
+    print("\n| spin us | measured us | error us | allowed us | within | baseline error us |\n|" + " ---: |" * 6)
+    theirs = {row["set"]: row for row in spin_errors(base, measured["kind"])}
+    spins = spin_errors(busy, measured["kind"])
+    for row in spins:
+        numbers = [f"{row[name] * 1e6:.2f}" for name in ("measured", "error", "allowed")]
+        other = f"{theirs[row['set']]['error'] * 1e6:.2f}" if row["set"] in theirs else "-"
+        within = "yes" if abs(row["error"]) <= row["allowed"] else "NO"
+        print(f"| {row['set'] * 1e6:.0f} | {' | '.join(numbers)} | {within} | {other} |")
+    if spins:
+        print(f"\nA spin of 0 takes {spins[0]['fixed'] * 1e6:.2f} us; that is taken off the others.")
+    print("\n| kernel | processes | median us | deviation | max - min | intervals that cover the others | baseline max - min |")
+    print("| --- |" + " ---: |" * 6)
+    for name, rows in busy.items():
+        if len(rows) > 1:
+            seen = repeatability(rows)
+            other = f"{repeatability_spread(base[name]):.2%}" if len(base.get(name, ())) > 1 else "-"
+            print(
+                f"| {name} | {seen['count']} | {seen['median'] * 1e6:.2f} | {seen['deviation']:.2%} | {seen['spread']:.2%}"
+                f" | {seen['covered']} | {other} |"
+            )
+    print("\n| kernel | all lanes busy us | alone us | busy over alone |\n| --- | ---: | ---: | ---: |")
+    for name in busy.keys() & alone.keys():
+        pair = [statistics.median(row["seconds"] for row in rows[name]) for rows in (busy, alone)]
+        print(f"| {name} | {pair[0] * 1e6:.2f} | {pair[1] * 1e6:.2f} | {pair[0] / pair[1]:.3f} |")
+    for line in measured["not_correct"]:
+        print(f"NOT CORRECT {line}", file=sys.stderr)
+
+
+def _print_twins(busy: dict[str, list[dict[str, Any]]], base: dict[str, list[dict[str, Any]]]) -> None:
+    names = [name for name in busy if not name.startswith(("spin", "ratio"))]
+    print("| twin | trials | us | speedup: median, least, most | false wins, losses | judge's clock | baseline: least, most |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for name in names:
+        rows = busy[name]
+        ratios = [row["speedup"] for row in rows]
+        seen = summary_of_twins(rows)
+        others = [row["speedup"] for row in base.get(name, ())]
+        print(
+            f"| {name} | {len(rows)} | {statistics.median(row['seconds'] for row in rows) * 1e6:.1f}"
+            f" | {statistics.median(ratios):.4f}, {min(ratios):.4f}, {max(ratios):.4f} | {seen['wins']}, {seen['losses']}"
+            f" | {sum(row['by_judge'] for row in rows)}"
+            f" | {f'{min(others):.4f}, {max(others):.4f}' if others else '-'} |"
+        )
+    for label, rows_by_name in (("service", busy), ("baseline", base)):
+        seen = summary_of_twins(itertools.chain.from_iterable(rows_by_name.get(name, []) for name in names))
+        print(f"\n{label}, all twins: " + ", ".join(f"{name} {value}" for name, value in seen.items()))
+
+
+def repeatability_spread(rows: list[dict[str, Any]]) -> float:
+    """Largest less smallest median, over their median."""
+    seconds = [row["seconds"] for row in rows]
+    return (max(seconds) - min(seconds)) / statistics.median(seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""Plots of what the benchmarks measured, from the dictionaries that their `--json` writes.
+
+`python benchmarks/plots.py FILE.json PLOT.png` draws again. The kind of benchmark is seen from the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+_SERVICE, _BASELINE = "#1f6f8b", "#c8553d"
+_DPI = 150
+
+
+def throughput(measured: dict[str, Any], path: Path) -> Path:
+    """Candidates a minute and wrong verdicts, beside where the service's time went."""
+    figure, (rates, stages) = plt.subplots(1, 2, figsize=(10, 4), width_ratios=(2, 3))
+    runs = measured["service"]
+    bars = [(f"{len(runs[0]['devices'])} device(s)", statistics.median(run["a_minute"] for run in runs), runs[-1])]
+    bars += [("first device", run["a_minute"], run) for run in measured["one_device"]]
+    if base := measured.get("baseline"):
+        bars.append(("persistent\nworkers", base["a_minute"], base))
+    for number, (_, rate, run) in enumerate(bars):
+        rates.bar(number, rate, color=_BASELINE if "workers" in run else _SERVICE)
+        rates.text(number, rate, f"{len(run['wrong'])} wrong", ha="center", va="bottom")
+    rates.set_xticks(range(len(bars)), [name for name, _, _ in bars])
+    rates.set_ylabel("candidates a minute")
+    rates.margins(y=0.12)
+    found = {name: seconds for name, seconds in runs[-1]["stages"].items() if name != "queued"}
+    names = list(found)[::-1]
+    stages.barh(names, [sum(found[name]) / runs[-1]["candidates"] for name in names], color=_SERVICE)
+    stages.set_xlabel("seconds a candidate, mean (queue left out)")
+    return _save(figure, f"{runs[-1]['of']} candidates, {_device(runs[-1])}", path)
+
+
+def accuracy(measured: dict[str, Any], path: Path) -> Path:
+    """Speedups of twins, which should be 1, and errors of spins, which should be 0, both over duration."""
+    figure, (twins, spins) = plt.subplots(1, 2, figsize=(11, 4.2))
+    for rows_of, colour, label in ((measured["baseline"], _BASELINE, "persistent worker"), (measured["busy"], _SERVICE, "service")):
+        rows = [row for name, rows in rows_of.items() if not name.startswith(("spin", "ratio")) for row in rows]
+        twins.scatter(
+            [row["seconds"] * 1e6 for row in rows], [row["speedup"] for row in rows], s=12, color=colour, label=label, alpha=0.6
+        )
+        from accuracy import spin_errors
+
+        errors = spin_errors(rows_of, measured["kind"])
+        if errors:
+            spins.plot(
+                [row["set"] * 1e6 for row in errors], [row["error"] * 1e6 for row in errors], "o-", color=colour, label=label
+            )
+            allowed = [row["allowed"] * 1e6 for row in errors]
+            at = [row["set"] * 1e6 for row in errors]
+            if colour == _SERVICE:
+                spins.fill_between(at, [-value for value in allowed], allowed, color="0.9", label="1 us or 2 %")
+    twins.axhspan(0.99, 1.01, color="0.9")
+    twins.set(xscale="log", xlabel="us a call", ylabel="speedup of a kernel over itself")
+    twins.legend()
+    spins.set(xscale="log", yscale="symlog", xlabel="spin, us", ylabel="error, us")
+    if spins.get_legend_handles_labels()[1]:
+        spins.legend()
+    return _save(figure, _device(measured), path)
+
+
+def overhead(measured: dict[str, Any], path: Path) -> Path:
+    """Median seconds a candidate, by way of judging it."""
+    figure, axes = plt.subplots(figsize=(8, 3.6))
+    bare, single, batch = measured["bare"], measured["single"], measured["batch"]
+    rows = [
+        ("bare: whole process", [row["process"] for row in bare], "0.6"),
+        ("bare: compile and one call", [row["compile_and_run"] for row in bare], "0.6"),
+        ("service: one at a time", single["plain"], _SERVICE),
+        ("service: profiled", single["profiled"], _SERVICE),
+        ("service: all lanes busy", [batch["seconds"] / max(1, batch["candidates"])], _SERVICE),
+        ("service: syntax error", measured["syntax_error"], _SERVICE),
+        ("persistent worker", measured["baseline"], _BASELINE),
+    ]
+    for name, seconds, colour in [row for row in rows if row[1]][::-1]:
+        middle = statistics.median(seconds)
+        axes.barh(name, middle, color=colour)
+        axes.text(middle, name, f" {middle * 1e3:.0f} ms", va="center")
+    axes.set_xlabel("seconds a candidate, median")
+    axes.margins(x=0.15)
+    return _save(figure, _device(measured), path)
+
+
+def _device(measured: dict[str, Any]) -> str:
+    return str(measured["environment"].get("device", "")) + (" (interpreter)" if measured["kind"] == "cpu" else "")
+
+
+def _save(figure: Any, title: str, path: Path) -> Path:
+    figure.suptitle(title)
+    figure.tight_layout()
+    figure.savefig(path, dpi=_DPI)
+    plt.close(figure)
+    return path
+
+
+def main() -> None:
+    """Draw a file that was written by --json."""
+    parser = argparse.ArgumentParser(description="Draw what a benchmark measured.")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("plot", type=Path)
+    options = parser.parse_args()
+    measured = json.loads(options.file.read_text())
+    draw = throughput if "service" in measured else accuracy if "busy" in measured else overhead
+    print(draw(measured, options.plot))
+
+
+if __name__ == "__main__":
+    main()
