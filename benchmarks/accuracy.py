@@ -2,19 +2,23 @@
 
     python benchmarks/accuracy.py [--trials 20] [--seconds 90] [--json FILE] [--plot]
 
-Four questions, all asked of real services over gRPC, each candidate in a process of its own (sources: benchmarks/kernels.py):
+Four questions, all asked of real services over gRPC, each candidate in a process of its own (sources:
+benchmarks/kernels.py):
 
-- *Twins*: the candidate is the reference, so every speedup other than 1 is an error. Listed are the shares within 1 % and 3 %, and
-  the false wins and losses: results whose whole 95 % interval lies above or below 1. Some are to be expected, 2.5 % of each.
-- *Spins*: a kernel waits by the device's own clock. The time of a spin of 0 is what launching and the rest cost; what a longer one takes
-  beyond that and its duration is the error. It should be within 1 us or 2 %, whichever is more. This tests the clock's scale and
-  linearity, and shows the fixed cost, of which nobody can say how much belongs to the kernel. (%globaltimer moves in steps, of
-  32 ns to 1 us by the model of the GPU.)
-- *Repeatability*: the spread of one candidate's median over processes, and how often an interval covers the median speedup of the others.
+- *Twins*: the candidate is the reference, so every speedup other than 1 is an error. Listed are the shares within 1 %
+  and 3 %, and the false wins and losses: results whose whole 95 % interval lies above or below 1. Some are to be
+  expected, 2.5 % of each.
+- *Spins*: a kernel waits by the device's own clock. The time of a spin of 0 is what launching and the rest cost; what a
+  longer one takes beyond that and its duration is the error. It should be within 1 us or 2 %, whichever is more. This
+  tests the clock's scale and linearity, and shows the fixed cost, of which nobody can say how much belongs to the
+  kernel. (%globaltimer moves in steps, of 32 ns to 1 us by the model of the GPU.)
+- *Repeatability*: the spread of one candidate's median over processes, and how often an interval covers the median
+  speedup of the others.
 - *Company*: medians while all lanes are busy beside medians while nothing else runs.
 
-The baseline is one persistent worker (benchmarks/persistent.py) that has the device to itself. It has no intervals; its means are
-compared as they are. Its reference is timed after the candidate, and reference and candidate each get one list of inputs.
+The baseline is one persistent worker (benchmarks/persistent.py) that has the device to itself. It has no intervals; its
+means are compared as they are. Its reference is timed after the candidate, and reference and candidate each get one
+list of inputs.
 """
 
 from __future__ import annotations
@@ -229,7 +233,9 @@ def _print(measured: dict[str, Any]) -> None:
         print(f"| {row['set'] * 1e6:.0f} | {' | '.join(numbers)} | {within} | {other} |")
     if spins:
         print(f"\nA spin of 0 takes {spins[0]['fixed'] * 1e6:.2f} us; that is taken off the others.")
-    print("\n| kernel | processes | median us | deviation | max - min | intervals that cover the others | baseline max - min |")
+    print(
+        "\n| kernel | processes | median us | deviation | max - min | intervals covering others | baseline max - min |"
+    )
     print("| --- |" + " ---: |" * 6)
     for name, rows in busy.items():
         if len(rows) > 1:
@@ -249,7 +255,9 @@ def _print(measured: dict[str, Any]) -> None:
 
 def _print_twins(busy: dict[str, list[dict[str, Any]]], base: dict[str, list[dict[str, Any]]]) -> None:
     names = [name for name in busy if not name.startswith(("spin", "ratio"))]
-    print("| twin | trials | us | speedup: median, least, most | false wins, losses | judge's clock | baseline: least, most |")
+    print(
+        "| twin | trials | us | speedup: median, least, most | wins, losses | judge's clock | baseline: least, most |"
+    )
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name in names:
         rows = busy[name]

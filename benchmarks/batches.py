@@ -1,9 +1,10 @@
-"""Generated candidates, as a policy in training writes them: right, wrong, broken and dishonest ones for eight small problems.
+"""Generated candidates, as a policy in training writes them: right, wrong, broken and dishonest, for eight problems.
 
-`mixed` makes for each problem 16 candidates: 8 right ones (different kernels: rows or tiles a program, warps), 4 wrong ones, a
-compile error, a runtime error, an illegal access and a decoy. Each wrong one makes a mistake that models make; some of them are
-right on the problem's own inputs (a softmax without its maximum, a layer norm that leaves out weights that happen to be 1),
-and are wrong all the same. `turns` makes near-identical ones in three turns. All follow from a seed alone, and no two sources are equal.
+`mixed` makes for each problem 16 candidates: 8 right ones (different kernels: rows or tiles a program, warps), 4 wrong
+ones, a compile error, a runtime error, an illegal access and a decoy. Each wrong one makes a mistake that models make;
+some of them are right on the problem's own inputs (a softmax without its maximum, a layer norm that leaves out weights
+that happen to be 1), and are wrong all the same. `turns` makes near-identical ones in three turns. All follow from a
+seed alone, and no two sources are equal.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kerneldyno.client import EvalRequest
 COMPILE_ERRORS = ("COMPILE_ERROR",)
 INTERPRETED_ERRORS = ("COMPILE_ERROR", "RUNTIME_ERROR")
 #: Names that sources differ in, as samples of a model do.
-_NAMES = "fused tiled fast simple block row strided packed vector direct plain lean".split()
+_NAMES = ("fused", "tiled", "fast", "simple", "block", "strided", "packed", "vector", "direct", "plain", "lean")
 _RIGHT, _WRONG = 8, 4
 
 
@@ -77,7 +78,12 @@ PROBLEMS = (
     _Problem(
         "relu", "", "return torch.relu(x)", False,
         right="y = tl.maximum(x, 0.0)",
-        wrong=("y = tl.maximum(x, 0.01)", "y = tl.abs(x)", "y = tl.where(x > 0, x, 0.01 * x)", "y = tl.where(x > 0.001, x, 0.0)"),
+        wrong=(
+            "y = tl.maximum(x, 0.01)",
+            "y = tl.abs(x)",
+            "y = tl.where(x > 0, x, 0.01 * x)",
+            "y = tl.where(x > 0.001, x, 0.0)",
+        ),
     ),
     _Problem(
         "gelu", "", "return nn.functional.gelu(x)", False,
@@ -145,7 +151,7 @@ PROBLEMS = (
 MATMUL = "matmul"
 NAMES = (*(problem.name for problem in PROBLEMS), MATMUL)
 
-_REFERENCE = '''\
+_REFERENCE = """\
 import torch
 from torch import nn
 
@@ -167,9 +173,9 @@ def get_inputs():
 
 def get_init_inputs():
     return []
-'''
+"""
 
-_CANDIDATE = '''\
+_CANDIDATE = """\
 # {name}
 import torch
 import triton
@@ -192,7 +198,7 @@ class ModelNew(nn.Module):
         y = {output}
         {call}
         return y
-'''
+"""
 
 _TILE = """\
 index = (tl.program_id(0) * STEPS + step) * BLOCK + tl.arange(0, BLOCK)
@@ -209,7 +215,7 @@ x = tl.load(source + row * columns + index, mask=inside, other={pad})
 {compute}
 {store}"""
 
-_MATMUL = '''\
+_MATMUL = """\
 # {name}
 import torch
 import triton
@@ -235,7 +241,7 @@ class ModelNew(nn.Module):
         c = torch.empty_like(a)
         {call}
         return c
-'''
+"""
 
 
 def mixed(seed: int, *, tiny: bool, per_problem: int = 16) -> list[Candidate]:
@@ -246,7 +252,14 @@ def mixed(seed: int, *, tiny: bool, per_problem: int = 16) -> list[Candidate]:
     """
     made = []
     for number, name in enumerate(NAMES):
-        kinds = [*("right",) * _RIGHT, *("wrong",) * _WRONG, "compile_error", "runtime_error", "illegal_access", "decoy"]
+        kinds = [
+            *("right",) * _RIGHT,
+            *("wrong",) * _WRONG,
+            "compile_error",
+            "runtime_error",
+            "illegal_access",
+            "decoy",
+        ]
         rows = [_make(name, kind, i % 8, number, f"{name}/{i:02d}-{kind}", seed, tiny) for i, kind in enumerate(kinds)]
         made += [rows[i * len(rows) // per_problem] for i in range(min(per_problem, len(rows)))]
     random.Random(seed).shuffle(made)
@@ -289,7 +302,9 @@ def _make(problem: str, kind: str, variant: int, number: int, label: str, seed: 
     return Candidate(label, kind, problem, reference, source, outcomes)
 
 
-def _write_rows(problem: str, kind: str, variant: int, fault: int, label: str, kernel: str, tiny: bool) -> tuple[str, str]:
+def _write_rows(
+    problem: str, kind: str, variant: int, fault: int, label: str, kernel: str, tiny: bool
+) -> tuple[str, str]:
     what = next(row for row in PROBLEMS if row.name == problem)
     rows, columns = (8, 60) if tiny else (4096, 2000) if what.row else (4096, 4096)
     reference = _REFERENCE.format(
@@ -325,7 +340,9 @@ def _write_rows(problem: str, kind: str, variant: int, fault: int, label: str, k
     return reference, source
 
 
-def _write_matmul(problem: str, kind: str, variant: int, fault: int, label: str, kernel: str, tiny: bool) -> tuple[str, str]:
+def _write_matmul(
+    problem: str, kind: str, variant: int, fault: int, label: str, kernel: str, tiny: bool
+) -> tuple[str, str]:
     size = 32 if tiny else 1024
     reference = _REFERENCE.format(
         rows=size, columns=size, init="pass", arguments="a, b", forward="return torch.matmul(a, b)",
@@ -336,7 +353,8 @@ def _write_matmul(problem: str, kind: str, variant: int, fault: int, label: str,
     )  # fmt: skip
     bm, bn, bk = (min(side, size // 2) for side in tiles[variant if kind == "right" else 0])
     mistake = variant % _WRONG if kind == "wrong" else -1
-    straight, crossed = "(start + inner)[:, None] * size + columns[None, :]", "columns[None, :] * size + (start + inner)[:, None]"
+    straight = "(start + inner)[:, None] * size + columns[None, :]"
+    crossed = "columns[None, :] * size + (start + inner)[:, None]"
     target = "torch.empty_like(a)" if kind == "decoy" else "c"
     launch = f"{kernel}[({size // bm}, {size // bn})](a, b, {target}, {size}, {bm}, {bn}, {bk}, num_warps=4)"
     source = _MATMUL.format(

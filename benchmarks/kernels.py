@@ -1,7 +1,8 @@
 """Problems and candidates whose time, or whose ratio of times, is known before they are measured.
 
-Twins: the candidate is the reference, so the true speedup is 1. Spins: the candidate waits for a set time by the device's own
-clock (%globaltimer; on a CPU by `perf_counter`) before it computes a trivial answer, so its time is that one and a fixed cost.
+Twins: the candidate is the reference, so the true speedup is 1. Spins: the candidate waits for a set time by the
+device's own clock (%globaltimer; on a CPU by `perf_counter`) before it computes a trivial answer, so its time is that
+one and a fixed cost.
 """
 
 from __future__ import annotations
@@ -148,7 +149,9 @@ def spins(kind: str) -> list[Known]:
         if kind == "cpu" and 0 < microseconds < 100:  # what calling a Python function there costs, and its noise
             continue
         seconds = microseconds * 1e-6
-        candidate = _SPIN_CPU.format(seconds=seconds) if kind == "cpu" else _SPIN.format(nanoseconds=microseconds * 1000)
+        candidate = (
+            _SPIN_CPU.format(seconds=seconds) if kind == "cpu" else _SPIN.format(nanoseconds=microseconds * 1000)
+        )
         backend = "torch" if kind == "cpu" else "triton"
         made.append(Known(f"spin-{microseconds}us", reference, candidate, backend, seconds))
     return made

@@ -2,17 +2,17 @@
 
     python benchmarks/overhead.py [--seconds 45] [--memory N] [--json FILE] [--plot]
 
-- *Bare*: a fresh Python process loads the candidate, constructs it, and calls it once, with a cold compile cache. Its load and first
-  call are what nobody can do without; importing torch and opening the device is what a process of one's own costs
-  without a zygote.
-- *Service*: the same candidates one at a time through a warm service over gRPC (`AsyncClient.evaluate_once`): sandboxed process,
-  12 correctness trials, timing, with and without profiling. The first candidate of each problem, for which the judge builds and
-  examines the reference, is shown apart. Then a batch with all lanes busy, and candidates with a syntax error, which
-  nothing has to run for.
+- *Bare*: a fresh Python process loads the candidate, constructs it, and calls it once, with a cold compile cache. Its
+  load and first call are what nobody can do without; importing torch and opening the device is what a process of one's
+  own costs without a zygote.
+- *Service*: the same candidates one at a time through a warm service over gRPC (`AsyncClient.evaluate_once`): sandboxed
+  process, 12 correctness trials, timing, with and without profiling. The first candidate of each problem, for which the
+  judge builds and examines the reference, is shown apart. Then a batch with all lanes busy, and candidates with a
+  syntax error, which nothing has to run for.
 - *Baseline*: a persistent worker (benchmarks/persistent.py), five trials on nominal inputs, no sandbox.
 
-`--memory N` also streams N candidates and reads resident memory of each service, and device memory, ten times on the way.
-On a CPU kernels are interpreted: what compiles on a GPU does not there, and calls dominate.
+`--memory N` also streams N candidates and reads resident memory of each service, and device memory, ten times on the
+way. On a CPU kernels are interpreted: what compiles on a GPU does not there, and calls dominate.
 """
 
 from __future__ import annotations
@@ -233,13 +233,17 @@ def _print(measured: dict[str, Any]) -> None:
     ]
     for name, seconds in rows:
         if seconds:
-            print(f"| {name} | {len(seconds)} | {_shown(statistics.median(seconds))} | {_shown(percentile(seconds, 95))} |")
+            print(
+                f"| {name} | {len(seconds)} | {_shown(statistics.median(seconds))} | {_shown(percentile(seconds, 95))} |"
+            )
     each = batch["seconds"] / max(1, batch["candidates"])
     print(f"| service: all lanes busy, time over candidates | {batch['candidates']} | {_shown(each)} | |")
     needed = statistics.median(row["compile_and_run"] for row in bare)
     if single["plain"]:
         beyond = statistics.median(single["plain"]) - needed
-        print(f"\nBeyond bare compile and run: {_shown(beyond)} one at a time, {_shown(each - needed)} with all lanes busy.")
+        print(
+            f"\nBeyond bare compile and run: {_shown(beyond)} one at a time, {_shown(each - needed)} with all lanes busy."
+        )
     print(f"\nOne at a time, by stage:\n\n{measured['stages']}")
     if memory := measured["memory"]:
         kinds = [name for name in memory[0] if name != "candidates"]

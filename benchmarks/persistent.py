@@ -1,9 +1,10 @@
 """The baseline: long-lived worker processes that judge one candidate after another, as evaluators for training usually do.
 
-Each worker has imported torch and opened the device once. A candidate's source is executed in it, compared by `allclose` and timed
-by events (`inprocess.py`), and then the same process takes the next one. A worker is replaced when it dies, hangs, or can no
-longer compute the reference, which is how it notices that a candidate has broken its CUDA context. Timing is exclusive among the
-workers of a device. There is no sandbox: run only what is harmless to the user who runs it.
+Each worker has imported torch and opened the device once. A candidate's source is executed in it, compared by
+`allclose` and timed by events (`inprocess.py`), and then the same process takes the next one. A worker is replaced when
+it dies, hangs, or can no longer compute the reference, which is how it notices that a candidate has broken its CUDA
+context. Timing is exclusive among the workers of a device. There is no sandbox: run only what is harmless to the user
+who runs it.
 """
 
 from __future__ import annotations

@@ -44,17 +44,29 @@ def throughput(measured: dict[str, Any], path: Path) -> Path:
 def accuracy(measured: dict[str, Any], path: Path) -> Path:
     """Speedups of twins, which should be 1, and errors of spins, which should be 0, both over duration."""
     figure, (twins, spins) = plt.subplots(1, 2, figsize=(11, 4.2))
-    for rows_of, colour, label in ((measured["baseline"], _BASELINE, "persistent worker"), (measured["busy"], _SERVICE, "service")):
+    for rows_of, colour, label in (
+        (measured["baseline"], _BASELINE, "persistent worker"),
+        (measured["busy"], _SERVICE, "service"),
+    ):
         rows = [row for name, rows in rows_of.items() if not name.startswith(("spin", "ratio")) for row in rows]
         twins.scatter(
-            [row["seconds"] * 1e6 for row in rows], [row["speedup"] for row in rows], s=12, color=colour, label=label, alpha=0.6
+            [row["seconds"] * 1e6 for row in rows],
+            [row["speedup"] for row in rows],
+            s=12,
+            color=colour,
+            label=label,
+            alpha=0.6,
         )
         from accuracy import spin_errors
 
         errors = spin_errors(rows_of, measured["kind"])
         if errors:
             spins.plot(
-                [row["set"] * 1e6 for row in errors], [row["error"] * 1e6 for row in errors], "o-", color=colour, label=label
+                [row["set"] * 1e6 for row in errors],
+                [row["error"] * 1e6 for row in errors],
+                "o-",
+                color=colour,
+                label=label,
             )
             allowed = [row["allowed"] * 1e6 for row in errors]
             at = [row["set"] * 1e6 for row in errors]
@@ -92,7 +104,9 @@ def overhead(measured: dict[str, Any], path: Path) -> Path:
 
 
 def _device(measured: dict[str, Any]) -> str:
-    return str(measured["environment"].get("device", "")) + (" (interpreter)" if measured["kind"] == "cpu" else "")
+    return str(measured["environment"].get("device", "")) + (
+        ": times of a CPU, mostly interpreted" if measured["kind"] == "cpu" else ""
+    )
 
 
 def _save(figure: Any, title: str, path: Path) -> Path:

@@ -11,7 +11,7 @@ from kerneldyno.client import AsyncClient, EvalRequest, EvalResult
 from kerneldyno.v1.evaluation_pb2 import Stage
 
 #: Two for each lane: one runs, one waits at the evaluator.
-_PER_LANE = 2
+PER_LANE = 2
 
 
 def device_list(text: str) -> list[str]:
@@ -34,8 +34,8 @@ async def collect(
 ) -> tuple[dict[str, EvalResult], float]:
     """Evaluate `requests` until `seconds` are over, then wait for those under way.
 
-    Returns results by id, and seconds from the first request to the last result. `lanes`, those of all devices, bounds what is
-    under way, so that there is little to wait for at the end.
+    Returns results by id, and seconds from the first request to the last result. `lanes`, those of all devices, bounds
+    what is under way, so that there is little to wait for at the end.
     """
     begin = time.monotonic()
 
@@ -47,7 +47,7 @@ async def collect(
             await asyncio.sleep(0)
 
     results: dict[str, EvalResult] = {}
-    async with AsyncClient(address, window=_PER_LANE * lanes) as client:
+    async with AsyncClient(address, window=PER_LANE * lanes) as client:
         async for result in client.evaluate(source()):
             results[result.id] = result
     return results, time.monotonic() - begin

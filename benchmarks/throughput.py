@@ -1,18 +1,22 @@
-"""Candidates a minute on a batch as training makes them, with every verdict compared, beside a persistent-process evaluator.
+"""Candidates a minute on a batch as training makes them, with every verdict compared, beside a persistent-process
+evaluator.
 
     python benchmarks/throughput.py [--batch mixed|turns] [--runs 3] [--devices 0,1] [--lanes N] [--json FILE] [--plot]
 
-A scheduler and an evaluator start here as `make demo` starts them, and the batch (benchmarks/batches.py) is streamed to them
-over gRPC: each candidate gets a sandboxed process of its own, all correctness trials and a time. Measured is from the first request
-to the last result; starting the services is not part of it. The batch is sent in the same order in each run, with a cold compile
-cache and no stored result. `turns` sends near-identical candidates in three turns, each turn after the verdict on the one before.
+A scheduler and an evaluator start here as `make demo` starts them, and the batch (benchmarks/batches.py) is streamed to
+them over gRPC: each candidate gets a sandboxed process of its own, all correctness trials and a time. Measured is from
+the first request to the last result; starting the services is not part of it. The batch is sent in the same order in
+each run, with a cold compile cache and no stored result. `turns` sends near-identical candidates in three turns, each
+turn after the verdict on the one before.
 
-The baseline (benchmarks/persistent.py) judges the same sources in as many long-lived workers as there are lanes, ready before the
-clock starts. It does less for each candidate: five trials on nominal inputs, no stress inputs, no sandbox. A verdict of either is wrong
-when a candidate that is right is not called correct, or another one is; of the service the kind of error must be right as well.
+The baseline (benchmarks/persistent.py) judges the same sources in as many long-lived workers as there are lanes, ready
+before the clock starts. It does less for each candidate: five trials on nominal inputs, no stress inputs, no sandbox. A
+verdict of either is wrong when a candidate that is right is not called correct, or another one is; of the service the
+kind of error must be right as well.
 
 With several devices the same batch also goes to the first one alone. On a CPU everything is tiny and runs in Triton's
-interpreter: verdicts count there, rates do not. Exit status 1 when a verdict of the service is wrong or a process is left over.
+interpreter: verdicts count there, rates do not. Exit status 1 when a verdict of the service is wrong or a process is
+left over.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ import batches
 import psutil
 from kerneldyno.client import AsyncClient, EvalResult, LocalServices
 from persistent import Pool, Task
-from service import capacity, collect, device_list, environment_of, outcome_of, stage_seconds, stage_table
+from service import PER_LANE, capacity, collect, device_list, environment_of, outcome_of, stage_seconds, stage_table
 from usage import Usage, is_forked
 
 #: Interpreted kernels take a thousand times as long, and their times mean nothing.
@@ -150,10 +154,13 @@ async def _evaluate(
     begin = time.monotonic()
     results: dict[str, EvalResult] = {}
 
+    room = asyncio.Semaphore(PER_LANE * lanes)
+
     async def follow(client: AsyncClient, steps: Sequence[batches.Candidate]) -> None:
         for step in steps:
-            if time.monotonic() - begin < seconds:
-                async for result in client.evaluate([step.request(*trials)]):
+            async with room:
+                if time.monotonic() - begin < seconds:
+                    result = await client.evaluate_once(step.request(*trials))
                     results[result.id] = result
 
     async with AsyncClient(address) as client, asyncio.TaskGroup() as group:
@@ -208,15 +215,24 @@ def _print(measured: dict[str, Any]) -> None:
     row("processor seconds a candidate", f"{sum(cpu.values()) / max(1, last['candidates']):.2f}")
     row("host memory, peak (shared pages count in each process)", f"{last['host_peak_mebibytes']:.0f} MiB")
     memory = [last[f"device_{when}_mebibytes"] for when in ("begin", "peak", "end")]
-    row("device memory, begin, peak, end", "no GPU" if memory[0] is None else f"{memory[0]}, {memory[1]}, {memory[2]} MiB")
+    row(
+        "device memory, begin, peak, end",
+        "no GPU" if memory[0] is None else f"{memory[0]}, {memory[1]}, {memory[2]} MiB",
+    )
     row("runners after the last result (spares only), left at the end", f"{last['spares']}, {last['left_over']}")
     for run in measured["one_device"]:
         ratio = statistics.median(run["a_minute"] for run in runs) / run["a_minute"]
         row("first device alone", f"{run['a_minute']:.0f} a minute, {len(run['wrong'])} wrong; ratio {ratio:.2f}")
         row("candidates on each device", ", ".join(f"{name} {n}" for name, n in sorted(last["by_device"].items())))
     if base := measured.get("baseline"):
-        row(f"baseline: {base['workers']} persistent workers", f"{base['a_minute']:.0f} a minute ({base['seconds']:.1f} s)")
-        row("baseline: wrong verdicts", f"{len(base['wrong'])} of {base['candidates']}; {base['restarts']} workers replaced")
+        row(
+            f"baseline: {base['workers']} persistent workers",
+            f"{base['a_minute']:.0f} a minute ({base['seconds']:.1f} s)",
+        )
+        row(
+            "baseline: wrong verdicts",
+            f"{len(base['wrong'])} of {base['candidates']}; {base['restarts']} workers replaced",
+        )
         print("\nwrong verdicts of the baseline:" + "".join(f"\n    {line}" for line in base["wrong"]))
 
 

@@ -1,7 +1,7 @@
 """What the services of a benchmark use: processor seconds by kind of process, host and device memory.
 
-Runners live for one candidate only, so their processor time is read from the zygote that forked them: the kernel adds a child's
-time to its parent's when it has ended. What runs at the moment of reading is added as it is.
+Runners live for one candidate only, so their processor time is read from the zygote that forked them: the kernel adds a
+child's time to its parent's when it has ended. What runs at the moment of reading is added as it is.
 """
 
 from __future__ import annotations
