@@ -36,7 +36,7 @@ def report(
     ] = "problem",
     budget: Annotated[
         int, typer.Option("--budget", min=1, max=1024, metavar="MIB", help="Most sources, logs and answers, in MiB.")
-    ] = 32,
+    ] = 64,
     as_json: Json = False,
 ) -> None:
     """Make a page of RESULTS.jsonl that needs no network, no server and no other file."""

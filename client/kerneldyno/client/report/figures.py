@@ -15,7 +15,7 @@ from kerneldyno.rollout.report import report
 from kerneldyno.training import metrics
 
 #: Points of a curve of fast@p.
-_POINTS = 61
+_POINTS = 49
 #: fast@p is always drawn from at most 1/4 to at least 4.
 _NARROWEST = (0.25, 4.0)
 
@@ -80,6 +80,8 @@ class Figures:
     stages: list[StageTimes]
     findings: list[FindingCount]
     environments: list[tuple[str, int]]
+    #: Environments with times in them.
+    timed_environments: int
     notes: list[str]
 
     def to_json(self) -> dict[str, Any]:
@@ -116,6 +118,7 @@ def figures(found: Sequence[Candidate], turns: Sequence[TurnRecord] = ()) -> Fig
         stages=_stages(found),
         findings=_findings(found),
         environments=Counter(candidate.environment for candidate in found if candidate.environment).most_common(),
+        timed_environments=len({candidate.environment for candidate in judged if candidate.speedup is not None}),
         notes=notes,
     )
 

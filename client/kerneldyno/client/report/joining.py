@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 from collections import defaultdict
 from dataclasses import dataclass, field
 
@@ -25,8 +26,8 @@ class References:
 def join(found: list[Candidate], requests: io.BufferedReader | None, shelf: Shelf) -> References:
     """Give every candidate a problem and, where its request is there, its source.
 
-    A problem is what the file says it is; else the requests with one reference are one problem; else what comes before the
-    last slash of an id names it.
+    A problem is what the file says it is; else the requests with one reference are one problem, named by what comes before a
+    slash in all of their ids; else what comes before the last slash of an id names it.
 
     Raises:
         OSError: reading fails (EOFError: a compressed file is cut off).
@@ -47,12 +48,16 @@ def join(found: list[Candidate], requests: io.BufferedReader | None, shelf: Shel
         references.notes = _notes(len(found), bad, without_result, len(by_id))
     for key, alike in of_reference.items():
         unnamed = [candidate for candidate in alike if not candidate.problem]
+        same = os.path.commonprefix([candidate.id for candidate in unnamed])  # noqa: RUF071  (cut at a slash below)
+        name = same.rpartition("/")[0] or "reference"
+        if name == "reference" or name in references.sources:  # another reference's
+            name += f" {key[:8]}"
         for candidate in unnamed:
-            candidate.problem = _common_prefix(unnamed) or f"reference {key[:8]}"
+            candidate.problem = name
         for candidate in alike:
             references.sources.setdefault(candidate.problem, texts[key])
     for candidate in found:
-        candidate.problem = candidate.problem or _prefix(candidate)
+        candidate.problem = candidate.problem or candidate.id.rpartition("/")[0]
     return references
 
 
@@ -81,12 +86,3 @@ def _notes(results: int, bad: int, without_result: int, without_request: int) ->
     if bad:
         notes.append(f"{bad} lines of the file of requests are no requests")
     return notes
-
-
-def _prefix(candidate: Candidate) -> str:
-    return candidate.id.rpartition("/")[0]
-
-
-def _common_prefix(alike: list[Candidate]) -> str:
-    prefixes = {_prefix(candidate) for candidate in alike}
-    return prefixes.pop() if len(prefixes) == 1 else ""

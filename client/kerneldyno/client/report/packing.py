@@ -65,7 +65,7 @@ def _index(ordered: Sequence[Candidate], problems: Sequence[str]) -> dict[str, A
         "interpreted": [int(candidate.interpreted) for candidate in ordered],
         "counts": [int(candidate.counts) for candidate in ordered],
         "noticed": [sorted({finding_of[finding.id] for finding in candidate.findings}) for candidate in ordered],
-        "message": [visible(candidate.message[:_MESSAGE_CHARS]) for candidate in ordered],
+        "message": ["" if candidate.correct else visible(candidate.message[:_MESSAGE_CHARS]) for candidate in ordered],
         "previous": _previous(ordered),
     }
 
@@ -91,7 +91,6 @@ def _previous(ordered: Sequence[Candidate]) -> list[int]:
 def _details(candidate: Candidate) -> dict[str, Any]:
     return {
         "message": visible(candidate.message),
-        "environment": visible(candidate.environment),
         "facts": [[visible(name), visible(value)] for name, value in candidate.facts],
         "findings": [
             [visible(finding.id), finding.severity, visible(finding.evidence[:2000])]

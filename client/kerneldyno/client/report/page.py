@@ -41,12 +41,14 @@ def page(
         sections.warnings(figures, notes),
         node(
             "div",
-            sections.outcomes(figures),
-            sections.fast(figures),
-            sections.speedups(figures, found),
-            sections.stages(figures),
-            sections.findings(figures),
-            sections.environments(figures),
+            node(
+                "div",
+                sections.outcomes(figures),
+                sections.findings(figures),
+                sections.stages(figures),
+                sections.environments(figures),
+            ),
+            node("div", sections.fast(figures), sections.speedups(figures, found)),
             class_="grid",
         ),
     ]

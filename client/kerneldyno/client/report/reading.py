@@ -30,6 +30,8 @@ MAX_DOCUMENT_BYTES = 256 << 20
 PROBLEM_LABEL = "problem"
 _NAMED_LINES = 3
 _GZIP = b"\x1f\x8b"
+#: Fields of a result that no report shows.
+_TIMES = ("start_time", "accept_time", "finish_time")
 
 RESULTS: Final = "results"
 TURNS: Final = "turns"
@@ -172,7 +174,7 @@ class _Reader:
             self._bad.append(f"{where} is no valid {kind[:-1]} ({' '.join(str(error).split())[:200]})")
 
     def _result(self, row: dict[str, Any]) -> None:
-        candidate = candidates.of_result(result_from_json(_without_nan(row)), self._shelf, self._problem_label)
+        candidate = candidates.of_result(result_from_json(_needed(row)), self._shelf, self._problem_label)
         candidate.outcome = row["outcome"]  # also one that this release does not know
         if not candidate.id:  # straight from EvaluateOnce, or a line of a batch that was no request
             self._nameless += 1
@@ -182,7 +184,7 @@ class _Reader:
 
     def _turn(self, line: bytes) -> None:
         turn = parse_line(line)
-        turn = replace(turn, **_without_nan({"result": turn.result, "remeasured": turn.remeasured}))
+        turn = replace(turn, **_needed({"result": turn.result, "remeasured": turn.remeasured}))
         turn = replace(turn, speedup=finite(turn.speedup) or 0.0)
         candidate = candidates.of_turn(turn, self._shelf) if turn.outcome else None
         place = turn.group, turn.sample, turn.turn_index
@@ -204,13 +206,13 @@ def _kind(row: Any) -> str:
     return RESULTS if isinstance(row.get("outcome"), str) and row["outcome"] else ""
 
 
-def _without_nan(value: Any) -> Any:
-    """Numbers that JSON has not are left out, as if their field were absent."""
+def _needed(value: Any) -> Any:
+    """Numbers that JSON has not are left out, as if their field were absent; and points of time, which take long to read."""
     if isinstance(value, dict):
-        kept = ((key, _without_nan(item)) for key, item in value.items())
+        kept = ((key, _needed(item)) for key, item in value.items() if key not in _TIMES)
         return {key: item for key, item in kept if item is not None}
     if isinstance(value, list):
-        return [_without_nan(item) for item in value]
+        return [_needed(item) for item in value]
     return None if isinstance(value, float) and finite(value) is None else value
 
 

@@ -24,17 +24,14 @@ def tiles(figures: Figures) -> Element:
     single = [curve for curve in figures.curves if not curve.is_best]
     cheats = dict(figures.outcomes).get("REJECTED", 0)
     lost = sum(count for _, count in figures.lost)
-    doubtful = "  (interpreter)" if figures.interpreted else ""
+    doubtful = "; interpreter" if figures.interpreted else ""
     found = [
         _tile("correct", _percent(figures.correct, figures.judged), f"{figures.correct} of {figures.judged}", "good"),
-        *(
-            _tile("fast@1" + doubtful, f"{100 * curve.at_thresholds[0]:.1f} %", f"{curve.name}; at least 1x")
-            for curve in single[-1:]
-        ),
+        *(_tile("fast@1", f"{100 * curve.at_thresholds[0]:.1f} %", f"{curve.name}{doubtful}") for curve in single[-1:]),
         _tile(
-            "median speedup" + doubtful,
+            "median speedup",
             "none" if figures.median_speedup is None else _times(figures.median_speedup),
-            f"of {figures.timed} right and timed",
+            f"of {figures.timed} right and timed{doubtful}",
         ),
         _tile("rejected", str(cheats), "caught cheating", "bad" if cheats else ""),
         _tile("no verdict", str(lost), "not the candidates' fault", "odd" if lost else ""),
@@ -48,8 +45,8 @@ def warnings(figures: Figures, notes: Sequence[str]) -> Element | None:
     if figures.interpreted:
         of = "All" if figures.interpreted == figures.timed else f"{figures.interpreted} of"
         told.append(f"{of} {figures.timed} timed candidates {_MEANINGLESS}.")
-    if len(figures.environments) > 1:
-        told.append(f"There are {len(figures.environments)} environments here; times are comparable within one only.")
+    if figures.timed_environments > 1:
+        told.append(f"Times are of {figures.timed_environments} environments, and comparable within one only.")
     if untimed := figures.correct - figures.timed:
         told.append(f"{untimed} of {figures.correct} right candidates were not timed, and count as not fast.")
     told += [f"{note[0].upper()}{note[1:]}." for note in (*notes, *figures.notes)]

@@ -1,6 +1,6 @@
 // Tables that sort, filter and show a few rows at first: ten thousand rows at once would be slow.
 
-const FIRST_ROWS = 50, MORE_ROWS = 500;
+const FIRST_ROWS = 25, MORE_ROWS = 500;
 
 // A table of `rows`. Each column: name, cell(row) and, where it can be sorted by, value(row); `numeric` ones begin with the
 // greatest. `matches(row)` is asked anew by refresh(). What has no value comes last, either way.
@@ -100,8 +100,9 @@ function problemList(index, choose) {
     into.judged += index.counts[row];
     into.styles[style] = (into.styles[style] || 0) + 1;
     into.correct += name === "CORRECT" ? 1 : 0;
+    if (index.speedup[row] === null) return;
     into.interpreted = into.interpreted || index.interpreted[row] === 1;
-    if (index.speedup[row] !== null) into.speedups.push(index.speedup[row]);
+    into.speedups.push(index.speedup[row]);
   });
   for (const row of rows) {
     row.speedups.sort((a, b) => a - b);
@@ -136,7 +137,7 @@ function candidateList(index, open) {
       cell: (row) => [opener(index.name[row], () => open(row)), make("span", { className: "what" }, index.message[row])],
     },
     { name: "problem", value: problemOf, cell: (row) => [problemOf(row)] },
-    { name: "outcome", value: outcomeOf, cell: (row) => [outcomeTag(index, row)] },
+    { name: "outcome", value: outcomeOf, style: "verdict", cell: (row) => [outcomeTag(index, row)] },
     {
       name: "speedup", numeric: true, value: (row) => index.speedup[row],
       cell: (row) => speedupCell(index.speedup[row], index.interpreted[row], index.low[row], index.high[row]),

@@ -2,6 +2,8 @@
 
 // Equal lines that are shown before and after a change.
 const CONTEXT = 3;
+// Facts that few want to see at once.
+const ASIDE = ["where", "stages", "cached", "merged", "id", "digest"];
 
 class Viewer {
   constructor(index, list) {
@@ -36,13 +38,15 @@ class Viewer {
     reads.push(valueOf("references", index.references, index.problem[row]));
     const [details, before, reference] = await Promise.all(reads);
     if (this.row !== row) return; // another one was opened meanwhile
-    this.body.replaceChildren(
-      ...this.facts(row, details),
+    const parts = [
+      make("p", { className: "message" }, details.message),
       this.turns(row),
-      this.code(row, details.source, before === null ? null : before.source, reference),
+      ...this.facts(row, details),
+      this.code(details.source, before === null ? null : before.source, reference),
       ...details.texts.map(([heading, text, size]) =>
         make("details", { open: text.length < 2000 }, make("summary", {}, heading), note(text, size), lines(text.split("\n")))),
-    );
+    ];
+    this.body.replaceChildren(...parts.filter((part) => part !== null));
     this.body.scrollTop = 0;
     this.heading.focus();
   }
@@ -59,8 +63,10 @@ class Viewer {
 
   facts(row, details) {
     const { index } = this;
-    const list = make("dl", {});
-    const add = (name, ...value) => list.append(make("dt", {}, name), make("dd", {}, ...value));
+    const list = make("dl", {}), aside = make("dl", {});
+    const add = (name, ...value) => {
+      (ASIDE.includes(name) ? aside : list).append(make("dt", {}, name), make("dd", {}, ...value));
+    };
     if (index.interpreted[row] && index.seconds[row] !== null) {
       add("beware", "times and speedup are a CPU's or Triton's interpreter's: they mean nothing for a GPU");
     }
@@ -69,7 +75,7 @@ class Viewer {
     }
     const shown = new Set(details.findings.map(([id, severity]) => severity + " " + id));
     for (const [name, value] of details.facts) if (!shown.has(name)) add(name, value);
-    return [make("p", { className: "message" }, details.message), list];
+    return [list, make("details", {}, make("summary", {}, "Where, stages, ids"), aside)];
   }
 
   // The turns of the episode, where there are several.
@@ -90,7 +96,7 @@ class Viewer {
   }
 
   // The source, with a choice of what it is compared with.
-  code(row, source, before, reference) {
+  code(source, before, reference) {
     if (source === null) return make("p", { className: "note" }, "Its source is in no file that was given (--requests has it).");
     const [text, size] = source;
     const views = [["source", () => lines(text.split("\n"))]];
@@ -117,6 +123,7 @@ function note(text, size) {
 }
 
 function lines(texts) {
+  if (texts.length > 1 && texts[texts.length - 1] === "") texts.pop(); // what ends in a newline has no line after it
   return make("div", { className: "code" }, ...texts.map((text, number) => line(number + 1, " ", text)));
 }
 
@@ -129,7 +136,7 @@ function line(number, sign, text) {
 }
 
 function changes(a, b) {
-  const rows = differences(a, b);
+  const rows = differences(a.replace(/\n$/, ""), b.replace(/\n$/, ""));
   const near = new Uint8Array(rows.length);
   rows.forEach(([sign], number) => {
     if (sign !== " ") near.fill(1, Math.max(0, number - CONTEXT), number + CONTEXT + 1);
@@ -146,7 +153,7 @@ function changes(a, b) {
   }
   const count = (sign) => rows.filter((row) => row[0] === sign).length;
   const added = count("+"), removed = count("-");
-  const told = added + removed ? `${added} lines added, ${removed} removed` : "The same, line by line.";
+  const told = added + removed ? `Lines: ${added} added, ${removed} removed.` : "The same, line by line.";
   return make("div", {}, make("p", { className: "note" }, told), make("div", { className: "code diff" }, ...parts));
 }
 
