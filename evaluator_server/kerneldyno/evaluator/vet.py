@@ -155,7 +155,7 @@ def _describe(report: Report, problem: Problem, spec: EvalSpec, device: Device, 
     if leaves and not any(bool(torch.isfinite(leaf.value).any()) for leaf in leaves):
         error = ValueError("no element of the output is finite, on the problem's own inputs")
         raise ReferenceFailure("reference", error)
-    twins = [leaf for leaf in leaves if leaf.truth is not leaf.value]
+    twins = [leaf for leaf in leaves if leaf.has_twin]
     if twins:
         report.noise_floor = max(leaf.noise / max(leaf.typical, 1e-300) for leaf in twins)
     for tensor, what in zip(first.inputs.tensors(), found.traits, strict=True):

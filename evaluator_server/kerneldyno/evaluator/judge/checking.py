@@ -20,6 +20,8 @@ from .compare import Comparison
 from .problems import Announce, Known, Problems
 from .record import Finished
 
+#: How often stressed inputs are drawn on which the reference can be trusted.
+_REDRAWS = 3
 #: An error this many times the reference's own is looked at more closely: it may be that of coarser arithmetic.
 _CONSPICUOUS = 4.0
 #: The largest error may be this many times the largest that a tier's rounding makes.
@@ -37,9 +39,9 @@ async def check(candidate: Candidate, known: Known, problems: Problems, announce
     last = None
     earlier: list[trial.Trial] = []
     for number, kind in enumerate(kinds):
-        vary = None if kind is None else known.examination.vary(kind, candidate.device)
-        async with problems.executing(announce):
-            current = trial.prepare(problem, spec, candidate.device, number, vary)
+        current = await _draw(candidate, known, kind, number, problems, announce)
+        if current is None:
+            continue
         current.stress = "" if kind is None else kind.kind
         await _try(candidate, known, current, earlier, number, problems, announce)
         earlier = [current, *earlier[:1]]
@@ -51,6 +53,24 @@ async def check(candidate: Candidate, known: Known, problems: Problems, announce
             last = current
     assert last is not None
     return last
+
+
+async def _draw(
+    candidate: Candidate,
+    known: Known,
+    kind: stress.Stress | None,
+    number: int,
+    problems: Problems,
+    announce: Announce,
+) -> trial.Trial | None:
+    """Prepare one trial; None where the reference has lost its way on stressed inputs that it usually bears."""
+    vary = None if kind is None else known.examination.vary(kind, candidate.device)
+    for _ in range(_REDRAWS):
+        async with problems.executing(announce):
+            current = trial.prepare(known.problem, candidate.spec, candidate.device, number, vary)
+        if kind is None or known.examination.can_tell(current.expected):
+            return current
+    return None
 
 
 async def _try(
@@ -116,7 +136,7 @@ def _tier(candidate: Candidate, known: Known, current: trial.Trial) -> str:
     found = "PRECISION_UNSPECIFIED"
     twins: dict[str, list[torch.Tensor]] = {}
     for index, (leaf, value) in enumerate(zip(leaves, views, strict=True)):
-        if leaf.truth is leaf.value or not value.is_floating_point():
+        if not leaf.has_twin or not value.is_floating_point():
             continue  # no float64 twin
         stored = of_dtype(leaf.value.dtype)
         own = rms(leaf.value.double() - leaf.truth)

@@ -23,6 +23,8 @@ from ..tree import TensorSpec, describe
 #: the rounding of long reductions yet below what TF32 products do to zero-mean data (3e-4 and more).
 _RTOL = {torch.float64: 1e-7, torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 _NOISE_FACTOR = 8.0
+#: A float64 twin that is further off than this, relative to the output, is no twin.
+_MOST_ROUNDING = 0.05
 #: Elements compared at a time, so that float64 copies stay small.
 _CHUNK = 1 << 24
 #: Largest number that results carry; JSON has no infinity.
@@ -41,6 +43,11 @@ class Leaf:
     relative_noise: float
     #: Size of most elements: the root mean square, or twice the mean where a few outliers make it larger than that.
     typical: float
+
+    @property
+    def has_twin(self) -> bool:
+        """Whether the truth is a float64 twin's, so that the noise is known."""
+        return self.truth is not self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +103,10 @@ def expect(
                 off = value.double().sub(twin).abs_()
                 error = _largest(off)
                 # A twin that disagrees by more than rounding is a different function (random layers, dtype branches).
-                if error <= 0.05 * root_mean_square or error == 0.0:
+                # Where a few elements are far larger than most, their rounding may be as large as those.
+                if error <= _MOST_ROUNDING * root_mean_square or bool(
+                    (off <= _MOST_ROUNDING * (twin.abs() + root_mean_square)).all()
+                ):
                     truth, typical = twin, _typical(root_mean_square, mean)
                     noise = error
                     size = twin.abs().add_(typical)

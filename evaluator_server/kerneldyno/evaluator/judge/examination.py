@@ -40,6 +40,8 @@ class Examination:
     traits: list[stress.Trait]
     #: Kinds of stress that its trials use.
     held: list[stress.Stress] = field(default_factory=list)
+    #: For each leaf of the output, whether it has a float64 twin on nominal inputs.
+    twins: list[bool] = field(default_factory=list)
     #: Whether two draws have different right answers, by the problem's own tolerance.
     varies: bool = True
     #: Mutants that pass nominal trials, and those that pass all.
@@ -53,6 +55,10 @@ class Examination:
             return stress.apply(kind, tensors, self.traits, _generator(device, seed))
 
         return change
+
+    def can_tell(self, expected: Expected) -> bool:
+        """Say whether stressed inputs have left every twin in place: without one, the reference's own noise is unknown."""
+        return all(leaf.has_twin for leaf, twin in zip(expected.leaves, self.twins, strict=False) if twin)
 
     def season(self, device: Device) -> trial.Vary | None:
         """Return the change that timed inputs get: a few secret elements, or None where the problem bears none."""
@@ -75,6 +81,7 @@ def examine(problem: Problem, spec: EvalSpec, device: Device) -> Examination:
     """Examine `problem`. Raises ReferenceFailure only when the reference fails on its own inputs."""
     nominal = trial.prepare(problem, spec, device, 0)
     found = Examination([stress.trait(tensor) for tensor in nominal.inputs.tensors()])
+    found.twins = [leaf.has_twin for leaf in nominal.expected.leaves]
     if problem.cases is not None:
         return found
     passing = _look_for_weakness(problem, spec, device, nominal, found)
@@ -148,6 +155,8 @@ def _borne(
     try:
         for _ in range(2):
             tried = trial.prepare(problem, spec, device, 0, found.vary(candidate, device))
+            if not found.can_tell(tried.expected):
+                return None
             for leaf, limit in zip(tried.expected.leaves, limits, strict=True):
                 if not all_finite(leaf.value) or leaf.relative_noise > limit:
                     return None
