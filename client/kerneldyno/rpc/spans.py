@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 #: How long a process that ends waits for the collector to take its last spans, in seconds.
 CLOSE_SECONDS = 2.0
+_INTERRUPTED_SECONDS = 0.5
 #: The SDK complains of a collector that is away with every batch; once in this time (seconds) is enough.
 _COMPLAINT_SECONDS = 60.0
 _COMPLAINERS = (
@@ -121,14 +122,13 @@ class Spans:
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Send what is left, for at most so long; what the collector has not taken by then is lost."""
-        # Neither the processor's flush nor its shutdown keeps to a limit; the exporter's shutdown interrupts both.
-        flushing = threading.Thread(target=self._processor.force_flush, name="tracing-flush", daemon=True)
-        flushing.start()
-        flushing.join(seconds)
-        self._exporter.shutdown()
+        # The processor's shutdown sends what is left, however long that takes; the exporter's interrupts it.
         ending = threading.Thread(target=self._processor.shutdown, name="tracing-close", daemon=True)
         ending.start()
-        ending.join(0.5)
+        ending.join(seconds)
+        if ending.is_alive():
+            self._exporter.shutdown()
+            ending.join(_INTERRUPTED_SECONDS)
 
 
 def _exporter() -> SpanExporter:
