@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from .board import Query, board, heat, lines, number
 from .colours import OUTCOMES
-from .promql import evaluator, growth, mean, per_minute, quantile, scheduler, share
+from .promql import evaluator, growth, mean, per_minute, quantile, rate, scheduler, share
 
 _TURNS = scheduler("kerneldyno_turns_total")
 _REWARD = scheduler("kerneldyno_reward")
+_GAINED = scheduler("kerneldyno_reward_points_total", sign="positive")
+_LOST = scheduler("kerneldyno_reward_points_total", sign="negative")
+_PAID = scheduler("kerneldyno_reward_count")
 _UNPAID = scheduler("kerneldyno_turns_without_reward_total")
 _NO_CODE = scheduler("kerneldyno_extraction_failures_total")
 _FINDINGS = evaluator("kerneldyno_findings_total")
 _SPEEDUP = evaluator("kerneldyno_speedup")
 _TURNAROUND = scheduler("kerneldyno_turnaround_seconds")
+# The histogram of rewards has no sum, since there are rewards below 0.
+_MEAN_REWARD = f"({rate(_GAINED)} - {rate(_LOST)}) / {rate(_PAID)}"
 
 
 def _turns(outcome: str) -> str:
@@ -25,7 +30,7 @@ SUMMARY = [
         "Mean reward",
         "Of the turns that got one, whatever their RewardSpec: do not compare runs with other specs.",
         "none",
-        Query(mean(_REWARD)),
+        Query(_MEAN_REWARD),
     ),
     number("Right", "Share of turns that are CORRECT.", "percentunit", Query(share(_turns("CORRECT"), _TURNS))),
     number(
@@ -52,11 +57,11 @@ SUMMARY = [
 
 REWARDS = [
     lines(
-        "Mean reward",
+        "Mean reward over time",
         "Of the turns that got one. A rise with a falling share of right answers is a policy that has found "
         "something else to do.",
         "none",
-        Query(mean(_REWARD), "mean reward"),
+        Query(_MEAN_REWARD, "mean reward"),
     ),
     heat(
         "Rewards",
@@ -140,10 +145,10 @@ LATENCY = [
         stacked=True,
     ),
     lines(
-        "Turns a minute",
-        "Turns answered, those without a reward, and those without code.",
+        "Turns answered",
+        "Turns a minute: all, those without a reward, and those without code.",
         "none",
-        Query(per_minute(_TURNS), "answered"),
+        Query(per_minute(_TURNS), "all"),
         Query(per_minute(_UNPAID), "without a reward"),
         Query(per_minute(_NO_CODE), "without code"),
     ),

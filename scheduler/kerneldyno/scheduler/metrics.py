@@ -62,6 +62,8 @@ class Metrics(Observer, JournalObserver):
         self._turns_without_reward = counter("turns_without_reward", "Turns answered without a reward.")
         self._turn_seconds = histogram("turn_seconds", "From a turn's arrival to its answer.")
         self._rewards = histogram("reward", "Rewards given.", _REWARDS)
+        # A histogram with buckets below 0 has no sum on the page, and counters only grow: hence one for each sign.
+        self._points = counter("reward_points", "Sum of the rewards given, by sign.", sign=["positive", "negative"])
         self.remeasurements = counter("remeasurements", "Second measurements of anomalous speedups.")
         self.extraction_failures = counter("extraction_failures", "Responses without code.")
 
@@ -103,6 +105,7 @@ class Metrics(Observer, JournalObserver):
             self._turns_without_reward.inc()
         else:
             self._rewards.observe(reward)
+            self._points.labels("positive" if reward >= 0 else "negative").inc(abs(reward))
 
     # What the journal tells
 

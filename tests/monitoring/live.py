@@ -1,0 +1,135 @@
+"""What is watched: a scheduler and an evaluator as a person starts them, and candidates and turns for them to judge.
+
+Beside them runs a page of made-up GPUs (gpu_exporter.py), since no GPU is needed for these tests.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
+
+from e2e_harness import PROBLEMS, REFERENCE, Service, candidate, evaluator, request, scheduler
+from kerneldyno.client import EvalRequest, Turn, turn
+from kerneldyno.rpc.jsonio import request_from_json
+
+#: So small that a test can fill it.
+MAX_QUEUED = 20
+#: Seconds until an evaluation that no node can run fails.
+UNMATCHED_SECONDS = 4
+#: As little as a verdict and a time need.
+FAST: dict[str, Any] = {"num_correct_trials": 1, "stress_inputs": False, "num_perf_trials": 5}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Both services and the made-up GPUs, ready."""
+
+    scheduler: Service
+    evaluator: Service
+    gpus: subprocess.Popen[str]
+    gpus_page: str
+
+    @property
+    def address(self) -> str:
+        """Where the scheduler listens."""
+        return self.scheduler.address
+
+    @property
+    def targets(self) -> dict[str, list[str]]:
+        """What a Prometheus scrapes, by job."""
+        return {
+            "kerneldyno-scheduler": [self.scheduler.ready["metrics"]],
+            "kerneldyno-evaluator": [self.evaluator.ready["metrics"], self.gpus_page],
+        }
+
+    def tell_gpus(self, line: str) -> None:
+        """Have something happen to the first of the made-up GPUs: see gpu_exporter.py."""
+        assert self.gpus.stdin is not None
+        self.gpus.stdin.write(f"{line}\n")
+        self.gpus.stdin.flush()
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[Cluster]:
+    """A scheduler with a journal on disk, an evaluator on the CPU, and the page of GPUs."""
+    options = ["--store", f"sqlite:{folder / 'scheduler.sqlite'}", "--max-queued", str(MAX_QUEUED)]
+    options += ["--heartbeat", "0.5", "--lease", "2", "--unmatched-timeout", str(UNMATCHED_SECONDS)]
+    with (
+        subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("gpu_exporter.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as gpus,
+        scheduler(*options, "--drain-timeout", "0") as serving,
+        evaluator(serving.address, "--node-id", "node-a") as judging,
+    ):
+        assert gpus.stdout is not None
+        yield Cluster(serving, judging, gpus, gpus.stdout.readline().split("metrics=")[1].strip())
+
+
+def candidates(mark: str) -> list[EvalRequest]:
+    """A mix of outcomes: right and timed, wrong, raising, not Python, too slow, cheating, for nobody."""
+    timed = {"run_performance": True, "num_perf_trials": 5}
+    mix = [request(f"{mark}-right-{i}", **timed) for i in range(4)]
+    mix += [request(f"{mark}-wrong-{i}", "x = x + 1") for i in range(2)]
+    mix += [
+        request(f"{mark}-raises", "raise KeyError(1)"),
+        request(f"{mark}-slow", "time.sleep(30)", timeouts={"compile_timeout": "1s", "correctness_timeout": "1s"}),
+        request(f"{mark}-python", kernel_code="class ModelNew(:"),
+        request(f"{mark}-nothing", kernel_code="x = 1"),
+        cheating(mark),
+    ]
+    # The same work once more is answered by the run under way, or by its kept result.
+    mix.append(request(f"{mark}-again", kernel_code=mix[0].kernel_code, **timed))
+    return mix
+
+
+def cheating(mark: str) -> EvalRequest:
+    """A decoy: its kernel is never launched."""
+    relu = PROBLEMS / "relu"
+    fields = {
+        "reference_code": (relu / "reference.py").read_text(),
+        "kernel_code": (relu / "decoy.py").read_text() + f"# {mark}",
+    }
+    return request_from_json({"id": f"{mark}-decoy", "backend": "triton", **fields, **FAST})
+
+
+def cheating_turns(mark: str, count: int) -> list[Turn]:
+    """Turns whose code is that decoy, each a little different."""
+    relu = PROBLEMS / "relu"
+    reference, decoy = (relu / "reference.py").read_text(), (relu / "decoy.py").read_text()
+    code = [f"```python\n{decoy}\n# {mark} {index}\n```" for index in range(count)]
+    return [
+        turn(f"{mark}-{index}", 0, 0, reference_code=reference, response_text=said, backend="triton", **FAST)
+        for index, said in enumerate(code)
+    ]
+
+
+def hopeless_turns(mark: str, count: int) -> list[Turn]:
+    """Turns for problems that are broken: nobody gets a reward for them."""
+    reference = "raise RuntimeError('this reference cannot be imported')"
+    code = f"```python\n{candidate()}\n```"
+    return [
+        turn(f"{mark}-{i}", 0, 0, reference_code=f"{reference}\n# {i}", response_text=code, backend="torch", **FAST)
+        for i in range(count)
+    ]
+
+
+def turns(mark: str) -> list[Turn]:
+    """Episodes of two turns: of right, wrong and failing answers, and of one without code."""
+    bodies = {"right": "pass", "wrong": "x = x + 1", "raises": "raise KeyError(1)"}
+    return [
+        turn(f"{mark}-{name}", sample, index, reference_code=REFERENCE, response_text=said, backend="torch", **FAST)
+        for name, text in {**{n: candidate(b) for n, b in bodies.items()}, "talks": ""}.items()
+        for sample in range(2)
+        for index in range(2)
+        for said in [f"```python\n{text}\n# {mark} {sample} {index}\n```" if text else "I would rather talk about it."]
+    ]

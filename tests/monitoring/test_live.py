@@ -1,0 +1,209 @@
+"""Dashboards and alerts against what is: a real Prometheus that scrapes a real scheduler and evaluator under load.
+
+First every query of every panel is asked, over the time of the load. Then things are broken, one after the other, and the
+alerts have to say so: with the expressions and thresholds of deploy/, without their waiting time. GPUs are made up
+(gpu_exporter.py). The tests of breakages build on each other, mildest first.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from kerneldyno.client import Client
+from kerneldyno.client.errors import KernelDynoError
+from kerneldyno.v1.evaluation_pb2 import DeviceSelector
+from live import MAX_QUEUED, Cluster, candidates, cheating_turns, cluster, hopeless_turns, request, turns
+from prometheus_server import impatient, serving
+
+from deploy.dashboards.reading import Panel, Prometheus, dashboards, filled, panels
+
+SCRIPTED_NODE = Path(__file__).parents[1] / "scheduler" / "scripted_node.py"
+#: What Grafana would put in: everything that can be chosen, and a window of several scrapes.
+VARIABLES = {"instance": ".+", "device": ".+", "__rate_interval": "15s", "__range": "60s"}
+PANELS = [
+    pytest.param(panel, id=f"{name.removeprefix('kerneldyno-')}-{panel.title}")
+    for name, dashboard in dashboards().items()
+    for panel in panels(dashboard)
+    if panel.kind != "row"
+]
+
+
+@dataclass
+class Watched:
+    """What runs, who watches it, and when there was load (Unix times)."""
+
+    cluster: Cluster
+    prometheus: Prometheus
+    start: float
+    end: float
+
+    @contextmanager
+    def expecting(self, *alerts: str, seconds: float = 20.0) -> Iterator[None]:
+        """Wait, after the block, until all of these have fired since its beginning."""
+        begun, fired = time.time(), dict[str, dict[str, Any]]()
+        yield
+        deadline = time.monotonic() + seconds
+        while missing := {f"KernelDyno{alert}" for alert in alerts} - fired.keys():
+            assert time.monotonic() < deadline, f"{missing} did not fire; {sorted(fired)} did"
+            time.sleep(0.25)
+            firing = [alert for alert in self.prometheus.get("alerts")["alerts"] if alert["state"] == "firing"]
+            fired |= {alert["labels"]["alertname"]: alert for alert in firing}
+            span = max(1.0, time.time() - begun)
+            past = self.prometheus.query(f'last_over_time(ALERTS{{alertstate="firing"}}[{math.ceil(span)}s])')
+            fired |= {one["metric"]["alertname"]: {} for one in past if one["metric"]["alertname"] not in fired}
+        for alert in fired.values():
+            for text in alert.get("annotations", {}).values():
+                assert not re.search("<(error|no value)", text), text
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """Everything started, and one load done."""
+    folder = tmp_path_factory.mktemp("monitoring")
+    with cluster(folder) as running, serving(folder, running.targets, impatient(folder)) as prometheus:
+        begun = time.time()
+        while not prometheus.query("count(up == 1) == 3"):  # so that counters are seen at 0
+            assert time.time() < begun + 20
+            time.sleep(0.2)
+        while prometheus.query("ALERTS"):  # a moment ago nobody was there
+            time.sleep(0.2)
+        start = time.time()
+        with Client(running.address) as client:
+            assert len(list(client.evaluate(candidates("load")))) == 12
+            assert len(list(client.rewards(turns("load")))) == 16
+        time.sleep(2)  # judges report once a second, and Prometheus scrapes as often
+        yield Watched(running, prometheus, start, time.time())
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_every_query_of_every_panel_has_data(panel: Panel, watched: Watched) -> None:
+    for target in panel.targets:
+        expr = filled(target.expr, VARIABLES)
+        found = watched.prometheus.query_range(expr, watched.start, watched.end, 1)
+        numbers = [float(value) for series in found for _, value in series["values"]]
+        assert any(math.isfinite(number) for number in numbers), f"{expr}: {found[:2]}"
+
+
+def test_what_was_done_is_what_is_shown(watched: Watched) -> None:
+    """The numbers behind the panels are those of the load: 12 evaluations and 16 turns."""
+    at = watched.end
+    (verdicts,) = watched.prometheus.query("sum(kerneldyno_outcomes_total)", at)
+    (turned,) = watched.prometheus.query("sum(kerneldyno_turns_total)", at)
+    mix = watched.prometheus.query("sum by (outcome) (kerneldyno_turns_total) > 0", at)
+    (rejected,) = watched.prometheus.query('sum(kerneldyno_findings_total{finding="S19", severity="reject"})', at)
+    assert float(turned["value"][1]) == 16
+    assert {one["metric"]["outcome"]: float(one["value"][1]) for one in mix} == {
+        "CORRECT": 4,
+        "INCORRECT": 4,
+        "RUNTIME_ERROR": 4,
+        "INVALID": 4,
+    }
+    assert float(verdicts["value"][1]) == 12 + 16
+    assert float(rejected["value"][1]) == 1
+
+
+def test_nothing_fires_while_all_is_well(watched: Watched) -> None:
+    fired = watched.prometheus.query_range('ALERTS{alertstate="firing"}', watched.start, watched.end, 1)
+    assert [series["metric"] for series in fired] == []
+
+
+def test_gpus_that_fail(watched: Watched) -> None:
+    """Each happens to the first GPU alone."""
+    with watched.expecting("GpuHot", "GpuThrottled", "GpuMemoryFull", "GpuMemoryErrors", "GpuFault", "SandboxWeaker"):
+        for line in ("hot", "full", "ecc", "xid 79", "xid 31", "weak"):
+            watched.cluster.tell_gpus(line)
+    firing = watched.prometheus.query('ALERTS{alertname=~"KernelDyno(Gpu.*|Sandbox.*)", alertstate="firing"}')
+    assert {one["metric"]["device"] for one in firing} == {"cuda:0"}
+    assert {one["metric"]["xid"] for one in firing if "xid" in one["metric"]} == {"79"}
+    with watched.expecting("GpuLost"):
+        watched.cluster.tell_gpus("lost")
+
+
+def test_broken_references_and_cheating(watched: Watched) -> None:
+    with (
+        watched.expecting("ReferenceErrors", "TurnsWithoutReward", "Cheating"),
+        Client(watched.cluster.address) as client,
+    ):
+        answers = client.rewards([*hopeless_turns("h", 6), *cheating_turns("c", 12)], retries=0, on_missing="yield")
+        assert sum(1 for _ in answers) == 18
+
+
+def test_a_judge_that_dies(watched: Watched) -> None:
+    with watched.expecting("DeviceNotReady"):
+        children = psutil.Process(watched.cluster.evaluator.process.pid).children()
+        (judge,) = [child for child in children if "kerneldyno.evaluator.judge" in child.cmdline()]
+        judge.kill()
+
+
+def test_a_scheduler_that_runs_out_of_files(watched: Watched) -> None:
+    scheduler = psutil.Process(watched.cluster.scheduler.process.pid)
+    limits = scheduler.rlimit(psutil.RLIMIT_NOFILE)
+    with watched.expecting("FilesRunOut"):
+        scheduler.rlimit(psutil.RLIMIT_NOFILE, (int(scheduler.num_fds() / 0.9) + 1, limits[1]))
+    scheduler.rlimit(psutil.RLIMIT_NOFILE, limits)
+
+
+def test_work_that_fits_no_node(watched: Watched) -> None:
+    """It waits while nodes serve, and fails when its time is up."""
+    with watched.expecting("QueueStuck", "InfrastructureErrors"), Client(watched.cluster.address) as client:
+        nowhere = [request(f"nowhere-{i}") for i in range(4)]
+        for one in nowhere:
+            one.device.CopyFrom(DeviceSelector(model="no such device"))
+        assert {result.infrastructure_error.cause for result in client.evaluate(nowhere)} == {"NO_MATCHING_DEVICE"}
+
+
+def test_a_node_that_dies(watched: Watched) -> None:
+    with watched.expecting("EvaluatorDown", "NodesLost", "NoNodes"):
+        watched.cluster.evaluator.process.kill()
+
+
+def test_more_work_than_may_wait(watched: Watched) -> None:
+    with watched.expecting("QueueFull"), Client(watched.cluster.address) as client:
+        waiting = [request(f"many-{i}") for i in range(MAX_QUEUED + 5)]
+        assert len(list(client.evaluate(waiting, timeout=2.5))) == len(waiting)
+
+
+def test_nodes_that_lose_their_attempts(watched: Watched) -> None:
+    """Whatever these two nodes are given, their judges die of it. Three attempts of each work, three in a row on a node."""
+    dying = [request(f"dies-{i}") for i in range(2)]
+    for one in dying:
+        one.kernel_code = f"outcome=INFRASTRUCTURE_ERROR cause=JUDGE_DIED id={one.id}"
+    command = [sys.executable, str(SCRIPTED_NODE), "--scheduler", watched.cluster.address, "--node-id", "x"]
+    with subprocess.Popen([*command, "--nodes", "2"], stdout=subprocess.PIPE, text=True) as nodes:
+        try:
+            assert nodes.stdout is not None
+            assert "ready" in nodes.stdout.readline()
+            with (
+                watched.expecting("Retries", "NodeQuarantined", "WorkQuarantined"),
+                Client(watched.cluster.address) as client,
+            ):
+                ended = [client.evaluate_once(one) for one in dying]
+            assert {result.infrastructure_error.cause for result in ended} == {"POISON"}
+        finally:
+            nodes.kill()
+
+
+def test_a_disk_that_is_full(watched: Watched) -> None:
+    scheduler = psutil.Process(watched.cluster.scheduler.process.pid)
+    limits = scheduler.rlimit(psutil.RLIMIT_FSIZE)
+    with watched.expecting("JournalStalled"):
+        scheduler.rlimit(psutil.RLIMIT_FSIZE, (1, limits[1]))
+        with Client(watched.cluster.address, call_timeout=2, reconnect_timeout=0) as client, suppress(KernelDynoError):
+            client.evaluate_once(request("full"), timeout=2)
+    scheduler.rlimit(psutil.RLIMIT_FSIZE, limits)
+
+
+def test_a_scheduler_that_dies(watched: Watched) -> None:
+    with watched.expecting("SchedulerDown"):
+        watched.cluster.scheduler.process.kill()
