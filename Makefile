@@ -92,7 +92,10 @@ proto-check: proto
 	git diff --exit-code -- protos client/kerneldyno/v1
 
 bench: $(READY)
-	$(PYTHON) benchmarks/mixed.py
+	$(PYTHON) benchmarks/throughput.py
+	$(PYTHON) benchmarks/throughput.py --batch violent --seconds 300
+	$(PYTHON) benchmarks/accuracy.py
+	$(PYTHON) benchmarks/overhead.py
 	$(PYTHON) benchmarks/scheduler_load.py
 	$(PYTHON) benchmarks/locality.py
 	$(PYTHON) benchmarks/rewards.py

@@ -10,10 +10,11 @@ seed alone, and no two sources are equal.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from kerneldyno.client import EvalRequest
+from kerneldyno.client import EvalRequest, EvalResult
+from kerneldyno.rpc.jsonio import request_from_json
 
 #: What each fault may be called. A wrong use of Triton is found by its compiler; the interpreter meets it while it runs.
 COMPILE_ERRORS = ("COMPILE_ERROR",)
@@ -33,6 +34,11 @@ class Candidate:
     reference: str
     source: str
     outcomes: tuple[str, ...]
+    backend: str = "triton"
+    #: Findings that must be there as well.
+    findings: frozenset[str] = frozenset()
+    #: As proto-JSON.
+    timeouts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def right(self) -> bool:
@@ -41,13 +47,26 @@ class Candidate:
 
     def request(self, perf_trials: int, warmup: int) -> EvalRequest:
         """What is asked about it; everything else is the default."""
-        return EvalRequest(
-            id=self.name,
-            reference_code=self.reference,
-            kernel_code=self.source,
-            num_perf_trials=perf_trials,
-            num_warmup=warmup,
+        return request_from_json(
+            {
+                "id": self.name,
+                "reference_code": self.reference,
+                "kernel_code": self.source,
+                "backend": self.backend,
+                "timeouts": dict(self.timeouts),
+                "num_perf_trials": perf_trials,
+                "num_warmup": warmup,
+            }
         )
+
+    def mismatch(self, result: EvalResult) -> str:
+        """Say what is wrong with a verdict on it; "" when nothing is."""
+        outcome = EvalResult.Outcome.Name(result.outcome)
+        missing = self.findings - {finding.id for finding in result.findings}
+        if outcome in self.outcomes and not missing:
+            return ""
+        expected = " or ".join(self.outcomes) + "".join(f" with {finding}" for finding in sorted(self.findings))
+        return f"{self.name}: {outcome}, expected {expected}: {result.message}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,13 @@
-"""Candidates a minute on a batch as training makes them, with every verdict compared, beside a persistent-process
-evaluator.
+"""Candidates a minute on a batch as training makes them, every verdict compared, beside a persistent-process evaluator.
 
-    python benchmarks/throughput.py [--batch mixed|turns] [--runs 3] [--devices 0,1] [--lanes N] [--json FILE] [--plot]
+    python benchmarks/throughput.py [--batch mixed|turns|violent] [--runs 3] [--devices 0,1] [--lanes N] [--json FILE]
 
 A scheduler and an evaluator start here as `make demo` starts them, and the batch (benchmarks/batches.py) is streamed to
 them over gRPC: each candidate gets a sandboxed process of its own, all correctness trials and a time. Measured is from
 the first request to the last result; starting the services is not part of it. The batch is sent in the same order in
 each run, with a cold compile cache and no stored result. `turns` sends near-identical candidates in three turns, each
-turn after the verdict on the one before.
+turn after the verdict on the one before. `violent` (benchmarks/violent.py) asks instead what is left over after 200
+candidates a fifth of which crash, hang or corrupt their process; the baseline, which has no walls, does not get it.
 
 The baseline (benchmarks/persistent.py) judges the same sources in as many long-lived workers as there are lanes, ready
 before the clock starts. It does less for each candidate: five trials on nominal inputs, no stress inputs, no sandbox. A
@@ -15,8 +15,8 @@ verdict of either is wrong when a candidate that is right is not called correct,
 kind of error must be right as well.
 
 With several devices the same batch also goes to the first one alone. On a CPU everything is tiny and runs in Triton's
-interpreter: verdicts count there, rates do not. Exit status 1 when a verdict of the service is wrong or a process is
-left over.
+interpreter: verdicts count there, rates do not. Exit status 1 when a verdict of the service is wrong, a process is
+left over, or device memory has not come back.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ import psutil
 from kerneldyno.client import AsyncClient, EvalResult, LocalServices
 from persistent import Pool, Task
 from service import PER_LANE, capacity, collect, device_list, environment_of, outcome_of, stage_seconds, stage_table
-from usage import Usage, is_forked
+from usage import Usage, device_mebibytes, is_forked
+from violent import violent
 
 #: Interpreted kernels take a thousand times as long, and their times mean nothing.
 TRIALS = {"cuda": (100, 3), "cpu": (5, 1)}
 #: After which a runner that was killed must be gone, and spares be back.
 SETTLE_SECONDS = 3.0
+#: Device memory that the driver may keep.
+_SLACK_MEBIBYTES = 64
 
 Trajectories = Sequence[Sequence[batches.Candidate]]
 
@@ -57,7 +60,7 @@ def main() -> int:
         measured["service"].append(_serve(devices, options, f"run {run + 1}", show=run == options.runs - 1))
     if len(devices) > 1:
         measured["one_device"].append(_serve(devices[:1], options, "first device alone", show=False))
-    if not options.no_baseline:
+    if not options.no_baseline and options.batch != "violent":  # it has no walls
         measured["baseline"] = _baseline(measured["service"][-1], options)
     _print(measured)
     if options.json:
@@ -66,19 +69,23 @@ def main() -> int:
         import plots
 
         print(f"\nplot: {plots.throughput(measured, options.plot)}")
-    bad = [run for run in measured["service"] + measured["one_device"] if run["wrong"] or run["left_over"]]
-    return 1 if bad else 0
+    return 1 if any(map(_is_bad, measured["service"] + measured["one_device"])) else 0
+
+
+def _is_bad(run: dict[str, Any]) -> bool:
+    return bool(run["wrong"] or run["left_over"] or (run["device_left_mebibytes"] or 0) > _SLACK_MEBIBYTES)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure candidates a minute, and compare every verdict.")
     add = parser.add_argument
-    add("--batch", choices=("mixed", "turns"), default="mixed")
+    add("--batch", choices=("mixed", "turns", "violent"), default="mixed")
     add("--runs", type=int, default=1)
     add("--seconds", type=float, default=60.0, help="submit nothing after so long, in each run (default: 60)")
     add("--devices", default="auto", help="0,1 or what the evaluator takes (default: auto)")
     add("--lanes", type=int, help="candidates at once on one device (default: the evaluator's)")
     add("--per-problem", type=int, default=16, help="candidates, or trajectories, of each of 8 problems (default: 16)")
+    add("--count", type=int, default=200, help="candidates of the violent batch (default: 200)")
     add("--seed", type=int, default=0)
     add("--quick", action="store_true", help="4 of each problem, and 20 seconds")
     add("--no-baseline", action="store_true")
@@ -87,11 +94,14 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.quick:
         options.per_problem, options.seconds = min(options.per_problem, 4), min(options.seconds, 20.0)
+        options.count = min(options.count, 30)
     return options
 
 
 def make_batch(options: argparse.Namespace, *, tiny: bool) -> Trajectories:
     """Make what is sent: candidates that follow each other in a list of their own."""
+    if options.batch == "violent":
+        return [[candidate] for candidate in violent(options.count, options.seed, tiny=tiny)]
     if options.batch == "turns":
         return batches.turns(options.seed, tiny=tiny, per_problem=options.per_problem)
     return [[candidate] for candidate in batches.mixed(options.seed, tiny=tiny, per_problem=options.per_problem)]
@@ -99,6 +109,7 @@ def make_batch(options: argparse.Namespace, *, tiny: bool) -> Trajectories:
 
 def _serve(devices: list[str], options: argparse.Namespace, label: str, *, show: bool) -> dict[str, Any]:
     """One run through services of its own."""
+    before = device_mebibytes()
     with LocalServices(devices=",".join(devices), lanes=options.lanes) as services:
         kind, names, lanes = asyncio.run(_capacity(services.address))
         trajectories = make_batch(options, tiny=kind == "cpu")
@@ -111,21 +122,26 @@ def _serve(devices: list[str], options: argparse.Namespace, label: str, *, show:
         family = psutil.Process().children(recursive=True)
         spares = sum(is_forked(process) for process in family)
     _, left = psutil.wait_procs(family, timeout=5)
-    wrong = [line for candidate in itertools.chain(*trajectories) if (line := _mismatch(candidate, results))]
+    after = device_mebibytes()
+    after = device_mebibytes()
+    sent = list(itertools.chain(*trajectories))
+    wrong = [row.mismatch(results[row.name]) for row in sent if row.name in results]
+    wrong = [line for line in wrong if line]
     if show:
         print(f"{label}:\n\n{stage_table(list(results.values()))}\n")
     for line in wrong:
         print(f"WRONG {line}", file=sys.stderr)
-    sent = sum(map(len, trajectories))
     minute = 60 * len(results) / seconds
-    print(f"{label}: {len(results)} of {sent} candidates in {seconds:.1f} s, {minute:.0f} a minute, {len(wrong)} wrong")
+    print(
+        f"{label}: {len(results)} of {len(sent)} candidates in {seconds:.1f} s, {minute:.0f} a minute, {len(wrong)} wrong"
+    )
     return {
         "label": label,
         "kind": kind,
         "devices": names,
         "lanes": lanes,
         "candidates": len(results),
-        "of": sent,
+        "of": len(sent),
         "seconds": seconds,
         "a_minute": minute,
         "wrong": wrong,
@@ -135,6 +151,7 @@ def _serve(devices: list[str], options: argparse.Namespace, label: str, *, show:
         "stages": stage_seconds(results.values()),
         "spares": spares,
         "left_over": len(left),
+        "device_left_mebibytes": None if before is None or after is None else after - before,
         "environment": environment_of(results.values()),
         **usage.summary(),
     }
@@ -167,13 +184,6 @@ async def _evaluate(
         for steps in trajectories:
             group.create_task(follow(client, steps))
     return results, time.monotonic() - begin
-
-
-def _mismatch(candidate: batches.Candidate, results: dict[str, EvalResult]) -> str:
-    result = results.get(candidate.name)
-    if result is None or outcome_of(result) in candidate.outcomes:
-        return ""
-    return f"{candidate.name}: {outcome_of(result)}, expected {' or '.join(candidate.outcomes)}: {result.message}"
 
 
 def _baseline(run: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
@@ -219,6 +229,8 @@ def _print(measured: dict[str, Any]) -> None:
         "device memory, begin, peak, end",
         "no GPU" if memory[0] is None else f"{memory[0]}, {memory[1]}, {memory[2]} MiB",
     )
+    if last["device_left_mebibytes"] is not None:
+        row("device memory kept after the services stopped", f"{last['device_left_mebibytes']} MiB")
     row("runners after the last result (spares only), left at the end", f"{last['spares']}, {last['left_over']}")
     for run in measured["one_device"]:
         ratio = statistics.median(run["a_minute"] for run in runs) / run["a_minute"]

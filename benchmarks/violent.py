@@ -1,0 +1,43 @@
+"""Variants of the candidates in `examples/problems`, in random order, every fifth of a kind that crashes, hangs or corrupts
+its process: what an evaluator must survive a thousand times a day. They are for sandboxed runners only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+from pathlib import Path
+
+from batches import Candidate
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "examples"))
+
+from demo import PROBLEMS, read_table  # noqa: E402
+
+#: Outcomes of candidates that take their process with them, or have to be killed.
+_VIOLENT = {"RUNTIME_ERROR", "TIMEOUT", "OUT_OF_MEMORY"}
+
+
+def violent(count: int, seed: int, *, tiny: bool) -> list[Candidate]:
+    """Make `count` candidates; those that need a GPU are left out where `tiny` says that there is none."""
+    table = [row for row in read_table() if row.backend != "cuda" and not (tiny and row.needs_gpu)]
+    wild = itertools.cycle([row for row in table if set(row.outcomes) & _VIOLENT])
+    others = itertools.cycle([row for row in table if not set(row.outcomes) & _VIOLENT])
+    rows = [next(wild) if number % 5 == 0 else next(others) for number in range(count)]
+    random.Random(seed).shuffle(rows)
+    return [
+        Candidate(
+            name=f"{number:03d}/{row.name}",
+            kind="violent" if set(row.outcomes) & _VIOLENT else "other",
+            problem=row.problem,
+            reference=(PROBLEMS / row.problem / "reference.py").read_text(),
+            source=f"{(PROBLEMS / f'{row.name}.py').read_text()}\n# variant {number}\n",
+            outcomes=tuple(row.outcomes),
+            backend=row.backend,
+            findings=frozenset(row.findings),
+            timeouts=row.timeouts,
+        )
+        for number, row in enumerate(rows)
+    ]
