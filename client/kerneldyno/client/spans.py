@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from kerneldyno.client.tracing import ItemSpans
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, TraceContext
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse, Turn
+from opentelemetry.context import get_current
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -85,7 +86,8 @@ class RequestSpans(ItemSpans):
 
     def _start(self, request: EvalRequest) -> Span:
         named = request.trace_context
-        above = _W3C.extract({"traceparent": named.traceparent, "tracestate": named.tracestate})
+        headers = {"traceparent": named.traceparent, "tracestate": named.tracestate}
+        above = _W3C.extract(headers, get_current())
         attributes = {**self._attributes, "kerneldyno.evaluation.id": request.id}
         return self._tracer.start_span(self._name, above, SpanKind.CLIENT, attributes)
 

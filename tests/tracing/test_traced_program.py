@@ -1,0 +1,73 @@
+"""Programs that have set up OpenTelemetry themselves: their provider is used, and their open span is above ours."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from collector import environment
+
+_PROGRAM = """
+import asyncio, json, sys
+sys.path[:0] = {paths!r}
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from kerneldyno.client import AsyncClient, Client, turn
+from scheduler_harness import request, scheduler
+from scripted_node import node
+
+kept = InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(kept))
+trace.set_tracer_provider(provider)
+mine = trace.get_tracer("program")
+
+def blocking(address):
+    with mine.start_as_current_span("blocking"), Client(address) as client:
+        list(client.evaluate([request("a"), request("b")]))
+        client.evaluate_once(request("c"))
+
+async def score(stream, name):
+    with mine.start_as_current_span(name):
+        await stream.score(turn("g", 0, 0, reference_code="ref", kernel_code=f"id={{name}} sleep=0.1", labels={{"n": name}}))
+
+async def main():
+    async with scheduler() as (app, _), node(str(app.address), "n1", lanes=4):
+        address = str(app.address)
+        await asyncio.to_thread(blocking, address)
+        async with AsyncClient(address) as client, client.reward_stream("kevin") as stream:
+            await asyncio.gather(score(stream, "x"), score(stream, "y"))
+        async with AsyncClient(address) as client:
+            with mine.start_as_current_span("cut short"):
+                async for _ in client.evaluate([request("d"), request("e", "sleep=30")]):
+                    break
+
+asyncio.run(main())
+spans = kept.get_finished_spans()
+names = {{span.context.span_id: span.name for span in spans}}
+print(json.dumps([
+    (span.name, names.get(span.parent.span_id) if span.parent else None, dict(span.attributes), span.status.is_ok)
+    for span in spans
+]))
+"""
+
+
+def test_its_provider_is_used_and_its_spans_are_above_ours() -> None:
+    paths = [str(Path(__file__).parents[1] / "scheduler")]
+    with environment():
+        ran = subprocess.run(
+            [sys.executable, "-c", _PROGRAM.format(paths=paths)], capture_output=True, text=True, timeout=60
+        )
+    assert ran.returncode == 0, ran.stderr
+    spans = [span for span in json.loads(ran.stdout) if span[0].startswith("kerneldyno.")]
+    above = {span[2]["kerneldyno.evaluation.id"]: span[1] for span in spans}
+    assert {id: above[id] for id in "abcde"} == dict.fromkeys("abc", "blocking") | dict.fromkeys("de", "cut short")
+    rewards = [span for span in spans if span[0] == "kerneldyno.client.reward"]
+    assert sorted(span[1] for span in rewards) == ["x", "y"]
+    (given_up,) = [span for span in spans if not span[3]]
+    assert (given_up[2]["kerneldyno.evaluation.id"], given_up[2]["error.type"]) == ("e", "ClientClosedError")
+    assert "kerneldyno.outcome" not in given_up[2]
