@@ -1,0 +1,81 @@
+"""Real results of real services, the pages made of them, and a browser to open those in."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from kerneldyno.client import Client, EvalRequest, LocalServices, turn
+from kerneldyno.client.jsonl import ResultsFile
+from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
+from kerneldyno.rpc.jsonio import request_from_json, request_to_json
+from playwright.sync_api import Browser, sync_playwright
+from report_candidates import BATCH, EPISODES, reference
+
+#: Interpreted kernels take their time, and their times mean nothing.
+QUICK = {"num_perf_trials": 3, "num_warmup": 0, "num_correct_trials": 1, "stress_inputs": False}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The files that a batch, and a trainer that records its turns, have left."""
+
+    results: Path
+    requests: Path
+    turns: Path
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """What a real scheduler, evaluator and judge say about the candidates of report_candidates.py."""
+    folder = tmp_path_factory.mktemp("recorded")
+    files = Recorded(folder / "results.jsonl", folder / "requests.jsonl", folder / "run.jsonl")
+    requests = [request_from_json({"id": name, **QUICK, **fields}) for name, fields in BATCH.items()]
+    files.requests.write_text("".join(json.dumps(request_to_json(request)) + "\n" for request in requests))
+    with LocalServices(devices="cpu", lanes=2) as services:
+        _batch(services.address, requests, files.results)
+        _train(services.address, files.turns)
+        services.check()
+    return files
+
+
+def _batch(address: str, requests: list[EvalRequest], path: Path) -> None:
+    with Client(address) as client, ResultsFile(path) as results:
+        for result in client.evaluate(requests):
+            results.append(result)
+
+
+def _train(address: str, path: Path) -> None:
+    turns = [
+        turn(problem, sample, number, reference_code=reference(problem), response_text=text, **fields, **QUICK)
+        for (problem, sample), said in EPISODES.items()
+        for number, (text, fields) in enumerate(said)
+    ]
+    said = {(one.group, one.sample, one.turn_index): one.response_text for one in turns}
+    with Client(address) as client, TrajectoryWriter(path) as writer:
+        for answer in client.rewards(turns, "kevin"):
+            place = answer.group, answer.sample, answer.turn_index
+            writer.write(TurnRecord.from_answer(answer, problem_id=answer.group, response=said[place]))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium without a window. Where there is none, these tests are skipped; in CI they fail.
+
+    While it runs, an event loop does in this thread: no test of the same module can be async.
+    """
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        message = "needs a Chromium: apt-get install chromium"
+        if os.environ.get("CI", "").lower() in ("1", "true"):
+            pytest.fail(message)
+        pytest.skip(message)
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=found)
+        yield running
+        running.close()
