@@ -23,9 +23,10 @@ from kerneldyno.rpc import tracing
 from kerneldyno.scheduler.store.sqlite import SqliteStore
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.fleet_service_pb2 import NODE_STATE_LOST, Node
-from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest
+from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, GetEvaluationRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
-from scheduler_harness import request
+from rewards_harness import PLAIN, Trainer, turn
+from scheduler_harness import connect, request, scheduler
 from scripted_node import node
 from store_records import accepted
 
@@ -259,3 +260,30 @@ def test_settings_of_no_use_are_told_and_stop_nothing(values: dict[str, str], wh
     assert (ran.returncode, ran.stdout) == (0, "None\n")
     assert "event=tracing_off" in ran.stderr
     assert why in ran.stderr
+
+
+async def test_an_open_turn_under_another_trace_is_the_same_turn() -> None:
+    """As from a trainer that was started again while the stream of its predecessor is still open."""
+    async with scheduler() as (app, _), node(str(app.address), "n1") as worker, connect(app) as peer:
+        trainer = Trainer(peer)
+        for index, trace in enumerate("12"):
+            one = turn("t", "sleep=0.3")
+            one.request.trace_context.traceparent = f"00-{trace * 32}-{trace * 16}-01"
+            await trainer.send(one, reward=PLAIN if not index else None)
+        answers = await trainer.finish()
+        assert [EvalResult.Outcome.Name(one.result.outcome) for one in trainer.order] == ["CORRECT"]
+        assert (list(answers), worker.started) == (["t"], ["t"])
+
+
+async def test_without_tracing_here_a_node_is_told_of_the_clients_span() -> None:
+    """A scheduler that exports nothing passes on what came, and keeps it over a restart."""
+    told: list[str] = []
+    async with scheduler() as (app, stub), node(str(app.address), "n1") as worker:
+        take, one = worker._take, request("passed on")
+        worker._take = lambda assignment: (told.append(assignment.trace_context.traceparent), take(assignment))  # type: ignore[method-assign]
+        one.trace_context.traceparent = f"00-{'1' * 32}-{'2' * 16}-01"
+        await stub.EvaluateOnce(EvaluateOnceRequest(request=one))
+        await stub.EvaluateOnce(EvaluateOnceRequest(request=request("plain")))
+        evaluation = (await stub.GetEvaluation(GetEvaluationRequest(id="passed on"))).evaluation
+    assert told == [one.trace_context.traceparent, ""]
+    assert evaluation.trace_id == "1" * 32
