@@ -13,7 +13,7 @@ endif
 PROTO_VENV := .venv-proto
 TRAINERS_VENV := .venv-trainers
 
-.PHONY: help setup demo test test-gpu test-trainers chaos lint typecheck proto proto-check bench tiny-rl dashboards clean
+.PHONY: help setup setup-trainers demo test test-gpu test-trainers chaos lint typecheck proto proto-check bench tiny-rl dashboards clean
 
 help:
 	@echo "make demo       judge 40 and more real candidates through a real scheduler and evaluator (GPU if there is one)"
@@ -29,6 +29,8 @@ help:
 
 setup: $(READY)
 
+setup-trainers: $(TRAINERS_VENV)/.ready
+
 # constraints.txt holds the versions that were tested.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(SYSTEM_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "KernelDyno needs Python 3.11 or newer; set SYSTEM_PYTHON=/path/to/python3.11")'
@@ -39,13 +41,12 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: $(READY)
 	$(PYTHON) examples/demo.py
 
-# Tests of these folders wait more than they compute. The others watch processors, processes and directories of the machine,
-# and have it to themselves.
-BESIDE := $(addprefix tests/,rpc rewards training rollout gateway client scheduler deploy)
+# Tests run beside each other, each file on one worker, the long ones first (tests/conftest.py). Most of them wait more than
+# they compute, and while a judge times one candidate it holds its others still: hence one worker more than processors.
+WORKERS ?= $(shell count=$$(nproc); echo $$((count < 4 ? count + 1 : 4)))
 
 test: $(READY)
-	$(PYTHON) -m pytest -m "not gpu" -n auto --maxprocesses 4 $(BESIDE)
-	$(PYTHON) -m pytest -m "not gpu" $(BESIDE:%=--ignore=%)
+	$(PYTHON) -m pytest -m "not gpu" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-gpu: $(READY)
 	KERNELDYNO_REQUIRE_GPU=1 $(PYTHON) -m pytest

@@ -1,4 +1,7 @@
-"""The corpus (attacks, honest and wrong candidates) on one judge for each folder; its tests are one for each file."""
+"""The corpus (attacks, honest and wrong candidates) on one judge for each folder; its tests are one for each file.
+
+Also the order of all tests: where several workers share them (`make test`), the folders that take longest begin.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 from corpus import JOBS, SECRETS, Judge, Run
+
+#: Folders that take minutes, the longest first; the others follow in their order.
+_LONGEST = ("attacks", "evaluator", "honest", "e2e", "wrong", "chaos", "scheduler")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort folders: a long file that begins last would be waited for by all the other workers."""
+    rank = {folder: number for number, folder in enumerate(_LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.parent.name, len(rank)))
 
 
 @pytest.fixture(scope="module")
