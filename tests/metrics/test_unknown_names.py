@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from kerneldyno.evaluator.metrics import DeviceMetrics
+import re
+from pathlib import Path
+
+from kerneldyno.evaluator.metrics import FINDINGS, DeviceMetrics
 from kerneldyno.evaluator.metrics import Metrics as EvaluatorMetrics
 from kerneldyno.gateway.metrics import Metrics as GatewayMetrics
 from kerneldyno.scheduler.metrics import Metrics as SchedulerMetrics
@@ -66,6 +69,14 @@ def test_what_a_judge_invents_is_other_or_nothing() -> None:
     assert after.value("kerneldyno_stage_seconds_sum", stage="timing", outcome="CORRECT") == 1.0
     assert after.value("kerneldyno_runner_exits_total") == 3
     assert after.value("kerneldyno_starting_runners", device="cuda:0") == 1
+
+
+def test_every_finding_of_the_threat_model_has_a_series() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "threat-model.md").read_text()
+    table = page.partition("\n## Findings\n")[2].partition("\n## ")[0]
+    known = re.findall(r"^\| `([A-Z]\d\d)` \|", table, re.MULTILINE)
+    assert len(known) > 10
+    assert sorted(FINDINGS) == sorted([*known, "other"])
 
 
 def test_totals_of_a_judge_become_series_that_outlive_it() -> None:
