@@ -40,7 +40,7 @@ COPY tests/attacks tests/attacks
 COPY tests/honest tests/honest
 COPY tests/problems tests/problems
 # nvcc and torch must be of one major version: better known now than in every candidate's build.
-RUN pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[evaluator]' \
+RUN pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[evaluator,tracing]' \
  && python -c "import subprocess, torch; version = subprocess.check_output(['nvcc', '--version'], text=True); \
 assert f'release {torch.version.cuda.split(\".\")[0]}.' in version, (torch.version.cuda, version)"
 

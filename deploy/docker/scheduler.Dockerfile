@@ -15,7 +15,7 @@ COPY tests/attacks tests/attacks
 COPY tests/honest tests/honest
 COPY tests/problems tests/problems
 RUN python -m venv /opt/kerneldyno \
- && /opt/kerneldyno/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[scheduler]'
+ && /opt/kerneldyno/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[scheduler,tracing]'
 
 FROM ${PYTHON_IMAGE}
 # The journal. A volume that is mounted here has to belong to uid 10001 (Kubernetes: fsGroup).
