@@ -108,12 +108,12 @@ def of_turn(turn: TurnRecord, shelf: Shelf) -> Candidate:
         candidate.facts.insert(0, ("measured again", f"{again}, {turn.remeasured.get('speedup')}; the smaller counts"))
         candidate.outcome = str(turn.outcome if right or turn.outcome != "CORRECT" else again)
     if candidate.correct:
-        candidate.speedup = finite(speedup) or None
-        candidate.low, candidate.high = finite(turn.speedup_low), finite(turn.speedup_high)
+        candidate.speedup = positive(speedup)
+        candidate.low, candidate.high = positive(turn.speedup_low), positive(turn.speedup_high)
     else:
         candidate.speedup = candidate.low = candidate.high = None
     if turn.reward is not None:
-        parts = ", ".join(f"{name} {value:.4g}" for name, value in turn.parts.items() if finite(value))
+        parts = ", ".join(f"{name} {value:.4g}" for name, value in turn.parts.items() if value)
         candidate.facts.insert(0, ("reward", f"{turn.reward:.4g}" + (f" ({parts})" if parts else "")))
     if turn.extra.get("error"):
         candidate.message = candidate.message or str(turn.extra["error"])
@@ -133,11 +133,11 @@ def _common(result: EvalResult, shelf: Shelf) -> Candidate:
     return Candidate(
         id=result.id,
         outcome=EvalResult.Outcome.Name(result.outcome),
-        speedup=(finite(result.speedup) or None) if right else None,
-        low=None if interval is None else finite(interval.low),
-        high=None if interval is None else finite(interval.high),
-        candidate_seconds=finite(result.candidate_timing.median_seconds) or None,
-        reference_seconds=finite(result.reference_timing.median_seconds) or None,
+        speedup=positive(result.speedup) if right else None,
+        low=None if interval is None else positive(interval.low),
+        high=None if interval is None else positive(interval.high),
+        candidate_seconds=positive(result.candidate_timing.median_seconds),
+        reference_seconds=positive(result.reference_timing.median_seconds),
         environment=_fingerprint(result),
         interpreted=where.triton_interpreter or where.device.startswith("cpu"),
         shared=result.cached or result.merged,
@@ -145,7 +145,7 @@ def _common(result: EvalResult, shelf: Shelf) -> Candidate:
         stages=[
             (
                 Stage.Name(span.stage).removeprefix("STAGE_").lower().replace("_", " "),
-                span.duration.ToNanoseconds() / 1e9,
+                max(span.duration.ToNanoseconds(), 0) / 1e9,
             )
             for span in result.stages
         ],
@@ -170,6 +170,6 @@ def _fingerprint(result: EvalResult) -> str:
     return ", ".join([where.device_model or where.device, *parts])
 
 
-def finite(value: object) -> float | None:
-    """Return a number that can be drawn, or None."""
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+def positive(value: object) -> float | None:
+    """Return a time or a ratio that can be one, or None."""
+    return float(value) if isinstance(value, (int, float)) and 0 < value < math.inf else None

@@ -16,8 +16,8 @@ from kerneldyno.training import metrics
 
 #: Points of a curve of fast@p.
 _POINTS = 49
-#: fast@p is always drawn from at most 1/4 to at least 4.
-_NARROWEST = (0.25, 4.0)
+#: fast@p is always drawn from at most 1/4 to at least 4, and never for more than this.
+_NARROWEST, _WIDEST = (0.25, 4.0), (1e-6, 1e6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +125,8 @@ def figures(found: Sequence[Candidate], turns: Sequence[TurnRecord] = ()) -> Fig
 
 def _grid(speedups: Sequence[float]) -> list[float]:
     """Thresholds, evenly spread on a logarithmic axis that has room for every speedup, with 1 among them."""
-    low = math.log10(min([*speedups, _NARROWEST[0]]))
-    high = math.log10(max([*speedups, _NARROWEST[1]]))
+    low = math.log10(max(min([*speedups, _NARROWEST[0]]), _WIDEST[0]))
+    high = math.log10(min(max([*speedups, _NARROWEST[1]]), _WIDEST[1]))
     points = {10 ** (low + (high - low) * index / (_POINTS - 1)) for index in range(_POINTS)}
     return sorted(points | {1.0})
 

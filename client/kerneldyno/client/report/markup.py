@@ -22,7 +22,7 @@ def node(tag: str, /, *children: Child, **attributes: str | float | None) -> ET.
     element = ET.Element(tag)
     for name, value in attributes.items():
         if value is not None:
-            text = value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
+            text = visible(value) if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
             element.set(name.rstrip("_").replace("_", "-"), text)
     for child in children:
         if isinstance(child, ET.Element):

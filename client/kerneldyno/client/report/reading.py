@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
 import zlib
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, Final
@@ -16,7 +17,7 @@ from typing import IO, Any, Final
 from google.protobuf import json_format
 from kerneldyno.client.jsonl import numbered_lines
 from kerneldyno.client.report import candidates
-from kerneldyno.client.report.candidates import Candidate, finite
+from kerneldyno.client.report.candidates import Candidate, positive
 from kerneldyno.client.report.shelf import Shelf
 from kerneldyno.rewards.trajectories import TurnRecord, parse_line
 from kerneldyno.rollout.recorded import light
@@ -185,7 +186,7 @@ class _Reader:
     def _turn(self, line: bytes) -> None:
         turn = parse_line(line)
         turn = replace(turn, **_needed({"result": turn.result, "remeasured": turn.remeasured}))
-        turn = replace(turn, speedup=finite(turn.speedup) or 0.0)
+        turn = replace(turn, speedup=positive(turn.speedup) or 0.0)
         candidate = candidates.of_turn(turn, self._shelf) if turn.outcome else None
         place = turn.group, turn.sample, turn.turn_index
         if place in self._turns:  # its response was recorded first, or its run was repeated
@@ -213,7 +214,7 @@ def _needed(value: Any) -> Any:
         return {key: item for key, item in kept if item is not None}
     if isinstance(value, list):
         return [_needed(item) for item in value]
-    return None if isinstance(value, float) and finite(value) is None else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _count(number: int, what: str) -> str:

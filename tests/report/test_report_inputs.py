@@ -1,0 +1,429 @@
+"""What a report makes of files: good ones, odd ones, hostile ones, and those that it must refuse."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import gzip
+import io
+import json
+import math
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kerneldyno.client.cli import app
+from kerneldyno.client.report.candidates import Candidate
+from kerneldyno.client.report.figures import figures
+from kerneldyno.client.report.joining import join
+from kerneldyno.client.report.reading import ReportInputError, read
+from kerneldyno.client.report.shelf import MAX_TEXT_BYTES, Shelf
+from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
+from kerneldyno.rpc.jsonio import result_to_json
+from kerneldyno.v1.evaluation_pb2 import EvalResult, Interval, Stage
+from report_candidates import HOSTILE, ODD
+from typer.testing import CliRunner, Result
+
+
+def result(id: str = "p/a", outcome: str = "CORRECT", speedup: float = 0.0, **changes: Any) -> dict[str, Any]:
+    """A result as a file has it."""
+    made = EvalResult(id=id, outcome=EvalResult.Outcome.Value(outcome), compiled=True, correct=outcome == "CORRECT")
+    made.speedup = speedup
+    made.environment.device, made.environment.device_model = "cuda:0", "a GPU"
+    made.stages.add(stage=Stage.STAGE_TIMING).duration.FromMilliseconds(250)
+    if speedup:
+        made.speedup_interval.CopyFrom(Interval(low=0.9 * speedup, high=1.1 * speedup))
+        made.candidate_timing.median_seconds, made.reference_timing.median_seconds = 1e-3, speedup * 1e-3
+    return result_to_json(made) | changes
+
+
+def turn(sample: int, number: int, outcome: str, speedup: float = 0.0, **changes: Any) -> TurnRecord:
+    reward = changes.pop("reward", 1.0 if outcome == "CORRECT" else 0.0)
+    return TurnRecord(
+        group="p", sample=sample, turn_index=number, outcome=outcome, speedup=speedup, reward=reward, **changes
+    )
+
+
+def lines(*rows: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def candidates(data: bytes) -> list[Candidate]:
+    shelf = Shelf(1 << 20)
+    found = read(io.BufferedReader(io.BytesIO(data)), shelf).candidates
+    join(found, None, shelf)
+    return found
+
+
+class Contents(HTMLParser):
+    """What a page has: its elements, the attributes that could act, and the text of its scripts."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[str] = []
+        self.acting: list[str] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        self.acting += [
+            name for name, _ in attrs if name.startswith("on") or name in ("src", "style", "action", "srcset")
+        ]
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+
+    def handle_data(self, data: str) -> None:
+        if self.scripts and self.lasttag == "script":
+            attributes, text = self.scripts[-1]
+            self.scripts[-1] = attributes, text + data
+
+    def data(self, prefix: str) -> list[Any]:
+        """The blocks of data whose ids begin so."""
+        return [
+            json.loads(gzip.decompress(base64.b64decode(text)))
+            for attributes, text in self.scripts
+            if (attributes.get("id") or "").startswith(prefix)
+        ]
+
+
+def run(folder: Path, data: bytes, *options: object) -> Result:
+    (folder / "results.jsonl").write_bytes(data)
+    arguments = ["report", str(folder / "results.jsonl"), "-o", str(folder / "report.html"), *map(str, options)]
+    return CliRunner().invoke(app, arguments)
+
+
+def page(folder: Path, data: bytes, *options: object) -> Contents:
+    ran = run(folder, data, *options)
+    assert ran.exit_code == 0, (ran.output, ran.exception)
+    return Contents((folder / "report.html").read_text(encoding="utf-8"))
+
+
+MANY = lines(*(result(f"p{number % 2}/{number}", speedup=0.5 * (1 + number)) for number in range(6)))
+
+
+def test_fast_at_p_and_its_denominator() -> None:
+    rows = [
+        result("p/a", speedup=2.0),
+        result("p/b", speedup=1.0),
+        result("q/c", speedup=0.5),
+        result("q/d", "INCORRECT"),
+    ]
+    lost = [result("q/e", "INFRASTRUCTURE_ERROR"), result("q/f", "REFERENCE_ERROR")]
+    line = result("", "INVALID", labels={"kerneldyno.line": "7"})
+    found = figures(candidates(lines(*rows, *lost, line)))
+    assert (found.candidates, found.judged, found.correct, found.timed, found.malformed) == (7, 4, 3, 3, 1)
+    every, best = found.curves
+    assert every.at_thresholds == [0.5, 0.25, 0.25, 0.25, 0.0], "at least 1x, 1.2x, 1.5x, 2x, 3x, of four"
+    assert best.at_thresholds == [0.5, 0.5, 0.5, 0.5, 0.0], "of two problems"
+    at_one = found.grid.index(1.0)
+    assert (every.low[at_one], every.shares[at_one], every.high[at_one]) == (0.25, 0.5, 0.5)
+    assert dict(found.lost) == {"the reference failed": 1, "infrastructure failed": 1}
+    assert found.median_speedup == 1.0
+
+
+def test_stages_are_counted_once() -> None:
+    found = figures(candidates(lines(result("p/a"), result("p/b", cached=True), result("p/c", merged=True))))
+    assert [(stage.name, stage.count, stage.total) for stage in found.stages] == [("timing", 1, 0.25)]
+
+
+def test_findings_are_counted_by_candidate() -> None:
+    noticed = [{"id": "S19", "severity": "SEVERITY_REJECT", "evidence": "decoy"}, {"id": "D06", "evidence": "weak"}]
+    rows = lines(result("p/a", "REJECTED", findings=noticed * 2), result("p/b", findings=noticed[1:]))
+    found = figures(candidates(rows)).findings
+    assert [(one.id, one.severity, one.candidates) for one in found] == [("S19", "reject", 1), ("D06", "info", 2)]
+
+
+def test_turns(tmp_path: Path) -> None:
+    with TrajectoryWriter(tmp_path / "results.jsonl") as writer:
+        writer.write(turn(0, 0, "", reward=None, response="recorded before its reward"))
+        writer.write(turn(0, 0, "INCORRECT", kernel_code="a = '\ud800'\n"))
+        writer.write(
+            turn(0, 1, "CORRECT", 3.0, kernel_code="a = 2\n", remeasured={"outcome": "CORRECT", "speedup": 1.5})
+        )
+        writer.write(turn(1, 0, "CORRECT", 2.0, remeasured={"outcome": "INCORRECT", "speedup": 0.0}))
+        writer.write(turn(1, 1, "GENERATION_FAILED", reward=None, extra={"ended": "context_full", "error": "too long"}))
+        writer.write(turn(2, 0, "", reward=None, response="pending"))
+    found = page(tmp_path, (tmp_path / "results.jsonl").read_bytes())
+    (index,) = found.data("index")
+    assert [index["outcomes"][one][0] for one in index["outcome"]] == [
+        "INCORRECT",
+        "CORRECT",
+        "INCORRECT",
+        "GENERATION_FAILED",
+    ]
+    assert index["speedup"] == [None, 1.5, None, None], (
+        "measured twice: the smaller counts, and so does the second verdict"
+    )
+    assert index["previous"] == [-1, 0, -1, 2]
+    assert [one["source"] for one in found.data("details")[0]] == [
+        ["a = '\u27e8U+D800\u27e9'\n", 0],
+        ["a = 2\n", 0],
+        None,
+        None,
+    ]
+    ran = run(tmp_path, (tmp_path / "results.jsonl").read_bytes(), "--json")
+    assert json.loads(ran.stdout)["fast"]["turn 2"]["1.5"] == 0.5
+    assert "1 unfinished episodes" in ran.stderr
+    assert "1 without a verdict yet" in ran.stderr
+
+
+def test_requests_give_sources_and_problems(tmp_path: Path) -> None:
+    rows = [result("a-1"), result("a-2", "INCORRECT"), result("b-1"), result("x/1"), result("y/2"), result("alone")]
+    asked = [
+        {"id": "a-1", "reference_code": "A = 1", "kernel_code": "k1"},
+        {"id": "a-2", "reference_code": "A = 1", "kernel_code": "k2"},
+        {"id": "b-1", "reference_code": "B = 1", "kernel_code": "k3"},
+        {"id": "x/1", "reference_code": "C = 1", "kernel_code": "k4"},
+        {"id": "y/2", "reference_code": "C = 1", "kernel_code": "k5"},
+        {"id": "never", "reference_code": "C = 1", "kernel_code": "k6"},
+        {"id": "bad", "no_such_field": 1},
+    ]
+    (tmp_path / "requests.jsonl").write_bytes(gzip.compress(lines(*asked)))
+    found = page(tmp_path, lines(*rows), "--requests", tmp_path / "requests.jsonl")
+    (index,) = found.data("index")
+    problems = [index["problems"][one] for one in index["problem"]]
+    assert problems[0] == problems[1] != problems[2]
+    assert problems[3] == problems[4], "one reference is one problem"
+    assert all(re.fullmatch(r"reference [0-9a-f]{8}", problem) for problem in problems[:5])
+    assert [one["source"] and one["source"][0] for one in found.data("details")[0]] == [
+        "k1",
+        "k2",
+        "k3",
+        "k4",
+        "k5",
+        None,
+    ]
+    assert [one and one[0] for one in found.data("references")[0]] == ["A = 1", "B = 1", "C = 1", None]
+    told = run(tmp_path, lines(*rows), "--requests", tmp_path / "requests.jsonl").stderr
+    assert "1 of 6 candidates have no request" in told
+    assert "1 requests have no result" in told
+    assert "1 lines of the file of requests are no requests" in told
+
+
+def test_problems_are_named_by_label_or_id(tmp_path: Path) -> None:
+    rows = lines(result("p/a"), result("x", labels={"problem": "q"}), result("y", labels={"task": "r"}), result("z"))
+
+    def named(*options: str) -> dict[str, str]:
+        (index,) = page(tmp_path, rows, *options).data("index")
+        return {name: index["problems"][problem] for name, problem in zip(index["name"], index["problem"], strict=True)}
+
+    assert named() == {"a": "p", "x": "q", "y": "", "z": ""}
+    assert named("--problem-label", "task") == {"a": "p", "x": "", "y": "r", "z": ""}
+
+
+def test_turns_by_labels_of_results(tmp_path: Path) -> None:
+    rows = [result(f"t{number}", labels={"group": "g", "sample": "0", "turn": str(number)}) for number in (2, 0, 1)]
+    (index,) = page(tmp_path, lines(*rows)).data("index")
+    assert index["name"] == ["sample 1, turn 1", "sample 1, turn 2", "sample 1, turn 3"]
+    assert index["previous"] == [-1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty"),
+        (b"\n \n", "is empty"),
+        (b'{"id": "a", "outco', "cut off after 18 bytes"),
+        (b"\x00\xff\x01 binary\n", "is not JSON"),
+        (b"[1, 2]\n", "neither results nor trajectories: line 1 is neither a result (id, outcome) nor a turn"),
+        (lines({"id": "a", "reference_code": "x", "kernel_code": "y"}), "line 1 is neither a result"),
+        (lines(result()) + lines({"version": 1, "group": "g", "sample": 0, "turn_index": 0}), "line 2 is one of turns"),
+        (lines({"version": 1, "group": "g", "sample": 0, "turn_index": 0}), "holds no verdict"),
+        (b'{\n"evaluations": [', "neither JSON lines nor one JSON document"),
+        (b'{"a":' * 50_000 + b"\n", "is not JSON"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, data: bytes, message: str) -> None:
+    ran = run(tmp_path, data)
+    assert ran.exit_code == 2, ran.output
+    assert message in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_files_that_are_not_there_or_in_the_way(tmp_path: Path) -> None:
+    invoke = CliRunner().invoke
+    assert "No such file" in invoke(app, ["report", str(tmp_path / "none"), "-o", str(tmp_path / "page")]).stderr
+    (tmp_path / "results.jsonl").write_bytes(MANY)
+    same = ["report", str(tmp_path / "results.jsonl"), "-o", str(tmp_path / "results.jsonl")]
+    assert "that is what the report is made from" in invoke(app, same).stderr
+    assert (tmp_path / "results.jsonl").read_bytes() == MANY
+    assert "No such file" in run(tmp_path, MANY, "--requests", tmp_path / "none").stderr
+    assert "Is a directory" in invoke(app, ["report", str(tmp_path / "results.jsonl"), "-o", str(tmp_path)]).stderr
+
+
+def test_odd_lines_are_left_out_and_told(tmp_path: Path) -> None:
+    odd = [
+        b"nonsense\n",
+        lines(result("p/unknown_words", message=5)),
+        lines(result("p/8", stages="many")),
+        lines({"outcome": "CORRECT", "stages": [{"stage": 77}]}),
+        MANY.splitlines()[0][:100],
+    ]
+    ran = run(tmp_path, MANY + b"".join(odd))
+    assert ran.exit_code == 0, ran.output
+    assert "5 lines left out: line 7 is not JSON" in ran.stderr
+    assert "; and 2 more" in ran.stderr
+    (index,) = page(tmp_path, MANY + b"".join(odd)).data("index")
+    assert len(index["name"]) == 6
+
+
+def test_little_is_needed(tmp_path: Path) -> None:
+    rows = [
+        {"outcome": "CORRECT"},
+        {"id": "a", "outcome": "SOMETHING_NEW"},
+        {"id": "b", "outcome": "CORRECT", "speedup": math.nan},
+    ]
+    found = page(tmp_path, lines(*rows))
+    (index,) = found.data("index")
+    assert [name for name, _ in index["outcomes"]] == ["CORRECT", "SOMETHING_NEW"]
+    assert index["speedup"] == [None, None, None]
+
+
+def test_numbers_that_are_none(tmp_path: Path) -> None:
+    strange = result("p/a", speedup=2.0)
+    strange["speedup_interval"] = {"low": math.nan, "high": math.inf}
+    strange["candidate_timing"]["median_seconds"] = "NaN"
+    strange["correctness"] = {"max_abs_error": "Infinity", "max_error_ratio": math.inf}
+    strange["stages"] = [{"stage": "STAGE_TIMING", "duration": "-5s"}]
+    backwards, huge = result("p/b", speedup=-1.0), result("p/c", speedup=1.5e308)
+    (index,) = page(tmp_path, lines(strange, backwards, huge)).data("index")
+    assert index["speedup"] == [2.0, None, 1.5e308]
+    assert (index["low"][0], index["high"][0], index["seconds"][0]) == (None, None, None)
+
+
+def test_the_last_of_one_id_counts(tmp_path: Path) -> None:
+    rows = lines(result("p/a", "INCORRECT", logs="x" * 1000), result("p/b"), result("p/a"))
+    ran = run(tmp_path, rows, "--json")
+    assert dict(json.loads(ran.stdout)["outcomes"]) == {"CORRECT": 2}
+    assert "1 result" in ran.stderr
+
+
+def test_gzip_whole_and_cut(tmp_path: Path) -> None:
+    many = lines(*(result(f"p/{number}", message=str(number) * 20) for number in range(2000)))
+    packed = gzip.compress(many)
+    assert "2000 candidates" in run(tmp_path, packed).stdout
+    cut = run(tmp_path, packed[: len(packed) // 2])
+    assert cut.exit_code == 0, cut.output
+    assert "the compressed file ends early" in cut.stderr
+    assert 100 < int(cut.stdout.split()[0]) < 2000
+
+
+def test_one_document(tmp_path: Path) -> None:
+    done = {"id": "a", "client_id": "c", "stage": "STAGE_DONE", "result": result("p/a", speedup=2.0)}
+    waits = {"id": "b", "client_id": "c", "stage": "STAGE_QUEUED"}
+    data = json.dumps({"evaluations": [done, waits], "more": False}, indent=2).encode()
+    ran = run(tmp_path, data)
+    assert "1 candidates" in ran.stdout
+    assert "1 without a verdict yet" in ran.stderr
+    assert "1 candidates" in run(tmp_path, json.dumps(result(), indent=2).encode()).stdout
+
+
+def test_standard_input(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kerneldyno.client", "report", "-", "-o", str(tmp_path / "page.html")]
+    subprocess.run(command, input=gzip.compress(MANY), check=True, timeout=60)
+    assert "from standard input" in (tmp_path / "page.html").read_text()
+
+
+def test_hostile_words_are_never_markup(tmp_path: Path) -> None:
+    words = HOSTILE + ODD
+    hostile = result(f"{words}/{words}", "RUNTIME_ERROR", message=words, logs=words * 1000)
+    hostile["environment"] = {"device": "cuda:0", "device_model": words}
+    hostile["findings"] = [{"id": words, "severity": "SEVERITY_REJECT", "evidence": words}]
+    hostile["runtime_error"] = {
+        "kind": words,
+        "stage": words,
+        "exception": {"type": words, "message": words, "traceback": words},
+    }
+    ours = page(tmp_path, MANY)
+    theirs = page(tmp_path, MANY + lines(hostile), "--title", words)
+    assert set(theirs.elements) <= {*ours.elements, "ul", "li", "h3"}
+    assert theirs.acting == []
+    executed = [text for attributes, text in theirs.scripts if attributes.get("type") != "text/plain"]
+    assert executed == [text for attributes, text in ours.scripts if attributes.get("type") != "text/plain"]
+    assert len(executed) == 1
+    written = (tmp_path / "report.html").read_text()
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202e\u2028]", written)
+    assert 'http-equiv="Content-Security-Policy" content="default-src \'none\'' in written
+
+
+def test_long_texts_are_cut_to_the_budget_and_told(tmp_path: Path) -> None:
+    rows = lines(
+        *(result(f"p/{number}", logs=chr(97 + number) * (1 << 20)) for number in range(8)), result("p/short", logs="ok")
+    )
+    found = page(tmp_path, rows, "--budget", "1")
+    texts = {
+        text[:1]: (text, size) for block in found.data("details") for one in block for _, text, size in one["texts"]
+    }
+    assert texts["o"] == ("ok", 0)
+    assert all(size == 1 << 20 for letter, (_, size) in texts.items() if letter != "o")
+    kept = [len(text) for letter, (text, _) in texts.items() if letter != "o"]
+    assert sum(kept) <= 1 << 20
+    assert min(kept) == max(kept) > 100_000
+    assert "8 of 9 sources and other texts are longer than" in run(tmp_path, rows, "--budget", "1").stderr
+
+
+@given(
+    budget=st.integers(10, 3000),
+    texts=st.lists(st.builds(lambda text, times: text * times, st.text(max_size=20), st.integers(0, 200)), max_size=30),
+)
+def test_a_shelf_keeps_its_budget(budget: int, texts: list[str]) -> None:
+    shelf = Shelf(budget)
+    kept = [shelf.keep(text) for text in texts]
+    note = shelf.settle()
+    sizes = [len(one.text.encode()) for one in kept]
+    assert sum(sizes) <= budget or all(one.size == 0 for one in kept)
+    assert bool(note) == any(one.is_cut for one in kept)
+    if sum(one.size for one in kept) <= budget and all(one.size <= min(MAX_TEXT_BYTES, budget) for one in kept):
+        assert not note, "what fits is not cut"
+    whole = [one.size for one in kept if not one.is_cut]
+    cut = [len(one.text.encode()) for one in kept if one.is_cut]
+    assert not cut or not whole or max(whole) <= max(cut) + 4, "the longest are cut first"
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_file_breaks_it(tmp_path: Path, data: st.DataObject) -> None:
+    """Real lines with anything in the place of anything: there is a page, or one line that says why there is none."""
+    sound = [result("p/a", speedup=2.0, labels={"problem": "x"}), result("p/b", "INCORRECT")]
+    sound += [json.loads(json.dumps({"version": 1, **turn_data()}))]
+    rows = [copy.deepcopy(data.draw(st.sampled_from(sound))) for _ in range(3)]
+    for row in rows:
+        place: Any = row
+        while isinstance(place, dict) and place:
+            key = data.draw(st.sampled_from(sorted(place)))
+            if not isinstance(place[key], dict) or not place[key] or data.draw(st.booleans()):
+                place[key] = data.draw(ANYTHING)
+                break
+            place = place[key]
+    ran = run(tmp_path, lines(*rows))
+    assert ran.exit_code in (0, 2), (ran.output, ran.exception)
+    if ran.exit_code == 0:
+        assert Contents((tmp_path / "report.html").read_text()).data("index")
+
+
+def turn_data() -> dict[str, Any]:
+    again = {"outcome": "CORRECT", "speedup": 1.0}
+    record = turn(0, 0, "CORRECT", 2.0, result=result("t", speedup=2.0), remeasured=again, parts={"correctness": 1.0})
+    return {name: getattr(record, name) for name in TurnRecord.__dataclass_fields__}
+
+
+def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kerneldyno.client.report.reading.MAX_CANDIDATES", 5)
+    with pytest.raises(ReportInputError, match="more than 5 candidates"):
+        candidates(MANY)
