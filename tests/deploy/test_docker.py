@@ -91,7 +91,9 @@ def test_extras_exist_and_versions_are_pinned(file: Path) -> None:
     assert installs
     for line in installs:
         assert "-c constraints.txt" in line
-    wanted = [extra for line in installs for found in re.findall(r"'\.\[([\w,]+)\]'", line) for extra in found.split(",")]
+    wanted = [
+        extra for line in installs for found in re.findall(r"'\.\[([\w,]+)\]'", line) for extra in found.split(",")
+    ]
     assert wanted == [SERVICES[file.name], "tracing"]
     assert set(wanted) <= set(extras)
 
