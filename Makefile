@@ -13,7 +13,7 @@ endif
 PROTO_VENV := .venv-proto
 TRAINERS_VENV := .venv-trainers
 
-.PHONY: help setup setup-trainers demo test test-gpu test-trainers chaos lint typecheck proto proto-check bench tiny-rl dashboards clean
+.PHONY: help setup setup-trainers demo test test-gpu test-trainers chaos lint typecheck proto proto-check bench tiny-rl dashboards docs clean
 
 help:
 	@echo "make demo       judge 40 and more real candidates through a real scheduler and evaluator (GPU if there is one)"
@@ -23,6 +23,7 @@ help:
 	@echo "make chaos      break a scheduler and its nodes in every known way; writes docs/reliability.md"
 	@echo "make lint       ruff, buf lint; make typecheck: mypy --strict"
 	@echo "make proto      generate the stubs from protos/; make proto-check: fail when they are stale"
+	@echo "make docs       write docs/api.md from the protos, and build the site (build/docs/docs/index.html)"
 	@echo "make bench      run the benchmarks and print their tables"
 	@echo "make dashboards  write the JSON of Grafana's dashboards (deploy/dashboards)"
 	@echo "make tiny-rl    train a tiny policy through real rewards and draw its curves (half an hour on two cores)"
@@ -108,6 +109,11 @@ tiny-rl: $(READY)
 
 dashboards: $(READY)
 	$(PYTHON) -m deploy.dashboards
+
+# The pages, as a site: build/docs/docs/index.html.
+docs: $(READY)
+	$(PYTHON) docs/api_reference.py
+	$(PYTHON) -m sphinx -q -W --keep-going -c docs . build/docs
 
 clean:
 	rm -rf build $(VENV) $(PROTO_VENV) $(TRAINERS_VENV)

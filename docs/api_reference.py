@@ -31,8 +31,8 @@ HEAD = f"""# API reference
 
 <!-- Written by docs/api_reference.py from protos/; change the comments there and run `make docs`. -->
 
-The services of `{PACKAGE}`, from the comments of [the protos](../protos/kerneldyno/v1). JSON forms use the names of fields as
-they are here; absent fields have the defaults that their rows name. How to use the calls: [evaluating.md](evaluating.md),
+The services of `{PACKAGE}`, from the comments of [the protos](../protos/kerneldyno/v1). JSON forms use the names of fields
+as they are here; absent fields have the defaults that their rows name. How to use the calls: [evaluating.md](evaluating.md),
 [rewards.md](rewards.md), [operating.md](operating.md).
 """
 

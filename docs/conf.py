@@ -1,7 +1,8 @@
-"""How Sphinx builds the site (`make docs`): every Markdown page of the repository, from where GitHub shows it.
+"""How Sphinx builds the site (`make docs`): the Markdown pages of the repository as they are, from where GitHub shows them.
 
-The sources are the pages as they are, so that a link works in both places. What links lead to and is no page (a proto, a
-test) is copied beside the site; folders lead to the repository, whose address is KERNELDYNO_REPOSITORY.
+So a link works in both places. A file that a link leads to and that is no page (a proto, a test) is copied beside the site;
+a folder leads to the repository, whose address is KERNELDYNO_REPOSITORY. A page that no section of NAVIGATION has, and a link
+to a page, file or heading that does not exist, fail the build.
 """
 
 from __future__ import annotations
@@ -14,21 +15,48 @@ from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[1]
 REPOSITORY = os.environ.get("KERNELDYNO_REPOSITORY", "https://github.com/OWNER/kerneldyno")
+NAVIGATION = {
+    "First": ["README", "docs/quickstart", "docs/concepts", "docs/faq"],
+    "Judging": [
+        "docs/evaluating",
+        "docs/verdicts",
+        "docs/report",
+        "docs/threat-model",
+        "docs/promises",
+        "docs/benchmarks",
+    ],
+    "Training": ["docs/rewards", "docs/training", "docs/verl", "docs/gateway", "docs/rollout", "docs/tiny_rl"],
+    "Operating": [
+        *("docs/operating", "docs/deploying", "docs/security", "docs/monitoring", "docs/metrics", "docs/tracing"),
+        *("docs/scaling", "docs/reliability"),
+    ],
+    "Coming from elsewhere": ["docs/migrating-from-kernelgym", "docs/migrating-from-kernelbench"],
+    "Inside": [
+        "docs/architecture",
+        "docs/extending",
+        "docs/api",
+        "tests/README",
+        "examples/README",
+        "examples/verl/README",
+    ],
+    "Project": ["CONTRIBUTING", "CHANGELOG", "SECURITY"],
+}
 
 project = "KernelDyno"
 author = "The KernelDyno authors"
 copyright = author
 extensions = ["myst_parser"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/**.md", "tests/README.md", "examples/README.md", "examples/verl/README.md"]
-exclude_patterns = ["build", ".venv*"]
-# Headings have the anchors that GitHub gives them, and a link to one that is not there is a warning, which fails the build.
+include_patterns = [
+    "*.md",
+    "docs/*.md",
+    *(f"{folder}{below}/README.md" for folder in ("tests", "examples") for below in ("", "/**")),
+]
+exclude_patterns = ["build", ".venv*", "**/.*"]
+# Headings have the anchors that GitHub gives them.
 myst_heading_anchors = 6
-myst_links_external_new_tab = False
 html_theme = "furo"
 html_title = "KernelDyno"
-# Searched for by the words of the text as it stands: flags, fields and outcomes are no English.
-html_search_options = {"type": "default"}
 
 #: `](target)` of a Markdown link, without title.
 _LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
@@ -37,6 +65,7 @@ _LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("source-read", _lead_folders_to_the_repository)
+    app.connect("source-read", _add_navigation)
 
 
 def _lead_folders_to_the_repository(app: Sphinx, page: str, source: list[str]) -> None:
@@ -49,3 +78,11 @@ def _lead_folders_to_the_repository(app: Sphinx, page: str, source: list[str]) -
         return f"]({REPOSITORY}/tree/main/{target.resolve().relative_to(ROOT)})"
 
     source[0] = _LINK.sub(led, source[0])
+
+
+def _add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
+    """The side bar is written here and not on the page, where GitHub would show it."""
+    if page == root_doc:
+        for caption, pages in NAVIGATION.items():
+            entries = "\n".join(f"/{name}" for name in pages if (ROOT / f"{name}.md").exists())
+            source[0] += f"\n\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{entries}\n```\n"

@@ -12,6 +12,7 @@ A block says what it is by its language. `console` is a transcript: `$ ` begins 
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +68,14 @@ def blocks(page: Path) -> list[Block]:
     return found
 
 
+def _is_open(command: str) -> bool:
+    try:
+        shlex.split(command)
+    except ValueError:
+        return True
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command of a transcript, and the lines that it is said to print."""
@@ -76,7 +85,7 @@ class Command:
 
 
 def commands(transcript: str) -> list[Command]:
-    """The commands of a transcript. A trailing backslash goes on, and a here-document to its end."""
+    """The commands of a transcript. A trailing backslash goes on, and so do quotations and here-documents to their end."""
     found: list[Command] = []
     lines = iter(transcript.splitlines())
     for line in lines:
@@ -86,7 +95,7 @@ def commands(transcript: str) -> list[Command]:
             continue
         parts = [line.removeprefix("$ ")]
         end = re.search(r"<<'?(\w+)'?", line)
-        while parts[-1].endswith("\\") or (end and parts[-1] != end[1]):
+        while (parts[-1] != end[1]) if end else (parts[-1].endswith("\\") or _is_open("\n".join(parts))):
             parts.append(next(lines))
         found.append(Command("\n".join(parts), []))
     return found

@@ -77,7 +77,7 @@ def _of_command(words: list[str]) -> list[str]:
             for one in extras.split(",")
         }
         found = [f"pyproject.toml has no extra {one}" for one in sorted(asked - extras_known())]
-    files = (word for word in words if re.match(r"(deploy|examples|tests|benchmarks|docs)/[\w./-]+$", word))
+    files = (word for word in words if re.match(r"(deploy|examples|tests|benchmarks|docs)/[\w./-]+\.\w+$", word))
     return [*found, *(f"{word} is not there" for word in files if not (ROOT / word).exists())]
 
 

@@ -1,7 +1,7 @@
 """Every command and every program of the documentation runs, and prints what the page says; or the page says why not.
 
-What cannot be run here (a cluster, a GPU, an installation) is marked on the page, see docs_pages.py, and its syntax, options,
-targets, extras and files are checked. A block that is neither run nor marked is a failure.
+What cannot be run here (a cluster, a GPU, an installation) is marked on the page, see docs_pages.py, and its syntax,
+options, targets, extras and files are checked. A block that is neither run nor marked is a failure.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class TestTheTools:
             1,
             "sh",
             "kerneldyno nodes --colour\nmake tea\npip install 'kerneldyno[tea]'\npython -m kerneldyno.scheduler --tea\n"
-            "docker build -f deploy/tea .\nkerneldyno tea\n",
+            "docker build -f deploy/tea.Dockerfile .\nkerneldyno tea\n",
             "not run",
             "a test",
         )
