@@ -55,6 +55,7 @@ def main() -> int:
         measured = asyncio.run(_measure(services, options))
         services.check()
     measured["baseline"] = _baseline(measured, options)
+    measured["spins"] = {name: spin_errors(measured[name], measured["kind"]) for name in ("busy", "baseline")}
     _print(measured)
     if options.json:
         options.json.write_text(json.dumps(measured, indent=1) + "\n")
@@ -68,7 +69,12 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure how far the times can be believed.")
     add = parser.add_argument
-    add("--trials", type=int, default=20, help="of each twin, a third of each spin (default: 20; 10 twins on a GPU)")
+    add(
+        "--trials",
+        type=int,
+        default=20,
+        help="of each twin (10 on a GPU), and a third as many of each spin (default: 20)",
+    )
     add("--seconds", type=float, default=90.0, help="for all of it; what is not done by then is left out (default: 90)")
     add("--devices", default="auto", help="the first of them is used (default: auto)")
     add("--lanes", type=int, help="candidates at once (default: the evaluator's)")
@@ -88,11 +94,10 @@ async def _measure(services: LocalServices, options: argparse.Namespace) -> dict
     all_of_it = _requests(kind, options.trials)
     busy, busy_seconds = await collect(services.address, all_of_it, options.seconds * _SHARES[0], lanes)
     alone: dict[str, EvalResult] = {}
-    one_each = [EvalRequest.FromString(request.SerializeToString()) for request in _requests(kind, 1)]
-    async with AsyncClient(services.address, window=1) as client:
+    async with AsyncClient(services.address) as client:
         loop = asyncio.get_running_loop()
         end = loop.time() + options.seconds * _SHARES[1]
-        for request in one_each:
+        for request in _requests(kind, 1):
             request.salt = "alone"
             if loop.time() < end:
                 alone[request.id] = await client.evaluate_once(request)
@@ -224,8 +229,8 @@ def _print(measured: dict[str, Any]) -> None:
     print(f"{environment}; {measured['lanes']} lanes; {done} of {measured['of']} in {measured['busy_seconds']:.0f} s\n")
     _print_twins(busy, base)
     print("\n| spin us | measured us | error us | allowed us | within | baseline error us |\n|" + " ---: |" * 6)
-    theirs = {row["set"]: row for row in spin_errors(base, measured["kind"])}
-    spins = spin_errors(busy, measured["kind"])
+    theirs = {row["set"]: row for row in measured["spins"]["baseline"]}
+    spins = measured["spins"]["busy"]
     for row in spins:
         numbers = [f"{row[name] * 1e6:.2f}" for name in ("measured", "error", "allowed")]
         other = f"{theirs[row['set']]['error'] * 1e6:.2f}" if row["set"] in theirs else "-"
@@ -246,7 +251,7 @@ def _print(measured: dict[str, Any]) -> None:
                 f" | {seen['covered']} | {other} |"
             )
     print("\n| kernel | all lanes busy us | alone us | busy over alone |\n| --- | ---: | ---: | ---: |")
-    for name in busy.keys() & alone.keys():
+    for name in filter(alone.get, busy):
         pair = [statistics.median(row["seconds"] for row in rows[name]) for rows in (busy, alone)]
         print(f"| {name} | {pair[0] * 1e6:.2f} | {pair[1] * 1e6:.2f} | {pair[0] / pair[1]:.3f} |")
     for line in measured["not_correct"]:

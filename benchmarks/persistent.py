@@ -14,9 +14,9 @@ import multiprocessing
 import os
 import queue
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from types import TracebackType
@@ -52,20 +52,25 @@ class Pool:
 
     def __enter__(self) -> Self:
         self._workers = [_Worker(self._context, settings) for settings in self._settings]
-        for worker in self._workers:
-            worker.wait_ready()
+        try:
+            for worker in self._workers:
+                worker.wait_ready()
+        except BaseException:
+            self._stop()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
         for worker in self._workers:
             worker.kill()
         self._folder.cleanup()
 
-    def judge(
-        self, tasks: Sequence[Task], seconds: float, done: Callable[[Task, dict[str, Any]], None] = lambda *_: None
-    ) -> tuple[dict[str, dict[str, Any]], float]:
+    def judge(self, tasks: Sequence[Task], seconds: float) -> tuple[dict[str, dict[str, Any]], float]:
         """Return what `inprocess.evaluate` says of each task begun within `seconds`, by name, and how long it took.
 
         A worker that dies or hangs makes {"correct": False, "compiled": False} with a message, and so it is counted.
@@ -82,14 +87,11 @@ class Pool:
                     task = waiting.get_nowait()
                 except queue.Empty:
                     return
-                answers[task.name] = answer = self._ask(number, task)
-                done(task, answer)
+                answers[task.name] = self._ask(number, task)
 
-        drivers = [threading.Thread(target=drive, args=(number,)) for number in range(len(self._workers))]
-        for driver in drivers:
-            driver.start()
-        for driver in drivers:
-            driver.join()
+        with ThreadPoolExecutor(len(self._workers)) as drivers:
+            for driver in [drivers.submit(drive, number) for number in range(len(self._workers))]:
+                driver.result()
         return answers, time.monotonic() - begin
 
     def _ask(self, number: int, task: Task) -> dict[str, Any]:

@@ -44,40 +44,22 @@ def throughput(measured: dict[str, Any], path: Path) -> Path:
 def accuracy(measured: dict[str, Any], path: Path) -> Path:
     """Speedups of twins, which should be 1, and errors of spins, which should be 0, both over duration."""
     figure, (twins, spins) = plt.subplots(1, 2, figsize=(11, 4.2))
-    for rows_of, colour, label in (
-        (measured["baseline"], _BASELINE, "persistent worker"),
-        (measured["busy"], _SERVICE, "service"),
-    ):
-        rows = [row for name, rows in rows_of.items() if not name.startswith(("spin", "ratio")) for row in rows]
-        twins.scatter(
-            [row["seconds"] * 1e6 for row in rows],
-            [row["speedup"] for row in rows],
-            s=12,
-            color=colour,
-            label=label,
-            alpha=0.6,
-        )
-        from accuracy import spin_errors
-
-        errors = spin_errors(rows_of, measured["kind"])
-        if errors:
-            spins.plot(
-                [row["set"] * 1e6 for row in errors],
-                [row["error"] * 1e6 for row in errors],
-                "o-",
-                color=colour,
-                label=label,
-            )
-            allowed = [row["allowed"] * 1e6 for row in errors]
-            at = [row["set"] * 1e6 for row in errors]
-            if colour == _SERVICE:
-                spins.fill_between(at, [-value for value in allowed], allowed, color="0.9", label="1 us or 2 %")
+    for name, colour, label in (("baseline", _BASELINE, "persistent worker"), ("busy", _SERVICE, "service")):
+        kernels = {kernel: rows for kernel, rows in measured[name].items() if not kernel.startswith(("spin", "ratio"))}
+        rows = [row for rows in kernels.values() for row in rows]
+        style = {"color": colour, "label": label}
+        at, ratios = [row["seconds"] * 1e6 for row in rows], [row["speedup"] for row in rows]
+        twins.scatter(at, ratios, s=12, alpha=0.6, **style)
+        errors = measured["spins"][name]
+        spins.plot([row["set"] * 1e6 for row in errors], [row["error"] * 1e6 for row in errors], "o-", **style)
+    at = [row["set"] * 1e6 for row in errors]
+    allowed = [row["allowed"] * 1e6 for row in errors]
+    spins.fill_between(at, [-value for value in allowed], allowed, color="0.9", label="1 us or 2 %")
     twins.axhspan(0.99, 1.01, color="0.9")
     twins.set(xscale="log", xlabel="us a call", ylabel="speedup of a kernel over itself")
     twins.legend()
     spins.set(xscale="log", yscale="symlog", xlabel="spin, us", ylabel="error, us")
-    if spins.get_legend_handles_labels()[1]:
-        spins.legend()
+    spins.legend()
     return _save(figure, _device(measured), path)
 
 
