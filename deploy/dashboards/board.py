@@ -58,11 +58,10 @@ def lines(
     width: int = 12,
     height: int = 8,
     stacked: bool = False,
-    limit: float | None = None,
     colours: dict[str, str] | None = None,
     most: float | None = None,
 ) -> Panel:
-    """Values over time. `limit` draws a red line where an alert starts; `colours` are by legend; the axis begins at 0."""
+    """Values over time. `colours` are by legend; the axis begins at 0."""
     panel = TimeseriesPanel().span(width).height(height).line_width(1.5).fill_opacity(60 if stacked else 8)
     panel = panel.show_points(common.VisibilityMode.NEVER).axis_soft_min(0)
     legend = build_common.VizLegendOptions().display_mode(common.LegendDisplayMode.TABLE).show_legend(True)
@@ -73,10 +72,6 @@ def lines(
         panel = panel.stacking(build_common.StackingConfig().mode(common.StackingMode.NORMAL).group("A"))
     if most is not None:
         panel = panel.max(most)
-    if limit is not None:
-        panel = panel.thresholds(_thresholds([(None, "transparent"), (limit, "red")]))
-        style = build_common.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.LINE)
-        panel = panel.thresholds_style(style)
     for name, colour in (colours or {}).items():
         fixed = {"mode": "fixed", "fixedColor": colour}
         panel = panel.override_by_name(name, [dashboard.DynamicConfigValue("color", fixed)])

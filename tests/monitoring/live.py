@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
 
-from e2e_harness import PROBLEMS, REFERENCE, Service, candidate, evaluator, request, scheduler
+from e2e_harness import PROBLEMS, REFERENCE, Service, candidate, evaluator, judge_of, request, scheduler
 from kerneldyno.client import EvalRequest, Turn, turn
 from kerneldyno.rpc.jsonio import request_from_json
 
@@ -49,6 +49,10 @@ class Cluster:
             "kerneldyno-evaluator": [self.evaluator.ready["metrics"], self.gpus_page],
         }
 
+    def kill_judge(self) -> None:
+        """SIGKILL for the judge of the evaluator's device."""
+        judge_of(self.evaluator.process.pid).kill()
+
     def tell_gpus(self, line: str) -> None:
         """Have something happen to the first of the made-up GPUs: see gpu_exporter.py."""
         assert self.gpus.stdin is not None
@@ -57,9 +61,9 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[Cluster]:
-    """A scheduler with a journal on disk, an evaluator on the CPU, and the page of GPUs."""
-    options = ["--store", f"sqlite:{folder / 'scheduler.sqlite'}", "--max-queued", str(MAX_QUEUED)]
+def cluster(folder: Path, max_queued: int = MAX_QUEUED) -> Iterator[Cluster]:
+    """A scheduler with a journal on disk, an evaluator on this machine's device, and the page of GPUs."""
+    options = ["--store", f"sqlite:{folder / 'scheduler.sqlite'}", "--max-queued", str(max_queued)]
     options += ["--heartbeat", "0.5", "--lease", "2", "--unmatched-timeout", str(UNMATCHED_SECONDS)]
     with (
         subprocess.Popen(
