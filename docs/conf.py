@@ -1,8 +1,8 @@
 """How Sphinx builds the site (`make docs`): the Markdown pages of the repository as they are, from where GitHub shows them.
 
 So a link works in both places. A file that a link leads to and that is no page (a proto, a test) is copied beside the site;
-a folder leads to the repository, whose address is KERNELDYNO_REPOSITORY. A page that no section of NAVIGATION has, and a link
-to a page, file or heading that does not exist, fail the build.
+a folder leads to the repository, whose address is KERNELDYNO_REPOSITORY. A page that no section of NAVIGATION has, and a
+link to a page, file or heading that does not exist, fail the build.
 """
 
 from __future__ import annotations
