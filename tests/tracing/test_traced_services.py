@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
+from pathlib import Path
 
 import e2e_harness as e2e
 import grpc
@@ -29,6 +30,7 @@ import os, glob
         print("SEEN", dict(os.environ))
 """.strip()
 
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "tracing.md"
 SECRET = "a-key-of-the-collector"
 STAGES = ("preparing", "loading", "compiling", "checking")
 
@@ -255,3 +257,11 @@ class TestContextOfOthers:
         await judge(scheduler, request)
         client = only(collector.whole("below", "kerneldyno.client.evaluate"), "kerneldyno.client.evaluate")
         assert (client.trace_id, client.parent_id) == ("7" * 32, self.PARENT)
+
+
+def test_the_documentation_names_all_that_is_sent(collector: Collector, spans: list[Span]) -> None:
+    """Of what the tests of this file have made the services send."""
+    named = set(re.findall(r"`([a-z_.]+)`", DOCUMENTATION.read_text()))
+    sent = {span.name for span in collector.spans} | {key for span in collector.spans for key in span.attributes}
+    assert len(sent) > 20
+    assert sent <= named

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
@@ -97,6 +98,7 @@ def of_call() -> str:
 _of_call: ContextVar[str] = ContextVar("kerneldyno_trace", default="")
 
 
+@lru_cache(maxsize=4096)  # the scheduler reads each a handful of times
 def decode(text: str) -> TraceContext | None:
     """Read what `TraceContext.text` wrote; None for the empty text, which says that there is no trace."""
     if not text:
