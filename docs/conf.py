@@ -55,6 +55,8 @@ include_patterns = [
 exclude_patterns = ["build", ".venv*", "**/.*"]
 # Headings have the anchors that GitHub gives them.
 myst_heading_anchors = 6
+# Pygments' shell does not follow a quotation over lines; the block is shown all the same.
+suppress_warnings = ["misc.highlighting_failure"]
 html_theme = "furo"
 html_title = "KernelDyno"
 
