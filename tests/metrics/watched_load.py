@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +19,31 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "monitoring"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
 
-from e2e_harness import REFERENCE, candidate, judge_of, outcome, request
+import grpc
+from e2e_harness import (
+    DEVICES,
+    ON_GPU,
+    REFERENCE,
+    candidate,
+    evaluator,
+    judge_of,
+    outcome,
+    request,
+    scheduler,
+)
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult
-from kerneldyno.client.errors import KernelDynoError
-from live import candidates, cluster, turns
+from kerneldyno.client.errors import InvalidRequestError
+from live import candidates, turns
 
 from scraped import Scrape
 
 #: Names and labels that would break a page, or fill it, if they ever got there.
 HOSTILE = ['x"} 1e99\n# TYPE evil counter\nevil_total 7\n', "\\\\\\n{job='a'}", "ünï💥", "a" * 100]
+
+
+MAX_QUEUED, LANES = 20, 2
+#: The first sign of the thread that looks at GPUs.
+up = ("kerneldyno_gpu_up", frozenset({("device", DEVICES)}))
 
 
 @dataclass(frozen=True)
@@ -36,10 +52,16 @@ class Watched:
 
     before: dict[str, Scrape]
     after: dict[str, Scrape]
+    sent: int
+    """Requests of the Evaluate stream."""
     outcomes: Counter[str]
-    """Of results that were received by Evaluate."""
+    """Of their results, and of the one by EvaluateOnce."""
+    causes: Counter[str]
+    """Of those that are nobody's verdict."""
     findings: Counter[str]
+    """Of those that were run."""
     turns: Counter[str]
+    """Outcomes of turns."""
     rewards: list[float]
 
     def grown(self, process: str, name: str, **labels: str) -> float:
@@ -50,23 +72,35 @@ class Watched:
 @contextmanager
 def watching(folder: Path) -> Iterator[Watched]:
     """Start everything, read the pages, make the load, and read them again."""
-    with cluster(folder) as services, gateway(services.address, folder) as address:
+    options = ["--store", f"sqlite:{folder / 'scheduler.sqlite'}", "--max-queued", str(MAX_QUEUED)]
+    options += ["--unmatched-timeout", "2", "--drain-timeout", "0"]
+    size = ["--lanes", str(LANES), "--spares", str(LANES)]
+    with (
+        scheduler(*options) as serving,
+        evaluator(serving.address, "--node-id", "node-a", *size) as judging,
+        gateway(serving.address, folder) as address,
+    ):
         pages = {
-            "scheduler": f"http://{services.scheduler.ready['metrics']}/metrics",
-            "evaluator": f"http://{services.evaluator.ready['metrics']}/metrics",
+            "scheduler": f"http://{serving.ready['metrics']}/metrics",
+            "evaluator": f"http://{judging.ready['metrics']}/metrics",
             "gateway": f"{address}/metrics",
         }
+        if ON_GPU:
+            settled(pages["evaluator"], lambda page: up in page.values)
         before = {name: Scrape.of(url) for name, url in pages.items()}
-        results, answers = asyncio.run(load(services.address))
+        requests = [*candidates("m"), *hostile()]
+        results, answers = asyncio.run(load(serving.address, requests))
         ask_gateway(address)
-        time.sleep(1.5)  # a judge reports once a second, and takes what it has not reported along
-        judge_of(services.evaluator.process.pid).kill()
-        settled(pages["evaluator"])
+        settled(pages["evaluator"], reported)
+        judge_of(judging.process.pid).kill()
+        settled(pages["evaluator"], came_back)
         ran = [result for result in results if not result.cached and not result.merged]
         yield Watched(
             before,
             {name: Scrape.of(url) for name, url in pages.items()},
+            len(requests),
             Counter(map(outcome, results)),
+            Counter(r.infrastructure_error.cause for r in results if r.HasField("infrastructure_error")),
             Counter(finding.id for result in ran for finding in result.findings),
             Counter(outcome(a.remeasured if a.HasField("remeasured") else a.result) for a in answers),
             [answer.reward for answer in answers if answer.HasField("reward")],
@@ -92,26 +126,37 @@ def gateway(scheduler: str, folder: Path) -> Iterator[str]:
             process.terminate()
 
 
-async def load(address: str) -> tuple[list[EvalResult], list[Any]]:
-    """Work of all kinds under hostile names, by every call; the answers."""
-    hostile = [request(f"{index}{name}"[:100], f"x = {name!r} and x") for index, name in enumerate(printable())]
-    for one, name in zip(hostile, printable(), strict=True):
+def hostile() -> list[EvalRequest]:
+    """Requests under names of all kinds, for nodes with labels that no node has: nobody can run them."""
+    made = []
+    for index, name in enumerate(printable()):
+        one = request(f"{index}{name}"[:100], f"x = {name!r} and x")
         one.labels[name[:60]] = name
         one.device.node_labels[name[:60]] = name
         one.salt = name[:60]
-    for one in hostile:  # no node has such labels: these are given up after the limit for what matches nothing
         one.kernel_code += f"# {HOSTILE[0]!r}"
-    invalid = [EvalRequest(id="nothing"), request("salted", backend="pascal")]
+        made.append(one)
+    return made
+
+
+async def load(address: str, requests: list[EvalRequest]) -> tuple[list[EvalResult], list[Any]]:
+    """Work by every call, some of them malformed, and a call that does not exist; the results, and the turns' answers."""
     async with AsyncClient(address, client_id=f"team/{printable()[0]}"[:100]) as client:
-        results = [result async for result in client.evaluate([*candidates("m"), *hostile])]
-        for one in invalid:
+        results = [result async for result in client.evaluate(requests)]
+        for one in (EvalRequest(id="nothing"), request("no backend", backend="pascal")):
             try:
                 await client.evaluate_once(one)
-            except KernelDynoError:
+            except InvalidRequestError:
                 continue
             raise AssertionError("it is malformed")
         results.append(await client.evaluate_once(request("once", "x = x + 1 - 1")))
         answers = [answer async for answer in client.rewards(turns("m"), reward="drkernel")]
+    async with grpc.aio.insecure_channel(address) as channel:
+        try:
+            await channel.unary_unary("/evil.Service/Evil")(b"")
+        except grpc.aio.AioRpcError as error:
+            unknown = error.code()
+    assert unknown is grpc.StatusCode.UNIMPLEMENTED
     return results, answers
 
 
@@ -139,16 +184,31 @@ def ask_gateway(url: str) -> None:
         assert found == status, path
 
 
-def settled(evaluator: str, seconds: float = 60.0) -> None:
-    """Wait until the judge that was killed has been replaced, and has reported."""
+def reported(page: Scrape) -> bool:
+    """Whether the judge has told of all that was run: once a second it does, and what it has not told dies with it.
+
+    The one that does not compile is no Python, and needs no problem.
+    """
+    looked_up = [page.value(f"kerneldyno_reference_cache_{what}_total") for what in ("hits", "misses")]
+    attempts = page.value("kerneldyno_attempts_total") - page.value(
+        "kerneldyno_attempts_total", outcome="COMPILE_ERROR"
+    )
+    return sum(looked_up) == attempts and page.value("kerneldyno_taken_runners") == 0
+
+
+def came_back(page: Scrape) -> bool:
+    """Whether the judge that was killed has been replaced, and has reported."""
+    return (
+        page.value("kerneldyno_judge_restarts_total", cause="judge") == 1
+        and page.value("kerneldyno_device_ready") == 1
+        and page.value("kerneldyno_spare_runners") == LANES
+        and (not ON_GPU or up in page.values)
+    )
+
+
+def settled(url: str, condition: Callable[[Scrape], bool], seconds: float = 60.0) -> None:
+    """Wait until a page is as it should be."""
     deadline = time.monotonic() + seconds
-    while True:
-        page = Scrape.of(evaluator)
-        if (
-            page.value("kerneldyno_judge_restarts_total", cause="judge") == 1
-            and page.value("kerneldyno_device_ready") == 1
-            and page.value("kerneldyno_spare_runners") == 2
-        ):
-            return
-        assert time.monotonic() < deadline, "the device did not come back"
+    while not condition(Scrape.of(url)):
+        assert time.monotonic() < deadline, f"{condition.__name__} is not so after {seconds:g} s"
         time.sleep(0.2)
