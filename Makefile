@@ -12,8 +12,9 @@ READY := $(VENV)/.ready
 endif
 PROTO_VENV := .venv-proto
 TRAINERS_VENV := .venv-trainers
+RELEASE_VENV := .venv-release
 
-.PHONY: help setup setup-trainers demo test test-gpu test-trainers chaos lint typecheck proto proto-check bench tiny-rl dashboards docs clean
+.PHONY: help setup setup-trainers demo test test-gpu test-trainers chaos lint typecheck proto proto-check bench tiny-rl dashboards docs release-check matrix sbom clean
 
 help:
 	@echo "make demo       judge 40 and more real candidates through a real scheduler and evaluator (GPU if there is one)"
@@ -26,6 +27,9 @@ help:
 	@echo "make docs       write docs/api.md from the protos, and build the site (build/docs/docs/index.html)"
 	@echo "make bench      run the benchmarks and print their tables"
 	@echo "make dashboards  write the JSON of Grafana's dashboards (deploy/dashboards)"
+	@echo "make release-check  build wheel and sdist, check them, install each extra into an environment of its own (EXTRAS='base scheduler')"
+	@echo "make matrix     install and smoke-test under every Python from 3.11 that this machine has"
+	@echo "make sbom       bill of materials and licences of each extra, in build/sbom"
 	@echo "make tiny-rl    train a tiny policy through real rewards and draw its curves (half an hour on two cores)"
 
 setup: $(READY)
@@ -115,5 +119,20 @@ docs: $(READY)
 	$(PYTHON) docs/api_reference.py
 	$(PYTHON) -m sphinx -q -W --keep-going -c docs . build/docs
 
+# hatchling, build, twine and CycloneDX, apart from what they look at.
+$(RELEASE_VENV)/.ready: pyproject.toml constraints.txt
+	$(SYSTEM_PYTHON) -m venv $(RELEASE_VENV)
+	$(RELEASE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[release]'
+	touch $@
+
+release-check: $(RELEASE_VENV)/.ready
+	$(RELEASE_VENV)/bin/python tools/release/check.py $(if $(EXTRAS),--only $(EXTRAS))
+
+matrix: $(RELEASE_VENV)/.ready
+	$(RELEASE_VENV)/bin/python tools/release/matrix.py $(PYTHONS)
+
+sbom: $(RELEASE_VENV)/.ready
+	$(RELEASE_VENV)/bin/python tools/release/sbom.py $(EXTRAS)
+
 clean:
-	rm -rf build $(VENV) $(PROTO_VENV) $(TRAINERS_VENV)
+	rm -rf build dist $(VENV) $(PROTO_VENV) $(TRAINERS_VENV) $(RELEASE_VENV)

@@ -1,0 +1,113 @@
+"""`make release-check`: is what would be published whole, the same however it is built, and usable with each extra?
+
+Builds from a clean copy of the commit in isolated environments, checks both files (twine as well), and installs each extra
+into an environment of its own. Minutes, and gigabytes with the trainers' extras (--trainers). Exit status 1: do not publish.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import artifacts
+import environments
+import licences
+from extras import ROOT, declared, label, promised
+from kerneldyno.rpc.version import VERSION
+from sbom import TRAINERS
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run all checks; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trainers", action="store_true", help="also the extras verl, trl and ray")
+    parser.add_argument("--only", nargs="+", metavar="EXTRA", help="base, scheduler, ...: install these alone")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "dist", metavar="FOLDER", help="where the two files are left"
+    )
+    chosen = parser.parse_args(arguments)
+    known = {label(extra): extra for extra in declared()}
+    if unknown := set(chosen.only or ()) - set(known):
+        parser.error(f"no such extra: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    names = chosen.only or [name for name in known if chosen.trainers or name not in TRAINERS]
+    report = Report()
+    with tempfile.TemporaryDirectory() as scratch:
+        wheel = _check_files(report, Path(scratch), chosen.out)
+        for name in names:
+            _check_install(report, Path(scratch) / name, wheel, known[name])
+    if left := sorted(set(known) - set(names)):
+        print(f"not looked at: {', '.join(left)}")
+    return 1 if report.failed else 0
+
+
+class Report:
+    """Prints a line for each check, and what is wrong below it."""
+
+    def __init__(self) -> None:
+        self.failed = False
+        self._begun = time.monotonic()
+
+    def add(self, what: str, faults: Iterable[str]) -> None:
+        """Take in the complaints of one check."""
+        found = list(faults)
+        self.failed = self.failed or bool(found)
+        print(f"{'BAD' if found else 'ok ':3} {what} ({time.monotonic() - self._begun:.0f} s)", flush=True)
+        for fault in found:
+            print(f"    {fault}")
+        self._begun = time.monotonic()
+
+
+def _check_files(report: Report, scratch: Path, out: Path) -> Path:
+    checkout = scratch / "checkout"
+    _export(checkout)
+    files = {str(path.relative_to(checkout)) for path in checkout.rglob("*") if path.is_file()}
+    out.mkdir(exist_ok=True)
+    for old in out.glob("kerneldyno-*"):
+        old.unlink()
+    # Without --sdist and --wheel the wheel is built from the sdist, as an index's users may have to do it.
+    _python("-m", "build", "--outdir", str(out), str(checkout))
+    _python("-m", "build", "--wheel", "--outdir", str(scratch / "tree"), str(checkout))
+    ((sdist,), (wheel,), (other,)) = (out.glob("*.tar.gz"), out.glob("*.whl"), (scratch / "tree").glob("*.whl"))
+    report.add(f"{sdist.name} has every file of the commit", artifacts.faults_of_sdist(sdist, files))
+    report.add(f"{wheel.name} is whole", artifacts.faults_of_wheel(wheel))
+    report.add("the wheel from the sdist is the wheel from the commit", artifacts.differences(wheel, other))
+    checked = subprocess.run(
+        [sys.executable, "-m", "twine", "--no-color", "check", "--strict", str(sdist), str(wheel)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    report.add("twine check --strict", checked.stdout.splitlines() if checked.returncode else ())
+    return wheel.resolve()
+
+
+def _check_install(report: Report, where: Path, wheel: Path, extra: str) -> None:
+    interpreter = environments.create(where)
+    constraints = "constraints-trainers.txt" if label(extra) in TRAINERS else "constraints.txt"
+    environments.install(interpreter, wheel, extra, constraints)
+    modules = promised(extra, artifacts.modules(wheel))
+    faults = list(environments.faults(interpreter, extra, modules, VERSION))
+    (site,) = where.glob("lib/python3*/site-packages")
+    found = licences.of_environment(site)
+    megabytes = sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) / 1e6
+    size = f"{len(found)} distributions, {megabytes:.0f} MB"
+    report.add(f"{label(extra)}: {len(modules)} modules, {size}", [*faults, *licences.faults(found)])
+
+
+def _export(where: Path) -> None:
+    """Copy the last commit, and nothing that lies beside it."""
+    where.mkdir()
+    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
+    subprocess.run(["tar", "-x"], cwd=where, input=archive, check=True)
+
+
+def _python(*arguments: str) -> None:
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
