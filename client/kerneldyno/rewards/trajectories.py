@@ -409,6 +409,11 @@ def parse_line(line: bytes) -> TurnRecord:
         data = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from error
+    return turn_of(data)
+
+
+def turn_of(data: Any) -> TurnRecord:
+    """Return the turn that a line's JSON describes. Raises ValueError, which says what is wrong."""
     if not isinstance(data, dict) or not isinstance(data.get("version"), int):
         raise ValueError("not a turn: it has no version")
     if data["version"] > VERSION:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import math
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, Final
 
@@ -19,7 +19,7 @@ from kerneldyno.client.jsonl import numbered_lines
 from kerneldyno.client.report import candidates
 from kerneldyno.client.report.candidates import Candidate, positive
 from kerneldyno.client.report.shelf import Shelf
-from kerneldyno.rewards.trajectories import TurnRecord, parse_line
+from kerneldyno.rewards.trajectories import TurnRecord, turn_of
 from kerneldyno.rollout.recorded import light
 from kerneldyno.rpc.jsonio import result_from_json
 
@@ -31,8 +31,7 @@ MAX_DOCUMENT_BYTES = 256 << 20
 PROBLEM_LABEL = "problem"
 _NAMED_LINES = 3
 _GZIP = b"\x1f\x8b"
-#: Fields of a result that no report shows.
-_TIMES = ("start_time", "accept_time", "finish_time")
+_NOT_SHOWN = ("accept_time", "finish_time", "profile", "device_state")
 
 RESULTS: Final = "results"
 TURNS: Final = "turns"
@@ -136,7 +135,7 @@ class _Reader:
     def _document(self, data: bytes) -> None:
         """Takes the output of `kerneldyno evaluations --json` or `evaluate --json`."""
         try:
-            document = json.loads(data)
+            document = _parsed(data)
         except (ValueError, RecursionError) as error:
             raise ReportInputError(f"is neither JSON lines nor one JSON document: {error}") from error
         rows = document.get("evaluations", [document]) if isinstance(document, dict) else document
@@ -150,16 +149,16 @@ class _Reader:
 
     def _line(self, number: int, line: bytes) -> None:
         try:
-            row = json.loads(line)
+            row = _parsed(line)
         except (ValueError, RecursionError) as error:
             if line.endswith(b"\n"):
                 self._bad.append(f"line {number} is not JSON ({error})")
             else:
                 self._bad.append(f"line {number}, the last, is cut off after {len(line)} bytes")
             return
-        self._object(f"line {number}", row, line)
+        self._object(f"line {number}", row)
 
-    def _object(self, where: str, row: Any, line: bytes = b"") -> None:
+    def _object(self, where: str, row: Any) -> None:
         kind = _kind(row)
         if not kind:
             self._bad.append(f"{where} is neither a result (id, outcome) nor a turn (group, sample, turn_index)")
@@ -170,12 +169,12 @@ class _Reader:
             )
         self.recorded.kind = kind
         try:
-            self._result(row) if kind == RESULTS else self._turn(line or json.dumps(row).encode())
+            self._result(row) if kind == RESULTS else self._turn(row)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, json_format.Error) as error:
             self._bad.append(f"{where} is no valid {kind[:-1]} ({' '.join(str(error).split())[:200]})")
 
     def _result(self, row: dict[str, Any]) -> None:
-        candidate = candidates.of_result(result_from_json(_needed(row)), self._shelf, self._problem_label)
+        candidate = candidates.of_result(result_from_json(_shown(row)), self._shelf, self._problem_label)
         candidate.outcome = row["outcome"]  # also one that this release does not know
         if not candidate.id:  # straight from EvaluateOnce, or a line of a batch that was no request
             self._nameless += 1
@@ -183,10 +182,9 @@ class _Reader:
         self._repeated += self._forget(self._results.get(candidate.id))
         self._results[candidate.id] = candidate
 
-    def _turn(self, line: bytes) -> None:
-        turn = parse_line(line)
-        turn = replace(turn, **_needed({"result": turn.result, "remeasured": turn.remeasured}))
-        turn = replace(turn, speedup=positive(turn.speedup) or 0.0)
+    def _turn(self, row: dict[str, Any]) -> None:
+        turn = turn_of(row)
+        turn = replace(turn, result=_shown(turn.result or {}), speedup=positive(turn.speedup) or 0.0)
         candidate = candidates.of_turn(turn, self._shelf) if turn.outcome else None
         place = turn.group, turn.sample, turn.turn_index
         if place in self._turns:  # its response was recorded first, or its run was repeated
@@ -207,14 +205,17 @@ def _kind(row: Any) -> str:
     return RESULTS if isinstance(row.get("outcome"), str) and row["outcome"] else ""
 
 
-def _needed(value: Any) -> Any:
-    """Numbers that JSON has not are left out, as if their field were absent; and points of time, which take long to read."""
-    if isinstance(value, dict):
-        kept = ((key, _needed(item)) for key, item in value.items() if key not in _TIMES)
-        return {key: item for key, item in kept if item is not None}
-    if isinstance(value, list):
-        return [_needed(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _parsed(data: bytes) -> Any:
+    """Numbers that JSON has not are null, as if their field were absent."""
+    return json.loads(data, parse_constant=lambda _: None)
+
+
+def _shown(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result without fields that no report shows; points of time, above all, take long to read."""
+    kept = {name: value for name, value in result.items() if name not in _NOT_SHOWN}
+    if isinstance(stages := kept.get("stages"), list):
+        kept["stages"] = [{**stage, "start_time": None} for stage in stages]
+    return kept
 
 
 def _count(number: int, what: str) -> str:
