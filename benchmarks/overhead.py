@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import json
 import os
 import statistics
@@ -28,6 +27,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ print(json.dumps({"import": imported - begin, "open": opened - imported, "compil
 
 
 def main() -> int:
-    """Run; exit status 1 when a right candidate was not called correct."""
+    """Run; exit status 1 when a verdict is wrong."""
     options = _options()
     with LocalServices(devices=device_list(options.devices)[0], lanes=options.lanes) as services:
         measured = asyncio.run(_measure(services.address, options))
@@ -88,7 +89,7 @@ def main() -> int:
         import plots
 
         print(f"\nplot: {plots.overhead(measured, options.plot)}")
-    return 1 if measured["not_correct"] else 0
+    return 1 if measured["wrong"] else 0
 
 
 def _options() -> argparse.Namespace:
@@ -153,8 +154,8 @@ async def _measure(address: str, options: argparse.Namespace) -> dict[str, Any]:
         "stages": stage_table(results),
         "syntax_error": syntax,
         "batch": {"candidates": len(judged), "seconds": took},
-        "memory": await _memory(address, options, kind, lanes),
-        "not_correct": wrong,
+        "memory": await _memory(address, options, kind, lanes, wrong),
+        "wrong": wrong,
     }
 
 
@@ -199,20 +200,23 @@ def _baseline(chosen: Sequence[batches.Candidate], measured: dict[str, Any], sec
     return [answer["seconds"] for answer in answers.values()]
 
 
-async def _memory(address: str, options: argparse.Namespace, kind: str, lanes: int) -> list[dict[str, Any]]:
-    """Judge `--memory` candidates of all kinds and read memory ten times."""
+async def _memory(
+    address: str, options: argparse.Namespace, kind: str, lanes: int, wrong: list[str]
+) -> list[dict[str, Any]]:
+    """Judge `--memory` candidates of all kinds and read memory ten times; wrong verdicts are noted in `wrong`."""
     if not options.memory:
         return []
-    seeds = itertools.count(100)
+    seeds = count(100)
     source = (row for seed in seeds for row in batches.mixed(seed, tiny=kind == "cpu"))
     samples = [{"candidates": 0, "device": device_mebibytes(), **resident_mebibytes()}]
     part = max(1, options.memory // _SAMPLES)
+    judged = 0
     for done in range(part, options.memory + 1, part):
-        requests = [row.request(*TRIALS[kind]) for row in itertools.islice(source, part)]
-        for number, request in enumerate(requests):
-            request.id = f"memory/{done}/{number}"
-        await collect(address, requests, float("inf"), lanes)
-        samples.append({"candidates": done, "device": device_mebibytes(), **resident_mebibytes()})
+        rows = [replace(row, name=f"{done}/{row.name}/{number}") for number, row in enumerate(islice(source, part))]
+        results, _ = await collect(address, [row.request(*TRIALS[kind]) for row in rows], float("inf"), lanes)
+        wrong += [line for row in rows if (line := row.mismatch(results[row.name]))]
+        judged += len(results)
+        samples.append({"candidates": judged, "device": device_mebibytes(), **resident_mebibytes()})
     return samples
 
 
@@ -251,8 +255,8 @@ def _print(measured: dict[str, Any]) -> None:
         for row in memory:
             shown = ["-" if row.get(name) is None else f"{row[name]:.0f}" for name in kinds]
             print(f"| {row['candidates']} | {' | '.join(shown)} |")
-    for line in measured["not_correct"]:
-        print(f"NOT CORRECT {line}", file=sys.stderr)
+    for line in measured["wrong"]:
+        print(f"WRONG {line}", file=sys.stderr)
 
 
 def _shown(seconds: float) -> str:
