@@ -1,0 +1,87 @@
+"""The pages for who comes from elsewhere name fields that exist, all that the gateway knows, and a program that works."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from docs_pages import ROOT, blocks
+from kerneldyno.gateway import kernelgym
+from kerneldyno.rewards.presets import PRESETS
+from kerneldyno.rpc.jsonio import request_from_json
+from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+
+KERNELGYM = ROOT / "docs/migrating-from-kernelgym.md"
+KERNELBENCH = ROOT / "docs/migrating-from-kernelbench.md"
+REQUEST = {field.name for field in EvalRequest.DESCRIPTOR.fields}
+RESULT = {field.name for field in EvalResult.DESCRIPTOR.fields}
+
+
+def rows(page: Path, title: str) -> list[list[str]]:
+    """Cells of the table below a heading."""
+    section = re.split(r"\n## ", page.read_text().split(f"\n## {title}\n")[1])[0]
+    lines = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    return lines[2:]
+
+
+def named(cell: str) -> set[str]:
+    """Names in backticks that could be fields."""
+    return set(re.findall(r"`([a-z_]+)`", cell))
+
+
+def test_every_field_of_a_task_that_the_gateway_knows_has_its_row() -> None:
+    there = set().union(*(named(cells[0]) for cells in rows(KERNELGYM, "Requests"))) | {"resources"}
+    known = {*kernelgym._SAME, *kernelgym._WITHOUT_EFFECT, *kernelgym._TRANSLATED}
+    assert there == known | {"resources"}
+
+
+def test_fields_of_requests_exist() -> None:
+    for page, title, column in ((KERNELGYM, "Requests", 2), (KERNELBENCH, "Arguments of `eval_kernel_against_ref`", 1)):
+        first = [named(cells[column]) for cells in rows(page, title)]
+        values = {"cuda", "torch", "triton", "kernelbench", "kernel_simple"}
+        assert set().union(*first) - values <= REQUEST
+
+
+def test_fields_of_results_exist() -> None:
+    parts = {"profile", "environment", "correctness", "candidate_timing", "reference_timing"}
+    assert parts <= RESULT
+    for page, title in ((KERNELGYM, "Responses"), (KERNELBENCH, "`KernelExecResult`")):
+        found = set().union(*(named(cells[1]) for cells in rows(page, title)))
+        assert found - {"kernelgym_coverage"} <= RESULT
+    assert "kernelgym_coverage" in {
+        field.name for field in EvalResult.DESCRIPTOR.fields_by_name["profile"].message_type.fields
+    }
+
+
+def test_outcomes_and_codes_exist() -> None:
+    words = {word for cells in rows(KERNELGYM, "Outcomes") for word in re.findall(r"`([A-Z_]+)`", cells[1])}
+    assert words == {*EvalResult.Outcome.keys()} - {"OUTCOME_UNSPECIFIED"}
+    codes = {word for cells in rows(KERNELGYM, "Error codes") for word in re.findall(r"`([A-Z_]+)`", cells[0])}
+    assert {*kernelgym._ERROR_CODES.values()} <= codes
+
+
+def test_presets_exist() -> None:
+    said = {word for cells in rows(KERNELGYM, "Rewards") for word in re.findall(r"preset `(\w+)`", cells[1])}
+    assert said
+    assert said <= set(PRESETS)
+
+
+def test_a_folder_of_generations_becomes_tasks(tmp_path: Path) -> None:
+    names: dict[str, object] = {}
+    (program,) = [block.text for block in blocks(KERNELBENCH) if block.language == "python"]
+    exec(program, names)
+    problems, runs = tmp_path / "level1", tmp_path / "runs"
+    problems.mkdir()
+    runs.mkdir()
+    (problems / "19_ReLU.py").write_text("class Model: ...")
+    for sample in range(2):
+        (runs / f"level_1_problem_19_sample_{sample}_kernel.py").write_text("class ModelNew: ...")
+    tasks, write = names["tasks"], names["write"]
+    assert callable(tasks)
+    assert callable(write)
+    write(tasks(problems, runs, "cuda"), tmp_path / "tasks.jsonl")
+    requests = [request_from_json(json.loads(line)) for line in (tmp_path / "tasks.jsonl").read_text().splitlines()]
+    assert [request.id for request in requests] == [f"level_1_problem_19_sample_{sample}_kernel" for sample in range(2)]
+    assert requests[0].reference_code == "class Model: ..."
+    assert requests[0].backend == "cuda"
