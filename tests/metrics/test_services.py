@@ -24,7 +24,7 @@ SECTIONS = {
 #: Series and bytes that a page may have with one device; docs/metrics.md has the measured figures.
 MOST = {"scheduler": (1_200, 150_000), "evaluator": (1_500, 170_000), "gateway": (450, 60_000)}
 #: Labels whose values are those of a process, a device or a contract, rather than of a table.
-OPEN = {"version", "device", "layer", "route", "grpc_service", "grpc_method", "le"}
+OPEN = {"version", "device", "layer", "route", "grpc_service", "grpc_method", "le", "model", "uuid", "driver_version"}
 
 process = pytest.mark.parametrize("process", list(SECTIONS))
 
@@ -247,3 +247,25 @@ def test_calls_by_status(watched: Watched) -> None:
     assert watched.grown("scheduler", handled, grpc_method="EvaluateOnce", grpc_code="INVALID_ARGUMENT") == 2
     assert watched.grown("scheduler", handled, grpc_method="EvaluateOnce", grpc_code="OK") == 1
     assert watched.grown("scheduler", "grpc_server_started_total", grpc_method="StreamRewards") >= 1
+
+
+@pytest.mark.gpu
+def test_the_gpu_tells_how_it_is(watched: Watched) -> None:
+    """What a real driver says. test_gpu_health.py has the rest, without one."""
+    page = watched.after["evaluator"]
+    (info,) = (dict(labels) for name, labels in page.values if name == "kerneldyno_gpu_info")
+    assert info["device"] == DEVICE
+    assert info["uuid"].startswith("GPU-")
+    assert info["model"]
+    assert info["driver_version"]
+    assert page.value("kerneldyno_gpu_up") == 1
+    assert 10 < page.value("kerneldyno_gpu_temperature_celsius", sensor="gpu") < 110
+    assert (
+        0
+        < page.value("kerneldyno_gpu_clock_hertz", clock="sm")
+        <= page.value("kerneldyno_gpu_clock_limit_hertz", clock="sm")
+    )
+    assert 0 < page.value("kerneldyno_gpu_power_watts") < 2 * page.value("kerneldyno_gpu_power_limit_watts")
+    assert 1e9 < page.value("kerneldyno_gpu_memory_used_bytes") < page.value("kerneldyno_gpu_memory_bytes")
+    assert 0 <= page.value("kerneldyno_gpu_utilization_ratio") <= 1
+    assert watched.grown("evaluator", "kerneldyno_gpu_xid_errors_total") == 0, "no candidate of the load breaks a GPU"
