@@ -28,8 +28,9 @@ NOW = [
     ),
     number(
         "Lanes in use",
-        "Attempts that run, over lanes that are ready. Near 100 % while work waits, the fleet is the limit: add nodes. "
-        "Low while work waits, look at the pipeline.",
+        "Attempts that nodes have, over lanes that are ready. Near 100 % while work waits, the fleet is the limit: add "
+        "nodes. Low while work waits, look at the pipeline. Above it are attempts that wait on their "
+        "node for the next lane.",
         "percentunit",
         Query(f"sum({_RUNNING}) / sum({_LANES})"),
     ),
@@ -117,10 +118,10 @@ NODES = [
     ),
     lines(
         "Lanes and attempts",
-        "Lanes are how many attempts can run at once. A gap between the two while jobs wait is work that fits no node, or a "
-        "fleet that cannot be fed.",
+        "Lanes are how many attempts can run at once; nodes also hold a few that wait for the next lane. Fewer attempts "
+        "than lanes while jobs wait is work that fits no node, or a fleet that cannot be fed.",
         "none",
-        Query(f"sum({_RUNNING})", "running"),
+        Query(f"sum({_RUNNING})", "attempts on nodes"),
         Query(f"sum({_LANES})", "lanes"),
         width=8,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ class Metric:
     labels: frozenset[str]
 
 
+@functools.cache
 def metrics() -> dict[str, Metric]:
     """All rows, by name."""
     rows = re.findall(r"^\| `([a-z_]+)` \| (counter|gauge|histogram) \|([^|]*)\|", PAGE.read_text(), re.MULTILINE)
@@ -31,9 +33,9 @@ def metrics() -> dict[str, Metric]:
 
 
 def values(label: str) -> set[str]:
-    """The values that the page gives for a label."""
-    (row,) = re.findall(rf"^\| `{label}`[^|]*\| (.*) \|$", PAGE.read_text(), re.MULTILINE)
-    return set(re.findall(r"`([A-Za-z0-9_]+)`", row))
+    """The values that the page gives for a label, whatever the series."""
+    rows = re.findall(rf"^\| `{label}`[^|]*\| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+    return {value for row in rows for value in re.findall(r"`([A-Za-z0-9_]+)`", row)}
 
 
 def series(expr: str) -> set[tuple[str, frozenset[str]]]:
