@@ -104,6 +104,15 @@ def test_everything_fits_and_every_candidate_opens(browser: Browser, results_pag
         assert page.locator("#viewer-after").is_disabled(), "that was the last one"
 
 
+@pytest.mark.parametrize("width", [320, 560, 701, 768, 901])
+def test_no_width_needs_scrolling_sideways(browser: Browser, results_page: Path, width: int) -> None:
+    with opened(browser, results_page, (width, 800)) as page:
+        assert overflow(page) == []
+        page.locator(OPENERS, has_text="<script>window.pwned=1").click()
+        page.wait_for_selector("#viewer-body .message")
+        assert overflow(page) == []
+
+
 def test_outcomes_are_counted_and_coloured(browser: Browser, results_page: Path) -> None:
     with opened(browser, results_page) as page:
         rows = [row.split() for row in page.locator("#outcomes table").first.locator("tbody tr").all_inner_texts()]

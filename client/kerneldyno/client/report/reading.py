@@ -30,6 +30,8 @@ MAX_DOCUMENT_BYTES = 256 << 20
 #: Label that names a result's problem, unless another one is given.
 PROBLEM_LABEL = "problem"
 _NAMED_LINES = 3
+#: The longest name of an outcome that is shown.
+_OUTCOME_CHARS = 24
 _GZIP = b"\x1f\x8b"
 _NOT_SHOWN = ("accept_time", "finish_time", "profile", "device_state")
 
@@ -175,7 +177,7 @@ class _Reader:
 
     def _result(self, row: dict[str, Any]) -> None:
         candidate = candidates.of_result(result_from_json(_shown(row)), self._shelf, self._problem_label)
-        candidate.outcome = row["outcome"]  # also one that this release does not know
+        candidate.outcome = row["outcome"][:_OUTCOME_CHARS]  # also one that this release does not know
         if not candidate.id:  # straight from EvaluateOnce, or a line of a batch that was no request
             self._nameless += 1
             candidate.id = f"(no id, {self._nameless})"
@@ -184,7 +186,12 @@ class _Reader:
 
     def _turn(self, row: dict[str, Any]) -> None:
         turn = turn_of(row)
-        turn = replace(turn, result=_shown(turn.result or {}), speedup=positive(turn.speedup) or 0.0)
+        turn = replace(
+            turn,
+            outcome=turn.outcome[:_OUTCOME_CHARS],
+            result=_shown(turn.result or {}),
+            speedup=positive(turn.speedup) or 0.0,
+        )
         candidate = candidates.of_turn(turn, self._shelf) if turn.outcome else None
         place = turn.group, turn.sample, turn.turn_index
         if place in self._turns:  # its response was recorded first, or its run was repeated

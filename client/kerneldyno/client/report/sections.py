@@ -115,8 +115,8 @@ def speedups(figures: Figures, found: Iterable[Candidate]) -> Element | None:
     if not timed:
         return None
     shown = charts.shown_of(len(timed))
-    which = "each" if shown == len(timed) else f"{shown} of them, evenly spread by rank,"
-    told = f"{len(timed)} right, timed candidates; below, {which} with the 95 % interval of its speedup."
+    which = "each" if shown == len(timed) else f"{shown} of them, evenly spread by rank"
+    told = f"{len(timed)} right, timed candidates; below, {which}, with 95 % intervals."
     return section(
         "speedups",
         "Speedups",
