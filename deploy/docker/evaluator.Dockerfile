@@ -39,8 +39,14 @@ COPY training training
 COPY tests/attacks tests/attacks
 COPY tests/honest tests/honest
 COPY tests/problems tests/problems
+# The release that this is, if it is one; the build fails when the sources are of another.
+ARG VERSION=
+LABEL org.opencontainers.image.title="KernelDyno evaluator" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="Apache-2.0"
 # nvcc and torch must be of one major version: better known now than in every candidate's build.
 RUN pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[evaluator,tracing]' \
+ && { test -z "${VERSION}" || test "$(kerneldyno --version)" = "kerneldyno ${VERSION}"; } \
  && python -c "import subprocess, torch; version = subprocess.check_output(['nvcc', '--version'], text=True); \
 assert f'release {torch.version.cuda.split(\".\")[0]}.' in version, (torch.version.cuda, version)"
 

@@ -5,6 +5,8 @@
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS build
+# The release that this is, if it is one; the build fails when the sources are of another.
+ARG VERSION=
 WORKDIR /source
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY client client
@@ -15,9 +17,15 @@ COPY tests/attacks tests/attacks
 COPY tests/honest tests/honest
 COPY tests/problems tests/problems
 RUN python -m venv /opt/kerneldyno \
- && /opt/kerneldyno/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[scheduler,tracing]'
+ && /opt/kerneldyno/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[scheduler,tracing]' \
+ && export PATH="/opt/kerneldyno/bin:$PATH" \
+ && { test -z "${VERSION}" || test "$(kerneldyno --version)" = "kerneldyno ${VERSION}"; }
 
 FROM ${PYTHON_IMAGE}
+ARG VERSION=
+LABEL org.opencontainers.image.title="KernelDyno scheduler" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="Apache-2.0"
 # The journal. A volume that is mounted here has to belong to uid 10001 (Kubernetes: fsGroup).
 RUN useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin kerneldyno \
  && install -d -o kerneldyno -g kerneldyno -m 0700 /var/lib/kerneldyno

@@ -42,7 +42,7 @@ def install(interpreter: Path, wheel: Path, extra: str, constraints: str = "cons
 
 def pip(interpreter: Path, command: str, *arguments: str) -> str:
     """Run pip on another environment; return what it says. Raises CalledProcessError, with pip's words above it."""
-    own = [sys.executable, "-m", "pip", "--python", str(interpreter), "--disable-pip-version-check", "--quiet"]
+    own = [sys.executable, "-m", "pip", "--python", str(interpreter), "--disable-pip-version-check", "-qq"]
     done = subprocess.run([*own, command, *arguments], check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout
 

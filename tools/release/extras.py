@@ -17,6 +17,7 @@ BASE = ""
 #: The extra that a module needs, by the longest prefix of its name.
 NEEDS = {
     "kerneldyno.client": BASE,
+    "kerneldyno.client.spans": "tracing",
     "kerneldyno.rewards": BASE,
     "kerneldyno.rpc": BASE,
     "kerneldyno.rpc.interceptor": "scheduler",  # the services' end of a connection
