@@ -18,6 +18,11 @@ def evaluator(name: str, *matchers: str, **values: str) -> str:
     return _series(name, "kerneldyno-evaluator", matchers, values)
 
 
+def gateway(name: str, *matchers: str, **values: str) -> str:
+    """A series of all gateways', likewise."""
+    return _series(name, "kerneldyno-gateway", matchers, values)
+
+
 def rate(series: str, *by: str) -> str:
     """Growth a second, summed but for the labels `by`."""
     return f"{_sum(by)}(rate({series}{WINDOW}))"

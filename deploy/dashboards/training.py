@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .board import Query, board, heat, lines, number
 from .colours import OUTCOMES
-from .promql import evaluator, growth, mean, per_minute, quantile, rate, scheduler, share
+from .promql import evaluator, gateway, growth, mean, per_minute, quantile, rate, scheduler, share
 
 _TURNS = scheduler("kerneldyno_turns_total")
 _REWARD = scheduler("kerneldyno_reward")
@@ -161,9 +161,45 @@ LATENCY = [
     ),
 ]
 
+GATEWAY = [
+    lines(
+        "Gateway: answers a minute",
+        "By status. 503 is the scheduler being away or full, 500 a fault of the gateway's own; both cost a "
+        "trainer the sample.",
+        "none",
+        Query(per_minute(gateway("kerneldyno_gateway_requests_total"), "status"), "{{status}}"),
+        stacked=True,
+        colours={
+            "200": "green",
+            "400": "yellow",
+            "404": "orange",
+            "422": "dark-yellow",
+            "500": "red",
+            "503": "dark-red",
+        },
+        width=8,
+    ),
+    lines(
+        "Gateway: time to answer, p95",
+        "By route. `/rm`, `/get_reward` and `/step` answer when the verdict is there.",
+        "s",
+        Query(quantile(0.95, gateway("kerneldyno_gateway_request_seconds"), "route"), "{{route}}"),
+        width=8,
+    ),
+    lines(
+        "Gateway: what is open",
+        "Requests being answered, turns without an answer, and environments that are connected.",
+        "none",
+        Query(f"sum({gateway('kerneldyno_gateway_open_requests')})", "requests"),
+        Query(f"sum({gateway('kerneldyno_gateway_turns_in_flight')})", "turns"),
+        Query(f"sum({gateway('kerneldyno_gateway_sessions')})", "environments"),
+        width=8,
+    ),
+]
+
 BOARD = board(
     "kerneldyno-training",
     "KernelDyno / Training",
     "A training run as its rewards see it: what it learns, whether it cheats, and what it waits for.",
-    [("Now", SUMMARY), ("Rewards", REWARDS), ("Cheating", CHEATING), ("Latency", LATENCY)],
+    [("Now", SUMMARY), ("Rewards", REWARDS), ("Cheating", CHEATING), ("Latency", LATENCY), ("Gateway", GATEWAY)],
 )

@@ -5,8 +5,11 @@ Beside them runs a page of made-up GPUs (gpu_exporter.py), since no GPU is neede
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,17 +25,19 @@ from kerneldyno.rpc.jsonio import request_from_json
 #: So small that a test can fill it.
 MAX_QUEUED = 20
 #: Seconds until an evaluation that no node can run fails.
-UNMATCHED_SECONDS = 4
+UNMATCHED_SECONDS = 3
 #: As little as a verdict and a time need.
 FAST: dict[str, Any] = {"num_correct_trials": 1, "stress_inputs": False, "num_perf_trials": 5}
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Both services and the made-up GPUs, ready."""
+    """All services and the made-up GPUs, ready."""
 
     scheduler: Service
     evaluator: Service
+    gateway: subprocess.Popen[str]
+    gateway_address: str
     gpus: subprocess.Popen[str]
     gpus_page: str
 
@@ -47,7 +52,20 @@ class Cluster:
         return {
             "kerneldyno-scheduler": [self.scheduler.ready["metrics"]],
             "kerneldyno-evaluator": [self.evaluator.ready["metrics"], self.gpus_page],
+            "kerneldyno-gateway": [self.gateway_address],
         }
+
+    def ask_gateway(self, path: str, **body: Any) -> int:
+        """The status of its answer to a GET, or, with a body, to a POST."""
+        data = json.dumps(body).encode() if body else None
+        asked = urllib.request.Request(
+            f"http://{self.gateway_address}{path}", data, {"Content-Type": "application/json"}
+        )
+        try:
+            with urllib.request.urlopen(asked, timeout=30) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
 
     def kill_judge(self) -> None:
         """SIGKILL for the judge of the evaluator's device."""
@@ -62,7 +80,7 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path, max_queued: int = MAX_QUEUED) -> Iterator[Cluster]:
-    """A scheduler with a journal on disk, an evaluator on this machine's device, and the page of GPUs."""
+    """A scheduler with a journal on disk, an evaluator on this machine's device, a gateway, and the page of GPUs."""
     options = ["--store", f"sqlite:{folder / 'scheduler.sqlite'}", "--max-queued", str(max_queued)]
     options += ["--heartbeat", "0.5", "--lease", "2", "--unmatched-timeout", str(UNMATCHED_SECONDS)]
     with (
@@ -73,10 +91,29 @@ def cluster(folder: Path, max_queued: int = MAX_QUEUED) -> Iterator[Cluster]:
             text=True,
         ) as gpus,
         scheduler(*options, "--drain-timeout", "0") as serving,
+        gateway(serving.address, folder) as door,
         evaluator(serving.address, "--node-id", "node-a") as judging,
     ):
         assert gpus.stdout is not None
-        yield Cluster(serving, judging, gpus, gpus.stdout.readline().split("metrics=")[1].strip())
+        assert door.stdout is not None
+        address = door.stdout.readline().split()[1].removeprefix("http://")
+        page = gpus.stdout.readline().split("metrics=")[1].strip()
+        yield Cluster(serving, judging, door, address, gpus, page)
+
+
+@contextmanager
+def gateway(scheduler: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """`kerneldyno gateway` with one problem, "mine"."""
+    problems = folder / "problems.jsonl"
+    problems.write_text(json.dumps({"id": "mine", "reference_code": REFERENCE}) + "\n")
+    options = ["--listen", "127.0.0.1:0", "--scheduler", scheduler, "--problems", str(problems)]
+    options += ["--request", json.dumps({"backend": "torch", **FAST})]
+    command = [sys.executable, "-m", "kerneldyno.client", "gateway", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
 
 
 def candidates(mark: str) -> list[EvalRequest]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import socket
@@ -33,6 +34,7 @@ def tool(name: str) -> str:
     return found
 
 
+@functools.cache
 def alerts() -> dict[str, dict[str, Any]]:
     """All alert rules by name, as they are written."""
     groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ import pytest
 from kerneldyno.client import Client
 from kerneldyno.client.errors import KernelDynoError
 from kerneldyno.v1.evaluation_pb2 import DeviceSelector
-from live import MAX_QUEUED, Cluster, candidates, cheating_turns, cluster, hopeless_turns, request, turns
+from live import MAX_QUEUED, Cluster, candidate, candidates, cheating_turns, cluster, hopeless_turns, request, turns
 from prometheus_server import impatient, serving
 
 from deploy.dashboards.reading import Panel, Prometheus, dashboards, filled, panels
@@ -73,7 +74,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("monitoring")
     with cluster(folder) as running, serving(folder, running.targets, impatient(folder)) as prometheus:
         begun = time.time()
-        while not prometheus.query("count(up == 1) == 3"):  # so that counters are seen at 0
+        while not prometheus.query("count(up == 1) == 4"):  # so that counters are seen at 0
             assert time.time() < begun + 20
             time.sleep(0.2)
         while prometheus.query("ALERTS"):  # a moment ago nobody was there
@@ -82,6 +83,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         with Client(running.address) as client:
             assert len(list(client.evaluate(candidates("load")))) == 12
             assert len(list(client.rewards(turns("load")))) == 16
+        said = f"```python\n{candidate('pass', 'gateway')}\n```"
+        assert running.ask_gateway("/rm", prompt="", response=said, label="mine") == 200
         time.sleep(2)  # judges report once a second, and Prometheus scrapes as often
         yield Watched(running, prometheus, start, time.time())
 
@@ -96,20 +99,20 @@ def test_every_query_of_every_panel_has_data(panel: Panel, watched: Watched) -> 
 
 
 def test_what_was_done_is_what_is_shown(watched: Watched) -> None:
-    """The numbers behind the panels are those of the load: 12 evaluations and 16 turns."""
+    """The numbers behind the panels are those of the load: 12 evaluations, 16 turns, and one by the gateway."""
     at = watched.end
     (verdicts,) = watched.prometheus.query("sum(kerneldyno_outcomes_total)", at)
     (turned,) = watched.prometheus.query("sum(kerneldyno_turns_total)", at)
     mix = watched.prometheus.query("sum by (outcome) (kerneldyno_turns_total) > 0", at)
     (rejected,) = watched.prometheus.query('sum(kerneldyno_findings_total{finding="S19", severity="reject"})', at)
-    assert float(turned["value"][1]) == 16
+    assert float(turned["value"][1]) == 17
     assert {one["metric"]["outcome"]: float(one["value"][1]) for one in mix} == {
-        "CORRECT": 4,
+        "CORRECT": 5,
         "INCORRECT": 4,
         "RUNTIME_ERROR": 4,
         "INVALID": 4,
     }
-    assert float(verdicts["value"][1]) == 12 + 16
+    assert float(verdicts["value"][1]) == 12 + 17
     assert float(rejected["value"][1]) == 1
 
 
@@ -203,5 +206,12 @@ def test_a_disk_that_is_full(watched: Watched) -> None:
 
 
 def test_a_scheduler_that_dies(watched: Watched) -> None:
-    with watched.expecting("SchedulerDown"):
+    with watched.expecting("SchedulerDown", "GatewayErrors"):
         watched.cluster.scheduler.process.kill()
+        with ThreadPoolExecutor(6) as at_once:
+            assert set(at_once.map(watched.cluster.ask_gateway, ["/health"] * 6)) == {503}
+
+
+def test_a_gateway_that_dies(watched: Watched) -> None:
+    with watched.expecting("GatewayDown"):
+        watched.cluster.gateway.kill()

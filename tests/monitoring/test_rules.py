@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -94,6 +96,22 @@ def test_there_is_no_runbook_without_an_alert() -> None:
     assert _runbooks().keys() == alerts().keys()
 
 
+def test_the_operators_object_is_the_same_rules(tmp_path: Path) -> None:
+    """The page's script, with a kubectl that keeps what it is given."""
+    script = RUNBOOKS.read_text().split("test_the_operators_object_is_the_same_rules -->\n```sh\n")[1].split("```")[0]
+    (tmp_path / "kubectl").write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/said\ntest "$1" != apply || cat > {tmp_path}/given\n'
+    )
+    (tmp_path / "kubectl").chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    subprocess.run(["bash", "-euc", script], cwd=ROOT, env={"PATH": path}, check=True, timeout=30)
+    made = yaml.safe_load((tmp_path / "given").read_text())
+    assert (made["apiVersion"], made["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    assert made["spec"] == yaml.safe_load(RULES[0].read_text())
+    (folder,) = re.findall(r"--from-file=(\S+)", (tmp_path / "said").read_text())
+    assert len(list((ROOT / folder).glob("*.json"))) == 4
+
+
 def test_values_that_rules_single_out_are_documented() -> None:
     """A regular expression for a value that does not exist excludes nothing, and nobody notices."""
     text = RULES[0].read_text()
@@ -103,10 +121,12 @@ def test_values_that_rules_single_out_are_documented() -> None:
                 assert value in documented.values(label), f"{label}={value}"
 
 
+@functools.cache
 def _unit_tests() -> list[dict[str, Any]]:
     return [test for path in UNIT_TESTS for test in yaml.safe_load(path.read_text())["tests"]]
 
 
+@functools.cache
 def _runbooks() -> dict[str, str]:
     """The section of each alert."""
     sections = re.split(r"^### ", RUNBOOKS.read_text(), flags=re.MULTILINE)[1:]
