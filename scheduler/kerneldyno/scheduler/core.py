@@ -177,7 +177,7 @@ class Core:
             )
         )
         self._enter(evaluation, job)
-        self._tell(lambda observer: observer.accepted(evaluation))
+        self._tell(lambda observer: observer.evaluation_accepted(evaluation))
         if ending is not None:
             self._end(job, ending)
         elif not self._quarantined(job) and not joins:
@@ -468,7 +468,7 @@ class Core:
             )
         )
         self._tell(lambda observer: observer.deduplicated("cached"))
-        self._tell(lambda observer: observer.accepted(evaluation))
+        self._tell(lambda observer: observer.evaluation_accepted(evaluation))
         self._announce([evaluation], evaluation.verdict)
         return True
 

@@ -17,7 +17,7 @@ class Observer:
     def deduplicated(self, how: str) -> None:
         """An evaluation needed no run of its own: it was "merged" or "cached"."""
 
-    def accepted(self, evaluation: Evaluation) -> None:
+    def evaluation_accepted(self, evaluation: Evaluation) -> None:
         """An evaluation was accepted; it may have its verdict already."""
 
     def attempt_started(self, attempt: Attempt, waited_seconds: float) -> None:

@@ -61,7 +61,7 @@ class EvaluationSpans(Observer):
 
     # What the state machine tells
 
-    def accepted(self, evaluation: Evaluation) -> None:
+    def evaluation_accepted(self, evaluation: Evaluation) -> None:
         """Once it is on disk: how long that took."""
         if (whole := _ours(evaluation.trace)) is not None:
             self._journal.after_commit(lambda: self._accept(evaluation, whole))
