@@ -158,6 +158,18 @@ def test_xids_are_counted_by_gpu_and_unknown_ones_together(watching: Start) -> N
     assert set(library.listening) == {UUID, OTHER}
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_reading_does_not_outlive_those_who_look(watching: Start) -> None:
+    """The thread dies of a bug of ours, or of the binding's: the GPU is down, and its temperature gone."""
+    gpu = h200(UUID)
+    one = watching(Library(gpu))
+    one.health.watch("cuda:0", UUID)
+    one.until(up(1))
+    gpu.numbers["nvmlDeviceGetMemoryInfo"] = "nonsense"
+    page = one.until(up(0))
+    assert "kerneldyno_gpu_temperature_celsius" not in {name for name, _ in page.values}
+
+
 @pytest.mark.parametrize("library", [None, Library(), Library(Gpu(OTHER))], ids=["no_nvml", "no_gpu", "another_gpu"])
 def test_without_nvml_there_are_no_series(watching: Start, library: Library | None) -> None:
     """No driver; or a MIG slice, whose UUID is not a GPU's."""

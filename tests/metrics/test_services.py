@@ -185,13 +185,14 @@ def test_stages_clocks_and_speedups(watched: Watched) -> None:
 def test_the_pool_and_the_reference_cache(watched: Watched) -> None:
     grown, after = watched.grown, watched.after["evaluator"]
     attempts = grown("evaluator", "kerneldyno_attempts_total")
-    no_python = grown("evaluator", "kerneldyno_attempts_total", outcome="COMPILE_ERROR")
+    names = ("COMPILE_ERROR", "INVALID")  # what is seen from the source alone needs no problem
+    unread = sum(grown("evaluator", "kerneldyno_attempts_total", outcome=name) for name in names)
     known = grown("evaluator", "kerneldyno_reference_cache_hits_total")
     built = grown("evaluator", "kerneldyno_reference_cache_misses_total")
     assert built == 2, "the load has two problems"
-    assert known + built == attempts - no_python
+    assert attempts - unread <= known + built <= attempts
     assert grown("evaluator", "kerneldyno_runner_exits_total", how="killed") == 1, "the candidate that was too slow"
-    assert grown("evaluator", "kerneldyno_runner_spawns_total") >= attempts - no_python
+    assert grown("evaluator", "kerneldyno_runner_spawns_total") >= attempts - unread
     assert after.value("kerneldyno_spare_runners", device=DEVICE) == LANES
     assert after.value("kerneldyno_starting_runners", device=DEVICE) == 0
     assert after.value("kerneldyno_taken_runners", device=DEVICE) == 0

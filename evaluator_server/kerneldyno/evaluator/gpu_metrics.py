@@ -76,10 +76,14 @@ class GpuHealth(Collector):
         except GpuError as error:
             log.warning("event=gpu_health_unavailable reason=%r", str(error))
             return
-        while not self._stopped.is_set():
-            for device, gpu in list(self._gpus.items()):
-                self._look(driver, device, gpu)
-            self._listen(driver)
+        try:
+            while not self._stopped.is_set():
+                for device, gpu in list(self._gpus.items()):
+                    self._look(driver, device, gpu)
+                self._listen(driver)
+        finally:
+            for gpu in list(self._gpus.values()):
+                gpu.reading = None  # nobody looks any more: what was seen last must not stay on the page
 
     def _look(self, driver: Driver, device: str, gpu: _Gpu) -> None:
         try:
