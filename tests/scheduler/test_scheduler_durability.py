@@ -268,7 +268,7 @@ async def test_a_restart_loses_nothing_and_starts_nothing_twice(tmp_path: Path) 
         assert sorted(fake.started) == sorted(["done", *names]), "each was started once"
         await eventually(lambda: not fake.attempts)
         assert fake.duplicates == []
-        assert sample(second, "attempts_total") == 4, "those that ran were not placed again"
+        assert sample(second, "placements_total") == 4, "those that ran were not placed again"
         cached = (await stub.EvaluateOnce(once("cached", work="done"))).result
         assert cached.cached, "results of an earlier process answer, too"
         reused = await failure(stub.EvaluateOnce(once("done", "outcome=INCORRECT", client_id="c")))

@@ -87,10 +87,10 @@ async def test_people_can_explore_it_and_evaluate_by_curl() -> None:
         assert 'kerneldyno_requests_total{client_kind="once"} 1.0' in page
         assert re.search(r'grpc_server_handled_total{grpc_code="OK",grpc_method="EvaluateOnce",.*} 1\.0', page)
         for name in (
-            *("queue_depth", "queue_seconds_count", "evaluation_seconds_count", "attempts_total", "retries_total"),
+            *("queue_depth", "queue_seconds_count", "evaluation_seconds_count", "placements_total", "retries_total"),
             *("nodes", "devices", "running", "nodes_lost_total", "stale_completions_total", "quarantines_total"),
             *("deduplicated_total", "journal_pending_records", "journal_stalled", "journal_commit_seconds_count"),
-            *("quarantined_work", "event_loop_lag_seconds", "build_info"),
+            *("quarantined_work", "event_loop_lag_seconds_count", "build_info"),
         ):
             assert re.search(rf"^kerneldyno_{name}[{{ ]", page, re.MULTILINE), name
 
