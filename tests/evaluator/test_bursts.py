@@ -53,7 +53,9 @@ def bursts(seed: int = 0, reference: str = REFERENCE) -> Bursts:
     async def announce(_: str) -> None:
         pass
 
-    return Bursts(candidate, known, announce, example, random.Random(seed))
+    made = Bursts(candidate, known, announce, example, random.Random(seed))
+    made.begin()
+    return made
 
 
 def staged_sets(made: Bursts) -> list[torch.Tensor]:
@@ -64,7 +66,7 @@ def staged_sets(made: Bursts) -> list[torch.Tensor]:
 def assert_right(made: Bursts, right: dict[int, Trial]) -> None:
     sets = staged_sets(made)
     for index, expected in right.items():
-        (x,) = tree.views(sets[index], made.specs)
+        (x,) = tree.views(sets[index], made.supply.specs)
         assert torch.equal(expected.expected.leaves[0].value, torch.relu(x) * 2)
 
 
@@ -103,7 +105,7 @@ def test_calls_that_are_looked_at_run_under_the_seed_of_their_answer() -> None:
 def test_few_calls_are_looked_at_and_others_each_time() -> None:
     made = bursts()
     looked_at = [tuple(sorted(made.draw(SETS))) for _ in range(4)]
-    assert all(len(each) == 6 for each in looked_at)
+    assert all(len(each) == 4 for each in looked_at)
     assert len(set(looked_at)) > 1
     assert set(made.draw(2)) == {0, 1}
 
@@ -117,9 +119,10 @@ def test_every_set_is_fresh_and_what_is_right_is_for_just_that_one() -> None:
 
 def test_inputs_that_are_slow_to_draw_are_changed_instead() -> None:
     made = bursts()
+    made.supply._seconds_a_set = 60.0
     made.draw(SETS)
-    drawn = {tuple(each.master.tolist()) for each in made._pool}
-    made._drawing = 60.0
+    drawn = {tuple(each.tolist()) for each in made.supply._kept}
+    made.supply._seconds_a_set = 60.0
     right = made.draw(SETS)
     sets = {tuple(each.tolist()) for each in staged_sets(made)}
     assert len(sets) == SETS

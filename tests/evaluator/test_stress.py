@@ -188,7 +188,7 @@ def test_a_patch_is_small_and_anywhere(seed: int) -> None:
 
 def seasoned(tensor: torch.Tensor, held: list[Stress], seed: int = 3) -> torch.Tensor:
     result = tensor.clone()
-    stress.season([result], [stress.trait(tensor)], held, drawn(seed))
+    stress.season([result.view(1, -1)], [stress.trait(tensor)], held, drawn(seed))
     return result
 
 

@@ -25,7 +25,7 @@ from .cell import CellSettings
 #: CUDA calls of many candidates meet on one GPU; beyond this, more lanes only make each other wait.
 _MAX_CUDA_LANES = 8
 #: Each spare holds a CUDA context, about 500 MB of device memory.
-_MAX_SPARES = 4
+_MAX_SPARES = 8
 
 
 class SettingsError(ValueError):
@@ -187,7 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--devices", default="auto", help="auto (all GPUs, or the CPU), cpu, cuda, or a list such as cuda:0,cuda:1")
     add("--sandbox", choices=("auto", "require", "off"), default="auto", help="require: refuse to serve without it")
     add("--lanes", type=int, help="candidates at once on each device (derived from the cores)")
-    add("--spares", type=int, help="warm runners that each device keeps ready (the lanes, at most 4)")
+    add("--spares", type=int, help="warm runners that each device keeps ready (the lanes, at most 8)")
     add("--node-id", default=socket.gethostname()[:100], help="stable name of this node (the host's name)")
     add("--label", action="append", default=[], metavar="KEY=VALUE", help="label that requests can ask for; repeatable")
     add("--advertise", metavar="HOST:PORT", help='where others reach this node (where it listens), or "off"')

@@ -7,6 +7,8 @@ import os
 import traceback
 from typing import Any
 
+#: What the candidate's source is called wherever it is named.
+CANDIDATE_FILE = "candidate.py"
 #: Longest traceback and message that are kept, in characters; models have bounded context.
 MAX_TRACEBACK = 8 * 1024
 MAX_MESSAGE = 4 * 1024

@@ -74,8 +74,17 @@ def describe(tensor: torch.Tensor, *, keep_layout: bool = True) -> TensorSpec:
     """Describe `tensor`, as contiguous unless `keep_layout` and it is dense (not expanded, not sliced)."""
     shape = tuple(tensor.shape)
     dense = keep_layout and _is_permuted(tensor)
-    stride = tuple(tensor.stride()) if dense else tuple(torch.empty(shape, device="meta").stride())
+    stride = tuple(tensor.stride()) if dense else _contiguous(shape)
     return TensorSpec(str(tensor.dtype).removeprefix("torch."), shape, stride, tensor.device.type != "cpu")
+
+
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a contiguous tensor, as torch counts them."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
 
 
 def _is_permuted(tensor: torch.Tensor) -> bool:
@@ -171,4 +180,15 @@ def views(region: torch.Tensor, specs: Sequence[TensorSpec]) -> list[torch.Tenso
     for offset, spec in zip(offsets, specs, strict=True):
         flat = region[offset : offset + spec.nbytes].view(spec.torch_dtype)
         result.append(flat.as_strided(spec.shape, spec.stride, flat.storage_offset()))
+    return result
+
+
+def stacked(region: torch.Tensor, specs: Sequence[TensorSpec], count: int) -> list[torch.Tensor]:
+    """Return one (count, elements) view per description over `count` sets that `layout` puts one after the other."""
+    offsets, size = layout(specs)
+    result = []
+    for offset, spec in zip(offsets, specs, strict=True):
+        item = spec.torch_dtype.itemsize
+        flat = region[offset : offset + spec.nbytes].view(spec.torch_dtype)
+        result.append(flat.as_strided((count, spec.nbytes // item), (size // item, 1), flat.storage_offset()))
     return result

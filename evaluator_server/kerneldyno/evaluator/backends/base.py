@@ -26,6 +26,9 @@ class Backend:
     #: Whether a correct candidate that launches no kernel of its own is a decoy (finding S19).
     must_launch = False
 
+    def preload(self, kind: str) -> None:
+        """Zygote, once: do what all runners on devices of this kind ("cpu", "cuda") can inherit, without touching CUDA."""
+
     def warm_up(self, device: Device) -> None:
         """Runner, before it is given a candidate: do what every candidate of this backend would otherwise pay for."""
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -22,9 +25,12 @@ class TritonBackend(Backend):
     name = "triton"
     must_launch = True
 
+    def preload(self, kind: str) -> None:
+        if kind == "cuda":
+            _preload_compiler()
+
     def warm_up(self, device: Device) -> None:
         if device.kind == "cuda":
-            # Builds and loads Triton's helper library (about a second of C compiler) while nobody waits for it.
             driver.active.get_current_target()
         else:
             driver.set_active(_InterpreterDriver())
@@ -45,6 +51,28 @@ class TritonBackend(Backend):
             yield launches
         if passed.count:
             launches.count = None
+
+
+def _preload_compiler() -> None:
+    """Build and load Triton's helper library, and hash its files: most of a second of each process's first launch."""
+    try:
+        from triton.backends.nvidia.driver import CudaDriver
+        from triton.runtime.cache import triton_key
+    except ImportError:  # another version of Triton: runners do it by themselves
+        return
+    before = os.environ.get("TRITON_CACHE_DIR")
+    with tempfile.TemporaryDirectory(prefix="kerneldyno-triton-") as cache:
+        os.environ["TRITON_CACHE_DIR"] = cache
+        try:
+            driver.set_active(CudaDriver())
+            triton_key()
+        except Exception as error:  # no compiler, say: each runner will find out, and tell its candidate
+            sys.stderr.write(f"Triton's helper library could not be built ahead: {error}\n")
+        finally:
+            if before is None:
+                del os.environ["TRITON_CACHE_DIR"]
+            else:
+                os.environ["TRITON_CACHE_DIR"] = before
 
 
 @contextlib.contextmanager

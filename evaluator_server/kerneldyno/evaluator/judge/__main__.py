@@ -38,6 +38,8 @@ def main() -> int:
 
 
 def _serve(args: argparse.Namespace) -> int:
+    # Problems of all sizes come and go; without it, what is left of large blocks adds up to tens of gigabytes.
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     # Only now: torch reads the environment when it is imported.
     from ..devices import open_device
     from ..toolkits import toolkits

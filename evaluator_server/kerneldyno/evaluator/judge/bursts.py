@@ -26,11 +26,8 @@ from .answers import read_burst
 from .candidate import POISON, Candidate
 from .problems import Known
 from .record import Finished
+from .supply import Supply
 
-#: Outputs of one burst that are compared: of large ones, fewer. All together, of every size, some dozens are.
-_CHECKED = 6
-_CHECKED_LARGE = 2
-_LARGE_BYTES = 16 << 20
 #: How long a burst may take to be queued before the judge lets it go as it is, in seconds.
 _PATIENCE = 0.25
 #: A burst of so many calls fits any queue; one that is not queued in time waits for the device in mid-call.
@@ -39,8 +36,6 @@ _SHORTEST = 3
 _LONGEST = 40
 #: A reference that waits for the device in mid-call would wait for ever behind a closed gate.
 _REFERENCE_PATIENCE = 0.3
-#: Time for drawing the input sets of one burst, in seconds, above which earlier ones are used again, changed.
-_DRAWING_SECONDS = 0.25
 
 
 @dataclass(slots=True)
@@ -60,20 +55,32 @@ class Bursts:
     _staged: torch.Tensor = field(init=False)
     _shadow: torch.Tensor = field(init=False)
     _own: Station = field(init=False)
-    _cases: list[int] = field(init=False)
     _own_gate: Gate | None = field(init=False)
+    supply: Supply = field(init=False)
     _values: int = 0
-    _pool: list[trial.Inputs] = field(default_factory=list)
-    _drawing: float = 0.0
 
     def __post_init__(self) -> None:
-        station, device = self.candidate.station, self.candidate.device
+        station = self.candidate.station
         self.longest = min(len(station.inputs), len(station.outputs), _LONGEST)
+        self.supply = Supply(
+            self.known,
+            self.candidate.spec,
+            self._device,
+            self._example,
+            station.structure,
+            [tree.describe(tensor) for tensor in station.inputs[0]],
+            self.longest,
+            self.rng,
+        )
+
+    def begin(self) -> None:
+        """Take the memory that bursts need, once the device is the candidate's alone."""
+        station, device = self.candidate.station, self._device
         size = len(station.inputs) * self.set_bytes
         self._staged, self._shadow = (
             torch.empty(size, dtype=torch.uint8, device=device.torch_device) for _ in range(2)
         )
-        specs = self.specs
+        specs = self.supply.specs
         self._own = Station(
             device,
             self._shadow,
@@ -84,36 +91,12 @@ class Bursts:
             ],
             [torch.empty_like(station.outputs[0])],
         )
-        # Of fixed cases those are timed that are as large as the first one; random inputs are all alike.
-        self._cases = [
-            number
-            for number in range(self._problem.cases or 1)
-            if self._problem.cases is None or self._shapes(trial.draw(self._problem, device, number)) == self._wanted
-        ]
         self._own_gate = device.own_gate()
-
-    @property
-    def _checks(self) -> int:
-        large = self.set_bytes + self.candidate.station.outputs[0].numel() > _LARGE_BYTES
-        return _CHECKED_LARGE if large else _CHECKED
-
-    @staticmethod
-    def _shapes(inputs: trial.Inputs) -> list[tuple[int, ...]]:
-        return [spec.shape for spec in inputs.specs]
-
-    @property
-    def _wanted(self) -> list[tuple[int, ...]]:
-        return [spec.shape for spec in self.specs]
-
-    @property
-    def specs(self) -> list[tree.TensorSpec]:
-        """Descriptions of the tensors of one input set."""
-        return [tree.describe(tensor) for tensor in self.candidate.station.inputs[0]]
 
     @property
     def set_bytes(self) -> int:
         """Size of one input set."""
-        return tree.layout([tree.describe(tensor) for tensor in self.candidate.station.inputs[0]])[1]
+        return self.supply.set_bytes
 
     @property
     def _device(self) -> Device:
@@ -124,44 +107,11 @@ class Bursts:
         return self.known.problem
 
     def draw(self, count: int) -> dict[int, trial.Trial]:
-        """Draw `count` fresh input sets; return what is right for those, by number, whose outputs will be looked at."""
-        begin = time.monotonic()
-        checked = set(self.rng.sample(range(count), min(count, self._checks)))
-        season = self.known.examination.season(self._device)
-        right: dict[int, trial.Trial] = {}
-        for index in range(count):
-            inputs = self._inputs(index, season)
-            if self._shapes(inputs) != self._wanted:
-                raise ReferenceFailure("inputs", ValueError("get_inputs() must return the same shapes to be timed"))
-            self._staged[index * self.set_bytes :][: self.set_bytes].copy_(inputs.master)
-            if index in checked:
-                number = self._case(index)
-                right[index] = trial.answer(
-                    self._problem, self.candidate.spec, self._device, number, inputs, self._example.expected
-                )
-                if not any(inputs is kept for kept in self._pool):
-                    right[index].forget_inputs()
+        """Stage `count` fresh input sets; return what is right for those, by number, whose outputs will be looked at."""
+        batch = self.supply.take(count)
+        self._staged[: batch.data.numel()].copy_(batch.data)
         self._device.synchronize()
-        self._drawing = (time.monotonic() - begin) / count
-        return right
-
-    def _inputs(self, index: int, season: trial.Vary | None) -> trial.Inputs:
-        """Draw one set; where drawing is slow, change secret elements of an earlier one instead."""
-        slow = self._drawing * self.longest > _DRAWING_SECONDS
-        if not slow or season is None or not self._pool:
-            drawn = trial.draw(self._problem, self._device, self._case(index), season)
-            if len(self._pool) < 4:
-                self._pool.append(drawn)
-            return drawn
-        base = self.rng.choice(self._pool)
-        copy = trial.Inputs(base.structure, base.specs, base.master.clone())
-        for target, changed in zip(copy.tensors(), season(copy.tensors(), secrets.randbits(31)), strict=True):
-            target.copy_(changed)
-        return copy
-
-    def _case(self, index: int) -> int:
-        """Which fixed case an input set holds; problems without cases draw at random."""
-        return self._cases[index % len(self._cases)]
+        return batch.right
 
     def plan(self, count: int, *, cold: bool, right: dict[int, trial.Trial] | None = None) -> Plan:
         """Return a plan whose sets and slots are in random order. Seeds say nothing of which calls will be looked at."""
@@ -328,7 +278,7 @@ class Bursts:
     def _snapshot(self, slots: Iterable[int]) -> dict[int, torch.Tensor]:
         """Copy the bytes of some slots, equally many after every burst; what is there when this returns is what counts."""
         outputs = self.candidate.station.outputs
-        wanted = list(dict.fromkeys([*slots, *range(len(outputs))]))[: min(self._checks, len(outputs))]
+        wanted = list(dict.fromkeys([*slots, *range(len(outputs))]))[: min(self.supply.checks, len(outputs))]
         copies = {slot: outputs[slot].clone() for slot in wanted}
         self._device.synchronize()
         return copies

@@ -8,6 +8,7 @@ candidates get; results of weak problems say so (finding D06).
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -60,17 +61,12 @@ class Examination:
         """Say whether stressed inputs have left every twin in place: without one, the reference's own noise is unknown."""
         return all(leaf.has_twin for leaf, twin in zip(expected.leaves, self.twins, strict=False) if twin)
 
-    def season(self, device: Device) -> trial.Vary | None:
-        """Return the change that timed inputs get: a few secret elements, or None where the problem bears none."""
-        if not self.held:
-            return None
-
-        def change(tensors: list[torch.Tensor], seed: int) -> list[torch.Tensor]:
-            own = [tensor.clone() for tensor in tensors]
-            stress.season(own, self.traits, self.held, _generator(device, seed))
-            return own
-
-        return change
+    def season(self, device: Device, data: torch.Tensor, specs: Sequence[tree.TensorSpec], draws: int) -> None:
+        """Change a few secret elements of each of `draws` input sets, which lie one after the other in `data`."""
+        if self.held:
+            stress.season(
+                tree.stacked(data, specs, draws), self.traits, self.held, _generator(device, secrets.randbits(31))
+            )
 
 
 def _generator(device: Device, seed: int) -> torch.Generator:

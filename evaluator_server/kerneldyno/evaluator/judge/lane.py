@@ -6,19 +6,22 @@ printed is attached to the result.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import ReferenceFailure
+from ..tracebacks import CANDIDATE_FILE, describe_error
 from . import examination, provenance, trial, verdict
 from .candidate import Candidate
 from .checking import check
 from .handle import RunnerGarbled, RunnerGone, RunnerStartError
-from .measuring import DeviceBusyError, Quiet, measure
+from .measuring import DeviceBusyError, Quiet, Session, report
 from .pool import Pool
 from .problems import Announce, Known, Problems
 from .record import Finished, Record
@@ -109,6 +112,7 @@ class Lane:
     async def _run(self) -> verdict.Result:
         bench, spec, record = self._bench, self._spec, self._record
         self._stages.enter("STAGE_PREPARING")
+        await self._parse()
         known = await bench.problems.get(spec, self._announce)
         # Fixed cases are no secret, and may differ in size; random ones are drawn when they are needed.
         trials = [await self._prepare(known, number) for number in range(known.problem.cases or 1)]
@@ -134,6 +138,20 @@ class Lane:
         await provenance.replay_as_ghost(candidate, known, bench.problems, self._announce)
         return {**verdict.correct(record.report(), record.passed), **timed, "findings": record.findings}
 
+    async def _parse(self) -> None:
+        """Refuse what is no Python before a process is spent on it. Parsing runs nothing of it."""
+        await self._announce("begin")  # a source that kills the parser is to blame, and not its neighbours
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                ast.parse(self._spec.kernel_code, CANDIDATE_FILE)
+        except SyntaxError as error:
+            raised = describe_error(error.with_traceback(None), CANDIDATE_FILE)
+            raise Finished(verdict.raised("load", raised, self._bench.memory_bytes)) from None
+        except (ValueError, RecursionError, MemoryError):
+            return  # its own process will say
+        finally:
+            await self._announce("end")
+
     def _sizes(self, trials: list[trial.Trial]) -> tuple[int, int]:
         """Return how many input sets and output slots the arenas hold. Three slots at least: earlier outputs stay alive."""
         if not self._spec.run_performance:
@@ -151,23 +169,28 @@ class Lane:
 
     async def _time(self, candidate: Candidate, known: Known, example: trial.Trial) -> verdict.Result:
         """Wait for the lease and measure; a device that others keep busy is left to them for a while."""
-        lease = self._bench.pool.lease
+        bench, lease = self._bench, self._bench.pool.lease
+        session = Session(candidate, known, example, self._announce, bench.quiet)
+        await session.prepare(bench.problems, self._announce)
         for _ in range(_BUSY_RETRIES):
             self._enter("timing", "STAGE_AWAITING_LEASE")
             async with lease.exclusive(candidate.runner):
                 self._stages.enter("STAGE_TIMING")
                 begin = time.monotonic()
                 try:
-                    return await measure(candidate, known, example, self._announce, self._bench.quiet)
+                    measured = await session.measure()
+                    break
                 except DeviceBusyError:
                     if lease.alone(candidate.runner):
                         evidence = "the candidate keeps the device busy after it has answered"
                         raise self._record.reject("T26", evidence) from None
                 finally:
                     candidate.runner.resume()
-                    self._bench.busy_seconds += time.monotonic() - begin
+                    bench.busy_seconds += time.monotonic() - begin
             await asyncio.sleep(_BUSY_SECONDS)
-        raise DeviceBusyError
+        else:
+            raise DeviceBusyError
+        return report(candidate, measured)
 
     def _enter(self, stage: str, name: str) -> None:
         assert self._candidate is not None

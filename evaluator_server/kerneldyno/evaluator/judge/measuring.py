@@ -1,8 +1,9 @@
 """Timing one candidate: which bursts are made, in which order, and what follows from them. Called by the lane.
 
-All of it happens under the exclusive lease; the runner stands still except in its own bursts. Cold bursts of reference,
-nothing and candidate in turn give the reported times; warm ones, in which nothing lies between the calls, tell by the
-judge's clock alone whether those can be true. More warm ones are made until the clock is sharp.
+Inputs are drawn before, and conclusions drawn after; what lies between happens under the exclusive lease, and the runner
+stands still except in its own bursts. Cold bursts of reference, nothing and candidate in turn give the reported times; warm
+ones, in which nothing lies between the calls, tell by the judge's clock alone whether those can be true. More warm ones are
+made until the clock is sharp.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import random
 import secrets
 import statistics
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..devices.base import Device
 from . import timing, verdict
 from .bursts import Bursts
 from .candidate import Candidate
-from .problems import Announce, Known
+from .problems import Announce, Known, Problems
 from .trial import Trial
 
 _log = logging.getLogger("kerneldyno.judge")
@@ -28,6 +31,8 @@ _log = logging.getLogger("kerneldyno.judge")
 _COLD_BURSTS = 8
 _WARM_PAIRS = 3
 _MOST_WARM_PAIRS = 16
+#: Bursts of the reference and of nothing that are made in every timing, however well known they are.
+_AGAIN = 3
 #: Length of a long warm burst: about so many seconds, and at least so many calls if memory allows. On the CPU, where
 #: interpreted calls take milliseconds, shorter ones are sharp enough.
 _WARM_SECONDS = {"cuda": 0.1, "cpu": 0.04}
@@ -67,38 +72,117 @@ class Quiet:
             await asyncio.sleep(0.02)
 
 
-async def measure(
-    candidate: Candidate, known: Known, example: Trial, announce: Announce, quiet: Quiet
-) -> verdict.Result:
-    """Time the candidate; return the part of the result that says how fast it is. Raises Finished, ReferenceFailure."""
-    rng = random.Random(secrets.randbits(64))
-    await candidate.runner.stop()
-    if not await quiet.wait():
-        raise DeviceBusyError
-    device = candidate.device
-    bursts = Bursts(candidate, known, announce, example, rng)
-    timed = known.problem.timed is not None
-    before = device.state()
-    per_call = await _warm_up(bursts, candidate, timed=timed)
-    affordable = int(_TIMING_SHARE * candidate.spec.limits.timing / max(per_call, 1e-7))
-    calls = max(1, min(candidate.spec.perf_trials, max(affordable, _COLD_BURSTS)))
-    cold, cold_empty, reference = [], [], []
-    spent = 0.0
-    for length in timing.lengths(calls, bursts.longest, _COLD_BURSTS, rng):
-        count = min(length, bursts.longest)
-        right = bursts.draw(count)
-        if not await quiet.wait():  # what a stopped candidate left on the device would slow the reference down
-            raise candidate.record.reject("T26", "the candidate keeps the device busy after it has answered")
-        if timed and spent < _MAX_REFERENCE_SECONDS:
-            reference.append(await bursts.reference(count))
-            spent += reference[-1].wall_seconds
-        cold_empty.append(bursts.nothing(count, cold=True))
-        cold.append(await bursts.candidate_burst(count, right, cold=True))
-    evidence = timing.Evidence(cold, cold_empty, [], [], device.kind, bursts.gated, cold_reference=reference)
-    await _add_warm_bursts(evidence, bursts, per_call)
-    conclusion = timing.conclude(evidence)
-    _log.debug("%s", timing.summary(evidence))
-    return _result(candidate, conclusion, reference, rng, _state(before, device.state()))
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a timing has found."""
+
+    evidence: timing.Evidence
+    reference: Sequence[timing.Burst]
+    state: dict[str, Any]
+
+
+class Session:
+    """The timing of one candidate. `prepare` before it has the device to itself, `measure` while it has."""
+
+    def __init__(self, candidate: Candidate, known: Known, example: Trial, announce: Announce, quiet: Quiet) -> None:
+        self._candidate = candidate
+        self._known = known
+        self._quiet = quiet
+        self._rng = random.Random(secrets.randbits(64))
+        self._bursts = Bursts(candidate, known, announce, example, self._rng)
+        self._timed = known.problem.timed is not None
+        # Short calls are the rule: what they need is known beforehand. Longer ones will be called less often.
+        self._lengths = timing.lengths(candidate.spec.perf_trials, self._bursts.longest, _COLD_BURSTS, self._rng)
+
+    async def prepare(self, problems: Problems, announce: Announce) -> None:
+        """Draw ahead what will be needed. Raises ReferenceFailure."""
+        longest = self._bursts.longest
+        warmup = min(max(1, self._candidate.spec.warmup), longest)
+        warm = [max(1, longest // 4), longest] * _WARM_PAIRS
+        counts = [warmup, warmup, *([longest] if self._candidate.gate else []), *self._lengths, *warm]
+        await self._bursts.supply.draw_ahead(counts, lambda: problems.executing(announce))
+
+    async def measure(self) -> Measured:
+        """Make all bursts. Raises Finished, ReferenceFailure, DeviceBusyError."""
+        candidate, bursts, baseline = self._candidate, self._bursts, self._known.baseline
+        await candidate.runner.stop()
+        if not await self._quiet.wait():
+            raise DeviceBusyError
+        bursts.begin()
+        before = candidate.device.state()
+        per_call = await _warm_up(bursts, candidate, timed=self._timed and not baseline.reference)
+        affordable = int(_TIMING_SHARE * candidate.spec.limits.timing / max(per_call, 1e-7))
+        calls = max(1, min(candidate.spec.perf_trials, max(affordable, _COLD_BURSTS)))
+        if calls < candidate.spec.perf_trials or max(self._lengths) > bursts.longest:
+            self._lengths = timing.lengths(calls, bursts.longest, _COLD_BURSTS, self._rng)
+        cold, cold_empty, reference = await self._cold_bursts()
+        evidence = timing.Evidence(
+            cold, cold_empty, [], [], candidate.device.kind, bursts.gated, cold_reference=reference
+        )
+        await self._add_warm_bursts(evidence, per_call)
+        return Measured(evidence, reference, _state(before, candidate.device.state()))
+
+    async def _cold_bursts(self) -> tuple[list[timing.Burst], list[timing.Burst], list[timing.Burst]]:
+        """Make bursts of reference, nothing and candidate in turn; fewer of the former two where they are known."""
+        bursts, baseline = self._bursts, self._known.baseline
+        empties = baseline.nothing((True, bursts.gated, self._outputs()))
+        rounds = range(len(self._lengths))
+        again = set(self._rng.sample(rounds, min(len(rounds), _AGAIN)))
+        spent = 0.0
+        cold: list[timing.Burst] = []
+        reference: list[timing.Burst] = []
+        for at, length in enumerate(self._lengths):
+            count = min(length, bursts.longest)
+            right = bursts.draw(count)
+            if (
+                not await self._quiet.wait()
+            ):  # what a stopped candidate left on the device would slow the reference down
+                raise self._candidate.record.reject("T26", "the candidate keeps the device busy after it has answered")
+            if (
+                self._timed
+                and spent < _MAX_REFERENCE_SECONDS
+                and (at in again or len(baseline.reference) < len(rounds))
+            ):
+                reference.append(await bursts.reference(count))
+                spent += reference[-1].wall_seconds
+            if at in again or len(empties) < len(rounds):
+                empties.append(bursts.nothing(count, cold=True))
+            cold.append(await bursts.candidate_burst(count, right, cold=True))
+        if not self._timed:
+            return cold, list(empties), []
+        if len(reference) < len(rounds) and not baseline.still_true(reference):
+            baseline.reference.clear()
+            for length in self._lengths:
+                if len(reference) < len(rounds) and spent < _MAX_REFERENCE_SECONDS:
+                    bursts.draw(min(length, bursts.longest))
+                    reference.append(await bursts.reference(min(length, bursts.longest)))
+                    spent += reference[-1].wall_seconds
+        baseline.reference.extend(reference)
+        return cold, list(empties), list(baseline.reference)
+
+    async def _add_warm_bursts(self, evidence: timing.Evidence, per_call: float) -> None:
+        """Make pairs of a short and a long warm burst until the judge's clock is sharp."""
+        bursts, baseline = self._bursts, self._known.baseline
+        long = max(_SHORTEST_LONG, min(bursts.longest, int(_WARM_SECONDS[evidence.kind] / max(per_call, 1e-6))))
+        long = min(long, bursts.longest)
+        evidence.warm_reference.extend(baseline.warm_reference)
+        kinds = {count: (False, bursts.gated, self._outputs(), count) for count in (max(1, long // 4), long)}
+        for pair in range(_MOST_WARM_PAIRS):
+            for count, kind in kinds.items():
+                right = bursts.draw(count)
+                if evidence.cold_reference and len(evidence.warm_reference) < 2 and evidence.kind == "cuda":
+                    evidence.warm_reference.append(await bursts.reference(count, cold=False))
+                if pair == 0 or len(baseline.nothing(kind)) < _WARM_PAIRS:
+                    baseline.nothing(kind).append(bursts.nothing(count, cold=False))
+                evidence.warm.append(await bursts.candidate_burst(count, right, cold=False))
+            evidence.warm_empty[:] = [burst for kind in kinds.values() for burst in baseline.nothing(kind)]
+            if pair + 1 >= _WARM_PAIRS and timing.sharp(evidence):
+                break
+        baseline.warm_reference[:] = evidence.warm_reference
+
+    def _outputs(self) -> tuple[tuple[int, ...], ...]:
+        """How the candidate's outputs are laid out: what copying them costs depends on it."""
+        return tuple(spec.stride for spec in self._candidate.record.layouts)
 
 
 async def _warm_up(bursts: Bursts, candidate: Candidate, *, timed: bool) -> float:
@@ -123,37 +207,19 @@ async def _warm_up(bursts: Bursts, candidate: Candidate, *, timed: bool) -> floa
     return per_call
 
 
-async def _add_warm_bursts(evidence: timing.Evidence, bursts: Bursts, per_call: float) -> None:
-    """Make pairs of a short and a long warm burst until the judge's clock is sharp."""
-    long = max(_SHORTEST_LONG, min(bursts.longest, int(_WARM_SECONDS[evidence.kind] / max(per_call, 1e-6))))
-    long = min(long, bursts.longest)
-    for pair in range(_MOST_WARM_PAIRS):
-        for count in (max(1, long // 4), long):
-            right = bursts.draw(count)
-            if evidence.cold_reference and pair == 0 and evidence.kind == "cuda":
-                evidence.warm_reference.append(await bursts.reference(count, cold=False))
-            evidence.warm_empty.append(bursts.nothing(count, cold=False))
-            evidence.warm.append(await bursts.candidate_burst(count, right, cold=False))
-        if pair + 1 >= _WARM_PAIRS and timing.sharp(evidence):
-            break
-
-
-def _result(
-    candidate: Candidate,
-    conclusion: timing.Timing,
-    reference: list[timing.Burst],
-    rng: random.Random,
-    state: dict[str, Any],
-) -> verdict.Result:
-    record = candidate.record
+def report(candidate: Candidate, measured: Measured) -> verdict.Result:
+    """Return the part of the result that says how fast the candidate is; whatever is doubted becomes a finding."""
+    record, reference = candidate.record, measured.reference
+    conclusion = timing.conclude(measured.evidence)
+    _log.debug("%s", timing.summary(measured.evidence))
     if conclusion.doubt is not None:
         record.find(conclusion.doubt[0], "SEVERITY_WARNING", conclusion.doubt[1])
     result: verdict.Result = {"candidate_timing": conclusion.to_json(), "correctness": record.report()}
-    if state:
-        result["device_state"] = state
+    if measured.state:
+        result["device_state"] = measured.state
     if reference:
         baseline = timing.conclude_trusted(reference)
-        low, high = timing.ratio_interval(baseline, conclusion, rng)
+        low, high = timing.ratio_interval(baseline, conclusion, random.Random(secrets.randbits(64)))
         result["reference_timing"] = baseline.to_json()
         result["speedup"] = baseline.median / conclusion.median
         result["speedup_interval"] = {"low": low, "high": high}

@@ -10,12 +10,13 @@ import contextlib
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import Problem, toolkits
+from .baseline import Baseline
 from .examination import Examination, examine
 from .lease import Lease
 
@@ -34,6 +35,8 @@ class Known:
     examination: Examination
     #: Whether its reference waits for the device in mid-call, and so can never be queued ahead.
     waits: bool = False
+    #: What earlier timings have found out about the reference and about bursts of nothing.
+    baseline: Baseline = field(default_factory=Baseline)
 
 
 class Problems:

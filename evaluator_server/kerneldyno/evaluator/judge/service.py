@@ -32,7 +32,7 @@ from .problems import Problems
 _log = logging.getLogger("kerneldyno.judge")
 
 #: Share of the device's memory that references, twins and copies of outputs may take.
-_SHARE_OF_MEMORY = 0.4
+_SHARE_OF_MEMORY = 0.5
 
 #: Exit statuses: told to by the server; must not serve; the device of this process is broken.
 EXIT_FATAL = 3

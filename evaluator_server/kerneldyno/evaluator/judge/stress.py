@@ -86,27 +86,28 @@ def apply(
 
 
 def season(
-    tensors: Sequence[torch.Tensor],
+    sets: Sequence[torch.Tensor],
     traits: Sequence[Trait],
     held: Sequence[Stress],
     generator: torch.Generator,
 ) -> None:
-    """Change a few secret elements of each nominal tensor in place, by what the problem bears.
+    """Change a few secret elements of nominal tensors in place, by what the problem bears.
 
-    Timed inputs stay nominal to any statistic that does not look at every element, and are never purely nominal.
+    `sets` has one (draws, elements) view for each tensor of an input set. Timed inputs stay nominal to any statistic that
+    does not look at every element, and are never purely nominal.
     """
     signed = any(stress.signed for stress in held)
     amplitude = 8.0 if any(stress.kind == "large" and stress.amplitude >= 8 for stress in held) else 1.5
     if not held:
         return
-    for tensor, what in zip(tensors, traits, strict=True):
-        if not what.free or what.simplex or what.symmetric or not tensor.is_contiguous():
+    for flat, what in zip(sets, traits, strict=True):
+        if not what.free or what.simplex or what.symmetric:
             continue
-        flat = tensor.view(-1)
-        count = max(1, min(_MOST_SEASONED, int(flat.numel() * _SEASONING_SHARE)))
-        where = torch.randint(flat.numel(), (count,), generator=generator, device=tensor.device)
-        factor = amplitude * (_signs((count,), tensor, generator) if signed else 1.0)
-        flat[where] = flat[where] * factor
+        draws, elements = flat.shape
+        count = max(1, min(_MOST_SEASONED, int(elements * _SEASONING_SHARE)))
+        where = torch.randint(elements, (draws, count), generator=generator, device=flat.device)
+        factor = amplitude * (_signs((draws, count), flat, generator) if signed else 1.0)
+        flat.scatter_(1, where, flat.gather(1, where) * factor)
 
 
 def _signs(shape: Sequence[int], like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

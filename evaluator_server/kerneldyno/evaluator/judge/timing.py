@@ -2,9 +2,10 @@
 
 A burst counts from the moment at which the judge lets its inputs into the arena to the moment at which its outputs have
 been copied out of it. What one call costs is the slope of burst time over burst length, less the slope of empty bursts of
-the same loop, so that fixed costs of messages and waiting cancel. Times that the runner reports from device events are
-finer, and are believed only while they agree with that slope within its own standard error; else the slower one counts,
-and a finding says so. Pure arithmetic; `bursts` makes what is fitted here.
+the same loop, so that fixed costs of messages and waiting cancel. Waiting is never negative: of bursts of one length the
+quickest tells most, and a burst that was quick has done all its work, or its outputs would be wrong. Times that the runner
+reports from device events are finer, and are believed only while they agree with that slope within its own standard error;
+else the slower one counts, and a finding says so. Pure arithmetic; `bursts` makes what is fitted here.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _MESSAGES = {"cuda": 900e-6, "cpu": 20e-3}
 _LEAST = 0.5
 #: A mean this much above the typical call is made of calls that do the work and calls that do not (T27).
 _UNEVEN = {"cuda": 1.3, "cpu": 2.5}
-_RESAMPLES = 400
+_RESAMPLES = 200
+#: Share, and seconds, by which two timings of one kernel may differ.
+_DEAD_BAND = 0.003
+_DEAD_SECONDS = 0.1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ class Timing:
     judge_seconds: float
     #: Why the runner's times were not believed: id of the finding and a sentence. Empty when they were.
     doubt: tuple[str, str] | None = None
+    #: How many samples each burst has given, in their order.
+    blocks: Sequence[int] = ()
 
     @property
     def median(self) -> float:
@@ -142,13 +148,33 @@ def fit(bursts: Sequence[Burst]) -> Line:
     return Line(slope, math.sqrt(rest / (count - 2) / spread), intercept)
 
 
+def quickest(bursts: Sequence[Burst]) -> Line:
+    """Draw the line through the quickest of the short bursts and the quickest of the long ones; `fit` where lengths vary.
+
+    What makes others slower is taken to be exponential: the least of n such delays has 1/n of their scale for its error,
+    and their median lies ln 2 - 1/n of the scale above it.
+    """
+    lengths = sorted({burst.calls for burst in bursts})
+    if len(lengths) != 2:
+        return fit(bursts)
+    least, errors = [], []
+    for length in lengths:
+        walls = sorted(burst.wall_seconds for burst in bursts if burst.calls == length)
+        least.append(walls[0])
+        delay = statistics.median(walls) - walls[0]
+        errors.append(delay / max(0.5, len(walls) * math.log(2) - 1) if len(walls) > 1 else walls[0])
+    span = lengths[1] - lengths[0]
+    slope = (least[1] - least[0]) / span
+    return Line(slope, math.hypot(*errors) / span, least[0] - slope * lengths[0])
+
+
 def by_judge(bursts: Sequence[Burst], empty: Sequence[Burst], kind: str) -> Clock:
     """Return what one call costs beyond an empty one, by the judge's clock.
 
     Fixed costs cancel in the slope, but only up to what messages can cost: whoever makes short bursts wait, so that they
     look as long as the long ones, pays for the wait in each call of the longest burst.
     """
-    ours, nothing = fit(bursts), fit(empty)
+    ours, nothing = quickest(bursts), quickest(empty)
     error = math.hypot(ours.error, nothing.error)
     longest = max(burst.calls for burst in bursts)
     allowed = _MESSAGES[kind] + _STANDARD_ERRORS * error * longest
@@ -159,7 +185,7 @@ def by_judge(bursts: Sequence[Burst], empty: Sequence[Burst], kind: str) -> Cloc
 def sharp(evidence: Evidence) -> bool:
     """Say whether the judge's clock is quiet enough to tell a lie of a tenth of the claim, or of a few microseconds."""
     clock = by_judge(evidence.warm, evidence.warm_empty, evidence.kind)
-    tellable = (_WARM_FACTOR[evidence.kind] - 1) * max(clock.seconds, _claimed(_samples(evidence.warm)))
+    tellable = (_WARM_FACTOR[evidence.kind] - 1) * max(clock.seconds, _claimed_mean(_samples(evidence.warm)))
     return _STANDARD_ERRORS * clock.error <= max(evidence.slack, tellable)
 
 
@@ -170,23 +196,25 @@ def conclude(evidence: Evidence) -> Timing:
     clock = by_judge(evidence.warm, evidence.warm_empty, evidence.kind)
     doubt = _doubt(evidence, samples, cold, clock)
     judge_seconds = max(1e-9, clock.seconds)
+    blocks = [len(burst.device_seconds) for burst in evidence.cold]
     if doubt is None and sharp(evidence):
-        return Timing(samples, "CLOCK_DEVICE_EVENTS", judge_seconds)
+        return Timing(samples, "CLOCK_DEVICE_EVENTS", judge_seconds, blocks=blocks)
     if doubt is None:
-        # Too noisy to tell: what the clock does say is the least that counts.
-        return Timing([max(sample, judge_seconds) for sample in samples], "CLOCK_JUDGE", judge_seconds)
+        # Too noisy to tell: what the clock says beyond the device times of the very same bursts is added to each call.
+        hidden = max(0.0, clock.seconds - _claimed_mean(_samples(evidence.warm)))
+        return Timing([sample + hidden for sample in samples], "CLOCK_JUDGE", judge_seconds, blocks=blocks)
     # Whatever is slower is believed, and so is everything that was hidden; an uncertain time must not be a good one.
     bounds = [clock.seconds + _STANDARD_ERRORS * clock.error, statistics.fmean(samples)]
     if doubt[0] == "T01":
         bounds.append(cold.seconds)
     bound = max(judge_seconds, *bounds)
-    return Timing([max(sample, bound) for sample in samples], "CLOCK_JUDGE", judge_seconds, doubt)
+    return Timing([max(sample, bound) for sample in samples], "CLOCK_JUDGE", judge_seconds, doubt, blocks)
 
 
 def summary(evidence: Evidence) -> str:
     """Return the fitted lines of all bursts, in microseconds, for a log."""
     lines = {
-        name: fit(bursts)
+        name: quickest(bursts)
         for name, bursts in (
             ("cold", evidence.cold),
             ("cold_empty", evidence.cold_empty),
@@ -198,7 +226,9 @@ def summary(evidence: Evidence) -> str:
         f"{name}={line.slope * 1e6:.1f}+-{line.error * 1e6:.1f}/call+{line.intercept * 1e6:.0f}"
         for name, line in lines.items()
     )
-    claims = f"{_claimed(_samples(evidence.cold)) * 1e6:.1f} cold, {_claimed(_samples(evidence.warm)) * 1e6:.1f} warm"
+    claims = (
+        f"{_claimed(_samples(evidence.cold)) * 1e6:.1f} cold, {_claimed_mean(_samples(evidence.warm)) * 1e6:.1f} warm"
+    )
     return f"{fitted} claimed={claims} longest={max(burst.calls for burst in evidence.warm)} pairs={len(evidence.warm)}"
 
 
@@ -212,7 +242,7 @@ def _doubt(evidence: Evidence, samples: Sequence[float], cold: Clock, clock: Clo
     least = _LEAST * statistics.median(_samples(evidence.cold_empty))
     if claimed <= least:
         return "T28", f"device times say {claimed * 1e6:.1f} us a call, less than a call that does nothing"
-    warm = _claimed(_samples(evidence.warm))
+    warm = _claimed_mean(_samples(evidence.warm))
     noise = evidence.slack + _STANDARD_ERRORS * clock.error
     if clock.seconds > _WARM_FACTOR[evidence.kind] * warm + noise:
         return "T01", _disagreement(warm, clock.seconds)
@@ -233,6 +263,11 @@ def _claimed(samples: Sequence[float]) -> float:
     return min(statistics.median(samples), statistics.fmean(typical))
 
 
+def _claimed_mean(samples: Sequence[float]) -> float:
+    """Return the mean of what is claimed, less where a few calls are to bear the others' time: a slope is made of means."""
+    return statistics.fmean(sorted(samples)[: max(1, math.ceil(0.95 * len(samples)))])
+
+
 def _disagreement(device: float, judge: float) -> str:
     return (
         f"device times say {device * 1e6:.1f} us a call, the judge's clock {judge * 1e6:.1f} us; the slower one counts"
@@ -242,14 +277,24 @@ def _disagreement(device: float, judge: float) -> str:
 def conclude_trusted(bursts: Sequence[Burst]) -> Timing:
     """The same for the reference, whose device times are the judge's own."""
     samples = _samples(bursts)
-    return Timing(samples, "CLOCK_DEVICE_EVENTS", max(1e-9, statistics.fmean(samples)))
+    blocks = [len(burst.device_seconds) for burst in bursts]
+    return Timing(samples, "CLOCK_DEVICE_EVENTS", max(1e-9, statistics.fmean(samples)), blocks=blocks)
 
 
 def ratio_interval(reference: Timing, candidate: Timing, rng: random.Random) -> tuple[float, float]:
-    """Return a 95 % bootstrap interval of the ratio of medians, reference over candidate."""
+    """Return a 95 % interval of the ratio of medians, reference over candidate.
 
-    def resampled(samples: Sequence[float]) -> float:
-        return statistics.median(rng.choices(samples, k=len(samples)))
+    Calls of one burst have more in common than those of different ones, so whole bursts are drawn anew (block bootstrap).
+    What two processes differ by, though they run the same kernel, shows in no burst of either: the dead band.
+    """
+    ratios = sorted(_resampled(reference, rng) / _resampled(candidate, rng) for _ in range(_RESAMPLES))
+    band = 1 + _DEAD_BAND + _DEAD_SECONDS / min(reference.median, candidate.median)
+    return ratios[round(0.025 * _RESAMPLES)] / band, ratios[round(0.975 * _RESAMPLES) - 1] * band
 
-    ratios = sorted(resampled(reference.samples) / resampled(candidate.samples) for _ in range(_RESAMPLES))
-    return ratios[round(0.025 * _RESAMPLES)], ratios[round(0.975 * _RESAMPLES) - 1]
+
+def _resampled(timed: Timing, rng: random.Random) -> float:
+    blocks, start = [], 0
+    for size in timed.blocks or [1] * len(timed.samples):
+        blocks.append(timed.samples[start : start + size])
+        start += size
+    return statistics.median(sample for block in rng.choices(blocks, k=len(blocks)) for sample in block)

@@ -31,7 +31,7 @@ _ROUNDINGS = 2.0
 #: Outputs that move by more than this, relative to their size, have crossed a step: that is no conditioning.
 _STEP = 2.5e-3
 
-#: Changes drawn inputs: stress, or seasoning. Gets the tensors and a secret seed, returns tensors of the same shapes.
+#: Changes drawn inputs. Gets the tensors and a secret seed, returns tensors of the same shapes.
 Vary = Callable[[list[torch.Tensor], int], list[torch.Tensor]]
 
 
@@ -82,8 +82,10 @@ class Trial:
         return tree.layout([leaf.spec for leaf in self.expected.leaves])[1]
 
 
-def draw(problem: Problem, device: Device, number: int, vary: Vary | None = None) -> Inputs:
-    """Draw one input set from entropy that did not exist before. Raises ReferenceFailure."""
+def draw(
+    problem: Problem, device: Device, number: int, vary: Vary | None = None, into: torch.Tensor | None = None
+) -> Inputs:
+    """Draw one input set from entropy that did not exist before, `into` zeros if given. Raises ReferenceFailure."""
     seed = secrets.randbits(31)
     try:
         structure, tensors = tree.flatten(list(problem.inputs(number, seed)))
@@ -91,7 +93,12 @@ def draw(problem: Problem, device: Device, number: int, vary: Vary | None = None
         if vary is not None:
             tensors = vary(tensors, seed)
         _, nbytes = tree.layout(specs)
-        master = torch.zeros(nbytes, dtype=torch.uint8, device=device.torch_device)
+        if into is None:
+            master = torch.zeros(nbytes, dtype=torch.uint8, device=device.torch_device)
+        elif nbytes == into.numel():
+            master = into
+        else:
+            return Inputs(structure, specs, torch.empty(0, dtype=torch.uint8))  # the caller sees that they differ
         for view, tensor in zip(tree.views(master, specs), tensors, strict=True):
             view.copy_(tensor)
         return Inputs(structure, specs, master)

@@ -25,20 +25,19 @@ from .. import burst, tree, wire
 from ..backends import Backend, backends
 from ..devices import open_device, seeding
 from ..devices.base import Device, Gate
-from ..tracebacks import describe_error
+from ..tracebacks import CANDIDATE_FILE, describe_error
 from . import parameters, probe, profiler, sandbox
 
-#: Name under which tracebacks show the candidate's source.
-CANDIDATE_FILE = "candidate.py"
 #: Outputs of earlier calls that are kept, and must not change.
 _KEPT_ALIVE = 2
 #: Larger outputs than this are not worth the memory that poisoning takes, in bytes.
 _MOST_POISONED = 256 << 20
 
 
-def preload() -> None:
-    """Import what every harness needs; called once, in the zygote."""
-    backends()
+def preload(kind: str) -> None:
+    """Get ready what every harness on a device of this kind needs; called once, in the zygote."""
+    for backend in backends().values():
+        backend.preload(kind)
 
 
 def run(channel: socket.socket, arena_fds: list[int], frame: wire.Frame, scratch: str) -> None:

@@ -37,7 +37,7 @@ def main() -> None:
     if args.exit_with_parent:
         process.die_with(args.exit_with_parent)
     linux.become_subreaper()
-    _import_heavy()
+    _import_heavy(args.device.partition(":")[0])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with tempfile.TemporaryDirectory(prefix="kerneldyno-") as staging, socket.socket(fileno=args.fd) as judge:
         os.chmod(staging, 0o711)  # runners without namespaces have their scratch below it, under another uid
@@ -70,14 +70,14 @@ def _leave_secrets_behind(device: str) -> None:
     os.execve(sys.executable, [sys.executable, "-m", f"{__package__}.zygote", *sys.argv[1:]], wanted)
 
 
-def _import_heavy() -> None:
+def _import_heavy(kind: str) -> None:
     import torch
     import triton
     import triton.language
 
     from . import harness
 
-    harness.preload()
+    harness.preload(kind)
     with contextlib.suppress(ImportError):  # Triton itself imports it at a process's first launch: fifty modules
         import triton.experimental.gluon  # noqa: F401
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

@@ -1,0 +1,136 @@
+"""Fresh secret inputs for bursts, and what is right for a few of them that nobody else knows. Used by `bursts`.
+
+What a candidate will be timed on is drawn before it has the device to itself, as far as memory allows: while it is timed
+everybody else stands still, and drawing takes as long as the bursts do.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .. import tree
+from ..devices.base import Device
+from ..spec import EvalSpec
+from ..toolkits import ReferenceFailure
+from . import trial
+from .problems import Known
+
+#: Outputs of one burst that are compared: of large ones, fewer. All together, of every size, some dozens are.
+_CHECKED = 4
+_CHECKED_LARGE = 2
+_LARGE_BYTES = 16 << 20
+#: Memory for inputs that are drawn ahead, in bytes.
+_AHEAD_BYTES = {"cuda": 1 << 30, "cpu": 32 << 20}
+#: Time for drawing the input sets of one burst, in seconds, above which earlier ones are used again, changed.
+_DRAWING_SECONDS = 0.25
+_KEPT_SETS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Input sets for one burst, one after the other, and the trials of those whose outputs will be looked at."""
+
+    count: int
+    data: torch.Tensor
+    right: dict[int, trial.Trial]
+
+
+@dataclass(slots=True)
+class Supply:
+    """Draws input sets like those of `example`, for bursts of at most `longest` calls."""
+
+    known: Known
+    spec: EvalSpec
+    device: Device
+    #: A nominal trial: what outputs look like, and how noisy they are.
+    example: trial.Trial
+    #: What one input set looks like.
+    structure: Any
+    specs: list[tree.TensorSpec]
+    longest: int
+    rng: random.Random
+    #: Size of one input set in bytes.
+    set_bytes: int = field(init=False)
+    _cases: list[int] = field(init=False)
+    _ahead: list[Batch] = field(default_factory=list)
+    _kept: list[torch.Tensor] = field(default_factory=list)
+    _seconds_a_set: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.set_bytes = tree.layout(self.specs)[1]
+        # Of fixed cases those are timed that are as large as the first one; random inputs are all alike.
+        problem = self.known.problem
+        self._cases = [
+            number
+            for number in range(problem.cases or 1)
+            if problem.cases is None or self._fits(trial.draw(problem, self.device, number))
+        ]
+
+    @property
+    def checks(self) -> int:
+        """How many outputs of a burst are looked at."""
+        large = self.set_bytes + self.example.slot_bytes > _LARGE_BYTES
+        return _CHECKED_LARGE if large else _CHECKED
+
+    async def draw_ahead(self, counts: Iterable[int], turn: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+        """Draw batches of these sizes for later, each in a `turn` of its own, until memory for them is used up."""
+        room = _AHEAD_BYTES[self.device.kind] // self.set_bytes
+        for count in counts:
+            room -= count
+            if room < 0:
+                return
+            async with turn():
+                self._ahead.append(self._draw(count))
+
+    def take(self, count: int) -> Batch:
+        """Return a batch of `count` sets that nobody has seen, drawn ahead if there is one. Raises ReferenceFailure."""
+        for at, batch in enumerate(self._ahead):
+            if batch.count == count:
+                return self._ahead.pop(at)
+        return self._draw(count)
+
+    def _draw(self, count: int) -> Batch:
+        begin = time.monotonic()
+        size = self.set_bytes
+        data = torch.zeros(count * size, dtype=torch.uint8, device=self.device.torch_device)
+        for index in range(count):
+            self._draw_one(data[index * size :][:size], index)
+        self.known.examination.season(self.device, data, self.specs, count)
+        checked = self.rng.sample(range(count), min(count, self.checks))
+        right = {index: self._answer(index, data[index * size :][:size]) for index in checked}
+        self.device.synchronize()
+        self._seconds_a_set = (time.monotonic() - begin) / count
+        return Batch(count, data, right)
+
+    def _draw_one(self, target: torch.Tensor, index: int) -> None:
+        """Draw one set; where drawing is slow, take an earlier one, of which secret elements are changed afterwards."""
+        slow = self._seconds_a_set * self.longest > _DRAWING_SECONDS
+        if slow and self._kept and self.known.examination.held:
+            target.copy_(self.rng.choice(self._kept))
+            return
+        drawn = trial.draw(self.known.problem, self.device, self._case(index), into=target)
+        if not self._fits(drawn):
+            raise ReferenceFailure("inputs", ValueError("get_inputs() must return the same shapes to be timed"))
+        if len(self._kept) < _KEPT_SETS and self._seconds_a_set * self.longest > _DRAWING_SECONDS / 2:
+            self._kept.append(target.clone())
+
+    def _answer(self, index: int, data: torch.Tensor) -> trial.Trial:
+        inputs = trial.Inputs(self.structure, self.specs, data)
+        problem, like = self.known.problem, self.example.expected
+        right = trial.answer(problem, self.spec, self.device, self._case(index), inputs, like)
+        right.forget_inputs()
+        return right
+
+    def _case(self, index: int) -> int:
+        """Which fixed case an input set holds; problems without cases draw at random."""
+        return self._cases[index % len(self._cases)]
+
+    def _fits(self, drawn: trial.Inputs) -> bool:
+        return [spec.shape for spec in drawn.specs] == [spec.shape for spec in self.specs]
