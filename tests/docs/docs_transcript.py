@@ -23,7 +23,8 @@ def missing(said: list[str], printed: str) -> list[str]:
 
 
 def _is_there(words: set[str], pairs: list[set[str]]) -> bool:
-    return not words or any(len(words & pair) >= SHARE * len(words) for pair in pairs)
+    enough = max(1, int(SHARE * len(words)))
+    return not words or any(len(words & pair) >= enough for pair in pairs)
 
 
 def _words(line: str) -> set[str]:
