@@ -13,8 +13,10 @@ from pathlib import Path
 import docs_syntax
 import docs_transcript
 import pytest
+import typer
 from docs_desk import Desk, Page
 from docs_pages import PAGES, ROOT, RUN, Block, blocks, commands, name
+from kerneldyno.client.cli import app
 
 ALL = {page: blocks(page) for page in PAGES}
 NOT_RUN = [block for found in ALL.values() for block in found if block.language in RUN and not block.is_run]
@@ -69,6 +71,12 @@ def test_every_block_says_what_it_is(page: Path) -> None:
             assert not re.search(r"^\$ ", block.text, re.MULTILINE), (
                 f"{block}: a script has no prompts; make it console"
             )
+
+
+def test_every_command_has_its_place_in_the_overview() -> None:
+    overview = (ROOT / "docs/evaluating.md").read_text().split("## Command line")[1]
+    known = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    assert known == set(re.findall(r"^kerneldyno (\w+)", overview, re.MULTILINE))
 
 
 class TestTheTools:
