@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 from kerneldyno.client import Client, EvalRequest, LocalServices, turn
+from kerneldyno.client.cli import app
 from kerneldyno.client.jsonl import ResultsFile
 from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
 from kerneldyno.rpc.jsonio import request_from_json, request_to_json
 from playwright.sync_api import Browser, sync_playwright
 from report_candidates import BATCH, EPISODES, reference
+from typer.testing import CliRunner
 
 #: Interpreted kernels take their time, and their times mean nothing.
 QUICK = {"num_perf_trials": 3, "num_warmup": 0, "num_correct_trials": 1, "stress_inputs": False}
@@ -28,17 +30,21 @@ class Recorded:
     results: Path
     requests: Path
     turns: Path
+    #: What `kerneldyno evaluations --json` prints.
+    listing: Path
 
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """What a real scheduler, evaluator and judge say about the candidates of report_candidates.py."""
     folder = tmp_path_factory.mktemp("recorded")
-    files = Recorded(folder / "results.jsonl", folder / "requests.jsonl", folder / "run.jsonl")
+    files = Recorded(folder / "results.jsonl", folder / "requests.jsonl", folder / "run.jsonl", folder / "list.json")
     requests = [request_from_json({"id": name, **QUICK, **fields}) for name, fields in BATCH.items()]
     files.requests.write_text("".join(json.dumps(request_to_json(request)) + "\n" for request in requests))
     with LocalServices(devices="cpu", lanes=2) as services:
         _batch(services.address, requests, files.results)
+        listed = CliRunner().invoke(app, ["evaluations", "--json", "--address", services.address])
+        files.listing.write_text(listed.stdout)
         _train(services.address, files.turns)
         services.check()
     return files

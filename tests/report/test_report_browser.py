@@ -321,6 +321,11 @@ def test_many_rows_come_a_few_at_a_time(browser: Browser, recorded: Recorded, tm
         assert overflow(page) == []
 
 
+def test_a_listing_has_the_same_candidates(browser: Browser, recorded: Recorded, tmp_path: Path) -> None:
+    with opened(browser, made(recorded.listing, "-o", tmp_path / "listing.html")) as page:
+        assert Counter(column(page, "outcome")) == Counter(OUTCOMES.values())
+
+
 def test_differences_are_the_fewest(browser: Browser, turns_page: Path) -> None:
     chance = random.Random(7)
     texts = [["\n".join(chance.choices("abc", k=chance.randrange(1, 12))) for _ in "ab"] for _ in range(300)]

@@ -123,6 +123,7 @@ def test_fast_at_p_and_its_denominator() -> None:
     every, best = found.curves
     assert every.at_thresholds == [0.5, 0.25, 0.25, 0.25, 0.0], "at least 1x, 1.2x, 1.5x, 2x, 3x, of four"
     assert best.at_thresholds == [0.5, 0.5, 0.5, 0.5, 0.0], "of two problems"
+    assert (every.shares[0], best.shares[0]) == (0.75, 1.0), "on the left are all that are right"
     at_one = found.grid.index(1.0)
     assert (every.low[at_one], every.shares[at_one], every.high[at_one]) == (0.25, 0.5, 0.5)
     assert dict(found.lost) == {"the reference failed": 1, "infrastructure failed": 1}

@@ -125,8 +125,8 @@ def figures(found: Sequence[Candidate], turns: Sequence[TurnRecord] = ()) -> Fig
 
 def _grid(speedups: Sequence[float]) -> list[float]:
     """Thresholds, evenly spread on a logarithmic axis that has room for every speedup, with 1 among them."""
-    low = math.log10(max(min([*speedups, _NARROWEST[0]]), _WIDEST[0]))
-    high = math.log10(min(max([*speedups, _NARROWEST[1]]), _WIDEST[1]))
+    low = math.log10(max(min([*(0.9 * speedup for speedup in speedups), _NARROWEST[0]]), _WIDEST[0]))
+    high = math.log10(min(max([*(1.1 * speedup for speedup in speedups), _NARROWEST[1]]), _WIDEST[1]))
     points = {10 ** (low + (high - low) * index / (_POINTS - 1)) for index in range(_POINTS)}
     return sorted(points | {1.0})
 
