@@ -108,6 +108,8 @@ def test_queries_ask_for_documented_series_and_labels(name: str) -> None:
         for target in panel.targets
         for note in documented.mistakes(target.expr)
     ]
+    for variable in ALL[name]["templating"]["list"][1:]:
+        notes += documented.mistakes(variable["query"].rpartition(",")[0])
     assert notes == []
 
 

@@ -39,6 +39,13 @@ PANELS = [
     if panel.kind != "row"
 ]
 
+VARIABLES_ASKED = [
+    pytest.param(variable, id=f"{name.removeprefix('kerneldyno-')}-{variable['name']}")
+    for name, dashboard in dashboards().items()
+    for variable in dashboard["templating"]["list"]
+    if variable["type"] == "query"
+]
+
 
 @dataclass
 class Watched:
@@ -100,6 +107,13 @@ def test_every_query_of_every_panel_has_data(panel: Panel, watched: Watched) -> 
         found = watched.prometheus.query_range(expr, watched.start, watched.end, 1)
         numbers = [float(value) for series in found for _, value in series["values"]]
         assert any(math.isfinite(number) for number in numbers), f"{expr}: {found[:2]}"
+
+
+@pytest.mark.parametrize("variable", VARIABLES_ASKED)
+def test_variables_have_something_to_choose(variable: dict[str, Any], watched: Watched) -> None:
+    metric, _, label = variable["query"].removeprefix("label_values(").removesuffix(")").rpartition(", ")
+    found = watched.prometheus.query(f"group by ({label}) ({filled(metric, VARIABLES)})", watched.end)
+    assert len({one["metric"][label] for one in found}) >= 2, "two evaluators, three devices"
 
 
 def test_what_was_done_is_what_is_shown(watched: Watched) -> None:
