@@ -30,6 +30,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         yield running
 
 
+@pytest.mark.timeout(400)  # a page has many commands
 @pytest.mark.parametrize("page", [page for page in PAGES if any(one.is_run for one in ALL[page])], ids=name)
 def test_a_page_does_what_it_says(page: Path, desk: Desk, tmp_path: Path) -> None:
     here = Page(desk, tmp_path)
