@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,22 +15,11 @@ from kerneldyno.client.jsonl import ResultsFile
 from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
 from kerneldyno.rpc.jsonio import request_from_json, request_to_json
 from playwright.sync_api import Browser, sync_playwright
-from report_candidates import BATCH, EPISODES, reference
+from report_candidates import BATCH, EPISODES, Recorded, reference
 from typer.testing import CliRunner
 
 #: Interpreted kernels take their time, and their times mean nothing.
 QUICK = {"num_perf_trials": 3, "num_warmup": 0, "num_correct_trials": 1, "stress_inputs": False}
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """The files that a batch, and a trainer that records its turns, have left."""
-
-    results: Path
-    requests: Path
-    turns: Path
-    #: What `kerneldyno evaluations --json` prints.
-    listing: Path
 
 
 @pytest.fixture(scope="session")

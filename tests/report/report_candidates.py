@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +97,14 @@ EPISODES: dict[tuple[str, int], list[tuple[str, dict[str, Any]]]] = {
         said(plain("softmax", "x.softmax(-1)")),
     ],
 }
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The files that a batch, and a trainer that records its turns, have left."""
+
+    results: Path
+    requests: Path
+    turns: Path
+    #: What `kerneldyno evaluations --json` prints.
+    listing: Path

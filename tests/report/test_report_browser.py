@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import Recorded
 from kerneldyno.client.cli import app
 from playwright.sync_api import Browser, Page
-from report_candidates import BATCH, EPISODES, HOSTILE, OUTCOMES
+from report_candidates import BATCH, EPISODES, HOSTILE, OUTCOMES, Recorded
 from typer.testing import CliRunner
 
 DESK, PHONE = (1280, 900), (390, 844)
