@@ -80,6 +80,11 @@ def test_every_command_has_its_place_in_the_overview() -> None:
     assert known == set(re.findall(r"^kerneldyno (\w+)", overview, re.MULTILINE))
 
 
+def test_every_extra_has_its_row() -> None:
+    rows = re.findall(r"^\| (`[^|]+) \| [^|]+ \| [^|]+ \|$", (ROOT / "docs/quickstart.md").read_text(), re.MULTILINE)
+    assert {extra for row in rows for extra in re.findall(r"`([\w-]+)`", row)} == docs_syntax.extras_known()
+
+
 class TestTheTools:
     """They can fail."""
 
