@@ -6,7 +6,9 @@ options, targets, extras and files are checked. A block that is neither run nor 
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +35,9 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 @pytest.mark.timeout(400)  # a page has many commands
 @pytest.mark.parametrize("page", [page for page in PAGES if any(one.is_run for one in ALL[page])], ids=name)
 def test_a_page_does_what_it_says(page: Path, desk: Desk, tmp_path: Path) -> None:
+    for tool in ("curl", "openssl"):
+        if shutil.which(tool) is None and any(re.search(rf"\b{tool} ", one.text) for one in ALL[page] if one.is_run):
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{name(page)} needs {tool}: install it")
     here = Page(desk, tmp_path)
     found = []
     try:
