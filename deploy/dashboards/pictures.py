@@ -24,7 +24,6 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, DateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
@@ -37,7 +36,9 @@ _DPI = 90
 #: Points in time of one panel.
 _POINTS = 240
 #: At most so many names below a panel.
-_NAMES = 8
+_NAMES = 4
+#: Seconds between two marks of the time axis.
+_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
 _COLOURS = {
     "green": "#56a64b",
     "orange": "#ff9830",
@@ -198,8 +199,11 @@ def _dress(axes: Axes, unit: str, *, values: bool = True) -> None:
     axes.spines["bottom"].set_color("#d8d9da")
     axes.tick_params(labelsize=6, length=2, color="#c7c8c9")
     axes.margins(x=0)
-    axes.xaxis.set_major_locator(AutoDateLocator(maxticks=6))  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_formatter(DateFormatter("%H:%M:%S"))  # type: ignore[no-untyped-call]
+    low, high = (round(86400 * day) for day in axes.get_xlim())
+    step = next((step for step in _STEPS if high - low <= 5 * step), _STEPS[-1])
+    ticks = range(-(-low // step) * step, high + 1, step)
+    form = "%H:%M" if step % 60 == 0 else "%H:%M:%S"
+    axes.set_xticks(_dates(ticks), [time.strftime(form, time.gmtime(at)) for at in ticks])
     if values:
         axes.grid(axis="y", color="#ececec", linewidth=0.6)
         axes.yaxis.set_major_locator(MaxNLocator(4))
@@ -210,7 +214,7 @@ def _legend(frame: Axes, found: Sequence[Series], chosen: Sequence[str], unit: s
     """Names below the panel, with the newest value."""
     order = sorted(range(len(found)), key=lambda index: -max(v for v in found[index][2] if math.isfinite(v)))[:_NAMES]
     columns = 2 if len(order) > 2 else max(1, len(order))
-    for position, index in enumerate(order[: 2 * columns]):
+    for position, index in enumerate(order):
         name, _, values = found[index]
         last = next((value for value in reversed(values) if math.isfinite(value)), math.nan)
         x, y = 0.02 + position % columns * 0.98 / columns, (0.13, 0.05)[position // columns]

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import documented
@@ -16,6 +17,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from deploy.dashboards import __main__ as command
+from deploy.dashboards import pictures
 from deploy.dashboards.reading import FOLDER, Panel, dashboards, filled, panels
 
 ALL = dashboards()
@@ -32,7 +34,7 @@ def test_the_files_are_what_the_source_says() -> None:
 
 
 def test_a_stale_file_is_noticed(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for module in ("deploy.dashboards.reading.FOLDER", "deploy.dashboards.__main__.FOLDER"):
         monkeypatch.setattr(module, tmp_path)
@@ -133,6 +135,12 @@ def test_an_undocumented_series_or_label_is_noticed() -> None:
     assert note == "kerneldyno_nodes has no label colour"
     assert documented.mistakes("kerneldyno_reward") == ["kerneldyno_reward: kerneldyno_reward is a histogram"]
     assert documented.mistakes("sum by (colour) (kerneldyno_running)") == ["nothing has the label colour"]
+
+
+def test_pictures_need_a_prometheus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert pictures.main(["--prometheus", "http://127.0.0.1:9", "--out", str(tmp_path)]) == 1
+    assert "http://127.0.0.1:9/api/v1/query_range cannot be reached" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_compose_mounts_them_where_grafana_looks() -> None:

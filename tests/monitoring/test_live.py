@@ -25,8 +25,10 @@ from kerneldyno.client import Client
 from kerneldyno.client.errors import KernelDynoError
 from kerneldyno.v1.evaluation_pb2 import DeviceSelector
 from live import MAX_QUEUED, Cluster, candidate, candidates, cheating_turns, cluster, hopeless_turns, request, turns
+from PIL import Image
 from prometheus_server import impatient, serving, tool
 
+from deploy.dashboards import pictures
 from deploy.dashboards.reading import Panel, Prometheus, dashboards, filled, panels
 
 SCRIPTED_NODE = Path(__file__).parents[1] / "scheduler" / "scripted_node.py"
@@ -139,6 +141,20 @@ def test_nothing_fires_while_all_is_well(watched: Watched) -> None:
     theirs = 'ALERTS{alertstate="firing", alertname!~"KernelDyno(ProcessSlow|JournalSlow)"}'
     fired = watched.prometheus.query_range(theirs, watched.start, watched.end, 1)
     assert [series["metric"] for series in fired] == []
+
+
+def test_pictures_can_be_drawn(watched: Watched, tmp_path: Path) -> None:
+    """One panel of each kind, and one of each unit: whole dashboards take seconds each."""
+    every = [panel for dashboard in dashboards().values() for panel in panels(dashboard)]
+    chosen = list({(panel.kind, panel.unit): panel for panel in every}.values())
+    raw = [{**panel.raw, "gridPos": {"x": 0, "y": 8 * at, "w": 12, "h": 8}} for at, panel in enumerate(chosen)]
+    picture = pictures.draw(watched.prometheus, {"title": "All kinds", "panels": raw}, watched.start, watched.end)
+    said = {text.get_text() for axes in picture.axes for text in axes.texts}
+    assert {panel.title for panel in chosen if panel.kind != "row"} <= said
+    assert "no data" not in said
+    pictures.save(picture, tmp_path / "picture.png")
+    with Image.open(tmp_path / "picture.png") as image:
+        assert image.size > (1000, 1000)
 
 
 def test_gpus_that_fail(watched: Watched) -> None:
