@@ -25,6 +25,7 @@ CAUSES = (
     "RUNNER_START_FAILED",
     "RUNNER_LOST",
     "DEVICE_BUSY",
+    "DEVICE_MEMORY",
     "OTHER",
 )
 #: Why an evaluation ended without a verdict; the first three are its client's doing.

@@ -85,8 +85,15 @@ class Device(ABC):
         """Judge: memory of the device that nobody uses, its own idle memory included; None where that says nothing."""
         return None
 
+    def is_full(self) -> bool:
+        """Judge: whether next to nothing of the device's memory is left, so that a failure to allocate says nothing."""
+        return False
+
     def trim(self) -> None:  # noqa: B027
-        """Judge: give memory back that is only kept for later."""
+        """Judge: give memory back that is only kept for later, if it is much."""
+
+    def clear(self) -> None:  # noqa: B027
+        """Judge: give all of it back."""
 
     def probe_seconds(self) -> float:
         """Judge: how long a fixed piece of device work takes now. Longer than usual: somebody else uses the device."""

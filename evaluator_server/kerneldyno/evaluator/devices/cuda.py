@@ -20,10 +20,14 @@ from .base import Arena, Device, Gate, Stopwatch
 _IPC_LAZY_ENABLE_PEER_ACCESS = 1
 _WAIT_VALUE_GEQ = 0
 _LIMIT_PERSISTING_L2 = 6
+#: Memory that does not fill its last page is shared in small pages: reading it took 112 us for 256 MB on an H200, not 70.
+_PAGE_BYTES = 2 << 20
 #: Integers of so many bytes.
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-#: Memory that the judge's allocator may keep for later, in bytes.
-_MOST_IDLE_BYTES = 4 << 30
+#: Less free memory than this is next to nothing.
+_LITTLE_BYTES = 1 << 30
+#: Share of the device's memory that the judge's allocator may keep for later: giving back and taking anew takes 0.1 s.
+_MOST_IDLE = 0.15
 
 
 class _IpcHandle(ctypes.Structure):
@@ -165,8 +169,7 @@ class CudaDevice(Device):
         self.driver.forget_persisting()
 
     def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
-        # A kernel, and no memcpy: where those are left to a copy engine, the next kernel waits for it some 30 us longer than
-        # events and empty bursts show.
+        # A kernel, and no memcpy: what follows a copy engine's work may wait for it.
         bits = _BITS.get(source.element_size())
         if bits is None or source.dtype != target.dtype or not source.is_cuda:
             target.copy_(source, non_blocking=True)
@@ -180,10 +183,16 @@ class CudaDevice(Device):
         idle = torch.cuda.memory_reserved(self.torch_device)  # ours, whatever it is used for
         return torch.cuda.mem_get_info(self.torch_device)[0] + idle
 
+    def is_full(self) -> bool:
+        return torch.cuda.mem_get_info(self.torch_device)[0] < _LITTLE_BYTES
+
     def trim(self) -> None:
         idle = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
-        if idle > _MOST_IDLE_BYTES:
+        if idle > _MOST_IDLE * torch.cuda.get_device_properties(self.torch_device).total_memory:
             torch.cuda.empty_cache()
+
+    def clear(self) -> None:
+        torch.cuda.empty_cache()
 
     def probe_seconds(self) -> float:
         watch = self.stopwatch(1)
@@ -205,11 +214,12 @@ class _DeviceArena(Arena):
     def __init__(self, device: CudaDevice, nbytes: int) -> None:
         self._driver = device.driver
         self._nbytes = nbytes
+        whole = -(-nbytes // _PAGE_BYTES) * _PAGE_BYTES
         try:
-            self._pointer = self._driver.allocate(nbytes)
+            self._pointer = self._driver.allocate(whole)
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()  # torch may hold what we need
-            self._pointer = self._driver.allocate(nbytes)
+            self._pointer = self._driver.allocate(whole)
         self.data = torch.as_tensor(_Bytes(self._pointer, nbytes), device=device.torch_device)
 
     def ticket(self) -> dict[str, Any]:

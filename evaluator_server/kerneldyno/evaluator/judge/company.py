@@ -60,6 +60,8 @@ class Company:
 def lacked_memory(result: dict[str, object]) -> bool:
     """Say whether a result may be due to what others held of the device: its memory ran out, or no runner could start."""
     match result:
+        case {"outcome": "INFRASTRUCTURE_ERROR", "infrastructure_error": {"cause": "DEVICE_MEMORY"}}:
+            return True
         case {"outcome": "OUT_OF_MEMORY", "out_of_memory": {"memory": "device"}}:
             return True
         case {"outcome": "REFERENCE_ERROR", "reference_error": {"type": "OutOfMemoryError"}}:

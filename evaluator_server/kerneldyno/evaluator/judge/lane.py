@@ -13,6 +13,8 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import ReferenceFailure
@@ -70,8 +72,8 @@ class Lane:
                 result = await self._run()
             except Finished as finished:
                 result = finished.result
-            except ReferenceFailure as failure:
-                result = verdict.reference_failed(failure.detail)
+            except (ReferenceFailure, torch.OutOfMemoryError) as failure:
+                result = self._failed(failure)
             except RunnerStartError as error:
                 result = verdict.infrastructure("RUNNER_START_FAILED", str(error), retryable=True)
             except DeviceBusyError:
@@ -93,6 +95,16 @@ class Lane:
         result["stages"] = self._stages.spans
         result.setdefault("findings", self._record.findings)
         return verdict.with_logs(result, logs)
+
+    def _failed(self, failure: ReferenceFailure | torch.OutOfMemoryError) -> verdict.Result:
+        """The reference failed, or the judge's own arithmetic: unless somebody holds all of the device's memory."""
+        detail = failure.detail if isinstance(failure, ReferenceFailure) else None
+        lacked = detail is None or detail["type"] == "OutOfMemoryError"
+        if lacked and self._candidate is not None and self._bench.device.is_full():
+            return verdict.took_all_memory(self._candidate.stage)
+        if detail is not None:
+            return verdict.reference_failed(detail)
+        return verdict.infrastructure("DEVICE_MEMORY", f"the judge itself lacked memory: {failure}", retryable=True)
 
     async def _gone(self) -> verdict.Result:
         """The runner has ended, or says that it has."""

@@ -177,6 +177,7 @@ class Service:
                 result = await Lane(self._bench, spec, tell, announce).evaluate()
             if lacked_memory(result) and self._device.kind != "cpu":
                 async with self._company.alone():
+                    self._device.clear()
                     result = await Lane(self._bench, spec, tell, announce).evaluate()
         except asyncio.CancelledError:
             result = verdict.infrastructure("CANCELLED", "the evaluation was cancelled", retryable=False)

@@ -27,7 +27,7 @@ _CHECKED = 4
 _CHECKED_LARGE = 2
 _LARGE_BYTES = 16 << 20
 #: Memory for inputs that are drawn ahead, in bytes.
-_AHEAD_BYTES = {"cuda": 1 << 30, "cpu": 32 << 20}
+_AHEAD_BYTES = {"cuda": 3 << 30, "cpu": 32 << 20}
 #: Time for drawing the input sets of one burst, in seconds, above which earlier ones are used again, changed.
 _DRAWING_SECONDS = 0.25
 _KEPT_SETS = 4

@@ -140,6 +140,18 @@ def invalid(field: str, description: str) -> Result:
     return _result("INVALID", f"{field}: {description}", compiled=False, invalid={"violations": violations})
 
 
+def took_all_memory(stage: str) -> Result:
+    """The judge found no device memory left beside the candidate."""
+    detail = "no device memory is left for judging it"
+    evidence = {"memory": "device", "stage": stage, "detail": detail, "limit_bytes": "0"}
+    return _result(
+        "OUT_OF_MEMORY",
+        f"device memory ran out: {detail}",
+        compiled=stage not in ("load", "compile"),
+        out_of_memory=evidence,
+    )
+
+
 def reference_failed(detail: Result) -> Result:
     """The reference, or the cases, failed."""
     sentence = f"the reference failed: {detail['type']}: {_first_line(detail['message'])}"
