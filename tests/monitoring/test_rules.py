@@ -89,7 +89,14 @@ def test_each_alert_says_what_it_means_and_links_to_a_runbook(alert: str) -> Non
     assert rule["annotations"]["runbook_url"] == LINK + alert.lower()
     section = _runbooks().get(alert, "")
     assert section, f"docs/monitoring.md has no runbook for {alert}"
+    assert section.strip().startswith(f"*{rule['labels']['severity']}*. "), (
+        f"the runbook has another severity than {alert}"
+    )
     assert "**Do**" in section, f"the runbook of {alert} does not say what to do"
+    (listed,) = re.findall(
+        rf"^\| (\w+) \| .*\[{alert.removeprefix('KernelDyno')}\]\(#", RUNBOOKS.read_text(), re.MULTILINE
+    )
+    assert listed == rule["labels"]["severity"]
 
 
 def test_there_is_no_runbook_without_an_alert() -> None:
