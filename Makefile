@@ -46,8 +46,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: $(READY)
 	$(PYTHON) examples/demo.py
 
-# Tests run beside each other, each file on one worker, the long ones first (tests/conftest.py). Most of them wait more than
-# they compute, and while a judge times one candidate it holds its others still: hence one worker more than processors.
+# Tests run beside each other, each file and the whole corpus on one worker, the long ones first (tests/conftest.py). Most of
+# them wait more than they compute, and while a judge times one candidate it holds its others still: hence one worker more
+# than processors.
 WORKERS ?= $(shell count=$$(nproc); echo $$((count < 4 ? count + 1 : 4)))
 
 test: $(READY)
