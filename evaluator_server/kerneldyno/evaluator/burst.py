@@ -79,7 +79,7 @@ class Station:
         _, needed = tree.layout(specs)
         if needed <= self.outputs[slot].numel():
             for view, tensor in zip(tree.views(self.outputs[slot], specs), tensors, strict=True):
-                self.device.copy(tensor, view)
+                view.copy_(tensor, non_blocking=True)
         return structure, [tree.describe(tensor) for tensor in tensors]
 
 

@@ -70,10 +70,6 @@ class Device(ABC):
     def settle_cache(self) -> None:  # noqa: B027  (devices without such a cache have nothing to do)
         """Undo what calls may have asked of the device's cache. Waits for queued work, so never behind a closed gate."""
 
-    def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
-        """Copy a tensor into another of its shape and dtype, in stream order, as something that calls cannot tell apart."""
-        target.copy_(source, non_blocking=True)
-
     def soiled_memory(self) -> contextlib.AbstractContextManager[None]:
         """Runner: what is allocated inside does not start as zeros, where the allocator can be told to see to that."""
         return contextlib.nullcontext()

@@ -22,8 +22,6 @@ _WAIT_VALUE_GEQ = 0
 _LIMIT_PERSISTING_L2 = 6
 #: Memory that does not fill its last page is shared in small pages: reading it took 112 us for 256 MB on an H200, not 70.
 _PAGE_BYTES = 2 << 20
-#: Integers of so many bytes.
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 #: Less free memory than this is next to nothing.
 _LITTLE_BYTES = 1 << 30
 #: Share of the device's memory that the judge's allocator may keep for later: giving back and taking anew takes 0.1 s.
@@ -167,14 +165,6 @@ class CudaDevice(Device):
 
     def settle_cache(self) -> None:
         self.driver.forget_persisting()
-
-    def copy(self, source: torch.Tensor, target: torch.Tensor) -> None:
-        # A kernel, and no memcpy: what follows a copy engine's work may wait for it.
-        bits = _BITS.get(source.element_size())
-        if bits is None or source.dtype != target.dtype or not source.is_cuda:
-            target.copy_(source, non_blocking=True)
-        else:
-            torch.bitwise_or(source.detach().view(bits), 0, out=target.view(bits))
 
     def keep_within(self, share: float) -> None:
         torch.cuda.set_per_process_memory_fraction(share, self.torch_device)
