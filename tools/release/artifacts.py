@@ -20,9 +20,14 @@ _CORPUS = "kerneldyno/client/corpus_files/"
 
 
 def build(source: Path, out: Path, kind: str) -> Path:
-    """Build the sdist or the wheel of a source tree with this interpreter's hatchling; return the file."""
+    """Build the sdist or the wheel of a source tree with this interpreter's hatchling; return the file.
+
+    Raises RuntimeError, with what hatchling says.
+    """
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(out)]
-    subprocess.run(command, cwd=source, check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"the {kind} of {source} cannot be built:\n{done.stderr}")
     (made,) = out.glob("*.whl" if kind == "wheel" else "*.tar.gz")
     return made
 
