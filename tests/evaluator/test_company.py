@@ -60,6 +60,7 @@ async def test_a_cancelled_wait_blocks_nobody() -> None:
         ({"outcome": "REFERENCE_ERROR", "reference_error": {"type": "OutOfMemoryError"}}, True),
         ({"outcome": "REFERENCE_ERROR", "reference_error": {"type": "ValueError"}}, False),
         ({"outcome": "INFRASTRUCTURE_ERROR", "infrastructure_error": {"cause": "RUNNER_START_FAILED"}}, True),
+        ({"outcome": "INFRASTRUCTURE_ERROR", "infrastructure_error": {"cause": "DEVICE_MEMORY"}}, True),
         ({"outcome": "INFRASTRUCTURE_ERROR", "infrastructure_error": {"cause": "CANCELLED"}}, False),
     ],
 )

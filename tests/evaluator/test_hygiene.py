@@ -17,6 +17,7 @@ class SickDevice(CpuDevice):
         super().__init__()
         self.error: Exception | None = None
         self.free = 100 << 30
+        self.full = False
 
     def synchronize(self) -> None:
         if self.error is not None:
@@ -24,6 +25,9 @@ class SickDevice(CpuDevice):
 
     def free_bytes(self) -> int:
         return self.free
+
+    def is_full(self) -> bool:
+        return self.full
 
 
 def test_a_well_device_passes_again_and_again() -> None:
@@ -41,6 +45,16 @@ def test_a_device_that_reports_an_error_is_sick() -> None:
         hygiene.check()
     device.error = None
     hygiene.check()
+
+
+def test_a_device_that_somebody_has_filled_is_not_called_sick() -> None:
+    device = SickDevice()
+    hygiene = Hygiene(device)
+    device.error, device.full = RuntimeError("CUDA error: out of memory"), True
+    hygiene.check()
+    device.full = False
+    with pytest.raises(SickDeviceError):
+        hygiene.check()
 
 
 @pytest.mark.parametrize("broken", ["__matmul__", "__rshift__"])

@@ -184,6 +184,20 @@ def test_reference_that_raises_is_not_the_candidates_fault(judge: Judge) -> None
     assert 'File "reference.py"' in result["reference_error"]["traceback"]
 
 
+def test_what_is_no_python_costs_no_process(judge: Judge) -> None:
+    result = judge.evaluate(request("x = 1\ndef f(:\n"))
+    assert result["outcome"] == "COMPILE_ERROR"
+    assert result["compile_error"]["stage"] == "load"
+    assert "line 2" in result["compile_error"]["traceback"]
+    assert [span["stage"] for span in result["stages"]] == ["STAGE_PREPARING"]
+
+
+@pytest.mark.parametrize("source", ["(" * 5000 + ")" * 5000, "x = 0" + "+0" * 100_000, "x = '\0'", "-" * 100_000 + "1"])
+def test_sources_that_are_hard_on_a_parser_harm_only_themselves(judge: Judge, source: str) -> None:
+    assert judge.evaluate(request(source))["outcome"] in ("COMPILE_ERROR", "OUT_OF_MEMORY", "RUNTIME_ERROR", "INVALID")
+    assert judge.evaluate(request(candidate()))["outcome"] == "CORRECT"
+
+
 @pytest.mark.parametrize(
     ("reference", "message"),
     [

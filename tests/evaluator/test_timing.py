@@ -15,6 +15,7 @@ from kerneldyno.evaluator.judge.timing import (
     conclude_trusted,
     fit,
     lengths,
+    quickest,
     ratio_interval,
     sharp,
 )
@@ -126,6 +127,75 @@ def test_noisy_bursts_accuse_nobody_and_count_as_they_are() -> None:
     assert timing.clock == "CLOCK_JUDGE"
     assert timing.median >= 50e-6
     assert sharp(Evidence(EMPTY, EMPTY, bursts(50e-6, 50e-6), WARM_EMPTY, "cuda"))
+
+
+def delayed(
+    per_call: float, rng: random.Random, *, pairs: int, fixed: float = 1.5e-3, scale: float = 60e-6
+) -> list[Burst]:
+    """Pairs of a short and a long burst, each later by some delay: mostly small, sometimes long."""
+    return [
+        Burst(count, fixed + count * per_call + rng.expovariate(1 / scale), [per_call] * count)
+        for _ in range(pairs)
+        for count in (10, 40)
+    ]
+
+
+@pytest.mark.parametrize("pairs", [3, 8, 16])
+def test_the_quickest_bursts_tell_and_know_how_well(pairs: int) -> None:
+    rng = random.Random(pairs)
+    lines = [quickest(delayed(50e-6, rng, pairs=pairs)) for _ in range(300)]
+    errors = sorted(abs(line.slope - 50e-6) for line in lines)
+    assert errors[150] < 60e-6 / pairs / 30 * 1.5
+    covered = sum(abs(line.slope - 50e-6) <= 2 * line.error for line in lines)
+    assert covered >= 0.75 * len(lines)
+    by_mean = sorted(abs(fit(delayed(50e-6, rng, pairs=pairs)).slope - 50e-6) for _ in range(300))
+    assert errors[150] < by_mean[150]
+
+
+def test_bursts_of_many_lengths_are_fitted() -> None:
+    many = bursts(50e-6, 50e-6)
+    assert quickest(many) == fit(many)
+
+
+def test_hidden_work_shows_however_much_the_clock_jitters() -> None:
+    rng = random.Random(5)
+    for _ in range(20):
+        warm = [
+            Burst(burst.calls, burst.wall_seconds, [50e-6] * burst.calls)  # what it takes is twice what is claimed
+            for burst in delayed(110e-6, rng, pairs=16)
+        ]
+        timing = conclude(Evidence(bursts(50e-6, 50e-6), EMPTY, warm, delayed(10e-6, rng, pairs=16), "cuda"))
+        assert timing.doubt is not None
+        assert timing.median > 95e-6
+
+
+def test_a_clock_that_is_not_sharp_adds_only_what_it_says_beyond_the_claim() -> None:
+    """Calls that find their inputs where no call has been take longer, by device events as well; that is no lie."""
+    slower = [
+        Burst(burst.calls, burst.wall_seconds, [72e-6] * burst.calls) for burst in bursts(72e-6, 72e-6, overhead=10e-6)
+    ]
+    ragged = [
+        Burst(burst.calls, burst.wall_seconds + (0.4e-3 if at % 2 else 0.0), burst.device_seconds)
+        for at, burst in enumerate(slower)
+    ]
+    timing = conclude(Evidence(bursts(60e-6, 60e-6), EMPTY, ragged, WARM_EMPTY, "cuda"))
+    assert timing.doubt is None
+    assert timing.clock == "CLOCK_JUDGE"
+    assert 60e-6 <= timing.median < 90e-6
+
+
+def test_a_kernel_against_itself_is_not_called_faster() -> None:
+    rng, wins = random.Random(8), 0
+    for _ in range(100):
+        sides = []
+        for _ in range(2):
+            process = rng.gauss(50e-6, 0.05e-6)  # what two processes differ by
+            sides.append(
+                conclude_trusted([Burst(12, 1.0, [rng.gauss(process, 0.4e-6) for _ in range(12)]) for _ in range(8)])
+            )
+        low, high = ratio_interval(*sides, rng)
+        wins += low > 1 or high < 1
+    assert wins == 0
 
 
 def test_interval_holds_the_ratio() -> None:

@@ -1,0 +1,104 @@
+"""Inputs for bursts: fresh, drawn ahead as far as memory goes, and each answer for just the set that it belongs to."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+import torch
+from judge_harness import request
+from kerneldyno.evaluator import tree
+from kerneldyno.evaluator.devices import open_device
+from kerneldyno.evaluator.judge import supply as supply_module
+from kerneldyno.evaluator.judge.examination import examine
+from kerneldyno.evaluator.judge.problems import Known
+from kerneldyno.evaluator.judge.supply import Batch, Supply
+from kerneldyno.evaluator.judge.trial import prepare
+from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
+
+CPU = open_device("cpu:0")
+
+REFERENCE = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x, mask):
+        return torch.relu(x) * mask
+
+def get_inputs():
+    return [torch.randn(16, 64), torch.randint(0, 2, (16, 64))]
+"""
+
+
+def supply(reference: str = REFERENCE, *, stress: bool = True) -> Supply:
+    spec = EvalSpec.from_json(request("", reference_code=reference, stress_inputs=stress))
+    problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
+    example = prepare(problem, spec, CPU, 0)
+    known = Known(problem, examine(problem, spec, CPU))
+    inputs = example.inputs
+    return Supply(known, spec, CPU, example, inputs.structure, inputs.specs, 12, random.Random(3))
+
+
+@contextlib.asynccontextmanager
+async def turn() -> AsyncIterator[None]:
+    yield
+
+
+def sets(made: Supply, batch: Batch) -> list[list[torch.Tensor]]:
+    return [tree.views(batch.data[at * made.set_bytes :][: made.set_bytes], made.specs) for at in range(batch.count)]
+
+
+@pytest.mark.parametrize("stress", [True, False])
+def test_each_set_is_new_and_each_answer_its_own(stress: bool) -> None:
+    made = supply(stress=stress)
+    seen = set()
+    for _ in range(3):
+        batch = made.take(8)
+        assert len(batch.right) == 4
+        for index, (x, mask) in enumerate(sets(made, batch)):
+            seen.add(tuple(x.flatten().tolist()))
+            assert set(mask.flatten().tolist()) <= {0, 1}  # labels are not changed, whatever is
+            if index in batch.right:
+                assert torch.equal(batch.right[index].expected.leaves[0].value, torch.relu(x) * mask)
+    assert len(seen) == 24
+
+
+async def test_what_is_drawn_ahead_is_handed_out_once_and_by_length() -> None:
+    made = supply()
+    await made.draw_ahead([5, 3, 5], turn)
+    ahead = list(made._ahead)
+    assert made.take(5) is ahead[0]
+    assert made.take(5) is ahead[2]
+    later = made.take(5)
+    assert all(later is not batch for batch in ahead)
+    assert made.take(3) is ahead[1]
+
+
+async def test_no_more_is_drawn_ahead_than_memory_is_meant_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = supply()
+    monkeypatch.setitem(supply_module._AHEAD_BYTES, "cpu", 9 * made.set_bytes)
+    await made.draw_ahead([5, 4, 1], turn)
+    assert [batch.count for batch in made._ahead] == [5, 4]
+
+
+async def test_each_batch_is_drawn_in_a_turn_of_its_own() -> None:
+    made, turns = supply(), []
+
+    @contextlib.asynccontextmanager
+    async def counted() -> AsyncIterator[None]:
+        turns.append(len(made._ahead))
+        yield
+
+    await made.draw_ahead([2, 2, 2], counted)
+    assert turns == [0, 1, 2]
+
+
+def test_inputs_that_change_their_shape_are_refused() -> None:
+    varying = REFERENCE.replace("torch.randn(16, 64)", "torch.randn(int(torch.randint(2, 1000, ())), 64)").replace(
+        "return torch.relu(x) * mask", "return torch.relu(x).sum()"
+    )
+    with pytest.raises(ReferenceFailure, match="same shapes"):
+        supply(varying).take(6)
