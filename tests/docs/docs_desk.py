@@ -20,6 +20,7 @@ from typing import Self
 import docs_transcript
 from docs_pages import ROOT, Block, Command, commands
 from kerneldyno.client import Client
+from kerneldyno.evaluator.linux import die_with_parent
 
 GIVEN = Path(__file__).with_name("given")
 #: No command of a page takes longer, in seconds.
@@ -38,7 +39,12 @@ class Server:
 
     def __init__(self, command: str, cwd: Path, env: dict[str, str]) -> None:
         self._process = subprocess.Popen(
-            ["bash", "-c", f"exec {command}"], cwd=cwd, env=env, stdout=subprocess.PIPE, start_new_session=True
+            ["bash", "-c", f"exec {command}"],
+            cwd=cwd,
+            env=env,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=die_with_parent,  # a test run that is killed leaves nothing behind
         )
         self.printed = ""
 
