@@ -159,3 +159,29 @@ def test_allclose_takes_the_requests_numbers() -> None:
     x = torch.ones(3)
     assert kind(outcome(x, x + 0.05, ToleranceRule("PRESET_ALLCLOSE", 0.1, 0.0))) is None
     assert kind(outcome(x, x + 0.05, ToleranceRule("PRESET_ALLCLOSE", 0.01, 0.0))) == "values"
+
+
+def coarse(factor: float, *, rounding: float = 1e-3, seed: int = 1) -> str | None:
+    """Say what is found of errors `factor` times those of rounding, of which ten times are allowed to a single element."""
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.randn(64, 64, generator=generator, dtype=torch.float64)
+    off = torch.randn(64, 64, generator=generator, dtype=torch.float64)
+    value = truth.float()
+    expected = expect({"tensor": 0}, [value], [truth], (), [truth + rounding * off])
+    got = (truth + factor * rounding * torch.randn(64, 64, generator=generator, dtype=torch.float64)).float()
+    mismatch = compare(expected, {"tensor": 0}, [tree.describe(got)], [got], CALIBRATED).mismatch
+    return None if mismatch is None else str(mismatch["kind"])
+
+
+@pytest.mark.parametrize("factor", [0.0, 1.0, 2.4, 4.0])
+def test_arithmetic_of_the_allowed_precision_may_round_more_than_once(factor: float) -> None:
+    assert coarse(factor) is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_coarser_arithmetic_than_allowed_is_told_by_all_errors_together(seed: int) -> None:
+    assert coarse(8.0, seed=seed) == "precision"
+
+
+def test_errors_beyond_any_rounding_are_wrong_values() -> None:
+    assert coarse(64.0) == "values"

@@ -23,6 +23,9 @@ from ..tree import TensorSpec, describe
 #: the rounding of long reductions yet below what TF32 products do to zero-mean data (3e-4 and more).
 _RTOL = {torch.float64: 1e-7, torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 _NOISE_FACTOR = 8.0
+#: How many times the error of rounded operands is allowed to a single element (times the factor above), and to all.
+_ROUNDINGS = 2.0
+_COARSE = 5.0
 #: A float64 twin that is further off than this, relative to the output, is no twin.
 _MOST_ROUNDING = 0.05
 #: Elements compared at a time, so that float64 copies stay small.
@@ -43,6 +46,8 @@ class Leaf:
     relative_noise: float
     #: Size of most elements: the root mean square, or twice the mean where a few outliers make it larger than that.
     typical: float
+    #: Root mean square of what operands rounded to the allowed precision do to the output; 0 where none coarser is allowed.
+    rounding: float = 0.0
 
     @property
     def has_twin(self) -> bool:
@@ -86,16 +91,19 @@ def expect(
     values: Sequence[torch.Tensor],
     precise: Sequence[torch.Tensor] | None,
     others: Sequence[Sequence[torch.Tensor]] = (),
+    rounded: Sequence[torch.Tensor] = (),
     allowed: float = math.inf,
 ) -> Expected:
     """Make an Expected of the reference's output and, if there is one, its float64 twin.
 
     `others` are twins on inputs moved by as much as arithmetic may be wrong: what they are off is allowed as well, unless
-    it is more than `allowed`, relative to the outputs: then a step was crossed, and no rounding excuses that.
+    it is more than `allowed`, relative to the outputs: then a step was crossed, and no rounding excuses that. `rounded` is
+    the twin on operands of the precision that the request allows, and what it is off is allowed more than once: arithmetic
+    rounds what lies between as well, and hardware cuts off where this rounds.
     """
     leaves = []
     for index, value in enumerate(values):
-        truth, noise, relative, typical = value, 0.0, 0.0, None
+        truth, noise, relative, typical, rounding = value, 0.0, 0.0, None, 0.0
         if precise is not None and index < len(precise) and value.is_floating_point():
             twin = precise[index]
             if twin.shape == value.shape and twin.dtype == torch.float64:
@@ -118,9 +126,14 @@ def expect(
                         relative = max(relative, moved)
                         if moved <= allowed:
                             noise = max(noise, largest)
+                    if index < len(rounded) and rounded[index].shape == twin.shape:
+                        off = rounded[index].sub(twin).abs_()
+                        largest, rounding = _largest(off), _moments(off)[0]
+                        relative = max(relative, _largest(off.div_(size)))
+                        noise = max(noise, _ROUNDINGS * largest)
         if typical is None:
             typical = _typical(*_moments(truth))
-        leaves.append(Leaf(describe(value, keep_layout=False), value, truth, noise, relative, typical))
+        leaves.append(Leaf(describe(value, keep_layout=False), value, truth, noise, relative, typical, rounding))
     return Expected(structure, leaves)
 
 
@@ -212,7 +225,9 @@ def _compare_leaf(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor
     flat_value, flat_truth = value.reshape(-1), leaf.truth.reshape(-1)
     bounds = _bounds(leaf, rule)
     if _all_within(result, flat_value, flat_truth, bounds):
-        return  # which is so nearly always, and takes a fraction of the time of finding out what is wrong
+        # Which is so nearly always, and takes a fraction of the time of finding out what is wrong.
+        result.mismatch = _too_coarse(name, leaf, flat_value, flat_truth, rule)
+        return
     wrong = 0
     worst_ratio, worst_error, worst_index = 0.0, 0.0, 0
     non_finite = False
@@ -246,6 +261,25 @@ def _compare_leaf(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor
             "max_error_ratio": min(worst_ratio, _LARGEST),
             "worst_index": [str(index) for index in _position(worst_index, leaf.spec.shape)],
         }
+
+
+def _too_coarse(
+    name: str, leaf: Leaf, value: torch.Tensor, truth: torch.Tensor, rule: ToleranceRule
+) -> dict[str, Any] | None:
+    """Say what is wrong where coarser arithmetic than the allowed one has passed: single elements tell the two apart by
+    chance, all of them together never fail to (bfloat16 errs eight times as much as TF32)."""
+    if not leaf.rounding or rule.preset != "PRESET_CALIBRATED":
+        return None
+    error = _moments(value.double() - truth)[0]
+    limit = _COARSE * leaf.rounding + relative_tolerance(leaf.value.dtype) * leaf.typical
+    if error <= limit:
+        return None
+    return {
+        "output": name,
+        "kind": "precision",
+        "detail": f"the errors of {name} are {error / leaf.rounding:.1f} times those of the allowed precision",
+        "max_error_ratio": error / limit,
+    }
 
 
 def _position(flat: int, shape: Sequence[int]) -> list[int]:

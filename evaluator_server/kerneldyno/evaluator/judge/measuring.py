@@ -30,7 +30,7 @@ _log = logging.getLogger("kerneldyno.judge")
 #: Bursts of each kind; warm ones until the clock is sharp, at the most so many pairs.
 _COLD_BURSTS = 8
 _WARM_PAIRS = 3
-_MOST_WARM_PAIRS = 16
+_MOST_WARM_PAIRS = {"cuda": 16, "cpu": 6}
 #: Bursts of the reference and of nothing that are made in every timing, however well known they are.
 _AGAIN = 3
 #: Length of a long warm burst: about so many seconds, and at least so many calls if memory allows. On the CPU, where
@@ -167,7 +167,7 @@ class Session:
         long = min(long, bursts.longest)
         evidence.warm_reference.extend(baseline.warm_reference)
         kinds = {count: (False, bursts.gated, self._outputs(), count) for count in (max(1, long // 4), long)}
-        for pair in range(_MOST_WARM_PAIRS):
+        for pair in range(_MOST_WARM_PAIRS[evidence.kind]):
             for count, kind in kinds.items():
                 right = bursts.draw(count)
                 if evidence.cold_reference and len(evidence.warm_reference) < 2 and evidence.kind == "cuda":

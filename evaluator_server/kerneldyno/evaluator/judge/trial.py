@@ -25,9 +25,6 @@ from .compare import Comparison, Expected, compare, expect
 #: Relative change of inputs that float32 arithmetic can be as wrong as: four units in the last place.
 _SHAKE = 2.0**-22
 
-#: Arithmetic of an allowed precision rounds what lies between as well as what comes from outside.
-_ROUNDINGS = 2.0
-
 #: Outputs that move by more than this, relative to their size, have crossed a step: that is no conditioning.
 _STEP = 2.5e-3
 
@@ -124,6 +121,7 @@ def answer(
         values = [value.detach().clone() for value in values]
         precise = None
         others: list[list[torch.Tensor]] = []
+        rounded: list[torch.Tensor] = []
         most = _STEP
         if spec.tolerance.preset == "PRESET_CALIBRATED" and like is None:
             precise = _twin(problem, device, inputs, seed, None)
@@ -131,10 +129,9 @@ def answer(
                 others += [_twin(problem, device, inputs, seed, _shake) or []]
                 if coarser(spec.allowed_precision, values):
                     rounded = _rounded_twin(problem, device, inputs, seed, spec.allowed_precision) or []
-                    others += [_further(precise, rounded)]
                     most = math.inf
         device.synchronize()
-        expected = expect(structure, values, precise, others, most)
+        expected = expect(structure, values, precise, others, rounded, most)
         if like is not None:
             expected = expected.as_noisy_as(like)
         return Trial(seed, inputs, after, expected, aliased)
@@ -172,14 +169,6 @@ def _twin(
     ]
     result = problem.precise(tree.rebuild(inputs.structure, tensors, device.torch_device), seed)
     return None if result is None else [value.detach() for value in tree.flatten(result)[1]]
-
-
-def _further(exact: Sequence[torch.Tensor], rounded: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return answers that are off by as much as rounding more than once may be."""
-    return [
-        torch.lerp(right, other, _ROUNDINGS) if other.shape == right.shape and other.dtype == right.dtype else other
-        for right, other in zip(exact, rounded, strict=False)
-    ]
 
 
 def _shake(tensor: torch.Tensor) -> torch.Tensor:
