@@ -46,13 +46,13 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: $(READY)
 	$(PYTHON) examples/demo.py
 
-# Tests run beside each other, each file and the whole corpus on one worker, the long ones first (tests/conftest.py). Most of
-# them wait more than they compute, and while a judge times one candidate it holds its others still: hence one worker more
-# than processors.
-WORKERS ?= $(shell count=$$(nproc); echo $$((count < 4 ? count + 1 : 4)))
+# Tests of these folders wait more than they compute, and run beside each other, each file on one worker. The others watch
+# processors, processes and directories of the machine, or time candidates, and have it to themselves.
+BESIDE := $(addprefix tests/,rpc rewards training rollout gateway client scheduler deploy metrics monitoring report tracing docs release)
 
 test: $(READY)
-	$(PYTHON) -m pytest -m "not gpu" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(PYTHON) -m pytest -m "not gpu" -n auto --maxprocesses 4 --dist loadfile $(BESIDE)
+	$(PYTHON) -m pytest -m "not gpu" $(BESIDE:%=--ignore=%)
 
 test-gpu: $(READY)
 	KERNELDYNO_REQUIRE_GPU=1 $(PYTHON) -m pytest

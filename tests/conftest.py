@@ -1,40 +1,11 @@
-"""The corpus (attacks, honest and wrong candidates) on one judge for each folder; its tests are one for each file.
-
-Also the order of all tests: where several workers share them (`make test`), the folders that take longest begin.
-"""
+"""The corpus (attacks, honest and wrong candidates) on one judge for each folder; its tests are one for each file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from corpus import FOLDERS, JOBS, SECRETS, Judge, Run
-
-#: Folders that take minutes, the longest first; the others follow in their order.
-_LONGEST = ("attacks", "honest", "wrong", "evaluator", "e2e", "chaos", "scheduler")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort folders: a long file that begins last would be waited for by all the other workers."""
-    rank = {folder: number for number, folder in enumerate(_LONGEST)}
-    items.sort(key=lambda item: rank.get(item.path.parent.name, len(rank)))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With --dist loadfile, give the whole corpus to one worker: its judges time candidates and would disturb each other."""
-    if config.getoption("dist") != "loadfile":
-        return None
-    from xdist.scheduler import LoadFileScheduling
-
-    class Shares(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = Path(nodeid.partition("::")[0])
-            return "corpus" if file.parent.name in FOLDERS else str(file)
-
-    return Shares(config, log)
+from corpus import JOBS, SECRETS, Judge, Run
 
 
 @pytest.fixture(scope="module")

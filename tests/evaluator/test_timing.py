@@ -184,6 +184,17 @@ def test_a_clock_that_is_not_sharp_adds_only_what_it_says_beyond_the_claim() -> 
     assert 60e-6 <= timing.median < 90e-6
 
 
+def test_noise_is_no_cover_for_a_cold_claim_that_no_warm_call_bears_out() -> None:
+    """Cold calls are said to take 8 us, warm ones what they do: a noisy clock cannot object, and yet is not ignored."""
+    warm = [
+        Burst(burst.calls, burst.wall_seconds + (30e-3 if at % 2 else 0.0), [2e-3] * burst.calls)
+        for at, burst in enumerate(bursts(2e-3, 2e-3, overhead=10e-6))
+    ]
+    evidence = Evidence(bursts(2e-3, 8e-6, noise=20e-3), EMPTY, warm, WARM_EMPTY, "cpu")
+    assert not sharp(evidence)
+    assert conclude(evidence).median > 1e-3
+
+
 def test_a_kernel_against_itself_is_not_called_faster() -> None:
     rng, wins = random.Random(8), 0
     for _ in range(100):

@@ -200,9 +200,11 @@ def conclude(evidence: Evidence) -> Timing:
     if doubt is None and sharp(evidence):
         return Timing(samples, "CLOCK_DEVICE_EVENTS", judge_seconds, blocks=blocks)
     if doubt is None:
-        # Too noisy to tell: what the clock says beyond the device times of the very same bursts is added to each call.
+        # Too noisy to tell: what the clock says beyond the device times of the very same bursts is added to each call, and
+        # no call takes clearly less than what it says.
         hidden = max(0.0, clock.seconds - _claimed_mean(_samples(evidence.warm)))
-        return Timing([sample + hidden for sample in samples], "CLOCK_JUDGE", judge_seconds, blocks=blocks)
+        least = clock.seconds / _COLD_FACTOR
+        return Timing([max(sample + hidden, least) for sample in samples], "CLOCK_JUDGE", judge_seconds, blocks=blocks)
     # Whatever is slower is believed, and so is everything that was hidden; an uncertain time must not be a good one.
     bounds = [clock.seconds + _STANDARD_ERRORS * clock.error, statistics.fmean(samples)]
     if doubt[0] == "T01":
