@@ -6,6 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 from corpus import JOBS, SECRETS, Judge, Run
+from hypothesis import settings
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("kerneldyno", deadline=None)
+settings.load_profile("kerneldyno")
 
 
 @pytest.fixture(scope="module")
