@@ -125,8 +125,13 @@ def test_one_that_is_never_ready_is_not_waited_for_for_ever(install: Install) ->
 
 def test_one_that_dies_later_is_noticed(install: Install) -> None:
     install(WELL_BEHAVED)
+    before = descendants()  # services that other tests share may be among them
     with LocalServices(devices="cpu") as services:
-        (evaluator,) = [p for p in psutil.Process().children() if "kerneldyno.evaluator" in p.cmdline()]
+        (evaluator,) = [
+            child
+            for child in psutil.Process().children()
+            if child.pid not in before and "kerneldyno.evaluator" in child.cmdline()
+        ]
         os.kill(int(services.evaluator["node"]), signal.SIGKILL)
         evaluator.kill()
         while not gone(evaluator.pid):

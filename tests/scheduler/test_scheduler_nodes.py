@@ -192,7 +192,7 @@ async def test_a_drain_outlives_the_node_and_one_that_stops_cannot_be_undrained(
             await fleet.DrainNode(pb.DrainNodeRequest(node_id="n1"))
         await eventually(lambda: app.core.fleet.nodes["n1"].state is NodeState.LOST)
         async with node(app.address, "n1") as fake:
-            await fake.at_work.wait()
+            await eventually(lambda: app.core.fleet.nodes["n1"].connected)
             (shown,) = (await fleet.ListNodes(pb.ListNodesRequest())).nodes
             assert (shown.drained, shown.state, shown.connected) == (True, pb.NODE_STATE_DRAINING, True)
         for call in (fleet.DrainNode(pb.DrainNodeRequest(node_id="x")), fleet.UndrainNode(pb.UndrainNodeRequest())):
