@@ -41,3 +41,23 @@ def test_bursts_of_nothing_are_kept_by_kind_and_the_oldest_go() -> None:
         baseline.nothing(("cold", (1,))).append(burst(1e-6, count + 1))
     assert [kept.calls for kept in baseline.nothing(("cold", (1,)))] == list(range(29, 41))
     assert not baseline.nothing(("cold", (2,)))
+
+
+def test_candidates_cannot_make_it_keep_more_and_more() -> None:
+    baseline = Baseline()
+    baseline.nothing("first").append(burst(1e-6))
+    for number in range(1000):
+        baseline.nothing("first")  # in use, and so never the oldest
+        baseline.nothing(("made up", number)).append(burst(1e-6))
+    assert len(baseline._nothing) == 200
+    assert baseline.nothing("first")
+    assert not baseline.nothing(("made up", 0))
+
+
+def test_a_reference_that_takes_longer_now_is_forgotten_warm_and_cold() -> None:
+    baseline = Baseline()
+    baseline.reference.append(burst(1e-6))
+    baseline.warm_reference.append(burst(1e-6))
+    baseline.forget_reference()
+    assert not baseline.reference
+    assert not baseline.warm_reference

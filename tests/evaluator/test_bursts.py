@@ -12,11 +12,12 @@ from judge_harness import request
 from kerneldyno.evaluator import tree
 from kerneldyno.evaluator.burst import Plan, Station, run_burst
 from kerneldyno.evaluator.devices import open_device
+from kerneldyno.evaluator.judge import bursts as module
 from kerneldyno.evaluator.judge.bursts import Bursts
 from kerneldyno.evaluator.judge.candidate import Candidate
 from kerneldyno.evaluator.judge.examination import examine
 from kerneldyno.evaluator.judge.problems import Known
-from kerneldyno.evaluator.judge.record import Record
+from kerneldyno.evaluator.judge.record import Finished, Record
 from kerneldyno.evaluator.judge.trial import Inputs, Trial, draw, prepare
 from kerneldyno.evaluator.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
@@ -68,6 +69,41 @@ def assert_right(made: Bursts, right: dict[int, Trial]) -> None:
     for index, expected in right.items():
         (x,) = tree.views(sets[index], made.supply.specs)
         assert torch.equal(expected.expected.leaves[0].value, torch.relu(x) * 2)
+
+
+# The station
+
+
+def test_a_slot_takes_what_fits_and_nothing_else_whatever_came_before() -> None:
+    place = station(Inputs([{"tensor": 0}], [tree.describe(torch.zeros(4))], torch.zeros(256, dtype=torch.uint8)), 256)
+    for value in (torch.arange(64.0), torch.arange(32.0) + 5, torch.arange(64.0).flip(0)):
+        place.store(value, 3)
+        assert torch.equal(place.outputs[3].view(torch.float32)[: value.numel()], value)
+    before = place.outputs.clone()
+    structure, tensors = place.store((torch.ones(60), [torch.ones(60)]), 3)
+    assert torch.equal(place.outputs, before)
+    assert (structure, len(tensors)) == ({"tuple": [{"tensor": 0}, [{"tensor": 1}]]}, 2)
+
+
+# Judging
+
+
+async def test_outputs_are_compared_when_the_device_is_others_again_or_when_they_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = bursts()
+    right = made.draw(3)
+    outputs = {index: torch.zeros(made.candidate.station.outputs.shape[1], dtype=torch.uint8) for index in right}
+    made._keep([(right[index], outputs[index]) for index in right])
+    assert made.candidate.record.timed_checks == 0
+    with pytest.raises(Finished) as finished:
+        made.judge()
+    assert finished.value.result["outcome"] == "INCORRECT"
+    monkeypatch.setitem(module._UNJUDGED_BYTES, "cpu", 0)
+    made = bursts()
+    right = made.draw(3)
+    with pytest.raises(Finished):
+        made._keep([(right[index], outputs[index]) for index in right])
 
 
 # The plan

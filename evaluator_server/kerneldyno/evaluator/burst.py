@@ -9,7 +9,7 @@ time that anybody could hide work in.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -36,13 +36,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """Where inputs come from and outputs go: `inputs[s]` is input set s, `outputs[k]` the bytes of slot k."""
+    """Where inputs come from and outputs go: `inputs[s]` is input set s, `outputs[k]` the bytes of slot k (uint8, 2-D)."""
 
     device: Device
     arena: torch.Tensor
     structure: Any
     inputs: Sequence[Sequence[torch.Tensor]]
-    outputs: Sequence[torch.Tensor]
+    outputs: torch.Tensor
+    #: Where tensors of some dtypes and shapes go in a slot. Finding out takes longer than most kernels do.
+    _places: dict[tuple[Any, ...], list[torch.Tensor]] = field(default_factory=dict)
 
     @classmethod
     def over(
@@ -58,13 +60,12 @@ class Station:
     ) -> Station:
         """Divide two arenas into input sets and output slots; the second one divides evenly."""
         _, set_bytes = tree.layout(specs)
-        size = arena_out.numel() // slots
         return cls(
             device,
             arena_in,
             structure,
             [tree.views(arena_in[at * set_bytes : (at + 1) * set_bytes], specs) for at in range(sets)],
-            [arena_out[at * size : (at + 1) * size] for at in range(slots)],
+            arena_out.view(slots, -1),
         )
 
     def arguments(self, structure: Any, specs: Sequence[tree.TensorSpec]) -> list[Any]:
@@ -72,15 +73,17 @@ class Station:
         arguments: list[Any] = tree.rebuild(structure, tree.views(self.arena, specs), self.device.torch_device)
         return arguments
 
-    def store(self, value: Any, slot: int) -> tuple[Any, list[tree.TensorSpec]]:
-        """Copy the tensors of `value` into a slot, densely, as far as they fit; return its structure and descriptions."""
+    def store(self, value: Any, slot: int) -> tuple[Any, list[torch.Tensor]]:
+        """Copy the tensors of `value` into a slot, densely, if they fit; return its structure and those tensors."""
         structure, tensors = tree.flatten(value)
-        specs = [tree.describe(tensor, keep_layout=False) for tensor in tensors]
-        _, needed = tree.layout(specs)
-        if needed <= self.outputs[slot].numel():
-            for view, tensor in zip(tree.views(self.outputs[slot], specs), tensors, strict=True):
-                view.copy_(tensor, non_blocking=True)
-        return structure, [tree.describe(tensor) for tensor in tensors]
+        key = (slot, *((tensor.dtype, tensor.shape) for tensor in tensors))
+        if key not in self._places:
+            specs = [tree.describe(tensor, keep_layout=False) for tensor in tensors]
+            fits = tree.layout(specs)[1] <= self.outputs.shape[1]
+            self._places[key] = tree.views(self.outputs[slot], specs) if fits else []
+        for view, tensor in zip(self._places[key], tensors, strict=False):  # none where it does not fit
+            view.copy_(tensor, non_blocking=True)
+        return structure, tensors
 
 
 def run_burst(
@@ -111,9 +114,7 @@ def run_burst(
                 given = [tensor.clone() for tensor in given]
             else:
                 for target, tensor in zip(steady, given, strict=True):
-                    target.data.copy_(
-                        tensor
-                    )  # through `data`: the version counter of what the call sees stays as it was
+                    target.data.copy_(tensor)  # through `data`: the call sees the version counter as it was
                 given = steady
             device.flush_cache()
         arguments = tree.rebuild(station.structure, given, device.torch_device)

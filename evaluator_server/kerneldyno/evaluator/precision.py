@@ -61,8 +61,11 @@ def round_to(tensor: torch.Tensor, bits: int) -> torch.Tensor:
 def rms(tensor: torch.Tensor) -> float:
     """Root mean square of the finite elements, in float64."""
     wide = tensor.reshape(-1).double()
-    wide = wide[torch.isfinite(wide)]
-    return math.sqrt(float(wide.square().mean())) if wide.numel() else 0.0
+    square = float(torch.dot(wide, wide))
+    if not math.isfinite(square):
+        wide = wide[torch.isfinite(wide)]
+        square = float(torch.dot(wide, wide))
+    return math.sqrt(square / wide.numel()) if wide.numel() else 0.0
 
 
 def recognise(error: float, own: float, tiers: Sequence[tuple[str, float]], stored: str) -> str:

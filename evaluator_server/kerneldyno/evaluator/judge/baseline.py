@@ -15,6 +15,8 @@ from .timing import Burst
 
 #: Bursts that are kept of each kind.
 _KEPT = 12
+#: Kinds of bursts of nothing that are kept; candidates decide how many there are.
+_KINDS = 200
 #: Relative difference, and seconds, by which two medians of the same reference may differ.
 _SAME = 0.005
 _SAME_SECONDS = 0.2e-6
@@ -32,7 +34,16 @@ class Baseline:
 
     def nothing(self, kind: Hashable) -> deque[Burst]:
         """Return bursts of nothing of one kind (cold or warm, how long, with what outputs); what is added is kept."""
-        return self._nothing.setdefault(kind, deque(maxlen=_KEPT))
+        bursts = self._nothing.pop(kind, deque(maxlen=_KEPT))
+        self._nothing[kind] = bursts
+        while len(self._nothing) > _KINDS:
+            del self._nothing[next(iter(self._nothing))]
+        return bursts
+
+    def forget_reference(self) -> None:
+        """Begin anew: what was kept of the reference is true no more."""
+        self.reference.clear()
+        self.warm_reference.clear()
 
     def still_true(self, fresh: list[Burst]) -> bool:
         """Say whether `fresh` bursts of the reference agree with those that are kept."""

@@ -2,7 +2,7 @@
 
 While inputs are drawn and the reference runs, the candidate's whole process tree stands still, and its inputs are not yet
 in its reach. Its clock starts when they are put there, and stops when the outputs that the judge wants to see, of calls
-that nobody else knows, have been copied away; only then are they compared.
+that nobody else knows, have been copied away. They are compared when the device is others' again, as far as memory allows.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ _PATIENCE = 0.25
 _SHORTEST = 3
 #: Calls in the longest burst: with copies, events and a few kernels each they fit the queue of a CUDA stream.
 _LONGEST = 40
+#: Memory for outputs that were copied away and not yet compared, in bytes.
+_UNJUDGED_BYTES = {"cuda": 2 << 30, "cpu": 64 << 20}
 #: A reference that waits for the device in mid-call would wait for ever behind a closed gate.
 _REFERENCE_PATIENCE = 0.3
 
@@ -58,6 +60,8 @@ class Bursts:
     _own_gate: Gate | None = field(init=False)
     supply: Supply = field(init=False)
     _values: int = 0
+    #: Outputs of timed calls, as they were at the end of their bursts, and what they must be.
+    _unjudged: list[tuple[trial.Trial, torch.Tensor]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         station = self.candidate.station
@@ -89,7 +93,7 @@ class Bursts:
                 tree.views(self._shadow[at * self.set_bytes :][: self.set_bytes], specs)
                 for at in range(len(station.inputs))
             ],
-            [torch.empty_like(station.outputs[0])],
+            torch.empty_like(station.outputs[:1]),
         )
         self._own_gate = device.own_gate()
 
@@ -97,6 +101,17 @@ class Bursts:
     def set_bytes(self) -> int:
         """Size of one input set."""
         return self.supply.set_bytes
+
+    @property
+    def strides(self) -> tuple[tuple[int, ...], ...]:
+        """How the candidate's outputs are laid out, where that is possible: what copying them costs depends on it."""
+        said = self.candidate.record.layouts
+        strides = []
+        for number, leaf in enumerate(self._example.expected.leaves):
+            wanted = leaf.spec
+            fits = len(said) > number and said[number].shape == wanted.shape and tree.is_dense(*said[number].layout)
+            strides.append(tuple(said[number].stride if fits else wanted.stride))
+        return tuple(strides)
 
     @property
     def _device(self) -> Device:
@@ -172,10 +187,13 @@ class Bursts:
 
     def nothing(self, count: int, *, cold: bool, gated: bool = True) -> timing.Burst:
         """Time the loop itself on the judge's side: the same copies in and out, and no work. No secret is stored."""
-        station = self.candidate.station
+        station, device = self.candidate.station, self._device.torch_device
         own = Station(self._device, self._shadow, station.structure, self._own.inputs, station.outputs)
-        leaves = [self._like(number) for number in range(len(self._example.expected.leaves))]
-        answer = tree.rebuild(self._example.expected.structure, leaves, self._device.torch_device)
+        leaves = [
+            torch.empty_strided(leaf.spec.shape, stride, dtype=leaf.spec.torch_dtype, device=device).zero_()
+            for leaf, stride in zip(self._example.expected.leaves, self.strides, strict=True)
+        ]
+        answer = tree.rebuild(self._example.expected.structure, leaves, device)
         plan = self.plan(count, cold=cold)
         began = 0.0
         gate = self._own_gate if self.gated and gated else None
@@ -193,20 +211,10 @@ class Bursts:
         self._snapshot(plan.slots)
         return timing.Burst(count, time.perf_counter() - began, seconds)
 
-    def _like(self, number: int) -> torch.Tensor:
-        """Return a tensor of zeros that is laid out as the candidate's output is: copying it costs as much."""
-        wanted = self._example.expected.leaves[number].spec
-        said = self.candidate.record.layouts
-        stride = wanted.stride
-        if len(said) > number and said[number].shape == wanted.shape and tree.is_dense(*said[number].layout):
-            stride = said[number].stride
-        like = torch.empty_strided(wanted.shape, stride, dtype=wanted.torch_dtype, device=self._device.torch_device)
-        return like.zero_()
-
     async def candidate_burst(
         self, count: int, right: dict[int, trial.Trial], *, cold: bool, gated: bool = True
     ) -> timing.Burst:
-        """Run one burst in the runner by the judge's clock, and compare secret ones of its outputs."""
+        """Run one burst in the runner by the judge's clock, and keep secret ones of its outputs for `judge`."""
         candidate = self.candidate
         plan = self.plan(count, cold=cold, right=right)
         self._poison()
@@ -233,14 +241,25 @@ class Bursts:
         wall = time.perf_counter() - began
         seconds = read_burst(answer, count)
         await candidate.runner.stop()
-        for slot, expected in watched.items():
-            comparison = trial.judge_bytes(expected, candidate.spec, outputs[slot])
-            candidate.record.note(comparison)
-            if comparison.mismatch is not None:
-                record = candidate.record
-                raise Finished(verdict.incorrect(comparison, -1, record.report(), record.findings))
-            candidate.record.timed_checks += 1
+        self._keep([(expected, outputs[slot]) for slot, expected in watched.items()])
         return timing.Burst(count, wall, seconds)
+
+    def _keep(self, outputs: list[tuple[trial.Trial, torch.Tensor]]) -> None:
+        """Keep outputs for `judge`, or judge them now where they are too many."""
+        self._unjudged += outputs
+        if sum(output.numel() for _, output in self._unjudged) > _UNJUDGED_BYTES[self._device.kind]:
+            self.judge()
+
+    def judge(self) -> None:
+        """Compare the outputs that were kept with what is right. Raises Finished at the first wrong one."""
+        record, spec = self.candidate.record, self.candidate.spec
+        while self._unjudged:
+            expected, output = self._unjudged.pop()
+            comparison = trial.judge_bytes(expected, spec, output)
+            record.note(comparison)
+            if comparison.mismatch is not None:
+                raise Finished(verdict.incorrect(comparison, -1, record.report(), record.findings))
+            record.timed_checks += 1
 
     def _shorten(self, count: int) -> None:
         """A burst that was not queued in time was too long for the device's queue, or its calls wait for the device."""
@@ -255,8 +274,7 @@ class Bursts:
 
     def _poison(self) -> None:
         self._arena.fill_(POISON)
-        for slot in self.candidate.station.outputs:
-            slot.fill_(POISON)
+        self.candidate.station.outputs.fill_(POISON)
         self._device.synchronize()
 
     def _reveal(self, target: torch.Tensor, gate: Gate | None, value: int) -> None:

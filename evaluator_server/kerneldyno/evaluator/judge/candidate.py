@@ -162,8 +162,7 @@ class Candidate:
         async with self._lease.work():
             station.arena[: inputs.set_bytes].copy_(inputs.master)
             station.arena[inputs.set_bytes :][:_GUARD_BYTES].fill_(POISON)
-            for slot in station.outputs[:3]:
-                slot.fill_(POISON)
+            station.outputs[:3].fill_(POISON)
             self.device.synchronize()
         specs = [spec.to_json() for spec in inputs.specs]
         order = {"op": "call", "seed": trial.seed, "structure": inputs.structure, "specs": specs, "ghost": ghost}

@@ -319,10 +319,10 @@ def _moments(tensor: torch.Tensor) -> tuple[float, float]:
     for start in range(0, flat.numel(), _CHUNK):
         wide = _wide(flat[start : start + _CHUNK])
         wide = wide.abs() if wide.is_complex() else wide
-        square = float(torch.dot(wide, wide))
+        square, size = torch.stack((torch.dot(wide, wide), torch.linalg.vector_norm(wide, 1))).tolist()
         if math.isfinite(square):  # then all elements are, which is so nearly always
             squares += square
-            sizes += float(torch.linalg.vector_norm(wide, 1))
+            sizes += size
             count += wide.numel()
             continue
         finite = torch.isfinite(wide)
@@ -346,8 +346,8 @@ def _all_within(result: Comparison, value: torch.Tensor, truth: torch.Tensor, bo
         wanted = truth[start : start + _CHUNK]
         error = (value[start : start + _CHUNK].to(wanted.dtype) - wanted).abs_()
         allowed = wanted.abs().mul_(bounds[1]).add_(bounds[0]).clamp_min_(1e-300)
-        largest = float(error.max())
-        ratio = float(error.div_(allowed).max())
+        # Both at once: each look at the device waits for it.
+        largest, ratio = torch.stack((error.max(), error.div_(allowed).max())).tolist()
         if not ratio <= 1:  # not a number where anything is: neither infinities nor what is no number are right here
             return False
         worst_error = max(worst_error, largest)

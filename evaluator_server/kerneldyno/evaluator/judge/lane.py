@@ -202,6 +202,8 @@ class Lane:
             await asyncio.sleep(_BUSY_SECONDS)
         else:
             raise DeviceBusyError
+        async with lease.work():
+            session.judge()
         return report(candidate, measured)
 
     def _enter(self, stage: str, name: str) -> None:

@@ -1,9 +1,9 @@
 """Timing one candidate: which bursts are made, in which order, and what follows from them. Called by the lane.
 
-Inputs are drawn before, and conclusions drawn after; what lies between happens under the exclusive lease, and the runner
-stands still except in its own bursts. Cold bursts of reference, nothing and candidate in turn give the reported times; warm
-ones, in which nothing lies between the calls, tell by the judge's clock alone whether those can be true. More warm ones are
-made until the clock is sharp.
+Inputs are drawn before, outputs compared and conclusions drawn after; what lies between happens under the exclusive lease,
+and the runner stands still except in its own bursts. Cold bursts of reference, nothing and candidate in turn give the
+reported times; warm ones, in which nothing lies between the calls, tell by the judge's clock alone whether those can be
+true. More warm ones are made until the clock is sharp.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Measured:
 
 
 class Session:
-    """The timing of one candidate. `prepare` before it has the device to itself, `measure` while it has."""
+    """The timing of one candidate. `prepare` before it has the device to itself, `measure` while it has, `judge` after."""
 
     def __init__(self, candidate: Candidate, known: Known, example: Trial, announce: Announce, quiet: Quiet) -> None:
         self._candidate = candidate
@@ -122,43 +122,41 @@ class Session:
         await self._add_warm_bursts(evidence, per_call)
         return Measured(evidence, reference, _state(before, candidate.device.state()))
 
+    def judge(self) -> None:
+        """Compare what the bursts have left. Raises Finished."""
+        self._bursts.judge()
+
     async def _cold_bursts(self) -> tuple[list[timing.Burst], list[timing.Burst], list[timing.Burst]]:
         """Make bursts of reference, nothing and candidate in turn; fewer of the former two where they are known."""
         bursts, baseline = self._bursts, self._known.baseline
-        empties = baseline.nothing((True, bursts.gated, self._outputs()))
+        empties = baseline.nothing((True, bursts.gated, bursts.strides))
         rounds = range(len(self._lengths))
         again = set(self._rng.sample(rounds, min(len(rounds), _AGAIN)))
-        spent = 0.0
         cold: list[timing.Burst] = []
         reference: list[timing.Burst] = []
         for at, length in enumerate(self._lengths):
             count = min(length, bursts.longest)
             right = bursts.draw(count)
-            if (
-                not await self._quiet.wait()
-            ):  # what a stopped candidate left on the device would slow the reference down
+            # What a stopped candidate left on the device would slow the reference down.
+            if not await self._quiet.wait():
                 raise self._candidate.record.reject("T26", "the candidate keeps the device busy after it has answered")
-            if (
-                self._timed
-                and spent < _MAX_REFERENCE_SECONDS
-                and (at in again or len(baseline.reference) < len(rounds))
-            ):
+            if self._affords(reference) and (at in again or len(baseline.reference) < len(rounds)):
                 reference.append(await bursts.reference(count))
-                spent += reference[-1].wall_seconds
             if at in again or len(empties) < len(rounds):
                 empties.append(bursts.nothing(count, cold=True))
             cold.append(await bursts.candidate_burst(count, right, cold=True))
-        if not self._timed:
-            return cold, list(empties), []
         if len(reference) < len(rounds) and not baseline.still_true(reference):
-            baseline.reference.clear()
-            for length in self._lengths:
-                if len(reference) < len(rounds) and spent < _MAX_REFERENCE_SECONDS:
-                    bursts.draw(min(length, bursts.longest))
-                    reference.append(await bursts.reference(min(length, bursts.longest)))
-                    spent += reference[-1].wall_seconds
+            baseline.forget_reference()
+            for length in self._lengths[len(reference) :]:
+                if self._affords(reference):
+                    bursts.draw(count := min(length, bursts.longest))
+                    reference.append(await bursts.reference(count))
         baseline.reference.extend(reference)
         return cold, list(empties), list(baseline.reference)
+
+    def _affords(self, reference: list[timing.Burst]) -> bool:
+        """Say whether the reference is to be timed, and has not taken too long already."""
+        return self._timed and sum(burst.wall_seconds for burst in reference) < _MAX_REFERENCE_SECONDS
 
     async def _add_warm_bursts(self, evidence: timing.Evidence, per_call: float) -> None:
         """Make pairs of a short and a long warm burst until the judge's clock is sharp."""
@@ -166,7 +164,7 @@ class Session:
         long = max(_SHORTEST_LONG, min(bursts.longest, int(_WARM_SECONDS[evidence.kind] / max(per_call, 1e-6))))
         long = min(long, bursts.longest)
         evidence.warm_reference.extend(baseline.warm_reference)
-        kinds = {count: (False, bursts.gated, self._outputs(), count) for count in (max(1, long // 4), long)}
+        kinds = {count: (False, bursts.gated, bursts.strides, count) for count in (max(1, long // 4), long)}
         for pair in range(_MOST_WARM_PAIRS[evidence.kind]):
             for count, kind in kinds.items():
                 right = bursts.draw(count)
@@ -179,10 +177,6 @@ class Session:
             if pair + 1 >= _WARM_PAIRS and timing.sharp(evidence):
                 break
         baseline.warm_reference[:] = evidence.warm_reference
-
-    def _outputs(self) -> tuple[tuple[int, ...], ...]:
-        """How the candidate's outputs are laid out: what copying them costs depends on it."""
-        return tuple(spec.stride for spec in self._candidate.record.layouts)
 
 
 async def _warm_up(bursts: Bursts, candidate: Candidate, *, timed: bool) -> float:

@@ -161,7 +161,8 @@ class _Harness:
                 self._station.store(earlier, slot)
             self._device.synchronize()
         self._earlier.appendleft(result)
-        return {"structure": structure, "specs": [spec.to_json() for spec in returned], "launches": launches.count}
+        specs = [tree.describe(tensor).to_json() for tensor in returned]
+        return {"structure": structure, "specs": specs, "launches": launches.count}
 
     def do_burst(self, order: wire.Frame) -> list[float]:
         """Run one burst; the judge holds the clock, these device times only refine it."""
