@@ -107,13 +107,14 @@ def test_the_operators_object_is_the_same_rules(tmp_path: Path) -> None:
     """The page's script, with a kubectl that keeps what it is given."""
     script = RUNBOOKS.read_text().split("test_the_operators_object_is_the_same_rules -->\n```sh\n")[1].split("```")[0]
     (tmp_path / "kubectl").write_text(
-        f'#!/bin/sh\necho "$@" >> {tmp_path}/said\ntest "$1" != apply || cat > {tmp_path}/given\n'
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/said\ntest "$1" = create || cat >> {tmp_path}/given\n'
     )
     (tmp_path / "kubectl").chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
     subprocess.run(["bash", "-euc", script], cwd=ROOT, env={"PATH": path}, check=True, timeout=30)
     made = yaml.safe_load((tmp_path / "given").read_text())
     assert (made["apiVersion"], made["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    assert made["metadata"] == {"name": "kerneldyno", "labels": {"release": "kube-prometheus-stack"}}
     assert made["spec"] == yaml.safe_load(RULES[0].read_text())
     (folder,) = re.findall(r"--from-file=(\S+)", (tmp_path / "said").read_text())
     assert len(list((ROOT / folder).glob("*.json"))) == 4
