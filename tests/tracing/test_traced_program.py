@@ -1,4 +1,4 @@
-"""Programs that have set up OpenTelemetry themselves: their provider is used, and their open span is above ours."""
+"""Programs that have set up OpenTelemetry themselves, whose provider and open span are used; and one that ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from collector import environment
+from collector import Collector, environment, settings
 
 _PROGRAM = """
 import asyncio, json, sys
@@ -71,3 +71,26 @@ def test_its_provider_is_used_and_its_spans_are_above_ours() -> None:
     (given_up,) = [span for span in spans if not span[3]]
     assert (given_up[2]["kerneldyno.evaluation.id"], given_up[2]["error.type"]) == ("e", "ClientClosedError")
     assert "kerneldyno.outcome" not in given_up[2]
+
+
+_LAST_WORDS = """
+import os
+from kerneldyno.client.tracing import item_spans
+from kerneldyno.v1.evaluation_pb2 import EvalRequest
+
+spans = item_spans("127.0.0.1:1", "client", "SchedulerService/Evaluate")
+spans.begin(EvalRequest(id="last"))
+spans.close()
+if os.fork() == 0:
+    raise SystemExit
+os.wait()
+"""
+
+
+def test_a_program_that_ends_sends_its_last_spans() -> None:
+    with Collector() as collector:
+        with environment(**settings(collector.endpoint, OTEL_BSP_SCHEDULE_DELAY="3600000")):
+            program = [sys.executable, "-W", "ignore::DeprecationWarning:__main__", "-c", _LAST_WORDS]  # of its fork
+            ran = subprocess.run(program, capture_output=True, text=True, timeout=60)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert [span.attributes["kerneldyno.evaluation.id"] for span in collector.spans] == ["last"]

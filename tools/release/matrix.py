@@ -32,6 +32,7 @@ _SMOKE = (
     *("tests/scheduler/test_scheduler_process.py", "tests/scheduler/test_store_sqlite.py"),
     *("tests/client/test_client_aio.py", "tests/client/test_client_cli.py", "tests/client/test_client_jsonl.py"),
     *("tests/rewards/test_scoring.py", "tests/rewards/test_trajectories.py"),
+    "tests/tracing/test_traced_program.py",
 )
 _TORCH_SMOKE = (
     "tests/training/test_advantages.py",

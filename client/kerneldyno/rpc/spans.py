@@ -69,6 +69,10 @@ class Spans:
         self._sampler = provider.sampler
         #: For spans that end in the process that began them.
         self.tracer = provider.get_tracer(_SCOPE, VERSION)
+        # From the beginning, for Python starts no threads any more when it ends, which is when a client closes.
+        self._over = threading.Event()
+        self._ending = threading.Thread(target=self._end, name="tracing-close", daemon=True)
+        self._ending.start()
 
     def begin(self, name: str, parent: TraceContext | None) -> TraceContext:
         """Choose the ids of a span that will be sent when it is over, and decide whether it will be.
@@ -122,13 +126,17 @@ class Spans:
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Send what is left, for at most so long; what the collector has not taken by then is lost."""
-        # The processor's shutdown sends what is left, however long that takes; the exporter's interrupts it.
-        ending = threading.Thread(target=self._processor.shutdown, name="tracing-close", daemon=True)
-        ending.start()
-        ending.join(seconds)
-        if ending.is_alive():
+        if not self._ending.is_alive():  # closed before; or this process was forked, and the spans are its parent's
+            return
+        self._over.set()
+        self._ending.join(seconds)
+        if self._ending.is_alive():
             self._exporter.shutdown()
-            ending.join(_INTERRUPTED_SECONDS)
+            self._ending.join(_INTERRUPTED_SECONDS)
+
+    def _end(self) -> None:
+        self._over.wait()
+        self._processor.shutdown()  # sends what is left, however long that takes; the exporter's interrupts it
 
 
 def _exporter() -> SpanExporter:
