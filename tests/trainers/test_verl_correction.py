@@ -26,7 +26,7 @@ def test_rows_out_of_bounds_and_rows_with_an_impossible_token_are_rejected_whole
     log_ratio[3] -= 0.00102
     log_ratio[4, 5] = -9.3  # a ratio under 1e-4, and a mean within the bounds
     log_ratio[5, 5] = -9.1  # over 1e-4
-    log_ratio[6, 5] = 9.3  # over 1e4: the seed lets it pass, verl's measure has two sides
+    log_ratio[6, 5] = 9.3  # over 1e4: KernelGYM lets it pass, verl's measure has two sides
     kept = _rejected(log_ratio, torch.ones(rows, tokens, dtype=torch.int64)).any(dim=1)
     assert kept.tolist() == [True, True, False, False, False, True, False]
 

@@ -15,7 +15,7 @@ from kerneldyno.training.metrics import (
     best_by_turn,
     fast_at_p,
     fast_at_p_correct,
-    fast_at_p_seed,
+    fast_at_p_kernelgym,
     pass_at_k,
     turn_table,
 )
@@ -27,7 +27,7 @@ CORRECT = [True, True, False, None]
 
 def test_denominators() -> None:
     assert fast_at_p(SPEEDUPS, CORRECT, 1.0) == 1 / 4
-    assert fast_at_p_seed(SPEEDUPS, CORRECT, 1.0) == 1 / 3
+    assert fast_at_p_kernelgym(SPEEDUPS, CORRECT, 1.0) == 1 / 3
     assert fast_at_p_correct(SPEEDUPS, CORRECT, 1.0) == 1 / 2
     assert fast_at_p(SPEEDUPS, CORRECT, 0.0) == 2 / 4
 
@@ -44,11 +44,11 @@ def test_correct_but_not_measured_is_not_fast() -> None:
 
 def test_nobody_judged() -> None:
     assert fast_at_p([None, None], [None, None], 1.0) == 0
-    assert fast_at_p_seed([None, None], [None, None], 1.0) == 0
+    assert fast_at_p_kernelgym([None, None], [None, None], 1.0) == 0
     assert fast_at_p_correct([2.0], [False], 1.0) == 0
 
 
-@pytest.mark.parametrize("metric", [fast_at_p, fast_at_p_seed, fast_at_p_correct])
+@pytest.mark.parametrize("metric", [fast_at_p, fast_at_p_kernelgym, fast_at_p_correct])
 def test_refusals(metric: object) -> None:
     assert callable(metric)
     with pytest.raises(TrainingError, match="no samples"):
@@ -110,7 +110,7 @@ def test_order_does_not_matter_and_thresholds_only_lower(samples: list[tuple[flo
     found = fast_at_p(speedups, correct, p)
     assert found == fast_at_p(speedups[::-1], correct[::-1], p)
     assert found >= fast_at_p(speedups, correct, p + 0.1)
-    assert fast_at_p_correct(speedups, correct, p) >= fast_at_p_seed(speedups, correct, p) >= found
+    assert fast_at_p_correct(speedups, correct, p) >= fast_at_p_kernelgym(speedups, correct, p) >= found
 
 
 def test_needs_no_torch() -> None:

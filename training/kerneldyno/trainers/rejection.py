@@ -2,8 +2,8 @@
 
 Only the agent loop knows a turn's coverage, and only the estimator can leave a turn out of the update and in its
 group's baseline. So the loop draws which turns are kept, by the rule of kerneldyno.training.coverage, and marks the
-others (see marks.py); the estimator gives those an advantage of 0. Compared with the seed, which masks them: the same
-gradient wherever the loss of a row does not depend on how many tokens it has (seq-mean-token-sum, the seed's;
+others (see marks.py); the estimator gives those an advantage of 0. Compared with KernelGYM, which masks them: the same
+gradient wherever the loss of a row does not depend on how many tokens it has (seq-mean-token-sum, KernelGYM's;
 token-sum) and without entropy bonus and KL loss; with token-mean or seq-mean-token-mean dropped tokens still count in
 the denominator.
 """

@@ -56,7 +56,7 @@ class Settings:
     prs: Mapping[str, Any] | None = None
     """Rejection by coverage, drawn in the agent loop: {} for the released constants, or fields of CoverageRule."""
     void_turns: bool = False
-    """Whether turns that regress (no reward after one that had some) are taken out, as the seed does by default."""
+    """Whether turns that regress (no reward after one that had some) are taken out, as KernelGYM does by default."""
     trajectories: str = ""
     """Folder in which every process keeps a file of all turns; none when empty."""
 

@@ -38,7 +38,7 @@ def fast_at_p(speedups: Sequence[float | None], correct: Sequence[bool | None], 
     return sum(_fast(_some(speedups), correct, p)) / len(speedups)
 
 
-def fast_at_p_seed(speedups: Sequence[float | None], correct: Sequence[bool | None], p: float) -> float:
+def fast_at_p_kernelgym(speedups: Sequence[float | None], correct: Sequence[bool | None], p: float) -> float:
     """KernelGYM's `fast@p_in_all`: samples without a verdict (None) are dropped from the denominator.
 
     So failed generations do not count as failures. To compare with figures that were made so, and for nothing else.

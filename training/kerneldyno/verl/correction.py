@@ -3,7 +3,7 @@
 Dr. Kernel keeps an episode if the geometric mean of its ratios pi_train / pi_rollout is within [0.999, 1.001], and
 rejects it if any token's ratio is under 1e-4. verl has both: `seq_mean_k1` bounds the mean of -log ratio over the row,
 which is the episode, and `seq_max_k2` bounds the largest 0.5 * (log ratio)^2; 42.415 is that of 1e-4. The one
-difference: seq_max_k2 also rejects ratios above 1e4, which the seed lets pass.
+difference: seq_max_k2 also rejects ratios above 1e4, which KernelGYM lets pass.
 
 verl rejects only if it has the rollout's log-probabilities, and says nothing without them: set
 `actor_rollout_ref.rollout.calculate_log_probs=True`.

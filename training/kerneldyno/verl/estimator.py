@@ -8,7 +8,7 @@ Registered names: `trloo`, and `kerneldyno_<name>` for every estimator of kernel
 `kerneldyno_grpo` (the self-including mean, no division by the standard deviation).
 
 Rows that verl's rejection sampling emptied have no turns: they leave their group, which is smaller then. That keeps
-TRLOO unbiased, since a row is rejected by its own tokens alone; the seed counts such rows in the baseline.
+TRLOO unbiased, since a row is rejected by its own tokens alone; KernelGYM counts such rows in the baseline.
 """
 
 from __future__ import annotations
