@@ -33,12 +33,13 @@ NO_VERDICT, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
 
 Address = Annotated[
     str,
-    typer.Option(
-        "--address", envvar="KERNELDYNO_ADDRESS", metavar="HOST:PORT", help="The scheduler. Ignored with --local."
-    ),
+    typer.Option("--address", envvar="KERNELDYNO_ADDRESS", metavar="HOST:PORT", help="The scheduler."),
 ]
 Local = Annotated[
-    bool, typer.Option("--local", help="Start a scheduler and an evaluator for this command and stop them after it.")
+    bool,
+    typer.Option(
+        "--local", help="Start a scheduler and an evaluator for this command and stop them after it; no --address then."
+    ),
 ]
 Devices = Annotated[
     str | None, typer.Option("--devices", metavar="auto|cpu|cuda|cuda:0,...", help="Devices of the started evaluator.")
