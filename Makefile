@@ -17,7 +17,7 @@ RELEASE_VENV := .venv-release
 .PHONY: help setup setup-trainers demo test test-gpu test-trainers chaos lint typecheck proto proto-check bench tiny-rl dashboards docs release-check matrix sbom clean
 
 help:
-	@echo "make demo       judge 40 and more real candidates through a real scheduler and evaluator (GPU if there is one)"
+	@echo "make demo       judge 80 real candidates (76 without a GPU) through a real scheduler and evaluator (GPU if there is one)"
 	@echo "make test       run the tests that need no GPU"
 	@echo "make test-gpu   run all tests on this machine's NVIDIA GPU"
 	@echo "make test-trainers  run the tests of the verl and TRL adapters, in an environment of their own (2 GB, Python 3.11 or 3.12)"

@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# The scheduler: no torch, no GPU, about 60 MB beyond Python.
+# The scheduler: no torch, no GPU, about 90 MB beyond Python.
 #   docker build -f deploy/docker/scheduler.Dockerfile -t kerneldyno-scheduler .
 # constraints.txt was tested with Python 3.11, hence the base.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
