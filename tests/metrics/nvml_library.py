@@ -22,6 +22,7 @@ class Gpu:
 
     uuid: str
     lost: bool = False
+    events: bool = True
     numbers: dict[str, Any] = field(default_factory=dict)
 
 
@@ -47,8 +48,8 @@ def h200(uuid: str) -> Gpu:
 
 
 def workstation(uuid: str) -> Gpu:
-    """A GPU that knows little: no ECC, no memory temperature, no limits."""
-    return Gpu(uuid, numbers={"nvmlDeviceGetTemperature": 55, "nvmlDeviceGetMemoryInfo": (100, 60, 40)})
+    """A GPU that knows little: no ECC, no memory temperature, no limits, no events."""
+    return Gpu(uuid, events=False, numbers={"nvmlDeviceGetTemperature": 55, "nvmlDeviceGetMemoryInfo": (100, 60, 40)})
 
 
 class Library:
@@ -84,6 +85,8 @@ class Library:
 
     def nvmlDeviceRegisterEvents(self, handle: Any, kinds: Any, events: Any) -> int:
         assert kinds.value == pynvml.nvmlEventTypeXidCriticalError
+        if not self._gpu(handle).events:
+            return NOT_SUPPORTED
         self.listening.append(self._gpu(handle).uuid)
         return SUCCESS
 
@@ -105,9 +108,6 @@ class Library:
 
     def _ask(self, name: str, handle: Any, *rest: Any) -> int:
         gpu = self._gpu(handle)
-        if name == "nvmlDeviceGetUUID":  # known to the library, whatever has become of the GPU
-            rest[0].value = gpu.uuid.encode()
-            return SUCCESS
         if gpu.lost:
             return LOST
         if name == "nvmlDeviceGetName":

@@ -118,13 +118,14 @@ def test_what_a_gpu_cannot_tell_is_not_there(watching: Start) -> None:
     served = {name for name, _, _ in page.rows}
     assert served == {
         f"kerneldyno_gpu_{name}"
-        for name in ("up", "info", "temperature_celsius", "memory_bytes", "memory_used_bytes", "xid_errors_total")
+        for name in ("up", "info", "temperature_celsius", "memory_bytes", "memory_used_bytes")
     }
 
 
 def test_a_lost_gpu_is_down_and_comes_back(watching: Start) -> None:
     gpu, other = h200(UUID), h200(OTHER)
-    one = watching(Library(gpu, other))
+    library = Library(gpu, other)
+    one = watching(library)
     one.health.watch("cuda:0", UUID)
     one.health.watch("cuda:1", OTHER)
     one.until(lambda page: up(1)(page) and up(1, "cuda:1")(page))
@@ -133,6 +134,9 @@ def test_a_lost_gpu_is_down_and_comes_back(watching: Start) -> None:
     assert up(1, "cuda:1")(page), "the other one is not affected"
     left = {name for name, labels in page.values if ("device", "cuda:0") in labels}
     assert left == {"kerneldyno_gpu_up", "kerneldyno_gpu_xid_errors_total"}, "no stale temperature is shown"
+    library.errors.put((gpu, 79))
+    key = ("kerneldyno_gpu_xid_errors_total", frozenset({("device", "cuda:0"), ("xid", "79")}))
+    one.until(lambda page: page.values[key] == 1)  # of a GPU that does not even tell its UUID any more
     gpu.lost = False
     one.until(up(1))
 
@@ -171,12 +175,15 @@ def test_a_reading_does_not_outlive_those_who_look(watching: Start) -> None:
 
 
 @pytest.mark.parametrize("library", [None, Library(), Library(Gpu(OTHER))], ids=["no_nvml", "no_gpu", "another_gpu"])
-def test_without_nvml_there_are_no_series(watching: Start, library: Library | None) -> None:
+def test_without_nvml_there_are_no_series(
+    watching: Start, library: Library | None, caplog: pytest.LogCaptureFixture
+) -> None:
     """No driver; or a MIG slice, whose UUID is not a GPU's."""
     one = watching(library)
     one.health.watch("cuda:0", UUID)
     time.sleep(0.3)
     assert one.scrape().values == {}
+    assert len(caplog.records) <= 1, "said once, not with every look"
     started = time.monotonic()
     one.health.stop()
     assert time.monotonic() - started < 1.5

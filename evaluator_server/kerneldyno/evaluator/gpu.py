@@ -6,6 +6,7 @@ called through NVIDIA's own binding, pynvml. Source: NVML API reference (https:/
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -55,28 +56,30 @@ class Driver:
         self._nvml: Any = pynvml
         self._call(pynvml.nvmlInit)
         self._events = self._optional(pynvml.nvmlEventSetCreate)
-        self._listening = False
+        self._uuids: dict[int | None, str] = {}  # of the GPUs that are listened to, by the address of their handle
 
     def find(self, uuid: str) -> Any:
         """Return the handle of a GPU."""
         return self._call(self._nvml.nvmlDeviceGetHandleByUUID, uuid)
 
-    def listen(self, handle: Any) -> None:
-        """Have `next_xid` tell of this GPU's errors, where the driver can."""
+    def listen(self, handle: Any, uuid: str) -> bool:
+        """Have `next_xid` tell of this GPU's errors, and say whether the driver can; not every virtual GPU has events."""
         if self._events is None:
-            return
+            return False
         try:
             self._nvml.nvmlDeviceRegisterEvents(handle, self._nvml.nvmlEventTypeXidCriticalError, self._events)
-            self._listening = True
         except self._nvml.NVMLError:
-            pass  # a driver or a virtual GPU without events
+            return False
+        self._uuids[_address(handle)] = uuid
+        return True
 
     def next_xid(self, seconds: float) -> tuple[str, int] | None:
         """Wait for an error; return its GPU's UUID and its Xid, or None when none comes in that time."""
         try:
-            if self._listening:
+            if self._uuids:
                 event = self._nvml.nvmlEventSetWait_v2(self._events, int(seconds * 1000))
-                return str(self._nvml.nvmlDeviceGetUUID(event.device)), int(event.eventData)
+                # Not asked of the driver: a GPU that has fallen off the bus answers nothing any more.
+                return self._uuids.get(_address(event.device), ""), int(event.eventData)
         except self._nvml.NVMLError as error:
             if error.value == self._nvml.NVML_ERROR_TIMEOUT:
                 return None
@@ -140,6 +143,10 @@ class Driver:
 
 class GpuError(Exception):
     """There is no NVML here, or it does not know the GPU, or the GPU does not answer."""
+
+
+def _address(handle: Any) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value
 
 
 def _put(into: dict[str, float], scale: float = 1.0, **found: float | None) -> None:

@@ -40,6 +40,10 @@ class _Gpu:
     """None while the driver does not answer."""
     seen: bool = False
     """Whether it ever did."""
+    reported: bool = False
+    """Whether its silence is in the log."""
+    listening: bool = False
+    """Whether its Xids are heard of."""
     xids: dict[str, int] = field(default_factory=lambda: dict.fromkeys(XIDS, 0))
 
 
@@ -89,11 +93,13 @@ class GpuHealth(Collector):
         try:
             if gpu.handle is None:
                 gpu.handle = driver.find(gpu.uuid)
-                driver.listen(gpu.handle)
-            gpu.reading, gpu.seen = driver.read(gpu.handle), True
+                gpu.listening |= driver.listen(gpu.handle, gpu.uuid)
+            gpu.reading = driver.read(gpu.handle)
+            gpu.seen, gpu.reported = True, False
         except GpuError as error:
-            if gpu.reading is not None or not gpu.seen:
+            if not gpu.reported:
                 log.warning("event=gpu_silent device=%s reason=%r", device, str(error))
+            gpu.reported = True
             gpu.reading = gpu.handle = None  # found anew next time: it may have been reset
 
     def _listen(self, driver: Driver) -> None:
@@ -117,11 +123,13 @@ class GpuHealth(Collector):
         for device, gpu in list(self._gpus.items()):
             if not gpu.seen:
                 continue
-            page.gauge("up", "1 while the driver answers for the GPU.", gpu.reading is not None, device=device)
-            for xid, count in gpu.xids.items():
-                page.counter("xid_errors", "Errors that the driver reported.", count, device=device, xid=xid)
-            if gpu.reading is not None:
-                _show(page, device, gpu.uuid, gpu.reading)
+            reading = gpu.reading  # once: the thread may take it away meanwhile
+            page.gauge("up", "1 while the driver answers for the GPU.", reading is not None, device=device)
+            if gpu.listening:
+                for xid, count in gpu.xids.items():
+                    page.counter("xid_errors", "Errors that the driver reported.", count, device=device, xid=xid)
+            if reading is not None:
+                _show(page, device, gpu.uuid, reading)
         yield from page.families.values()
 
 
