@@ -87,6 +87,20 @@ async def test_a_retry_after_a_killed_node_is_an_attempt_of_its_own(address: str
     assert not whole.failed
 
 
+async def test_a_wait_after_a_refusal_begins_with_it(address: str, collector: Collector) -> None:
+    async with node(address, "n1") as worker:
+        judging = asyncio.create_task(judge(address, request("refused", "refuse=FULL node=n1")))
+        while not worker.refused:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.02)
+        async with node(address, "n2"):
+            await judging
+    spans = collector.whole("refused", CLIENT)
+    waits, attempts = named(spans, QUEUE), named(spans, ATTEMPT)
+    assert len(waits) == len(attempts) > 1
+    for wait, before in zip(waits[1:], attempts, strict=False):
+        assert wait.start >= before.end - 1_000_000
+
+
 async def _nodes(address: str) -> dict[str, Node]:
     async with AsyncClient(address) as client:
         found = {one.node_id: one for one in await client.nodes()}

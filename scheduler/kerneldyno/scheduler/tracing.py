@@ -31,14 +31,12 @@ def passed_on(attempt: Attempt) -> TraceContext | None:
     return decode(attempt.job.trace)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Past:
-    """What is known of an unfinished job that was tried before."""
+    """The last attempt that has ended of an unfinished job."""
 
-    returned_wall: float = 0.0
-    """Since when it waits again; 0 when it does not."""
-    last: TraceContext | None = None
-    """Its last attempt."""
+    span: TraceContext
+    ended_wall: float
 
 
 class EvaluationSpans(Observer):
@@ -72,8 +70,8 @@ class EvaluationSpans(Observer):
         if (above := _sampled(job.trace)) is None:
             return
         past = self._tried.get(job.id)
-        if past is not None and past.returned_wall:
-            since, past.returned_wall = past.returned_wall, 0.0
+        if past is not None:
+            since = past.ended_wall
         else:
             own = (one.accepted_wall for one in job.evaluations.values() if one.trace == job.trace)
             since = next(own, job.placed_wall - waited_seconds)
@@ -85,14 +83,13 @@ class EvaluationSpans(Observer):
         job = attempt.job
         if (above := _sampled(job.trace)) is None:
             return
-        past = self._tried.setdefault(job.id, _Past())
-        span, before = self._span_of(attempt, above), past.last
-        past.last = span
+        span, ended_wall, before = self._span_of(attempt, above), self._clock.wall(), self._tried.get(job.id)
+        self._tried[job.id] = _Past(span, ended_wall)
         self._spans.emit(
             ATTEMPT,
             span,
             job.placed_wall,
-            self._clock.wall(),
+            ended_wall,
             {
                 "kerneldyno.attempt.number": job.attempts,
                 "kerneldyno.attempt.token": attempt.token,
@@ -104,13 +101,8 @@ class EvaluationSpans(Observer):
             },
             kind="CLIENT",
             error=_error(verdict),
-            links=[before] if before is not None else [],
+            links=[before.span] if before is not None else [],
         )
-
-    def retried(self, job: Job, cause: str) -> None:
-        """It waits again."""
-        if job.id in self._tried:
-            self._tried[job.id].returned_wall = self._clock.wall()
 
     def job_done(self, job: Job, verdict: Verdict, seconds: float | None) -> None:
         """Forget it."""
