@@ -117,8 +117,7 @@ def test_what_a_gpu_cannot_tell_is_not_there(watching: Start) -> None:
     assert page.value("kerneldyno_gpu_memory_used_bytes") == 40
     served = {name for name, _, _ in page.rows}
     assert served == {
-        f"kerneldyno_gpu_{name}"
-        for name in ("up", "info", "temperature_celsius", "memory_bytes", "memory_used_bytes")
+        f"kerneldyno_gpu_{name}" for name in ("up", "info", "temperature_celsius", "memory_bytes", "memory_used_bytes")
     }
 
 

@@ -136,7 +136,8 @@ class Spans:
 
     def _end(self) -> None:
         self._over.wait()
-        self._processor.shutdown()  # sends what is left, however long that takes; the exporter's interrupts it
+        # It sends what is left, however long that takes; the exporter's interrupts it.
+        self._processor.shutdown()  # type: ignore[no-untyped-call]
 
 
 def _exporter() -> SpanExporter:
