@@ -16,7 +16,6 @@ from pathlib import Path
 import e2e_harness as e2e
 import grpc
 import pytest
-from cluster import free_port
 from collector import Collector, Span, environment, settings, traced_client
 from kerneldyno.client import AsyncClient
 from kerneldyno.rpc import tracing
@@ -29,6 +28,7 @@ from rewards_harness import PLAIN, Trainer, turn
 from scheduler_harness import connect, request, scheduler
 from scripted_node import node
 from store_records import accepted
+from waiting import free_port
 
 WHOLE, ATTEMPT, QUEUE = (f"kerneldyno.scheduler.{name}" for name in ("evaluation", "attempt", "queue"))
 CLIENT = "kerneldyno.client.evaluate"
@@ -165,6 +165,22 @@ async def test_a_store_of_before_is_taken_over(tmp_path: Path) -> None:
     assert [one.trace for one in found.evaluations] == [traced.trace, ""]
     assert [one.trace for one in found.jobs] == [traced.trace, ""]
     store.close()
+
+
+@pytest.mark.parametrize("id", ["named", ""])
+async def test_a_single_call_of_a_request_that_names_its_trace(address: str, collector: Collector, id: str) -> None:
+    """The client's span is between it and the scheduler's."""
+    trace, above = f"{len(id) + 1:032x}", "b" * 16
+    one = request(id, work="single")
+    one.trace_context.traceparent = f"00-{trace}-{above}-01"
+    before = EvalRequest.FromString(one.SerializeToString())
+    async with node(address, "n1"), AsyncClient(address) as client:
+        result = await client.evaluate_once(one)
+    spans = collector.whole(result.id, CLIENT)
+    (mine,), (whole,) = named(spans, CLIENT), named(spans, WHOLE)
+    assert (whole.trace_id, whole.parent_id, mine.parent_id) == (trace, mine.span_id, above)
+    assert mine.attributes["kerneldyno.outcome"] == "CORRECT"
+    assert one == before
 
 
 class TestSampling:

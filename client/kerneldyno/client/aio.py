@@ -248,9 +248,15 @@ class AsyncClient:
             UnavailableError.
         """
         message = EvaluateOnceRequest(request=request, client_id=self.client_id)
-        with self._spans("SchedulerService/EvaluateOnce").once(request) as (metadata, results):
-            answer = await self._call(self._scheduler().EvaluateOnce, message, timeout, metadata)
-            results.append(answer.result)
+        message.request.id = request.id or uuid.uuid4().hex
+        spans = self._spans("SchedulerService/EvaluateOnce")
+        spans.begin(message.request)
+        try:
+            answer = await self._call(self._scheduler().EvaluateOnce, message, timeout)
+        except BaseException as error:
+            spans.close(type(error).__name__)
+            raise
+        spans.end(answer.result)
         return answer.result
 
     async def get(self, id: str) -> Evaluation:
@@ -405,10 +411,9 @@ class AsyncClient:
         method: Callable[..., Awaitable[_Response]],
         message: _Request,
         timeout: float | None = None,
-        metadata: tuple[tuple[str, str], ...] = (),
     ) -> _Response:
         check_loop("client", self._loop)
         try:
-            return await method(message, timeout=self._call_timeout if timeout is None else timeout, metadata=metadata)
+            return await method(message, timeout=self._call_timeout if timeout is None else timeout)
         except grpc.aio.AioRpcError as error:
             raise from_call(error, self.address) from error

@@ -6,9 +6,6 @@ names already, is above ours. The context travels inside each request, for many 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from kerneldyno.client.tracing import ItemSpans
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, TraceContext
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse, Turn
@@ -39,7 +36,10 @@ class RequestSpans(ItemSpans):
     def begin(self, item: EvalRequest | Turn) -> None:
         """Open the span of an item, and name it there."""
         request = item.request if isinstance(item, Turn) else item
-        span = self._start(request)
+        named = request.trace_context
+        above = _W3C.extract({"traceparent": named.traceparent, "tracestate": named.tracestate}, get_current())
+        attributes = {**self._attributes, "kerneldyno.evaluation.id": request.id}
+        span = self._tracer.start_span(self._name, above, SpanKind.CLIENT, attributes)
         if (context := context_of(span)) is not None:
             request.trace_context.CopyFrom(context)
         if span.is_recording():
@@ -71,37 +71,12 @@ class RequestSpans(ItemSpans):
         for id in list(self._open):
             self.drop(id, error)
 
-    @contextmanager
-    def once(self, request: EvalRequest) -> Iterator[tuple[tuple[tuple[str, str], ...], list[EvalResult]]]:
-        """The span of a single call."""
-        span, result = self._start(request), list[EvalResult]()
-        try:
-            yield tuple(_headers(span).items()), result
-            _describe(span, result[0])
-        except BaseException as error:
-            _fail(span, type(error).__name__)
-            raise
-        finally:
-            span.end()
-
-    def _start(self, request: EvalRequest) -> Span:
-        named = request.trace_context
-        headers = {"traceparent": named.traceparent, "tracestate": named.tracestate}
-        above = _W3C.extract(headers, get_current())
-        attributes = {**self._attributes, "kerneldyno.evaluation.id": request.id}
-        return self._tracer.start_span(self._name, above, SpanKind.CLIENT, attributes)
-
 
 def context_of(span: Span) -> TraceContext | None:
     """Return where a span is; None for one that is in no trace."""
-    headers = _headers(span)
-    return TraceContext(**headers) if headers else None
-
-
-def _headers(span: Span) -> dict[str, str]:
     headers: dict[str, str] = {}
     _W3C.inject(headers, set_span_in_context(span))
-    return headers
+    return TraceContext(**headers) if headers else None
 
 
 def _describe(span: Span, result: EvalResult) -> None:

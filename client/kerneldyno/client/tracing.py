@@ -9,8 +9,6 @@ from __future__ import annotations
 import atexit
 import functools
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kerneldyno.rpc import tracing
@@ -35,11 +33,6 @@ class ItemSpans:
 
     def close(self, error: str = "CANCELLED") -> None:
         """All that have no answer were given up."""
-
-    @contextmanager
-    def once(self, request: EvalRequest) -> Iterator[tuple[tuple[tuple[str, str], ...], list[EvalResult]]]:
-        """A single call: yields metadata for it, and a list that its result is to be put into."""
-        yield (), []
 
 
 def item_spans(address: str, client_id: str, method: str) -> ItemSpans:
