@@ -13,8 +13,9 @@ from kerneldyno.scheduler.model import Evaluation, Key
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1.scheduler_service_pb2 import SchedulerServiceGetCapabilitiesRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
-from scheduler_harness import Client, Outcome, connect, eventually, request, sample, scheduler
+from scheduler_harness import Client, Outcome, connect, request, sample, scheduler
 from scripted_node import node
+from waiting import eventually
 
 
 async def test_a_batch_is_accepted_in_order_and_every_result_comes_complete() -> None:
@@ -220,6 +221,22 @@ async def test_a_client_over_its_quota_waits_and_others_go_on() -> None:
         async with node(app.address, "n1", lanes=4):
             assert len(await much.finish()) == 50
             assert len(await little.finish()) == 1
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_leaves_the_line() -> None:
+    async with scheduler(max_queued=1) as (app, stub):
+        clients = first, second, gone = [Client(stub, name) for name in ("first", "second", "gone")]
+
+        def waiting(count: int) -> bool:
+            return app.registry.get_sample_value("kerneldyno_waiting_calls") == count
+
+        for ahead, client in enumerate(clients):
+            await client.send(request("a", work=str(ahead)))
+            await eventually(lambda ahead=ahead: app.core.clients.count == 1 and waiting(ahead))
+        gone.call.cancel()
+        await eventually(lambda: waiting(1))
+        async with node(app.address, "n1"):
+            assert [len(await client.finish()) for client in (first, second)] == [1, 1]
 
 
 async def test_work_of_a_client_that_never_comes_back_is_cancelled_after_the_grace() -> None:

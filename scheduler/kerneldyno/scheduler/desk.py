@@ -100,11 +100,14 @@ class Desk(Observer):
         share = Key(client_id, "").share
         while not self.core.has_room(share):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((share, turn))
+            place = (share, turn)
+            self._waiting.append(place)
             try:
                 await turn
             except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
+                if turn.cancelled():
+                    self._waiting.remove(place)
+                else:
                     self.room_made()  # it was this call's turn: pass it on
                 raise
         asyncio.get_running_loop().call_soon(self.room_made)  # if there is more, the next in line may have it
@@ -112,14 +115,10 @@ class Desk(Observer):
     def room_made(self) -> None:
         """Wake the first in line whose share has room."""
         for index, (share, turn) in enumerate(self._waiting):
-            if turn.done():
-                continue
-            if self.core.has_room(share):
+            if not turn.cancelled() and self.core.has_room(share):  # a cancelled one is about to leave
                 del self._waiting[index]
                 turn.set_result(None)
                 return
-        while self._waiting and self._waiting[0][1].done():  # those that were cancelled
-            self._waiting.popleft()
 
     def require_open(self) -> None:
         """Refuse calls that come during a stop."""
