@@ -17,9 +17,8 @@ from pathlib import Path
 import artifacts
 import environments
 import licences
-from extras import ROOT, declared, label, promised
+from extras import ROOT, chosen, declared, label, promised
 from kerneldyno.rpc.version import VERSION
-from sbom import TRAINERS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,17 +29,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, default=ROOT / "dist", metavar="FOLDER", help="where the two files are left"
     )
-    chosen = parser.parse_args(arguments)
-    known = {label(extra): extra for extra in declared()}
-    if unknown := set(chosen.only or ()) - set(known):
-        parser.error(f"no such extra: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    names = chosen.only or [name for name in known if chosen.trainers or name not in TRAINERS]
+    options = parser.parse_args(arguments)
+    extras = chosen(parser, options.only or (), trainers=options.trainers)
     report = Report()
     with tempfile.TemporaryDirectory() as scratch:
-        wheel = _check_files(report, Path(scratch), chosen.out)
-        for name in names:
-            _check_install(report, Path(scratch) / name, wheel, known[name])
-    if left := sorted(set(known) - set(names)):
+        wheel = _check_files(report, Path(scratch), options.out)
+        for name, extra in extras.items():
+            _check_install(report, Path(scratch) / name, wheel, extra)
+    if left := sorted(map(label, declared().keys() - extras.values())):
         print(f"not looked at: {', '.join(left)}")
     return 1 if report.failed else 0
 
@@ -87,8 +83,7 @@ def _check_files(report: Report, scratch: Path, out: Path) -> Path:
 
 def _check_install(report: Report, where: Path, wheel: Path, extra: str) -> None:
     interpreter = environments.create(where)
-    constraints = "constraints-trainers.txt" if label(extra) in TRAINERS else "constraints.txt"
-    environments.install(interpreter, wheel, extra, constraints)
+    environments.install(interpreter, wheel, extra)
     modules = promised(extra, artifacts.modules(wheel))
     faults = list(environments.faults(interpreter, extra, modules, VERSION))
     (site,) = where.glob("lib/python3*/site-packages")

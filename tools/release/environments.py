@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from extras import ROOT, WITH_TORCH, included
+from extras import WITH_TORCH, constraints, included
 
 #: Imports modules by name and prints those that cannot be, with the reason.
 _IMPORT = """
@@ -34,10 +34,10 @@ def create(where: Path, python: str = sys.executable) -> Path:
     return where / "bin" / "python"
 
 
-def install(interpreter: Path, wheel: Path, extra: str, constraints: str = "constraints.txt") -> None:
+def install(interpreter: Path, wheel: Path, extra: str) -> None:
     """Install a wheel with an extra and what it needs, in the versions that were tested, with this interpreter's pip."""
     wanted = f"kerneldyno[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
-    pip(interpreter, "install", "-c", str(ROOT / constraints), wanted)
+    pip(interpreter, "install", "-c", str(constraints(extra)), wanted)
 
 
 def pip(interpreter: Path, command: str, *arguments: str) -> str:

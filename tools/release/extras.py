@@ -5,8 +5,9 @@ A module that is not spoken for fails the release check, so a new package is wri
 
 from __future__ import annotations
 
+import argparse
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -41,6 +42,8 @@ NEEDS = {
 }
 #: Extras that bring torch; no other may.
 WITH_TORCH = frozenset({"evaluator", "training", "verl", "trl"})
+#: Extras that pin versions which the rest does not want, and bring gigabytes.
+TRAINERS = frozenset({"verl", "trl", "ray"})
 #: Extras for people who work on KernelDyno; nothing is promised of them.
 FOR_DEVELOPMENT = frozenset({"dev", "trainers-dev", "docs", "release"})
 
@@ -74,6 +77,19 @@ def promised(extra: str, modules: Iterable[str]) -> list[str]:
     """Return those of `modules` that an install with this extra can import."""
     with_it = included(extra)
     return [module for module in modules if extra_of(module) in with_it]
+
+
+def constraints(extra: str) -> Path:
+    """Return the file of the versions that an extra was tested with."""
+    return ROOT / ("constraints-trainers.txt" if extra in TRAINERS else "constraints.txt")
+
+
+def chosen(parser: argparse.ArgumentParser, labels: Collection[str], *, trainers: bool = False) -> dict[str, str]:
+    """Return the extras with these labels, by label; without labels all, the trainers' if so asked. Ends with an error."""
+    known = {label(extra): extra for extra in declared()}
+    if unknown := set(labels) - set(known):
+        parser.error(f"no such extra: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    return {name: known[name] for name in labels or known if labels or trainers or name not in TRAINERS}
 
 
 def label(extra: str) -> str:

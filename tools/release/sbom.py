@@ -17,11 +17,8 @@ from typing import Any
 import artifacts
 import environments
 import licences
-from extras import ROOT, declared, label
+from extras import ROOT, chosen
 from kerneldyno.rpc.version import VERSION
-
-#: Installed from constraints-trainers.txt, and gigabytes.
-TRAINERS = ("verl", "trl", "ray")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,18 +28,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "extras", nargs="*", metavar="EXTRA", help="base, scheduler, ...; all but the trainers' if left out"
     )
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "sbom", metavar="FOLDER")
-    chosen = parser.parse_args(arguments)
-    known = {label(extra): extra for extra in declared()}
-    if unknown := set(chosen.extras) - set(known):
-        parser.error(f"no such extra: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    chosen.out.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args(arguments)
+    extras = chosen(parser, options.extras)
+    options.out.mkdir(parents=True, exist_ok=True)
     faults = 0
     with tempfile.TemporaryDirectory() as scratch:
         wheel = artifacts.build(ROOT, Path(scratch), "wheel")
-        for name in chosen.extras or [name for name in known if name not in TRAINERS]:
+        for name, extra in extras.items():
             interpreter = environments.create(Path(scratch) / name)
-            environments.install(interpreter, wheel, known[name])
-            faults += write(interpreter, name, chosen.out)
+            environments.install(interpreter, wheel, extra)
+            faults += write(interpreter, name, options.out)
     return 1 if faults else 0
 
 
