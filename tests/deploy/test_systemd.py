@@ -1,9 +1,8 @@
-"""The units: systemd's own verdict where there is a systemd, and that they leave the candidates' walls standing."""
+"""The units: systemd's own verdict, and that they leave the candidates' walls standing."""
 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from deploy_files import DEPLOY, accepted, modules, value
+from needed import needs
 
 UNITS = DEPLOY / "systemd"
 each = pytest.mark.parametrize("service", ["scheduler", "evaluator"])
@@ -34,9 +34,7 @@ def command(service: str) -> list[str]:
 
 @each
 def test_systemd_finds_nothing(service: str, tmp_path: Path) -> None:
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
-        pytest.skip("systemd is not installed")
+    analyze = needs("systemd-analyze", package="systemd")
     name = f"kerneldyno-{service}.service"
     # It looks for the program, too.
     unit = (UNITS / name).read_text().replace("/opt/kerneldyno/bin/python", sys.executable)

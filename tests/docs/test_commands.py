@@ -6,9 +6,7 @@ options, targets, extras and files are checked. A block that is neither run nor 
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +17,7 @@ import typer
 from docs_desk import Desk, Page
 from docs_pages import PAGES, ROOT, RUN, Block, blocks, commands, name
 from kerneldyno.client.cli import app
+from needed import needs
 
 ALL = {page: blocks(page) for page in PAGES}
 NOT_RUN = [block for found in ALL.values() for block in found if block.language in RUN and not block.is_run]
@@ -36,8 +35,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 @pytest.mark.parametrize("page", [page for page in PAGES if any(one.is_run for one in ALL[page])], ids=name)
 def test_a_page_does_what_it_says(page: Path, desk: Desk, tmp_path: Path) -> None:
     for tool in ("curl", "openssl"):
-        if shutil.which(tool) is None and any(re.search(rf"\b{tool} ", one.text) for one in ALL[page] if one.is_run):
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{name(page)} needs {tool}: install it")
+        if any(re.search(rf"\b{tool} ", one.text) for one in ALL[page] if one.is_run):
+            needs(tool)
     here = Page(desk, tmp_path)
     found = []
     try:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
+from needed import needs
+from waiting import free_port
 
 from deploy.dashboards.reading import Prometheus, PrometheusError
 
@@ -24,14 +22,8 @@ RULES = sorted(FOLDER.glob("*.rules.yml"))
 
 
 def tool(name: str) -> str:
-    """The path of `prometheus` or `promtool`. Without them tests fail in CI and are skipped elsewhere."""
-    found = shutil.which(name)
-    if found is None:
-        missing = f"{name} is not installed (Debian, Ubuntu: apt-get install --no-install-recommends prometheus)"
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
-    return found
+    """The path of `prometheus` or `promtool`."""
+    return needs(name, package="prometheus")
 
 
 @functools.cache
@@ -65,7 +57,7 @@ def serving(folder: Path, targets: Mapping[str, Sequence[str]], rules: Sequence[
     assert targets.keys() <= jobs.keys(), f"deploy/prometheus knows {sorted(jobs)}"
     config["scrape_configs"] = [jobs[job] | {"static_configs": [{"targets": list(t)}]} for job, t in targets.items()]
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     with (folder / "prometheus.log").open("w") as log:
         process = subprocess.Popen(
             [
@@ -94,9 +86,3 @@ def _wait(server: Prometheus, process: subprocess.Popen[bytes], log: Path) -> No
         except PrometheusError:
             assert time.monotonic() < deadline, f"Prometheus is not ready after 30 s:\n{log.read_text()}"
             time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

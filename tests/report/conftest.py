@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from kerneldyno.client.cli import app
 from kerneldyno.client.jsonl import ResultsFile
 from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
 from kerneldyno.rpc.jsonio import request_from_json, request_to_json
+from needed import needs
 from playwright.sync_api import Browser, sync_playwright
 from report_candidates import BATCH, EPISODES, Recorded, reference
 from typer.testing import CliRunner
@@ -59,16 +58,11 @@ def _train(address: str, path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium without a window. Where there is none, these tests are skipped; in CI they fail.
+    """Debian's Chromium without a window.
 
     While it runs, an event loop does in this thread: no test of the same module can be async.
     """
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        message = "needs a Chromium: apt-get install chromium"
-        if os.environ.get("CI", "").lower() in ("1", "true"):
-            pytest.fail(message)
-        pytest.skip(message)
+    found = needs("chromium", "chromium-browser", "google-chrome")
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=found)
         yield running
