@@ -12,11 +12,10 @@ import os
 import random
 import re
 import signal
-import socket
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kerneldyno.scheduler import failpoints
+from waiting import free_port
 
 from chaos.clients import events_file, recording
 from chaos.history import Event, History, read
@@ -125,7 +125,7 @@ class Cluster:
     ) -> None:
         self.directory = directory
         self.random = random.Random(seed)
-        self.address = f"127.0.0.1:{_free_port()}"
+        self.address = f"127.0.0.1:{free_port()}"
         self.history = History(events_file(directory), by="suite")
         self.proxies: dict[str, Proxy] = {}
         self._node_options = {"lanes": lanes, "devices": devices, "mean-seconds": mean_seconds}
@@ -299,19 +299,3 @@ class Cluster:
             await process.kill()
         with suppress(OSError):
             self.history.__exit__(None, None, None)
-
-
-async def eventually(met: Callable[[], bool], seconds: float, what: str) -> float:
-    """Wait until `met()`; return how long that took. Raises TimeoutError, naming `what`."""
-    start = time.monotonic()
-    while not met():
-        if time.monotonic() - start > seconds:
-            raise TimeoutError(f"{what} did not come true within {seconds:g} s")
-        await asyncio.sleep(0.02)
-    return time.monotonic() - start
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

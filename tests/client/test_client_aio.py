@@ -24,6 +24,7 @@ from kerneldyno.client import (
 )
 from kerneldyno.client.ledger import MAX_MESSAGE_BYTES
 from kerneldyno.v1.evaluation_pb2 import STAGE_DONE
+from waiting import eventually
 
 
 def request(id: str = "", code: str = "ok", **fields: object) -> EvalRequest:
@@ -32,13 +33,6 @@ def request(id: str = "", code: str = "ok", **fields: object) -> EvalRequest:
 
 async def collect(results: AsyncIterator[EvalResult]) -> list[EvalResult]:
     return [result async for result in results]
-
-
-async def until(condition: object, seconds: float = 5.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end, "it never came about"
-        await asyncio.sleep(0.01)
 
 
 async def test_results_come_in_completion_order(scheduler: FakeScheduler) -> None:
@@ -141,7 +135,7 @@ async def test_a_request_that_no_message_can_hold_is_invalid_and_hurts_nobody_el
 async def test_a_broken_stream_is_reattached_and_nothing_runs_twice(scheduler: FakeScheduler) -> None:
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request(f"r{i}", "sleep 0.5") for i in range(20)])))
-        await until(lambda: len(scheduler.runs) == 20)
+        await eventually(lambda: len(scheduler.runs) == 20)
         await scheduler.break_streams()
         assert len({result.id for result in await results}) == 20
     assert len(scheduler.runs) == 20
@@ -159,7 +153,7 @@ async def test_a_stream_that_breaks_again_and_again_loses_nothing(scheduler: Fak
 async def test_a_restarted_scheduler_that_forgot_everything_is_given_the_work_again(scheduler: FakeScheduler) -> None:
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request(f"r{i}", "sleep 0.4") for i in range(10)])))
-        await until(lambda: len(scheduler.runs) == 10)
+        await eventually(lambda: len(scheduler.runs) == 10)
         await scheduler.stop()
         scheduler.forget()
         await asyncio.sleep(0.5)
@@ -206,13 +200,13 @@ async def test_breaking_out_cancels_what_is_outstanding(scheduler: FakeScheduler
         async for result in client.evaluate([request("a"), request("b", "hang"), request("c", "hang")]):
             assert result.id == "a"
             break
-        await until(lambda: set(scheduler.cancelled) == {"b", "c"})
+        await eventually(lambda: set(scheduler.cancelled) == {"b", "c"})
 
 
 async def test_breaking_out_cancels_even_while_the_scheduler_reads_no_further(scheduler: FakeScheduler) -> None:
     async def source() -> AsyncIterator[EvalRequest]:
         yield request("a", "hang")
-        await until(lambda: scheduler.runs == ["a"])
+        await eventually(lambda: scheduler.runs == ["a"])
         scheduler.room.clear()
         for i in range(40):
             yield request(f"r{i}", "#" * 2**20)  # more than a connection buffers
@@ -227,7 +221,7 @@ async def test_breaking_out_cancels_even_while_the_scheduler_reads_no_further(sc
 async def test_cancelling_the_callers_task_cancels_what_is_outstanding(scheduler: FakeScheduler) -> None:
     async with AsyncClient(scheduler.address) as client:
         task = asyncio.create_task(collect(client.evaluate([request("a", "hang")])))
-        await until(lambda: scheduler.runs == ["a"])
+        await eventually(lambda: scheduler.runs == ["a"])
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -237,7 +231,7 @@ async def test_cancelling_the_callers_task_cancels_what_is_outstanding(scheduler
 async def test_closing_the_client_cancels_and_tells_whoever_still_iterates(scheduler: FakeScheduler) -> None:
     async with AsyncClient(scheduler.address) as client:
         task = asyncio.create_task(collect(client.evaluate([request("a", "hang")])))
-        await until(lambda: scheduler.runs == ["a"])
+        await eventually(lambda: scheduler.runs == ["a"])
     with pytest.raises(ClientClosedError):
         await task
     assert scheduler.cancelled == ["a"]
@@ -311,7 +305,7 @@ async def test_single_calls(scheduler: FakeScheduler) -> None:
 async def test_cancel_ends_an_evaluation_whose_result_says_so(scheduler: FakeScheduler) -> None:
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request("a", "hang")])))
-        await until(lambda: scheduler.runs == ["a"])
+        await eventually(lambda: scheduler.runs == ["a"])
         await client.cancel("a")
         assert [result.infrastructure_error.cause for result in await results] == ["CANCELLED"]
 

@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 from fake_scheduler import FakeScheduler
 from kerneldyno.client import Client, ClientClosedError, DuplicateIdError, EvalRequest, EvalResult, UnavailableError
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -31,13 +31,6 @@ def served() -> Iterator[FakeScheduler]:
 
 def request(id: str = "", code: str = "ok") -> EvalRequest:
     return EvalRequest(id=id, kernel_code=code)
-
-
-def until(condition: object, seconds: float = 5.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end, "it never came about"
-        time.sleep(0.01)
 
 
 def test_results_come_in_completion_order(served: FakeScheduler) -> None:
@@ -89,7 +82,7 @@ def test_breaking_out_cancels_and_closes_the_generator(served: FakeScheduler) ->
         for result in client.evaluate(source()):
             assert result.id == "a"
             break
-        until(lambda: len(served.runs) >= 2 and set(served.cancelled) == set(served.runs) - {"a"})
+        wait_until(lambda: len(served.runs) >= 2 and set(served.cancelled) == set(served.runs) - {"a"})
     assert closed.wait(5)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import NOBODY, finished, run, started, until
+from command import NOBODY, finished, run, started
 from fake_scheduler import FakeScheduler
+from waiting import eventually
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ class TestEvaluate:
     async def test_ctrl_c_cancels(self, scheduler: FakeScheduler, sources: tuple[Path, Path]) -> None:
         sources[1].write_text("hang")
         async with started("evaluate", *sources, "--address", scheduler.address) as process:
-            await until(lambda: bool(scheduler.runs))
+            await eventually(lambda: bool(scheduler.runs))
             process.send_signal(signal.SIGINT)
             ran = await finished(process)
         assert ran.status == 130
@@ -148,7 +149,7 @@ class TestBatch:
         )
         output = tmp_path / "r.jsonl"
         async with started("batch", source, "-o", output, "--address", scheduler.address) as process:
-            await until(lambda: output.exists() and output.read_text().count("\n") == 2)
+            await eventually(lambda: output.exists() and output.read_text().count("\n") == 2)
             process.kill()
         assert results(output).keys() == {"a", "c"}
         with output.open("a") as stream:
@@ -164,7 +165,7 @@ class TestBatch:
         source = tasks(tmp_path / "t.jsonl", *({"id": f"r{i}", "kernel_code": "sleep 0.5"} for i in range(20)))
         arguments = ["batch", source, "-o", tmp_path / "r.jsonl", "--address", scheduler.address]
         async with started(*arguments, GRPC_VERBOSITY="ERROR") as process:
-            await until(lambda: len(scheduler.runs) == 20)
+            await eventually(lambda: len(scheduler.runs) == 20)
             await scheduler.stop()
             scheduler.forget()
             await scheduler.start()
@@ -178,7 +179,7 @@ class TestBatch:
         source = tasks(tmp_path / "t.jsonl", {"id": "a", "kernel_code": "hang"}, {"id": "b", "kernel_code": "k"})
         output = tmp_path / "r.jsonl"
         async with started("batch", source, "-o", output, "--address", scheduler.address) as process:
-            await until(lambda: "a" in scheduler.runs)
+            await eventually(lambda: "a" in scheduler.runs)
             for client_id, id in scheduler.work:
                 if id == "a":
                     scheduler.cancel(client_id, id)

@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import cluster
 import pytest
 from certificates import Authority
 from hypothesis import given
@@ -25,6 +24,7 @@ from kerneldyno.client.doctor import certificates, machine, ports, sandbox, soft
 from kerneldyno.client.doctor.checks import Check, Examination, State, conduct
 from kerneldyno.rpc.credentials import Credentials
 from kerneldyno.v1.evaluator_service_pb2 import SandboxLayer
+from waiting import free_port
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +264,7 @@ class TestPorts:
     def test_who_holds_a_port(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             assert ports.holder(server.getsockname()[1]).endswith(f"(pid {os.getpid()})")
-        assert ports.holder(cluster.free_port()) == ""
+        assert ports.holder(free_port()) == ""
 
     def test_taken_by_another_program(self, monkeypatch: pytest.MonkeyPatch) -> None:
         handler = http.server.SimpleHTTPRequestHandler
@@ -272,7 +272,7 @@ class TestPorts:
         with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
             port = server.server_port
             threading.Thread(target=server.serve_forever, daemon=True).start()
-            free = cluster.free_port()
+            free = free_port()
             uses = {port: ("scheduler's metrics", "--metrics"), free: ("scheduler", "--listen")}
             monkeypatch.setattr(ports, "DEFAULTS", uses)
             monkeypatch.setattr(ports, "_METRICS", (port,))

@@ -15,6 +15,7 @@ from kerneldyno.rpc.errors import RateLimitedError
 from kerneldyno.v1.evaluation_pb2 import STAGE_DONE, EvalResult
 from kerneldyno.v1.fleet_service_pb2 import NODE_STATE_DRAINING, NODE_STATE_SERVING, Quarantine
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation
+from waiting import eventually
 
 NOW = datetime.now(UTC)
 
@@ -34,12 +35,6 @@ async def ids(evaluations: AsyncIterator[Evaluation]) -> list[str]:
     return [evaluation.id async for evaluation in evaluations]
 
 
-async def until(condition: object) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # type: ignore[operator]  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
 @pytest.fixture
 async def history(scheduler: FakeScheduler) -> FakeScheduler:
     """Four of one client, one of another; two never end."""
@@ -48,7 +43,7 @@ async def history(scheduler: FakeScheduler) -> FakeScheduler:
     submit(scheduler, "trainer", "c", step="2")
     submit(scheduler, "trainer", "d", "hang", step="2")
     submit(scheduler, "other", "e")
-    await until(lambda: sum(work.task.done() for work in scheduler.work.values()) == 3)
+    await eventually(lambda: sum(work.task.done() for work in scheduler.work.values()) == 3)
     return scheduler
 
 
@@ -123,7 +118,7 @@ class TestCancel:
         submit(history, "other", "f", "hang")
         async with AsyncClient(history.address, client_id="trainer") as client:
             assert await client.cancel_all() == 2
-            await until(lambda: history.work["trainer", "b"].task.done())
+            await eventually(lambda: history.work["trainer", "b"].task.done())
             assert (await client.get("b")).result.infrastructure_error.cause == "CANCELLED"
             assert await client.cancel_all() == 0
         assert sorted(history.cancelled) == ["b", "d"]
@@ -169,7 +164,7 @@ class TestWatch:
             await client.drain("node-a")
             assert [node.drained for node in (await anext(snapshots)).nodes] == [True, False]
             await snapshots.aclose()
-            await until(lambda: scheduler.watching == 0)
+            await eventually(lambda: scheduler.watching == 0)
 
     async def test_broken_streams_and_restarts_are_mended(self, scheduler: FakeScheduler) -> None:
         async with AsyncClient(scheduler.address) as client:
@@ -239,7 +234,7 @@ class TestWatch:
             following.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await following
-            await until(lambda: scheduler.watching == 0)
+            await eventually(lambda: scheduler.watching == 0)
 
 
 async def test_all_of_it_without_asyncio(history: FakeScheduler) -> None:
@@ -260,7 +255,7 @@ async def test_all_of_it_without_asyncio(history: FakeScheduler) -> None:
     history.quarantines = [Quarantine(node_id="node-a")]
     found = await asyncio.to_thread(lambda: list(use()))
     assert found == [["d", "b"], 1, 1, True, True, False, ["node-a"], []]
-    await until(lambda: history.watching == 0)
+    await eventually(lambda: history.watching == 0)
 
 
 async def test_a_scheduler_without_these_calls_says_so() -> None:

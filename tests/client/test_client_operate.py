@@ -6,13 +6,14 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from command import NOBODY, finished, invoke, started, until
+from command import NOBODY, finished, invoke, started
 from fake_scheduler import FakeScheduler
 from google.protobuf.timestamp_pb2 import Timestamp
 from kerneldyno.client.cli.evaluations import _time
 from kerneldyno.client.cli.nodes import _state
 from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
+from waiting import eventually
 
 DIGESTS = ("abcdef01" * 8, "abcdef02" * 8)
 
@@ -26,7 +27,7 @@ async def history(scheduler: FakeScheduler) -> FakeScheduler:
         ("x", "c", "ok", "1"),
     ):
         scheduler.submit(client_id, EvalRequest(id=id, kernel_code=code, labels={"step": step, "seed": "[red]7"}))
-    await until(lambda: sum(work.task.done() for work in scheduler.work.values()) == 2)
+    await eventually(lambda: sum(work.task.done() for work in scheduler.work.values()) == 2)
     return scheduler
 
 
@@ -75,7 +76,7 @@ class TestDrain:
         node = scheduler.nodes["node-a"]
         node.running = 2
         async with started("drain", "node-a", "--wait", "--address", scheduler.address) as process:
-            await until(lambda: scheduler.watching == 1)
+            await eventually(lambda: scheduler.watching == 1)
             node.running = 1
             scheduler.change()
             await scheduler.break_streams()
@@ -94,7 +95,7 @@ class TestDrain:
     async def test_waiting_in_vain_is_said(self, scheduler: FakeScheduler, what: str) -> None:
         scheduler.nodes["node-a"].running = 2
         command = asyncio.create_task(invoke("drain", "node-a", "--wait", "--address", scheduler.address))
-        await until(lambda: scheduler.watching == 1)
+        await eventually(lambda: scheduler.watching == 1)
         if what == "undrained":
             scheduler.nodes["node-a"].drained = False
         else:

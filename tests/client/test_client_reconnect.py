@@ -11,6 +11,7 @@ from fake_scheduler import FakeScheduler
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, UnavailableError
 from kerneldyno.client.backoff import Backoff
 from kerneldyno.rpc.errors import KernelDynoError, QueueFullError, RateLimitedError, ShuttingDownError
+from waiting import eventually
 
 
 def request(id: str, code: str = "ok") -> EvalRequest:
@@ -21,16 +22,10 @@ async def collect(results: AsyncIterator[EvalResult]) -> list[EvalResult]:
     return [result async for result in results]
 
 
-async def until(condition: object) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # type: ignore[operator]  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
 async def test_a_scheduler_that_kept_its_work_across_a_crash_runs_nothing_twice(scheduler: FakeScheduler) -> None:
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request(f"r{i}", "sleep 1") for i in range(10)])))
-        await until(lambda: len(scheduler.runs) == 10)
+        await eventually(lambda: len(scheduler.runs) == 10)
         await scheduler.stop()
         await asyncio.sleep(0.3)
         await scheduler.start()
@@ -43,9 +38,9 @@ async def test_a_scheduler_that_kept_its_work_across_a_crash_runs_nothing_twice(
 async def test_what_ended_while_the_scheduler_was_away_is_delivered(scheduler: FakeScheduler) -> None:
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request("a", "sleep 0.2"), request("b", "sleep 1.5")])))
-        await until(lambda: len(scheduler.runs) == 2)
+        await eventually(lambda: len(scheduler.runs) == 2)
         await scheduler.stop()
-        await until(lambda: scheduler.work[client.client_id, "a"].task.done())
+        await eventually(lambda: scheduler.work[client.client_id, "a"].task.done())
         await scheduler.start()
         assert [result.id for result in await results] == ["a", "b"]
     assert len(scheduler.runs) == 2
@@ -55,7 +50,7 @@ async def test_only_what_the_scheduler_does_not_know_is_submitted_again(schedule
     """A crash between taking a request and writing it down loses that one: nothing else is run again."""
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request(f"r{i}", "sleep 1") for i in range(6)])))
-        await until(lambda: len(scheduler.runs) == 6)
+        await eventually(lambda: len(scheduler.runs) == 6)
         await scheduler.stop()
         for id in ("r2", "r4"):
             scheduler.work.pop((client.client_id, id)).task.cancel()
@@ -68,7 +63,7 @@ async def test_after_an_outage_the_client_is_back_within_three_seconds(scheduler
     """Long enough that every pause, of the channel too, has grown to its longest."""
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request("a", "sleep 0.5")])))
-        await until(lambda: scheduler.runs == ["a"])
+        await eventually(lambda: scheduler.runs == ["a"])
         await scheduler.stop()
         await asyncio.sleep(4)
         await scheduler.start()
@@ -114,7 +109,7 @@ async def test_a_stream_that_breaks_as_work_is_resubmitted_loses_nothing(schedul
     async with AsyncClient(scheduler.address) as client:
         results = asyncio.create_task(collect(client.evaluate([request(f"r{i}", "sleep 0.6") for i in range(5)])))
         for round in range(1, 4):
-            await until(lambda round=round: len(scheduler.runs) >= 5 * round)
+            await eventually(lambda round=round: len(scheduler.runs) >= 5 * round)
             scheduler.forget()
             await scheduler.break_streams()
         found = await results

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import cluster  # noqa: F401 - the way to the harness of the scheduler
 import pytest
-from command import NOBODY, Ran, invoke, until
+from command import NOBODY, Ran, invoke
 from kerneldyno.client import AsyncClient, turn
 from kerneldyno.client.cli.common import lasting
 from kerneldyno.client.cli.trace import _steps
@@ -23,6 +23,7 @@ from kerneldyno.v1.evaluation_pb2 import (
 )
 from scheduler_harness import request, scheduler
 from scripted_node import node
+from waiting import eventually
 
 
 @pytest.fixture
@@ -141,7 +142,7 @@ async def test_stored_and_shared_results_say_whose_run_it_was(address: str) -> N
 async def test_lost_attempts_are_counted() -> None:
     async with scheduler() as (app, _), node(str(app.address), "n1") as first:
         client = asyncio.create_task(judge(str(app.address), "c", request("a", "sleep=0.3")))
-        await until(lambda: first.started == ["a"])
+        await eventually(lambda: first.started == ["a"])
         async with node(str(app.address), "n2"):
             first.die()
             await client

@@ -15,7 +15,7 @@ import pytest
 from deploy_files import DEPLOY
 from kerneldyno.client import Client
 from kerneldyno.client.errors import KernelDynoError
-from supervised import eventually
+from waiting import wait_until
 
 SCRIPT = DEPLOY / "slurm/kerneldyno.sbatch"
 _SCONTROL = """#!/bin/sh
@@ -81,7 +81,7 @@ def test_the_time_limit_drains_and_nobody_without_a_token_is_served(
             family = psutil.Process(job.pid).children(recursive=True)
             ca = str(files / "ca.pem")
             with Client(address, tls_ca=ca, token=(files / "client.token").read_text()) as client:
-                eventually(lambda: bool(client.nodes()), "the evaluator")
+                wait_until(lambda: bool(client.nodes()), "the evaluator")
             for token in ("", "wrong", (files / "node.token").read_text()):
                 with Client(address, tls_ca=ca, token=token, call_timeout=5) as client, pytest.raises(KernelDynoError):
                     list(client.list())

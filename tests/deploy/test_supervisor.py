@@ -11,7 +11,8 @@ import sys
 import psutil
 import pytest
 from kerneldyno.deploy.supervisor import Supervisor
-from supervised import eventually, ready
+from supervised import ready
+from waiting import wait_until
 
 OPTIONS = ("--metrics", "off", "--store", "memory")
 
@@ -28,7 +29,7 @@ def test_it_comes_back_when_it_is_killed_and_stays_away_when_it_is_stopped() -> 
     assert (first.restarts, first.last_end) == (0, "")
     assert first.pid is not None
     os.kill(first.pid, signal.SIGKILL)
-    eventually(lambda: service.state().restarts == 1 and bool(service.state().ready), "the second life")
+    wait_until(lambda: service.state().restarts == 1 and bool(service.state().ready), "the second life")
     second = service.state()
     assert second.pid not in (None, first.pid)
     assert second.last_end.startswith("ended with signal SIGKILL\n")
@@ -45,7 +46,7 @@ def test_it_comes_back_when_it_is_killed_and_stays_away_when_it_is_stopped() -> 
 def test_a_service_that_cannot_start_tells_why_and_is_tried_again() -> None:
     service = Supervisor("scheduler", sys.executable, ("--listen", "0.0.0.0:0", *OPTIONS))
     try:
-        eventually(lambda: service.state().restarts >= 1, "the second try")
+        wait_until(lambda: service.state().restarts >= 1, "the second try")
         state = service.state()
         assert "would let others in without TLS" in state.last_end
         assert state.ready is None
@@ -55,7 +56,7 @@ def test_a_service_that_cannot_start_tells_why_and_is_tried_again() -> None:
 
 def test_an_interpreter_that_is_not_there() -> None:
     service = Supervisor("scheduler", "/nowhere/python", OPTIONS)
-    eventually(lambda: bool(service.state().last_end), "the reason")
+    wait_until(lambda: bool(service.state().last_end), "the reason")
     assert "cannot be started with /nowhere/python" in service.state().last_end
     service.stop(10)
 
@@ -74,7 +75,7 @@ def test_it_ends_with_its_supervisor() -> None:
         pid = int(owner.stdout.readline())
         assert not gone(pid)
         owner.kill()
-    eventually(lambda: gone(pid), "the end of the scheduler")
+    wait_until(lambda: gone(pid), "the end of the scheduler")
 
 
 def test_credentials_for_others_are_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:

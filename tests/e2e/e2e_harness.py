@@ -5,16 +5,13 @@ Nothing here is fake: services are the ones a person starts, on free ports of th
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import select
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -81,14 +78,6 @@ def request(id: str, body: str = "pass", **changes: Any) -> EvalRequest:
 def outcome(result: EvalResult) -> str:
     """The outcome's name."""
     return EvalResult.Outcome.Name(result.outcome)
-
-
-async def eventually(condition: Callable[[], bool], seconds: float = 15.0, what: str = "the condition") -> None:
-    """Wait until `condition` holds; fail when it does not in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come true within {seconds:g} s"
-        await asyncio.sleep(0.05)
 
 
 # Services

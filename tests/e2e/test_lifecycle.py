@@ -17,7 +17,6 @@ from e2e_harness import (
     Service,
     descendants,
     evaluator,
-    eventually,
     is_alive,
     judge_of,
     kill,
@@ -30,6 +29,7 @@ from e2e_harness import (
 )
 from kerneldyno.client import AsyncClient, DeadlineExceededError, EvalRequest, EvalResult
 from kerneldyno.rpc.jsonio import request_to_json
+from waiting import eventually
 
 LANES = 6
 OPTIONS = ("--lanes", str(LANES), "--spares", "2")

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from e2e_harness import eventually, main_processes, metric, outcome, page, request
+from e2e_harness import main_processes, metric, outcome, page, request
 from kerneldyno.client import AsyncClient, LocalServices
+from waiting import eventually
 
 CLIENTS, EACH = 4, 250
 MEBIBYTE = 1 << 20

@@ -18,7 +18,6 @@ from e2e_harness import (
     ON_GPU,
     PROBLEMS,
     descendants,
-    eventually,
     main_processes,
     metric,
     orphans,
@@ -28,6 +27,7 @@ from e2e_harness import (
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
 from kerneldyno.rpc.jsonio import request_from_json
+from waiting import eventually
 
 COUNT = int(os.environ.get("KERNELDYNO_E2E_CANDIDATES", "200" if ON_GPU else "30"))
 #: On the CPU these take seconds of honest interpreted work each; a longer run has them all.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,13 +94,6 @@ async def result_of(attempt: Attempt, node: Node, seconds: float = 20.0) -> pb.E
         *_, last = [snapshot async for snapshot in snapshots]
     assert last.result is not None
     return last.result
-
-
-async def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait until `condition` holds; fail when it does not in time."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  # what changes may be in another process
-            await asyncio.sleep(0.02)
 
 
 async def remaining(call: Any) -> list[evaluator_pb.AttemptEvent]:

@@ -11,7 +11,8 @@ import pytest
 from kerneldyno.evaluator.cell import CellFailedError
 from kerneldyno.rpc import errors
 from kerneldyno.v1 import evaluation_pb2 as pb
-from node_harness import PASS, Clock, bench, cell_settings, eventually, processes, result_of
+from node_harness import PASS, Clock, bench, cell_settings, processes, result_of
+from waiting import eventually
 
 CORRECT = pb.EvalResult.CORRECT
 INFRASTRUCTURE_ERROR = pb.EvalResult.INFRASTRUCTURE_ERROR

@@ -14,7 +14,8 @@ from kerneldyno.evaluator.fleet import FleetLink
 from kerneldyno.rpc import errors
 from kerneldyno.v1 import evaluation_pb2 as eval_pb
 from kerneldyno.v1 import fleet_service_pb2 as pb
-from node_harness import PASS, Bench, Clock, bench, cell_settings, eventually, processes, request
+from node_harness import PASS, Bench, Clock, bench, cell_settings, processes, request
+from waiting import eventually
 
 CORRECT = eval_pb.EvalResult.CORRECT
 

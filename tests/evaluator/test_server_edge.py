@@ -17,7 +17,8 @@ from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.v1 import evaluation_pb2 as eval_pb
 from kerneldyno.v1 import evaluator_service_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2_grpc as pb_grpc
-from node_harness import PASS, Bench, bench, cell_settings, eventually, remaining, request
+from node_harness import PASS, Bench, bench, cell_settings, remaining, request
+from waiting import eventually
 
 
 @asynccontextmanager

@@ -24,7 +24,8 @@ from kerneldyno.v1 import evaluation_pb2 as eval_pb
 from kerneldyno.v1 import evaluator_service_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2_grpc as pb_grpc
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
-from node_harness import PASS, eventually, remaining, request
+from node_harness import PASS, remaining, request
+from waiting import eventually
 
 if TYPE_CHECKING:  # generic in the stubs only
     Call = grpc.aio.UnaryStreamCall[pb.EvaluatorServiceEvaluateRequest, pb.EvaluatorServiceEvaluateResponse]

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from e2e_harness import REFERENCE, Service, candidate, eventually, kill, request, scheduler
+from e2e_harness import REFERENCE, Service, candidate, kill, request, scheduler
 from kerneldyno.client import AsyncClient, turn
+from waiting import eventually
 
 from scraped import Scrape
 

@@ -355,10 +355,3 @@ class Client:
                 assert response.result.id not in self.results, "a result came twice"
                 self.results[response.result.id] = response.result
                 self.order.append(response.result.id)
-
-
-async def eventually(met: Callable[[], bool], seconds: float = 10) -> None:
-    """Wait until `met()`."""
-    async with asyncio.timeout(seconds):
-        while not met():  # noqa: ASYNC110 - the thing watched has no event
-            await asyncio.sleep(0.01)

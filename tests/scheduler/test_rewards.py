@@ -14,9 +14,10 @@ from kerneldyno.scheduler.model import Key
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 from kerneldyno.v1.reward_service_pb2 import Extraction, RewardSpec, SpeedupTier, StreamRewardsRequest, Turn
 from rewards_harness import PLAIN, Trainer, fenced, fields, outcome, paid, turn
-from scheduler_harness import connect, eventually, failure, sample, scheduler
+from scheduler_harness import connect, failure, sample, scheduler
 from scripted_node import node
 from test_scheduler_process import process
+from waiting import eventually
 
 STEPS = RewardSpec(
     preset="kevin",

@@ -9,8 +9,9 @@ from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
 from kerneldyno.v1.scheduler_service_pb2 import CancelEvaluationsRequest, ListEvaluationsRequest
 from rewards_harness import PLAIN, Trainer, outcome, paid, turn
-from scheduler_harness import connect, eventually, sample, scheduler
+from scheduler_harness import connect, sample, scheduler
 from scripted_node import node
+from waiting import eventually
 
 
 @pytest.mark.parametrize(

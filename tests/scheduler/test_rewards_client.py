@@ -24,9 +24,10 @@ from kerneldyno.client import (
 from kerneldyno.client.errors import PermissionDeniedError
 from kerneldyno.rpc.credentials import Credentials
 from rewards_harness import fenced, outcome, paid
-from scheduler_harness import eventually, sample, scheduler
+from scheduler_harness import sample, scheduler
 from scripted_node import node
 from test_scheduler_process import process
+from waiting import eventually
 
 
 def one(name: str, script: str = "speedup=1", *, sample: int = 0, index: int = 0, id: str = "") -> Turn:

@@ -19,7 +19,6 @@ from scheduler_harness import (
     cause,
     connect,
     digest_of,
-    eventually,
     failure,
     once,
     outcome,
@@ -29,6 +28,7 @@ from scheduler_harness import (
     spec,
 )
 from scripted_node import node
+from waiting import eventually
 
 # The rules
 

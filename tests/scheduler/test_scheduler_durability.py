@@ -26,7 +26,6 @@ from scheduler_harness import (
     World,
     cause,
     connect,
-    eventually,
     failing,
     failure,
     once,
@@ -37,6 +36,7 @@ from scheduler_harness import (
     spec,
 )
 from scripted_node import node
+from waiting import eventually
 
 # The rules: a new state machine takes up what the old one wrote
 

@@ -22,7 +22,6 @@ from scheduler_harness import (
     World,
     cause,
     connect,
-    eventually,
     once,
     outcome,
     request,
@@ -30,6 +29,7 @@ from scheduler_harness import (
     scheduler,
 )
 from scripted_node import node
+from waiting import eventually
 
 # The rules
 

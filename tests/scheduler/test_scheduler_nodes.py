@@ -13,7 +13,6 @@ from scheduler_harness import (
     Client,
     Outcome,
     connect,
-    eventually,
     failure,
     once,
     request,
@@ -21,6 +20,7 @@ from scheduler_harness import (
     scheduler,
 )
 from scripted_node import node
+from waiting import eventually
 
 
 async def test_attempts_of_a_node_that_dies_run_again_elsewhere_at_once() -> None:

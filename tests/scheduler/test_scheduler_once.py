@@ -10,8 +10,9 @@ from kerneldyno.rpc import errors
 from kerneldyno.scheduler.model import Key
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import scheduler_service_pb2 as pb
-from scheduler_harness import Client, Outcome, eventually, failure, once, request, scheduler
+from scheduler_harness import Client, Outcome, failure, once, request, scheduler
 from scripted_node import node
+from waiting import eventually
 
 
 async def test_one_candidate_one_answer_with_or_without_an_id() -> None:

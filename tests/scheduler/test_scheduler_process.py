@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -25,8 +24,9 @@ from kerneldyno.v1.fleet_service_pb2 import ListNodesRequest
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
-from scheduler_harness import Client, Outcome, eventually, request
+from scheduler_harness import Client, Outcome, request
 from scripted_node import node
+from waiting import eventually, free_port
 
 BUF = str(Path(sys.executable).with_name("buf"))
 
@@ -122,7 +122,7 @@ async def test_memory_stays_bounded_while_a_thousand_large_requests_pass() -> No
 async def test_kill_9_under_load_loses_nothing_and_the_client_library_does_not_notice(tmp_path: Path) -> None:
     store, count, kills = f"sqlite:{tmp_path / 'journal.sqlite'}", 400, 2
     results: dict[str, list[EvalResult]] = {}
-    listen = f"127.0.0.1:{_free_port()}"
+    listen = f"127.0.0.1:{free_port()}"
 
     async def evaluate(name: str) -> None:
         async with AsyncClient(listen, client_id=name, window=40) as client:
@@ -150,12 +150,6 @@ async def test_kill_9_under_load_loses_nothing_and_the_client_library_does_not_n
     assert set(started_names) == {f"{name}-{i}" for name in "ab" for i in range(count // 4)}
     repeated = len(started_names) - len(set(started_names))
     assert repeated < 8 * kills, "only what ran when the process died may have run twice"
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 async def test_sigterm_lets_what_runs_finish_and_tells_clients_to_come_back() -> None:

@@ -21,13 +21,13 @@ from scheduler_harness import (
     Client,
     Outcome,
     connect,
-    eventually,
     failing,
     once,
     request,
     sample,
     scheduler,
 )
+from waiting import eventually
 
 
 class Node:

@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from kerneldyno.scheduler.store.journal import ImmediateJournal, Journal, Journa
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.scheduler.store.sqlite import SqliteStore
 from store_records import accepted, correct, finished, key
+from waiting import eventually
 
 
 class Seen(JournalObserver):
@@ -56,13 +57,6 @@ async def journal(store: SqliteStore, seen: Seen) -> AsyncIterator[Journal]:
     opened = Journal(store, asyncio.get_running_loop(), observer=seen)
     yield opened
     await opened.close(timeout=20)
-
-
-async def eventually(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        await asyncio.sleep(0.01)
 
 
 def names(store: SqliteStore) -> set[str]:

@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 HERE = Path(__file__).parent
-for folder in (HERE, HERE.parent / "scheduler", HERE.parent / "rpc"):
+for folder in (HERE, HERE.parent, HERE.parent / "scheduler", HERE.parent / "rpc"):
     sys.path.insert(0, str(folder))
 
 #: What the tests of each kind import.

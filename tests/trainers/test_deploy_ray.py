@@ -8,8 +8,7 @@ import secrets
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -23,6 +22,7 @@ from kerneldyno.deploy.ray import Services, start
 from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from ray.cluster_utils import Cluster
+from waiting import wait_until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -93,13 +93,6 @@ def request(name: str, node: str = "", summand: int = 1) -> EvalRequest:
     return request_from_json(fields)
 
 
-def eventually(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
-        time.sleep(0.1)
-
-
 def outcomes(address: str, *requests: EvalRequest) -> dict[str, str]:
     with Client(address, tls_ca="", tls_cert="", tls_key="", token="") as client:
         return {result.id: EvalResult.Outcome.Name(result.outcome) for result in client.evaluate(requests)}
@@ -143,7 +136,7 @@ def test_an_evaluator_that_dies_is_started_again(services: Services) -> None:
     node = ray_nodes()[1]
     victim = process_of(services, node)
     victim.kill()
-    eventually(
+    wait_until(
         lambda: services.states()[node].restarts == 1 and bool(services.states()[node].ready), "the new evaluator"
     )
     assert process_of(services, node).pid != victim.pid
@@ -158,8 +151,8 @@ def test_an_actor_that_dies_takes_its_evaluator_along_and_both_come_back(service
     assert actor is not None
     assert "_EvaluatorActor" in " ".join(actor.cmdline())
     os.kill(actor.pid, signal.SIGKILL)
-    eventually(lambda: not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE, "the end of the evaluator")
-    eventually(lambda: bool(services.states()[node].ready), "the new evaluator")
+    wait_until(lambda: not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE, "the end of the evaluator")
+    wait_until(lambda: bool(services.states()[node].ready), "the new evaluator")
     assert process_of(services, node).pid != orphan.pid
     assert outcomes(services.address, request("after-actor", node)) == {"after-actor": "CORRECT"}
 
@@ -167,8 +160,8 @@ def test_an_actor_that_dies_takes_its_evaluator_along_and_both_come_back(service
 def test_a_scheduler_that_dies_is_where_it_was_and_knows_what_it_knew(services: Services) -> None:
     assert outcomes(services.address, request("before")) == {"before": "CORRECT"}
     process_of(services, "scheduler").kill()
-    eventually(lambda: services.states()["scheduler"].restarts == 1, "the new scheduler")
-    eventually(lambda: bool(services.states()["scheduler"].ready), "the new scheduler")
+    wait_until(lambda: services.states()["scheduler"].restarts == 1, "the new scheduler")
+    wait_until(lambda: bool(services.states()["scheduler"].ready), "the new scheduler")
     with Client(services.address, tls_ca="", tls_cert="", tls_key="", token="") as client:
         assert "before" in {evaluation.id for evaluation in client.list()}
     assert outcomes(services.address, request("after-scheduler")) == {"after-scheduler": "CORRECT"}

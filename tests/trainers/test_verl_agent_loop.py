@@ -18,12 +18,13 @@ from kerneldyno.trainers import connection
 from kerneldyno.trainers.errors import SampleFailedError, SettingsError
 from kerneldyno.trainers.marks import Mark
 from kerneldyno.verl.agent_loop import KernelAgentLoop, TurnRewardOutput
-from scheduler_harness import eventually, scheduler
+from scheduler_harness import scheduler
 from scripted_node import node
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker, DictConfigWrap
 from verl.protocol import DataProto
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl_harness import Engine, answer, row, runs_of_ones
+from waiting import eventually
 
 PARAMS = {"temperature": 1.0, "logprobs": True}
 

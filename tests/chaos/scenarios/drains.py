@@ -7,8 +7,10 @@ import random
 import signal
 import time
 
+from waiting import eventually
+
 from chaos.clients import request, workload
-from chaos.cluster import Cluster, eventually
+from chaos.cluster import Cluster
 from chaos.history import Event
 from chaos.scenario import Figure, Plan, at_least, at_most, audit_all, exactly, kept, of_kind, run_clients
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
+from waiting import eventually
 
 from chaos.clients import drive, request
-from chaos.cluster import Cluster, eventually
+from chaos.cluster import Cluster
 from chaos.history import Event
 from chaos.scenario import Figure, Plan, at_most, audit_all, kept, of_kind, percentile, run_clients
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 
+from waiting import eventually
+
 from chaos.clients import request
-from chaos.cluster import Cluster, eventually
+from chaos.cluster import Cluster
 from chaos.scenario import Figure, Plan, at_least, at_most, audit_all, exactly, kept, of_kind, run_clients
 
 ROWS = (8, 9, 10)

@@ -6,8 +6,10 @@ import asyncio
 import signal
 from pathlib import Path
 
+from waiting import eventually
+
 from chaos.clients import request
-from chaos.cluster import Cluster, eventually
+from chaos.cluster import Cluster
 from chaos.scenario import Figure, Plan, at_least, at_most, audit_all, exactly, kept, of_kind, run_clients
 
 ROWS = (6, 7)

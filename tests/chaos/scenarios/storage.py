@@ -12,9 +12,10 @@ import grpc.aio
 from kerneldyno.rpc import errors
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest
+from waiting import eventually
 
 from chaos.clients import connected, request, workload
-from chaos.cluster import Cluster, eventually
+from chaos.cluster import Cluster
 from chaos.scenario import Figure, Plan, at_least, audit_all, exactly, kept, of_kind, run_clients
 
 ROWS = (28,)
