@@ -234,7 +234,7 @@ def test_turns_by_labels_of_results(tmp_path: Path) -> None:
         (b"\n \n", "is empty"),
         (b'{"id": "a", "outco', "cut off after 18 bytes"),
         (b"\x00\xff\x01 binary\n", "is not JSON"),
-        (b"[1, 2]\n", "neither results nor trajectories: line 1 is neither a result (id, outcome) nor a turn"),
+        (b"[1, 2]\n", "neither results nor trajectories: entry 1 is neither a result (id, outcome) nor a turn"),
         (lines({"id": "a", "reference_code": "x", "kernel_code": "y"}), "line 1 is neither a result"),
         (lines(result()) + lines({"version": 1, "group": "g", "sample": 0, "turn_index": 0}), "line 2 is one of turns"),
         (lines({"version": 1, "group": "g", "sample": 0, "turn_index": 0}), "holds no verdict"),
@@ -428,5 +428,32 @@ def turn_data() -> dict[str, Any]:
 
 def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kerneldyno.client.report.reading.MAX_CANDIDATES", 5)
-    with pytest.raises(ReportInputError, match="more than 5 candidates"):
-        candidates(MANY)
+    for data in (MANY, b"[\n" + b",".join(MANY.splitlines()) + b"]"):
+        with pytest.raises(ReportInputError, match="more than 5 candidates"):
+            candidates(data)
+
+
+def test_a_document_that_is_too_long_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b"[\n" + b",".join(MANY.splitlines()) + b"]"
+    monkeypatch.setattr("kerneldyno.client.report.reading.MAX_DOCUMENT_BYTES", len(data))
+    assert len(candidates(data)) == 6
+    with pytest.raises(ReportInputError, match="longer than"):
+        candidates(data + b" ")
+
+
+def test_a_line_that_is_too_long_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("jsonl", "report.reading"):
+        monkeypatch.setattr(f"kerneldyno.client.{module}.MAX_LINE_BYTES", 1 << 20)
+    long = lines(result("p/long", logs="x" * (1 << 20)))
+    assert "line 1 is longer than 1 MiB" in run(tmp_path, long + MANY).stderr
+
+
+def test_an_array_on_one_line() -> None:
+    assert len(candidates(b"[" + b",".join(MANY.splitlines()) + b"]\n")) == 6
+
+
+def test_notes_that_quote_the_file_steer_no_terminal(tmp_path: Path) -> None:
+    bad = result("p/a", findings="\x1b[2J")
+    told = [run(tmp_path, data).stderr for data in (MANY + lines(bad), lines(bad))]
+    assert ["\x1b" in text for text in told] == [False, False]
+    assert ["\N{SYMBOL FOR ESCAPE}[2J" in text for text in told] == [True, True]

@@ -42,6 +42,7 @@ def report(
     """Make a page of RESULTS.jsonl that needs no network, no server and no other file."""
     from kerneldyno.client.report.figures import figures
     from kerneldyno.client.report.joining import References, join
+    from kerneldyno.client.report.markup import visible
     from kerneldyno.client.report.page import Heading, page
     from kerneldyno.client.report.reading import ReportInputError, read
     from kerneldyno.client.report.shelf import Shelf
@@ -55,7 +56,7 @@ def report(
             with _opened(results) as stream:
                 recorded = read(stream, shelf, problem_label)
         except ReportInputError as error:
-            raise UsageError(f"{results} {error}") from error
+            raise UsageError(visible(f"{results} {error}")) from error  # it may quote the file
         except OSError as error:
             raise UsageError(f"{results}: {error.strerror or error}") from error
         references = References()
@@ -77,7 +78,7 @@ def report(
         except OSError as error:
             raise UsageError(f"--output {output}: {error.strerror or error}") from error
         for note in (*notes, *found.notes):
-            print(f"kerneldyno: {note}", file=sys.stderr)
+            print(f"kerneldyno: {visible(note)}", file=sys.stderr)
         if as_json:
             print_json({"report": str(output), "bytes": len(text), **found.to_json()})
         else:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Any, Final
 
 from google.protobuf import json_format
-from kerneldyno.client.jsonl import numbered_lines
+from kerneldyno.client.jsonl import MAX_LINE_BYTES, numbered_lines
 from kerneldyno.client.report import candidates
 from kerneldyno.client.report.candidates import Candidate, positive
 from kerneldyno.client.report.shelf import Shelf
@@ -93,16 +93,13 @@ class _Reader:
 
     def run(self, stream: IO[bytes]) -> None:
         for number, line in numbered_lines(stream):
-            if not self._lines and line.strip() in (b"{", b"["):
-                rest = stream.read(MAX_DOCUMENT_BYTES)
-                self._lines = 1
-                return self._document(line + rest)
-            self._lines += 1
-            self._line(number, line)
-            if len(self._results) + len(self._turns) > MAX_CANDIDATES:
-                raise ReportInputError(
-                    f"more than {MAX_CANDIDATES} candidates: take a part of the file, for example `head -n {MAX_CANDIDATES}`"
-                )
+            first, self._lines = not self._lines, self._lines + 1
+            if len(line) > MAX_LINE_BYTES:
+                self._bad.append(f"line {number} is longer than {MAX_LINE_BYTES >> 20} MiB")
+            elif first and (line.strip() == b"{" or line.startswith(b"[")):
+                return self._document(line + stream.read(MAX_DOCUMENT_BYTES + 1))
+            else:
+                self._line(number, line)
         return None
 
     def finish(self) -> Recorded:
@@ -136,6 +133,8 @@ class _Reader:
 
     def _document(self, data: bytes) -> None:
         """Takes the output of `kerneldyno evaluations --json` or `evaluate --json`."""
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise ReportInputError(f"is one JSON document, and longer than {MAX_DOCUMENT_BYTES >> 20} MiB: give JSON lines")
         try:
             document = _parsed(data)
         except (ValueError, RecursionError) as error:
@@ -174,6 +173,10 @@ class _Reader:
             self._result(row) if kind == RESULTS else self._turn(row)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, json_format.Error) as error:
             self._bad.append(f"{where} is no valid {kind[:-1]} ({' '.join(str(error).split())[:200]})")
+        if len(self._results) + len(self._turns) > MAX_CANDIDATES:
+            raise ReportInputError(
+                f"more than {MAX_CANDIDATES} candidates: take a part of the file, for example `head -n {MAX_CANDIDATES}`"
+            )
 
     def _result(self, row: dict[str, Any]) -> None:
         candidate = candidates.of_result(result_from_json(_shown(row)), self._shelf, self._problem_label)
