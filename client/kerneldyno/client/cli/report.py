@@ -56,7 +56,7 @@ def report(
             with _opened(results) as stream:
                 recorded = read(stream, shelf, problem_label)
         except ReportInputError as error:
-            raise UsageError(visible(f"{results} {error}")) from error  # it may quote the file
+            raise UsageError(f"{results} {error}") from error
         except OSError as error:
             raise UsageError(f"{results}: {error.strerror or error}") from error
         references = References()

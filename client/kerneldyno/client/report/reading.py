@@ -134,7 +134,9 @@ class _Reader:
     def _document(self, data: bytes) -> None:
         """Takes the output of `kerneldyno evaluations --json` or `evaluate --json`."""
         if len(data) > MAX_DOCUMENT_BYTES:
-            raise ReportInputError(f"is one JSON document, and longer than {MAX_DOCUMENT_BYTES >> 20} MiB: give JSON lines")
+            raise ReportInputError(
+                f"is one JSON document, and longer than {MAX_DOCUMENT_BYTES >> 20} MiB: give JSON lines"
+            )
         try:
             document = _parsed(data)
         except (ValueError, RecursionError) as error:
