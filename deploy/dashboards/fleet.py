@@ -7,7 +7,7 @@ from .colours import OUTCOMES
 from .promql import mean, per_minute, quantile, rate, scheduler
 
 _OUTCOMES = scheduler("kerneldyno_outcomes_total")
-_WAITING, _LIMIT = scheduler("kerneldyno_waiting_evaluations"), scheduler("kerneldyno_waiting_evaluations_limit")
+_BACKLOG, _LIMIT = scheduler("kerneldyno_backlog_evaluations"), scheduler("kerneldyno_backlog_evaluations_limit")
 _RUNNING, _LANES = scheduler("kerneldyno_running"), scheduler("kerneldyno_lanes")
 _OLDEST = scheduler("kerneldyno_queue_oldest_seconds")
 _COMMIT = scheduler("kerneldyno_journal_commit_seconds")
@@ -36,9 +36,9 @@ NOW = [
     ),
     number(
         "Queue in use",
-        "Waiting evaluations over what may wait (--max-queued). At 100 % streams wait and EvaluateOnce is refused.",
+        "Unfinished evaluations, less the attempts that run, over their limit (--max-queued). At 100 % streams wait and EvaluateOnce is refused.",
         "percentunit",
-        Query(f"max({_WAITING} / {_LIMIT})"),
+        Query(f"max({_BACKLOG} / {_LIMIT})"),
         steps=((None, "green"), (0.8, "orange"), (1, "red")),
     ),
     number(
@@ -95,10 +95,10 @@ QUEUE = [
         width=8,
     ),
     lines(
-        "Waiting evaluations and their limit",
-        "At the limit nothing more is accepted: streams wait for room, EvaluateOnce answers RESOURCE_EXHAUSTED.",
+        "Backlog and its limit",
+        "Unfinished evaluations, less the attempts that run. At the limit nothing more is accepted: streams wait for room, EvaluateOnce answers RESOURCE_EXHAUSTED.",
         "none",
-        Query(f"sum({_WAITING})", "waiting"),
+        Query(f"sum({_BACKLOG})", "backlog"),
         Query(f"sum({_LIMIT})", "limit"),
         Query(f"sum({scheduler('kerneldyno_waiting_calls')})", "streams that wait for room"),
         width=8,

@@ -43,7 +43,7 @@ async def test_the_queue_by_priority_and_kind_of_client(tmp_path: Path) -> None:
                 task.cancel()
     assert seen.value(DEPTH, priority="high", client_kind="stream") == 2
     assert seen.value(DEPTH, priority="normal", client_kind="rewards") == 1
-    assert seen.value(DEPTH) == seen.value("kerneldyno_waiting_evaluations") == 4
+    assert seen.value(DEPTH) == seen.value("kerneldyno_backlog_evaluations") == 4
     old, new = (seen.value(OLDEST, priority=p, client_kind=kind) for p, kind in (("high", "stream"), ("low", "once")))
     assert 0.7 < new < old < 20
     assert seen.value(OLDEST, priority="low", client_kind="stream") == 0, "nothing of it waits"

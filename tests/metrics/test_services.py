@@ -219,8 +219,8 @@ def test_the_journal_and_the_fleet(watched: Watched) -> None:
     assert after.value("kerneldyno_journal_pending_records") == after.value("kerneldyno_journal_stalled") == 0
     assert after.value("kerneldyno_nodes", state="serving") == after.value("kerneldyno_devices") == 1
     assert after.value("kerneldyno_lanes") == LANES
-    assert after.value("kerneldyno_running") == after.value("kerneldyno_waiting_evaluations") == 0
-    assert after.value("kerneldyno_waiting_evaluations_limit") == MAX_QUEUED
+    assert after.value("kerneldyno_running") == after.value("kerneldyno_backlog_evaluations") == 0
+    assert after.value("kerneldyno_backlog_evaluations_limit") == MAX_QUEUED
 
 
 def test_the_gateways_routes(watched: Watched) -> None:

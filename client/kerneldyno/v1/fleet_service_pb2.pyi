@@ -707,9 +707,9 @@ class WatchClusterResponse(_message.Message):
     SNAPSHOT_TIME_FIELD_NUMBER: _builtins.int
     OUTCOMES_FIELD_NUMBER: _builtins.int
     queued: _builtins.int
-    """Evaluations that wait."""
+    """Evaluations that have neither an attempt nor a verdict."""
     running: _builtins.int
-    """Evaluations that run."""
+    """Attempts that run; evaluations of the same work share one."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Node]:
         """All nodes."""

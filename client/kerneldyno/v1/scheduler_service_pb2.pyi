@@ -585,9 +585,9 @@ class SchedulerServiceGetCapabilitiesResponse(_message.Message):
     devices: _builtins.int
     """Registered devices."""
     queued: _builtins.int
-    """Evaluations that wait now."""
+    """Evaluations that have neither an attempt nor a verdict now."""
     running: _builtins.int
-    """Evaluations that run now."""
+    """Attempts that run now; evaluations of the same work share one."""
     store: _builtins.str
     """Where accepted work is kept: "sqlite", or "memory" (a crash then loses it)."""
     @_builtins.property
@@ -648,9 +648,9 @@ class Limits(_message.Message):
     max_warmup: _builtins.int
     """Most warm-up calls."""
     max_queued: _builtins.int
-    """Most evaluations that may wait at once."""
+    """Most unfinished evaluations, less the attempts that run. At this bound streams are not read, and EvaluateOnce is refused."""
     max_queued_per_client: _builtins.int
-    """Most evaluations of one client that may wait at once."""
+    """Most unfinished evaluations of one client: of a token's owner, or of a client id up to its first slash."""
     @_builtins.property
     def max_stage_timeout(self) -> _duration_pb2.Duration:
         """Longest stage limit."""

@@ -20,7 +20,7 @@ class Settings:
     store: str = "memory"
     """Where accepted work is kept: "sqlite:PATH", or "memory", which a crash empties."""
     max_queued: int = 10_000
-    """Evaluations that may wait; beyond it streams are not read and EvaluateOnce is refused."""
+    """Unfinished evaluations, less the attempts that run; beyond it streams are not read and EvaluateOnce is refused."""
     max_queued_per_client: int = 5_000
     """Unfinished evaluations that one client (or share of clients) may have."""
     max_queued_bytes: int = 512 * 1024 * 1024
