@@ -36,7 +36,8 @@ NOW = [
     ),
     number(
         "Queue in use",
-        "Unfinished evaluations, less the attempts that run, over their limit (--max-queued). At 100 % streams wait and EvaluateOnce is refused.",
+        "Unfinished evaluations, less the attempts that run, over their limit (--max-queued). At 100 % streams wait and "
+        "EvaluateOnce is refused.",
         "percentunit",
         Query(f"max({_BACKLOG} / {_LIMIT})"),
         steps=((None, "green"), (0.8, "orange"), (1, "red")),
@@ -96,7 +97,8 @@ QUEUE = [
     ),
     lines(
         "Backlog and its limit",
-        "Unfinished evaluations, less the attempts that run. At the limit nothing more is accepted: streams wait for room, EvaluateOnce answers RESOURCE_EXHAUSTED.",
+        "Unfinished evaluations, less the attempts that run. At the limit nothing more is accepted: streams wait for room, "
+        "EvaluateOnce answers RESOURCE_EXHAUSTED.",
         "none",
         Query(f"sum({_BACKLOG})", "backlog"),
         Query(f"sum({_LIMIT})", "limit"),
