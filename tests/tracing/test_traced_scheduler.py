@@ -183,6 +183,23 @@ async def test_a_single_call_of_a_request_that_names_its_trace(address: str, col
     assert one == before
 
 
+@pytest.mark.parametrize("above", ["", f"00-{'d' * 32}-{'e' * 16}-01"])
+async def test_a_second_measurement_is_in_the_trace_of_the_first(address: str, collector: Collector, above: str) -> None:
+    """Of a turn that is in a trace, and of one that is in none."""
+    one = turn(f"measured {len(above)}", "speedup=9 again.speedup=2")
+    if above:
+        one.request.trace_context.traceparent = above
+    async with node(address, "n1"), grpc.aio.insecure_channel(address) as peer:
+        trainer = Trainer(peer)
+        await trainer.send(one)
+        await trainer.finish()
+    name = one.request.id
+    spans = collector.until(lambda: len(found := named(collector.of(name), WHOLE)) == 2 and found)
+    first, second = spans
+    assert [span.attributes["kerneldyno.evaluation.id"] for span in spans] == [name, f"{name}~again"]
+    assert (first.parent_id, second.parent_id) == (("e" * 16,) * 2 if above else ("", first.span_id))
+
+
 class TestSampling:
     async def test_the_schedulers_own_sampler_decides_on_traces_that_it_begins(self, collector: Collector) -> None:
         none = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"}

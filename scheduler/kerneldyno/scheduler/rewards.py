@@ -21,6 +21,7 @@ from kerneldyno.rewards.feedback import feedback
 from kerneldyno.rewards.presets import DEFAULT_PRESET, effective, spec
 from kerneldyno.rewards.scoring import anomalous, score
 from kerneldyno.rpc import errors
+from kerneldyno.rpc.trace_context import decode
 from kerneldyno.rpc.turns import AGAIN, AGAIN_LABEL, TURN_LABELS, check_turn, turn_id
 from kerneldyno.rpc.validation import MAX_SALT_CHARS, Violation, validate
 from kerneldyno.scheduler import scope
@@ -215,6 +216,9 @@ class RewardStream:
         again.skip_cache = True
         again.salt = request.salt[: MAX_SALT_CHARS - len(AGAIN)] + AGAIN
         again.labels[AGAIN_LABEL] = "true"
+        first = self._desk.core.get(Key(self._client_id, request.id))
+        if not request.HasField("trace_context") and first is not None and (trace := decode(first.trace)) is not None:
+            again.trace_context.CopyFrom(trace.message)  # nobody above knows of both, so one is below the other
         self._desk.metrics.remeasurements.inc()
         self._again.append(again)
         self._changed.set()
@@ -257,6 +261,8 @@ def _label(request: EvalRequest, turn: Turn) -> None:
 
 def _untraced(request: EvalRequest) -> EvalRequest:
     """Return what is asked for, whichever trace it is in."""
+    if not request.HasField("trace_context"):
+        return request
     plain = EvalRequest()
     plain.CopyFrom(request)
     plain.ClearField("trace_context")
