@@ -102,6 +102,11 @@ class TestTheTools:
         assert docs_transcript.missing(said, "speedup 3.1 (95 % between 3 and\n4)\nreference 2 ms\n") == []
         assert docs_transcript.missing(said, "gain 3.1 (95 % from 3 to 4)\nreference 2 ms\n") == said[:1]
 
+    def test_all_of_them_is_not_most_of_them(self) -> None:
+        said = ["correctness  12 of 12 trials, largest error 0.1"]
+        assert docs_transcript.missing(said, "correctness  12 of 12 trials, largest error 0.3") == []
+        assert docs_transcript.missing(said, "correctness  11 of 12 trials, largest error 0.3") == said
+
     def test_unknown_options_targets_extras_and_files_are_found(self) -> None:
         block = Block(
             ROOT / "x.md",

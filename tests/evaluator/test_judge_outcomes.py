@@ -192,9 +192,17 @@ def test_what_is_no_python_costs_no_process(judge: Judge) -> None:
     assert [span["stage"] for span in result["stages"]] == ["STAGE_PREPARING"]
 
 
-@pytest.mark.parametrize("source", ["(" * 5000 + ")" * 5000, "x = 0" + "+0" * 100_000, "x = '\0'", "-" * 100_000 + "1"])
-def test_sources_that_are_hard_on_a_parser_harm_only_themselves(judge: Judge, source: str) -> None:
-    assert judge.evaluate(request(source))["outcome"] in ("COMPILE_ERROR", "OUT_OF_MEMORY", "RUNTIME_ERROR", "INVALID")
+@pytest.mark.parametrize(
+    ("source", "outcome"),
+    [
+        ("(" * 5000 + ")" * 5000, "COMPILE_ERROR"),
+        ("x = 0" + "+0" * 100_000, "COMPILE_ERROR"),
+        ("x = '\0'", "COMPILE_ERROR"),
+        ("-" * 100_000 + "1", "OUT_OF_MEMORY"),  # the parser's stack is full, which Python calls so
+    ],
+)
+def test_sources_that_are_hard_on_a_parser_harm_only_themselves(judge: Judge, source: str, outcome: str) -> None:
+    assert judge.evaluate(request(source))["outcome"] == outcome
     assert judge.evaluate(request(candidate()))["outcome"] == "CORRECT"
 
 

@@ -14,7 +14,7 @@ EVALUATOR = ROOT / "evaluator_server/kerneldyno/evaluator"
 
 
 def imports(path: Path) -> set[str]:
-    """Absolute names of the modules that a file imports, relative ones resolved, type-checking imports left out."""
+    """Absolute names of the modules that a file imports anywhere, in functions and for type checking as well."""
     top = next(
         ROOT / name for name in ("client", "scheduler", "evaluator_server", "training") if (ROOT / name) in path.parents
     )

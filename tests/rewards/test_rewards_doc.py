@@ -32,7 +32,6 @@ def rows(title: str) -> dict[str, list[str]]:
 
 
 def test_programs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyarrow")
     monkeypatch.chdir(tmp_path)
     exec("\n".join(blocks("python")), {})
     assert {path.name for path in tmp_path.iterdir()} == {"run.jsonl", "run.parquet"}

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -348,13 +349,12 @@ def test_sft_finds_steps_back_in_chats_that_do_not_keep_reasoning() -> None:
 
 
 def test_parquet(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
     turns = [
         TurnRecord.from_answer(answer(outcome, turn=index), response="r\ud800", timings={"generate": 1.5})
         for index, outcome in enumerate(RESULTS)
     ]
     assert to_parquet(iter(turns * 150), tmp_path / "t.parquet") == 1500
-    table = parquet.read_table(tmp_path / "t.parquet")
+    table = pyarrow.parquet.read_table(tmp_path / "t.parquet")
     assert table.num_rows == 1500
     rows = {row["outcome"]: row for row in table.slice(0, len(RESULTS)).to_pylist()}
     assert set(rows) == set(RESULTS)
@@ -370,13 +370,11 @@ def test_parquet(tmp_path: Path) -> None:
 
 
 def test_empty_parquet_has_the_columns(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
     assert to_parquet([], tmp_path / "t.parquet") == 0
-    assert "reward" in parquet.read_table(tmp_path / "t.parquet").column_names
+    assert "reward" in pyarrow.parquet.read_table(tmp_path / "t.parquet").column_names
 
 
 def test_a_failed_export_leaves_the_old_one(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
     path = tmp_path / "t.parquet"
     path.write_text("old")
 
