@@ -176,3 +176,11 @@ class Judge:
         """Evaluate one candidate."""
         result: dict[str, Any] = self.wait_for(self.submit(asked), "result")["result"]
         return result
+
+
+def printed(judge: Judge, code: str) -> str:
+    """Run `code` at the top of a candidate and return what it printed."""
+    result = judge.evaluate(request(candidate(prologue=code)))
+    assert result["outcome"] == "CORRECT", result["message"]
+    logs: str = result["logs"]
+    return logs

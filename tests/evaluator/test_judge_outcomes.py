@@ -3,20 +3,12 @@ request is judged as if nothing had happened."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from google.protobuf import json_format
 from judge_harness import DEVICE, REFERENCE, Judge, candidate, limits, request
 from kerneldyno.v1 import evaluation_pb2
-
-
-@pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    with Judge() as running:
-        assert running.ready["op"] == "ready", running.ready
-        yield running
 
 
 def parse(result: dict[str, Any]) -> evaluation_pb2.EvalResult:

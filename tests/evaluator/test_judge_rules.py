@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from judge_harness import Judge, request
-
-
-@pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    with Judge() as running:
-        assert running.ready["op"] == "ready", running.ready
-        yield running
 
 
 def findings(result: dict[str, Any]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from judge_harness import Judge, candidate, limits, request
+from judge_harness import Judge, candidate, limits, printed, request
 
 SECRET = "kerneldyno-test-secret-value"
 
@@ -17,14 +17,6 @@ SECRET = "kerneldyno-test-secret-value"
 def judge() -> Iterator[Judge]:
     with Judge(environment={"MY_API_TOKEN": SECRET}) as running:
         yield running
-
-
-def printed(judge: Judge, code: str) -> str:
-    """Run `code` at the top of a candidate and return what it printed."""
-    result = judge.evaluate(request(candidate(prologue=code)))
-    assert result["outcome"] == "CORRECT", result["message"]
-    logs: str = result["logs"]
-    return logs
 
 
 def test_every_layer_is_proved_here(judge: Judge) -> None:

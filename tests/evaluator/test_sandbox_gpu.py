@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from judge_harness import Judge, candidate, limits, request
+from judge_harness import Judge, candidate, limits, printed, request
 
 pytestmark = [
     pytest.mark.gpu,
@@ -47,14 +47,6 @@ def judge() -> Iterator[Judge]:
     with Judge() as running:
         assert running.ready["device"]["kind"] == "cuda"
         yield running
-
-
-def printed(judge: Judge, code: str) -> str:
-    """Run `code` at the top of a candidate and return what it printed."""
-    result = judge.evaluate(request(candidate(prologue=code)))
-    assert result["outcome"] == "CORRECT", result["message"]
-    logs: str = result["logs"]
-    return logs
 
 
 def test_cuda_works_inside_all_walls(judge: Judge) -> None:

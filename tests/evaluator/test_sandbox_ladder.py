@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from judge_harness import DEVICE, Judge, candidate, limits, request
+from judge_harness import DEVICE, Judge, candidate, limits, printed, request
 from kerneldyno.evaluator.judge.ladder import shortfall
 from kerneldyno.evaluator.walls import Layer, Unavailable, landlock
 
@@ -39,14 +39,6 @@ def judge() -> Iterator[Judge]:
     with Judge(sandbox="require", prefix=NO_NAMESPACES) as running:
         assert running.ready["op"] == "ready", running.ready
         yield running
-
-
-def printed(judge: Judge, code: str) -> str:
-    """Run `code` at the top of a candidate and return what it printed."""
-    result = judge.evaluate(request(candidate(prologue=code)))
-    assert result["outcome"] == "CORRECT", result["message"]
-    logs: str = result["logs"]
-    return logs
 
 
 @needs_root

@@ -9,29 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from judge_harness import Judge, candidate, request
+from judge_harness import Judge, printed
 from kerneldyno.evaluator.walls import Unavailable, cgroup, gpu, seccomp
 from kerneldyno.evaluator.walls.limits import scratch_is_full
 from kerneldyno.evaluator.walls.root import SCRATCH_FILES
-
-
-@pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    with Judge() as running:
-        yield running
-
-
-def printed(judge: Judge, code: str) -> str:
-    """Run `code` at the top of a candidate and return what it printed."""
-    result = judge.evaluate(request(candidate(prologue=code)))
-    assert result["outcome"] == "CORRECT", result["message"]
-    logs: str = result["logs"]
-    return logs
-
 
 # Filters, by candidates
 
