@@ -21,8 +21,8 @@ from statistics import median
 from typing import Any
 
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, KernelDynoError, LocalServiceError, LocalServices
-from kerneldyno.rpc.jsonio import request_from_json
-from kerneldyno.v1.evaluation_pb2 import Finding, Stage
+from kerneldyno.rpc.jsonio import request_from_json, stage_name
+from kerneldyno.v1.evaluation_pb2 import Finding
 from kerneldyno.v1.fleet_service_pb2 import Node
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -222,7 +222,7 @@ class Demo:
         spans: dict[str, list[float]] = {}
         for result in self._results.values():
             for span in result.stages:
-                name = Stage.Name(span.stage).removeprefix("STAGE_").lower().replace("_", " ")
+                name = stage_name(span.stage).replace("_", " ")
                 spans.setdefault(name, []).append(span.duration.ToNanoseconds() / 1e9)
         table = Table(box=SIMPLE_HEAD, title="where the time went", title_justify="left", title_style="bold")
         for heading in ("stage", "candidates", "median s", "longest s", "total s"):

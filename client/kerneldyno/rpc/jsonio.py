@@ -67,6 +67,11 @@ def result_from_json(data: Mapping[str, Any]) -> pb.EvalResult:
     return json_format.ParseDict(dict(data), pb.EvalResult(), ignore_unknown_fields=True)
 
 
+def stage_name(stage: pb.Stage.ValueType) -> str:
+    """Return "awaiting_lease" for STAGE_AWAITING_LEASE."""
+    return pb.Stage.Name(stage).removeprefix("STAGE_").lower()
+
+
 def _duration(value: Any, field: str) -> Any:
     """Turn a number of seconds into proto-JSON's "12.5s"; anything else is passed on to be judged there."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -10,6 +10,7 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kerneldyno.rpc.jsonio import stage_name
 from kerneldyno.rpc.metrics import Series
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2 as service_pb
@@ -167,8 +168,3 @@ class DeviceMetrics:
         before = self._seen.get(series, 0.0)
         self._seen[series] = float(total)
         series.inc(max(0.0, self._seen[series] - before))
-
-
-def stage_name(stage: pb.Stage.ValueType) -> str:
-    """Return "loading" for STAGE_LOADING."""
-    return pb.Stage.Name(stage).removeprefix("STAGE_").lower()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from kerneldyno.rpc.jsonio import stage_name
 from kerneldyno.rpc.trace_context import decode
 from kerneldyno.v1 import evaluation_pb2 as pb
 
@@ -46,7 +47,7 @@ class AttemptSpans:
         for stage in result.stages:
             begin = stage.start_time.ToNanoseconds() / 1e9
             until = begin + stage.duration.ToNanoseconds() / 1e9
-            name = pb.Stage.Name(stage.stage).removeprefix("STAGE_").lower()
+            name = stage_name(stage.stage)
             # Within the attempt, also should somebody have set the clock meanwhile.
             begin, until = (min(max(moment, attempt.started_wall), end) for moment in (begin, until))
             self._spans.emit(f"kerneldyno.stage.{name}", self._spans.child(span), begin, until, {})

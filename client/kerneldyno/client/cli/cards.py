@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
+from kerneldyno.rpc.jsonio import stage_name
 from kerneldyno.v1.evaluation_pb2 import EvalResult, ExceptionEvidence, Finding, Stage, StageSpan, TimingStats
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -30,7 +31,7 @@ def verdict_card(result: EvalResult) -> RenderableType:
     border = colour(result.outcome)
     title = EvalResult.Outcome.Name(result.outcome)
     if result.outcome == EvalResult.CORRECT and result.speedup:
-        title += f"  {result.speedup:.2f}x" if result.speedup >= 0.1 else f"  {result.speedup:.2g}x"
+        title += f"  {times(result.speedup)}"
     parts: list[RenderableType] = []
     if result.message:
         parts.append(plain(result.message))
@@ -64,6 +65,11 @@ def outcome_text(outcome: EvalResult.Outcome.ValueType) -> Text:
     return Text(EvalResult.Outcome.Name(outcome), style=colour(outcome))
 
 
+def stage_words(stage: Stage.ValueType) -> str:
+    """Return "awaiting lease" for STAGE_AWAITING_LEASE."""
+    return stage_name(stage).replace("_", " ")
+
+
 def colour(outcome: EvalResult.Outcome.ValueType) -> str:
     """Green: right. Red: the candidate's fault. Yellow: nobody's, or our own."""
     return _COLOURS.get(outcome, _BAD)
@@ -72,6 +78,11 @@ def colour(outcome: EvalResult.Outcome.ValueType) -> str:
 def plain(text: str) -> Text:
     """Text that comes from outside, with everything that could steer a terminal taken out."""
     return Text("".join(c for c in text.expandtabs(4) if c == "\n" or c.isprintable()).rstrip("\n"))
+
+
+def times(speedup: float) -> str:
+    """A speedup."""
+    return f"{speedup:.2f}x" if speedup >= 0.1 else f"{speedup:.2g}x"
 
 
 def seconds(value: float) -> str:
@@ -169,7 +180,7 @@ def texts(result: EvalResult) -> Iterable[tuple[str, str]]:
 
 
 def _stage(span: StageSpan) -> str:
-    return f"{Stage.Name(span.stage).removeprefix('STAGE_').lower()} {seconds(span.duration.ToNanoseconds() / 1e9)}"
+    return f"{stage_name(span.stage)} {seconds(span.duration.ToNanoseconds() / 1e9)}"
 
 
 def _timing(timing: TimingStats) -> str:

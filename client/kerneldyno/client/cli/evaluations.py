@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
-from kerneldyno.client.cli.cards import outcome_text, plain
+from kerneldyno.client.cli.cards import outcome_text, plain, stage_words
 from kerneldyno.client.cli.common import (
     Address,
     Json,
@@ -21,7 +21,7 @@ from kerneldyno.client.cli.common import (
     stdout,
     to_json,
 )
-from kerneldyno.v1.evaluation_pb2 import EvalResult, Stage
+from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation
 from rich.table import Table
 from rich.text import Text
@@ -159,5 +159,5 @@ def _table(found: Sequence[Evaluation]) -> Table:
 def _state(evaluation: Evaluation) -> Text:
     if evaluation.HasField("result"):
         return outcome_text(evaluation.result.outcome)
-    stage = Stage.Name(evaluation.stage).removeprefix("STAGE_").lower().replace("_", " ")
+    stage = stage_words(evaluation.stage)
     return plain(f"{stage} on {evaluation.node_id}" if evaluation.node_id else stage)

@@ -12,7 +12,7 @@ import typer
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
-from kerneldyno.client.cli.cards import outcome_text, plain
+from kerneldyno.client.cli.cards import outcome_text, plain, stage_words
 from kerneldyno.client.cli.common import (
     NO_VERDICT,
     Address,
@@ -29,7 +29,7 @@ from kerneldyno.client.cli.common import (
 )
 from kerneldyno.client.errors import EvaluationNotFoundError
 from kerneldyno.rpc.turns import AGAIN
-from kerneldyno.v1.evaluation_pb2 import EvalResult, Stage
+from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -167,7 +167,7 @@ def _facts(evaluation: Evaluation) -> list[tuple[str, str | Text]]:
     facts.append(("accepted", clock_time(evaluation.accept_time)))
     if not evaluation.HasField("result"):
         waited = time.time() - evaluation.accept_time.ToNanoseconds() / 1e9
-        stage = _stage(evaluation.stage) + (f" on {evaluation.node_id}" if evaluation.node_id else "")
+        stage = stage_words(evaluation.stage) + (f" on {evaluation.node_id}" if evaluation.node_id else "")
         facts.append(("now", f"{stage}, {lasting(max(0.0, waited))} after it was accepted"))
     else:
         total = _at(result.finish_time) - _at(result.accept_time)
@@ -237,7 +237,7 @@ def _timeline_json(evaluation: Evaluation) -> list[dict[str, Any]]:
 def _steps(result: EvalResult) -> list[_Step]:
     """The stages in order of time, and what lay between them: the way to the node and back, lost attempts."""
     spans = sorted(
-        ((_at(span.start_time), _length(span.duration), _stage(span.stage)) for span in result.stages),
+        ((_at(span.start_time), _length(span.duration), stage_words(span.stage)) for span in result.stages),
         key=lambda span: span[0],
     )
     if not spans:
@@ -269,12 +269,8 @@ def _alike_table(found: _Found) -> Table:
             if one.HasField("result")
             else ""
         )
-        table.add_row(plain(one.id), plain(one.client_id), clock_time(one.accept_time), how or _stage(one.stage))
+        table.add_row(plain(one.id), plain(one.client_id), clock_time(one.accept_time), how or stage_words(one.stage))
     return table
-
-
-def _stage(stage: Stage.ValueType) -> str:
-    return Stage.Name(stage).removeprefix("STAGE_").lower().replace("_", " ")
 
 
 def _at(stamp: Timestamp) -> float:

@@ -12,7 +12,7 @@ from kerneldyno.client.report.shelf import Kept, Shelf
 from kerneldyno.rewards.trajectories import TurnRecord
 from kerneldyno.rollout.report import verdict
 from kerneldyno.rpc.jsonio import result_from_json
-from kerneldyno.v1.evaluation_pb2 import EvalResult, Finding, Stage
+from kerneldyno.v1.evaluation_pb2 import EvalResult, Finding
 
 #: Outcomes that say nothing about the candidate.
 BLAMELESS = ("INFRASTRUCTURE_ERROR", "REFERENCE_ERROR")
@@ -53,6 +53,8 @@ class Candidate:
     shared: bool = False
     #: What the file has is no request at all.
     malformed: bool = False
+    #: What infrastructure failed of, in one word.
+    cause: str = ""
     stages: list[tuple[str, float]] = field(default_factory=list)
     findings: list[Noticed] = field(default_factory=list)
     message: str = ""
@@ -142,13 +144,8 @@ def _common(result: EvalResult, shelf: Shelf) -> Candidate:
         interpreted=where.triton_interpreter or where.device.startswith("cpu"),
         shared=result.cached or result.merged,
         malformed=LINE_LABEL in result.labels,
-        stages=[
-            (
-                Stage.Name(span.stage).removeprefix("STAGE_").lower().replace("_", " "),
-                max(span.duration.ToNanoseconds(), 0) / 1e9,
-            )
-            for span in result.stages
-        ],
+        cause=result.infrastructure_error.cause[:_FACT_CHARS],
+        stages=[(cards.stage_words(span.stage), max(span.duration.ToNanoseconds(), 0) / 1e9) for span in result.stages],
         findings=[
             Noticed(finding.id, _SEVERITIES.get(finding.severity, "info"), finding.evidence)
             for finding in result.findings

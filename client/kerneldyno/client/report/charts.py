@@ -20,7 +20,7 @@ _BINS = 30
 #: Most candidates that are drawn one by one.
 _DOTS = 120
 #: Curves have this many styles.
-STYLES = 6
+CURVE_STYLES = 6
 
 T = TypeVar("T")
 
@@ -65,14 +65,14 @@ def fast_at_p(grid: Sequence[float], curves: Sequence[Curve]) -> Element:
 
     parts = [*_shares_axis(top, y), *_speedup_axis(axis, _TOP)]
     for index, curve in enumerate(curves):
-        style = f"c{index % STYLES}"
+        style = f"c{index % CURVE_STYLES}"
         if curve.low:
             upper = [_point(axis.at(p), y(share)) for p, share in zip(grid, curve.high, strict=True)]
             lower = [_point(axis.at(p), y(share)) for p, share in zip(grid, curve.low, strict=True)]
             parts.append(node("polygon", points=" ".join([*upper, *reversed(lower)]), class_=f"band {style}"))
     for index, curve in enumerate(curves):
         line = " ".join(_point(axis.at(p), y(share)) for p, share in zip(grid, curve.shares, strict=True))
-        parts.append(node("polyline", node("title", curve.name), points=line, class_=f"line c{index % STYLES}"))
+        parts.append(node("polyline", node("title", curve.name), points=line, class_=f"line c{index % CURVE_STYLES}"))
     return _chart(f"fast@p of {', '.join(curve.name for curve in curves)}", parts)
 
 

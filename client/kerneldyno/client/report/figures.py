@@ -223,5 +223,4 @@ def _cause(candidate: Candidate) -> str:
     """Why there is no verdict, in a few words that many may share."""
     if candidate.outcome == "REFERENCE_ERROR":
         return "the reference failed"
-    facts = dict(candidate.facts)
-    return facts.get("cause", "infrastructure failed").partition(":")[0]
+    return candidate.cause or "infrastructure failed"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element
 
-from kerneldyno.client.cli.cards import seconds
+from kerneldyno.client.cli.cards import seconds, times
 from kerneldyno.client.report import charts
 from kerneldyno.client.report.candidates import BLAMELESS, Candidate, colour
 from kerneldyno.client.report.figures import Curve, Figures
@@ -30,7 +30,7 @@ def tiles(figures: Figures) -> Element:
         *(_tile("fast@1", f"{100 * curve.at_thresholds[0]:.1f} %", f"{curve.name}{doubtful}") for curve in single[-1:]),
         _tile(
             "median speedup",
-            "none" if figures.median_speedup is None else _times(figures.median_speedup),
+            "none" if figures.median_speedup is None else times(figures.median_speedup),
             f"of {figures.timed} right and timed{doubtful}",
         ),
         _tile("rejected", str(cheats), "caught cheating", "bad" if cheats else ""),
@@ -188,9 +188,11 @@ def _outcome_row(name: str, count: int, of: int) -> list[Element]:
 
 def _few(curves: Sequence[Curve]) -> Sequence[Curve]:
     """As many as can be told apart: the first and the last, and some between."""
-    if len(curves) <= charts.STYLES:
+    if len(curves) <= charts.CURVE_STYLES:
         return curves
-    between = [curves[round(index * (len(curves) - 2) / (charts.STYLES - 2))] for index in range(charts.STYLES - 1)]
+    between = [
+        curves[round(index * (len(curves) - 2) / (charts.CURVE_STYLES - 2))] for index in range(charts.CURVE_STYLES - 1)
+    ]
     return [*between, curves[-1]]
 
 
@@ -221,10 +223,6 @@ def _number(value: int | str) -> Element:
 
 def _percent(count: int, of: int) -> str:
     return f"{100 * count / of:.1f} %" if of else "none"
-
-
-def _times(speedup: float) -> str:
-    return f"{speedup:.2f}x" if speedup >= 0.1 else f"{speedup:.2g}x"
 
 
 def _lasting(total: float) -> str:
