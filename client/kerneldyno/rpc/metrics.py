@@ -1,7 +1,9 @@
 """What the metrics pages of all processes share: how series are made, and those that every process has.
 
-A series is made with all of its label sets, so that it is there, at 0, before anything has happened, and so that the page
-cannot grow. Scheduler, evaluator and gateway add their own to the registry that `new_registry` returns.
+Labels have closed lists of values wherever these are known beforehand: then every series is there, at 0, before anything has
+happened, and the page cannot grow. What only the machine tells has its series once it is known: the layers of a sandbox, and
+what is read with each scrape (child processes, GPUs). Scheduler, evaluator and gateway add theirs to the registry that
+`new_registry` returns.
 """
 
 from __future__ import annotations
