@@ -93,7 +93,7 @@ async def running(
     failpoint("after_recovery")
     spans = tracing.start("kerneldyno-scheduler")
     traced = EvaluationSpans(spans, journal, clock) if spans is not None else None
-    desk = Desk(core, store, journal, settings, metrics, new_name, trace=traced.taken_in if traced else str)
+    desk = Desk(core, store, journal, settings, metrics, new_name, trace=traced.taken_in if traced else None)
     dispatcher = Dispatcher(core, journal, trace=traced.handed_out if traced else passed_on)
     watch = ClusterWatch(core)
     core.observers += [TransitionLog(), metrics, dispatcher, desk, watch]

@@ -44,9 +44,9 @@ class Desk(Observer):
         metrics: Metrics,
         new_id: Callable[[], str],
         *,
-        trace: Callable[[str], str] = str,
+        trace: Callable[[str], str] | None = None,
     ) -> None:
-        """`trace` says which trace a request is in, by what it came with (kerneldyno.rpc.trace_context)."""
+        """`trace` says which trace a request is in, by what it came with (kerneldyno.rpc.trace_context); None: in that."""
         self.core = core
         self.store = store
         self.journal = journal
@@ -82,6 +82,7 @@ class Desk(Observer):
 
     def submit(self, client_id: str, order: Order, kind: ClientKind) -> tuple[Submission, Evaluation | None]:
         """Hand a checked request to the state machine; the evaluation is given when it was accepted, now or earlier."""
+        trace = order.trace or trace_context.of_call()
         return self.core.submit(
             Key(client_id, order.id),
             order.fingerprint,
@@ -92,7 +93,7 @@ class Desk(Observer):
             kind=kind,
             timeout_seconds=order.timeout_seconds,
             fresh=order.fresh,
-            trace=self._trace(order.trace or trace_context.of_call()),
+            trace=trace if self._trace is None else self._trace(trace),
         )
 
     async def room(self, client_id: str) -> None:

@@ -38,8 +38,6 @@ _PRIORITIES = {
     evaluation_pb2.PRIORITY_NORMAL: Priority.NORMAL,
     evaluation_pb2.PRIORITY_LOW: Priority.LOW,
 }
-#: Fields of a request that are the evaluation's own. The rest is the work, which evaluations may share.
-_NOT_THE_WORK = ("id", "labels", "priority", "skip_cache", "total_timeout", "trace_context")
 _BRIEF_FIELDS = {"id", "outcome", "compiled", "correct", "speedup", "message", "cached", "merged", "attempts"} | {
     "labels",
     "accept_time",
@@ -98,7 +96,7 @@ def spec_of(payload: bytes) -> Spec:
 
 def _spec(full: evaluation_pb2.EvalRequest) -> Spec:
     """Return the work of an effective request, which is stripped down to it."""
-    for name in _NOT_THE_WORK:
+    for name in identity.NOT_THE_WORK:
         full.ClearField(name)  # type: ignore[arg-type]
     limits = [getattr(full.timeouts, name) for name in STAGE_TIMEOUT_FIELDS]
     reference = hashlib.sha256((full.reference_code or full.cases_code).encode()).digest()
