@@ -26,20 +26,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import json
 import math
 import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import kernels
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
 from kerneldyno.v1.evaluation_pb2 import TimingStats
 from persistent import Pool, Task
-from service import capacity, collect, device_list, environment_of, outcome_of
+from service import capacity, collect, common_options, device_list, environment_of, outcome_of, write
 
 #: Shares of the time: all lanes busy, one at a time, the baseline.
 _SHARES = (0.55, 0.25, 0.2)
@@ -57,12 +55,7 @@ def main() -> int:
     measured["baseline"] = _baseline(measured, options)
     measured["spins"] = {name: spin_errors(measured[name], measured["kind"]) for name in ("busy", "baseline")}
     _print(measured)
-    if options.json:
-        options.json.write_text(json.dumps(measured, indent=1) + "\n")
-    if options.plot:
-        import plots
-
-        print(f"\nplot: {plots.accuracy(measured, options.plot)}")
+    write(measured, options, "accuracy")
     return 1 if measured["not_correct"] else 0
 
 
@@ -77,10 +70,8 @@ def _options() -> argparse.Namespace:
     )
     add("--seconds", type=float, default=90.0, help="for all of it; what is not done by then is left out (default: 90)")
     add("--devices", default="auto", help="the first of them is used (default: auto)")
-    add("--lanes", type=int, help="candidates at once (default: the evaluator's)")
     add("--quick", action="store_true", help="3 trials and 30 seconds")
-    add("--json", type=Path, help="also write everything here")
-    add("--plot", nargs="?", type=Path, const=Path("docs/images/accuracy.png"), help="also draw (docs/images/)")
+    common_options(parser, "accuracy")
     options = parser.parse_args()
     if options.quick:
         options.trials, options.seconds = min(options.trials, 3), min(options.seconds, 30.0)

@@ -35,7 +35,7 @@ from typing import Any
 import batches
 from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
 from persistent import Pool, Task
-from service import capacity, collect, device_list, environment_of, percentile, stage_table
+from service import capacity, collect, common_options, device_list, environment_of, percentile, stage_table, write
 from throughput import TRIALS
 from usage import device_mebibytes, resident_mebibytes
 
@@ -83,12 +83,7 @@ def main() -> int:
     measured["bare"] = _bare(chosen, kind, seconds * _SHARES["bare"])
     measured["baseline"] = _baseline(chosen, measured, seconds * _SHARES["baseline"])
     _print(measured)
-    if options.json:
-        options.json.write_text(json.dumps(measured, indent=1) + "\n")
-    if options.plot:
-        import plots
-
-        print(f"\nplot: {plots.overhead(measured, options.plot)}")
+    write(measured, options, "overhead")
     return 1 if measured["wrong"] else 0
 
 
@@ -98,11 +93,9 @@ def _options() -> argparse.Namespace:
     add("--seconds", type=float, default=45.0, help="for all of it, without --memory (default: 45)")
     add("--memory", type=int, default=0, metavar="N", help="also judge N candidates and watch memory")
     add("--devices", default="auto", help="the first of them is used (default: auto)")
-    add("--lanes", type=int, help="candidates at once (default: the evaluator's)")
     add("--seed", type=int, default=0)
     add("--quick", action="store_true", help="20 seconds")
-    add("--json", type=Path, help="also write everything here")
-    add("--plot", nargs="?", type=Path, const=Path("docs/images/overhead.png"), help="also draw (docs/images/)")
+    common_options(parser, "overhead")
     options = parser.parse_args()
     if options.quick:
         options.seconds = min(options.seconds, 20.0)

@@ -32,7 +32,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +41,7 @@ from typing import Any
 import grpc
 from kerneldyno.client import AsyncClient, LocalServices, RewardStream, StreamRewardsResponse, Turn, turn
 from kerneldyno.v1.evaluation_pb2 import EvalResult
+from service import spawned
 
 ROOT = Path(__file__).resolve().parents[1]
 NODE = ROOT / "tests" / "scheduler" / "scripted_node.py"
@@ -215,21 +216,11 @@ def real(group: str, index: int, number: int, told: str) -> Turn:
 
 
 @contextlib.contextmanager
-def _process(command: Sequence[str], stdout: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command, stdout=stdout, cwd=ROOT)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-@contextlib.contextmanager
 def scheduler(journal: str, listen: str = "127.0.0.1:0") -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A scheduler process and where it serves."""
     command = [sys.executable, "-m", "kerneldyno.scheduler", "--listen", listen, "--metrics", "off"]
     command += ["--store", f"sqlite:{journal}", "--log-level", "ERROR", "--exit-with-parent"]
-    with _process(command, subprocess.PIPE) as process:
+    with spawned(command, subprocess.PIPE) as process:
         assert process.stdout is not None
         yield process.stdout.readline().decode().split("grpc=")[1].split()[0], process
 
@@ -241,7 +232,7 @@ async def run_scripted(row: Row, seconds: float, *, crash: bool = False) -> None
         address, process = stack.enter_context(scheduler(journal))
         command = [sys.executable, str(NODE), "--scheduler", address, "--node-id", "n", "--nodes", str(NODES)]
         command += ["--lanes", str(LANES), "--mean-seconds", str(seconds), "--spread", "0.7"]
-        stack.enter_context(_process(command))
+        stack.enter_context(spawned(command))
         async with AsyncClient(address, window=4096) as client:
             await _nodes(client, NODES)
             step: Awaitable[None] = (episodes if row.name == "episodes" else whole_step)(client, row, scripted)

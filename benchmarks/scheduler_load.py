@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +42,7 @@ from kerneldyno.v1.fleet_service_pb2 import ListNodesRequest
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, EvaluateRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from service import spawned
 
 ROOT = Path(__file__).resolve().parents[1]
 NODE = ROOT / "tests" / "scheduler" / "scripted_node.py"
@@ -90,12 +91,12 @@ async def service(nodes: int = 8, devices: int = 1, lanes: int = 8, **options: A
         command = [sys.executable, "-m", "kerneldyno.scheduler", "--listen", "127.0.0.1:0", "--metrics", "off"]
         command += ["--store", f"sqlite:{journal}", "--log-level", "ERROR", "--exit-with-parent"]
         command += [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-        scheduler = stack.enter_context(_process(command, stdout=subprocess.PIPE))
+        scheduler = stack.enter_context(spawned(command, stdout=subprocess.PIPE))
         assert scheduler.stdout is not None
         address = scheduler.stdout.readline().decode().split("grpc=")[1].split()[0]
         command = [sys.executable, str(NODE), "--scheduler", address, "--node-id", "n", "--nodes", str(nodes)]
         command += ["--devices", str(devices), "--lanes", str(lanes)]
-        simulated = stack.enter_context(_process(command, stdout=subprocess.DEVNULL))
+        simulated = stack.enter_context(spawned(command))
         async with _open(address) as peer:
             stub = FleetServiceStub(peer)
             async with asyncio.timeout(60):
@@ -110,16 +111,6 @@ async def service(nodes: int = 8, devices: int = 1, lanes: int = 8, **options: A
             yield found
         finally:
             watcher.cancel()
-
-
-@contextlib.contextmanager
-def _process(command: Sequence[str], stdout: int) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command, stdout=stdout, cwd=ROOT)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 async def _watch_memory(found: Service) -> None:

@@ -1,10 +1,15 @@
-"""What benchmarks of a running service share: devices, a time bound, and what results say about stages."""
+"""What benchmarks of services share: options, processes, devices, a time bound, and what results say about stages."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import contextlib
+import json
+import subprocess
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult
@@ -12,6 +17,36 @@ from kerneldyno.v1.evaluation_pb2 import Stage
 
 #: Two for each lane: one runs, one waits at the evaluator.
 PER_LANE = 2
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def common_options(parser: argparse.ArgumentParser, picture: str) -> None:
+    """Add what all of them take: lanes, and where `write` puts what was measured."""
+    parser.add_argument("--lanes", type=int, help="candidates at once on one device (default: the evaluator's)")
+    parser.add_argument("--json", type=Path, help="also write everything here")
+    drawn = ROOT / "docs" / "images" / f"{picture}.png"
+    parser.add_argument("--plot", nargs="?", type=Path, const=drawn, help="also draw (docs/images/)")
+
+
+def write(measured: dict[str, Any], options: argparse.Namespace, picture: str) -> None:
+    """Write and draw, where the options ask for it; `picture` is a function of plots.py."""
+    if options.json:
+        options.json.write_text(json.dumps(measured, indent=1) + "\n")
+    if options.plot:
+        import plots
+
+        print(f"\nplot: {getattr(plots, picture)(measured, options.plot)}")
+
+
+@contextlib.contextmanager
+def spawned(command: Sequence[str], stdout: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is killed at the end of the block."""
+    process = subprocess.Popen(command, stdout=stdout, cwd=ROOT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def device_list(text: str) -> list[str]:

@@ -24,20 +24,29 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import json
 import statistics
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import batches
 import psutil
 from kerneldyno.client import AsyncClient, EvalResult, LocalServices
 from persistent import Pool, Task
-from service import PER_LANE, capacity, collect, device_list, environment_of, outcome_of, stage_seconds, stage_table
+from service import (
+    PER_LANE,
+    capacity,
+    collect,
+    common_options,
+    device_list,
+    environment_of,
+    outcome_of,
+    stage_seconds,
+    stage_table,
+    write,
+)
 from usage import Usage, device_mebibytes, is_forked
 from violent import violent
 
@@ -63,12 +72,7 @@ def main() -> int:
     if not options.no_baseline and options.batch != "violent":  # it has no walls
         measured["baseline"] = _baseline(measured["service"][-1], options)
     _print(measured)
-    if options.json:
-        options.json.write_text(json.dumps(measured, indent=1) + "\n")
-    if options.plot:
-        import plots
-
-        print(f"\nplot: {plots.throughput(measured, options.plot)}")
+    write(measured, options, "throughput")
     return 1 if any(map(_is_bad, measured["service"] + measured["one_device"])) else 0
 
 
@@ -83,14 +87,12 @@ def _options() -> argparse.Namespace:
     add("--runs", type=int, default=1)
     add("--seconds", type=float, default=60.0, help="submit nothing after so long, in each run (default: 60)")
     add("--devices", default="auto", help="0,1 or what the evaluator takes (default: auto)")
-    add("--lanes", type=int, help="candidates at once on one device (default: the evaluator's)")
     add("--per-problem", type=int, default=16, help="candidates, or trajectories, of each of 8 problems (default: 16)")
     add("--count", type=int, default=200, help="candidates of the violent batch (default: 200)")
     add("--seed", type=int, default=0)
     add("--quick", action="store_true", help="4 of each problem, and 20 seconds")
     add("--no-baseline", action="store_true")
-    add("--json", type=Path, help="also write everything here")
-    add("--plot", nargs="?", type=Path, const=Path("docs/images/throughput.png"), help="also draw (docs/images/)")
+    common_options(parser, "throughput")
     options = parser.parse_args()
     if options.quick:
         options.per_problem, options.seconds = min(options.per_problem, 4), min(options.seconds, 20.0)
