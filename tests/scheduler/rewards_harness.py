@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import grpc
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardSpec, StreamRewardsRequest, StreamRewardsResponse, Turn
 from kerneldyno.v1.reward_service_pb2_grpc import RewardServiceStub
+from scheduler_harness import Stream
 
 #: Pays what it is told and nothing for coverage, so that no turn has to wait until the fleet is known.
 PLAIN = RewardSpec(preset="kevin")
@@ -27,13 +26,12 @@ def fenced(script: str) -> str:
     return f"I think that this is fast:\n\n```python\nclass ModelNew:  # {script}\n    pass\n```\nDone."
 
 
-class Trainer:
+class Trainer(Stream):
     """A client's end of one stream; `answers` by id, in `order`."""
 
     def __init__(self, peer: grpc.aio.Channel, client_id: str = "t") -> None:
-        self.client_id = client_id
         stub: Any = RewardServiceStub(peer)
-        self.call = stub.StreamRewards()
+        super().__init__(stub.StreamRewards(), client_id)
         self.answers: dict[str, StreamRewardsResponse] = {}
         self.order: list[StreamRewardsResponse] = []
 
@@ -43,20 +41,9 @@ class Trainer:
             StreamRewardsRequest(client_id=self.client_id, turns=turns, reward=reward, cancel_ids=cancel)
         )
 
-    async def until(self, met: Callable[[], bool], seconds: float = 20) -> None:
-        """Read until `met()`."""
-        async with asyncio.timeout(seconds):
-            while not met():
-                response = await self.call.read()
-                assert response is not grpc.aio.EOF, "the stream ended early"
-                self._take(response)
-
     async def finish(self, seconds: float = 20) -> dict[str, StreamRewardsResponse]:
         """Half-close, read to the end, and return the answers."""
-        await self.call.done_writing()
-        async with asyncio.timeout(seconds):
-            while (response := await self.call.read()) is not grpc.aio.EOF:
-                self._take(response)
+        await self.read_to_the_end(seconds)
         assert await self.call.code() is grpc.StatusCode.OK
         return self.answers
 

@@ -312,12 +312,37 @@ def sample(app: RunningScheduler, name: str, **labels: str) -> float | None:
     return app.registry.get_sample_value(f"kerneldyno_{name}", labels)
 
 
-class Client:
+class Stream:
+    """A client's end of one stream. Which messages come is the call's; what becomes of them, `_take`'s."""
+
+    def __init__(self, call: Any, client_id: str) -> None:
+        self.client_id = client_id
+        self.call = call
+
+    async def until(self, met: Callable[[], bool], seconds: float = 20) -> None:
+        """Read until `met()`."""
+        async with asyncio.timeout(seconds):
+            while not met():
+                response = await self.call.read()
+                assert response is not grpc.aio.EOF, "the stream ended early"
+                self._take(response)
+
+    async def read_to_the_end(self, seconds: float = 20) -> None:
+        """Half-close and read what is left."""
+        await self.call.done_writing()
+        async with asyncio.timeout(seconds):
+            while (response := await self.call.read()) is not grpc.aio.EOF:
+                self._take(response)
+
+    def _take(self, response: Any) -> None:
+        raise NotImplementedError
+
+
+class Client(Stream):
     """A client's end of one Evaluate stream."""
 
     def __init__(self, stub: Any, client_id: str = "c") -> None:
-        self.client_id = client_id
-        self.call = stub.Evaluate()
+        super().__init__(stub.Evaluate(), client_id)
         self.accepted: list[str] = []
         self.unknown: list[str] = []
         self.results: dict[str, EvalResult] = {}
@@ -329,20 +354,9 @@ class Client:
             pb.EvaluateRequest(client_id=self.client_id, requests=requests, cancel_ids=cancel, attach_ids=attach)
         )
 
-    async def until(self, met: Callable[[], bool], seconds: float = 20) -> None:
-        """Read until `met()`."""
-        async with asyncio.timeout(seconds):
-            while not met():
-                response = await self.call.read()
-                assert response is not grpc.aio.EOF, "the stream ended early"
-                self._take(response)
-
     async def finish(self, seconds: float = 20) -> dict[str, EvalResult]:
         """Half-close, read to the end, and return the results."""
-        await self.call.done_writing()
-        async with asyncio.timeout(seconds):
-            while (response := await self.call.read()) is not grpc.aio.EOF:
-                self._take(response)
+        await self.read_to_the_end(seconds)
         return self.results
 
     def _take(self, response: pb.EvaluateResponse) -> None:
