@@ -38,8 +38,15 @@ Result = dict[str, Any]
 
 
 def select(folder: str) -> list[Entry]:
-    """Return the entries of one folder that this device can run."""
-    return [entry for entry in corpus.entries(TESTS / folder) if KIND in entry.devices]
+    """Return the entries of one folder that this device can run, those of one problem together."""
+    return in_order(corpus.entries(TESTS / folder))
+
+
+def in_order(entries: Iterable[Entry]) -> list[Entry]:
+    """Return those that this device can run, those of one problem together: a judge remembers few problems."""
+    return sorted(
+        (entry for entry in entries if KIND in entry.devices), key=lambda entry: (entry.problem.name, entry.path)
+    )
 
 
 def build(entry: Entry) -> Result:
@@ -136,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     named = [
         entry for path in chosen.paths for entry in (corpus.entries(path) if path.is_dir() else [corpus.read(path)])
     ]
-    entries = [entry for entry in named if KIND in entry.devices]
+    entries = in_order(named)
     begun = time.monotonic()
     rows: list[Result] = []
     with Judge("--lanes", str(chosen.jobs), "--spares", str(chosen.jobs), environment=SECRETS) as judge:

@@ -195,6 +195,23 @@ def test_noise_is_no_cover_for_a_cold_claim_that_no_warm_call_bears_out() -> Non
     assert conclude(evidence).median > 1e-3
 
 
+@pytest.mark.parametrize("scale", [1e-3, 10e-3, 40e-3])
+@pytest.mark.parametrize("pairs", [2, 3, 6])
+def test_noise_is_no_cover_for_a_clock_that_is_forged_everywhere(pairs: int, scale: float) -> None:
+    """All device times are a 64th of the truth. Where short bursts happen to wait, the slope may be anything."""
+    rng = random.Random(pairs)
+    for _ in range(200):
+        warm, cold = (
+            [
+                Burst(burst.calls, burst.wall_seconds, [3e-3 / 64] * burst.calls)
+                for burst in delayed(3e-3, rng, pairs=count, scale=scale)
+            ]
+            for count in (pairs, 4)
+        )
+        nothing = delayed(10e-6, rng, pairs=6, fixed=1e-3, scale=1e-3)
+        assert conclude(Evidence(cold, nothing, warm, nothing, "cpu")).median > 0.75 * 3e-3
+
+
 def test_a_kernel_against_itself_is_not_called_faster() -> None:
     rng, wins = random.Random(8), 0
     for _ in range(100):

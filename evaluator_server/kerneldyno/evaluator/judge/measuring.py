@@ -29,14 +29,13 @@ _log = logging.getLogger("kerneldyno.judge")
 
 #: Bursts of each kind; warm ones until the clock is sharp, at the most so many pairs.
 _COLD_BURSTS = 8
-_WARM_PAIRS = 3
+_WARM_PAIRS = {"cuda": 3, "cpu": 2}
 _MOST_WARM_PAIRS = {"cuda": 16, "cpu": 6}
 #: Bursts of the reference and of nothing that are made in every timing, however well known they are.
 _AGAIN = 3
-#: Length of a long warm burst: about so many seconds, and at least so many calls if memory allows. On the CPU, where
-#: interpreted calls take milliseconds, shorter ones are sharp enough.
-_WARM_SECONDS = {"cuda": 0.1, "cpu": 0.04}
-_SHORTEST_LONG = 4
+#: Length of a long warm burst: about so many seconds, and at least so many calls. Longer ones would be no sharper.
+_WARM_SECONDS = 0.1
+_SHORTEST_LONG = 2
 #: A burst longer than this is not rehearsed: its calls are so long that few launches are queued.
 _REHEARSAL_SECONDS = 0.5
 #: Share of the timing limit that planned calls may take.
@@ -98,7 +97,7 @@ class Session:
         """Draw ahead what will be needed. Raises ReferenceFailure."""
         longest = self._bursts.longest
         warmup = min(max(1, self._candidate.spec.warmup), longest)
-        warm = [max(1, longest // 4), longest] * _WARM_PAIRS
+        warm = [max(1, longest // 4), longest] * _WARM_PAIRS[self._candidate.device.kind]
         counts = [warmup, warmup, *([longest] if self._candidate.gate else []), *self._lengths, *warm]
         await self._bursts.supply.draw_ahead(counts, lambda: problems.executing(announce))
 
@@ -161,22 +160,29 @@ class Session:
     async def _add_warm_bursts(self, evidence: timing.Evidence, per_call: float) -> None:
         """Make pairs of a short and a long warm burst until the judge's clock is sharp."""
         bursts, baseline = self._bursts, self._known.baseline
-        long = max(_SHORTEST_LONG, min(bursts.longest, int(_WARM_SECONDS[evidence.kind] / max(per_call, 1e-6))))
-        long = min(long, bursts.longest)
+        enough, long = _WARM_PAIRS[evidence.kind], self._long(per_call)
         evidence.warm_reference.extend(baseline.warm_reference)
-        kinds = {count: (False, bursts.gated, bursts.strides, count) for count in (max(1, long // 4), long)}
-        for pair in range(_MOST_WARM_PAIRS[evidence.kind]):
+        while len(evidence.warm) < 2 * _MOST_WARM_PAIRS[evidence.kind]:
+            kinds = {count: (False, bursts.gated, bursts.strides, count) for count in (max(1, long // 4), long)}
             for count, kind in kinds.items():
                 right = bursts.draw(count)
                 if evidence.cold_reference and len(evidence.warm_reference) < 2 and evidence.kind == "cuda":
                     evidence.warm_reference.append(await bursts.reference(count, cold=False))
-                if pair == 0 or len(baseline.nothing(kind)) < _WARM_PAIRS:
+                if not evidence.warm or len(baseline.nothing(kind)) < enough:
                     baseline.nothing(kind).append(bursts.nothing(count, cold=False))
                 evidence.warm.append(await bursts.candidate_burst(count, right, cold=False))
             evidence.warm_empty[:] = [burst for kind in kinds.values() for burst in baseline.nothing(kind)]
-            if pair + 1 >= _WARM_PAIRS and timing.sharp(evidence):
+            longer = self._long(evidence.warm[-1].wall_seconds / long)
+            if longer > 2 * long:  # what was taken for long calls was somebody else's noise: too short to tell anything
+                long = longer
+                evidence.warm.clear()
+            elif len(evidence.warm) >= 2 * enough and timing.sharp(evidence):
                 break
         baseline.warm_reference[:] = evidence.warm_reference
+
+    def _long(self, per_call: float) -> int:
+        """Return the length of a long warm burst of calls that take so long, in seconds."""
+        return min(self._bursts.longest, max(_SHORTEST_LONG, int(_WARM_SECONDS / max(per_call, 1e-6))))
 
 
 async def _warm_up(bursts: Bursts, candidate: Candidate, *, timed: bool) -> float:

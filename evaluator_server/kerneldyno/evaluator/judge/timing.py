@@ -172,21 +172,25 @@ def by_judge(bursts: Sequence[Burst], empty: Sequence[Burst], kind: str) -> Cloc
     """Return what one call costs beyond an empty one, by the judge's clock.
 
     Fixed costs cancel in the slope, but only up to what messages can cost: whoever makes short bursts wait, so that they
-    look as long as the long ones, pays for the wait in each call of the longest burst.
+    look as long as the long ones, pays for the wait in each call of the longest burst. So does whom chance has made wait:
+    however noisy a slope is, the calls of the quickest long burst have not taken more time than that burst, nor much less.
     """
     ours, nothing = quickest(bursts), quickest(empty)
     error = math.hypot(ours.error, nothing.error)
     longest = max(burst.calls for burst in bursts)
-    allowed = _MESSAGES[kind] + _STANDARD_ERRORS * error * longest
-    waited = max(0.0, ours.intercept - nothing.intercept - allowed) / longest
+    waited = max(0.0, ours.intercept - nothing.intercept - _MESSAGES[kind]) / longest
     return Clock(max(0.0, ours.slope - max(0.0, nothing.slope)) + waited, error)
 
 
 def sharp(evidence: Evidence) -> bool:
     """Say whether the judge's clock is quiet enough to tell a lie of a tenth of the claim, or of a few microseconds."""
-    clock = by_judge(evidence.warm, evidence.warm_empty, evidence.kind)
+    return not _uncertain(evidence, by_judge(evidence.warm, evidence.warm_empty, evidence.kind))
+
+
+def _uncertain(evidence: Evidence, clock: Clock) -> float:
+    """Return by how many seconds a call the clock may be wrong beyond what lies can be told by."""
     tellable = (_WARM_FACTOR[evidence.kind] - 1) * max(clock.seconds, _claimed_mean(_samples(evidence.warm)))
-    return _STANDARD_ERRORS * clock.error <= max(evidence.slack, tellable)
+    return max(0.0, _STANDARD_ERRORS * clock.error - max(evidence.slack, tellable))
 
 
 def conclude(evidence: Evidence) -> Timing:
@@ -197,15 +201,17 @@ def conclude(evidence: Evidence) -> Timing:
     doubt = _doubt(evidence, samples, cold, clock)
     judge_seconds = max(1e-9, clock.seconds)
     blocks = [len(burst.device_seconds) for burst in evidence.cold]
-    if doubt is None and sharp(evidence):
+    uncertain = _uncertain(evidence, clock)
+    if doubt is None and not uncertain:
         return Timing(samples, "CLOCK_DEVICE_EVENTS", judge_seconds, blocks=blocks)
     if doubt is None:
-        # Too noisy to tell: what the clock says beyond the device times of the very same bursts is added to each call, and
-        # no call takes clearly less than what it says.
-        hidden = max(0.0, clock.seconds - _claimed_mean(_samples(evidence.warm)))
-        least = clock.seconds / _COLD_FACTOR
+        # Too noisy to tell: what the clock may say beyond the device times of the very same bursts is added to each call,
+        # and no call takes clearly less than that. An uncertain time must not be a good one.
+        most = clock.seconds + uncertain
+        hidden = max(0.0, most - _claimed_mean(_samples(evidence.warm)))
+        least = most / _COLD_FACTOR
         return Timing([max(sample + hidden, least) for sample in samples], "CLOCK_JUDGE", judge_seconds, blocks=blocks)
-    # Whatever is slower is believed, and so is everything that was hidden; an uncertain time must not be a good one.
+    # Whatever is slower is believed, and so is everything that was hidden.
     bounds = [clock.seconds + _STANDARD_ERRORS * clock.error, statistics.fmean(samples)]
     if doubt[0] == "T01":
         bounds.append(cold.seconds)
