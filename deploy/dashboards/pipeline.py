@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .board import Query, board, lines, number
 from .colours import OUTCOMES, STAGES
-from .promql import WINDOW, evaluator, mean, per_minute, quantile, rate, scheduler, share
+from .promql import WINDOW, evaluator, mean, per_minute, quantile, rate, scheduler, share, time_on_a_node
 
 _STAGE = evaluator("kerneldyno_stage_seconds")
 _STAGE_SUM = evaluator("kerneldyno_stage_seconds_sum")
@@ -25,7 +25,7 @@ SUMMARY = [
         "On a node, mean",
         "From a job's last placing to its result.",
         "s",
-        Query(mean(scheduler("kerneldyno_evaluation_seconds"))),
+        Query(time_on_a_node()),
     ),
     number(
         "Attempts a minute",

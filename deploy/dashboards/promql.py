@@ -54,6 +54,11 @@ def growth(histogram: str) -> str:
     return f"sum by (le) (increase({_part(histogram, 'bucket')}{WINDOW}))"
 
 
+def time_on_a_node() -> str:
+    """Mean seconds from a job's last placing to its result."""
+    return mean(scheduler("kerneldyno_evaluation_seconds"))
+
+
 def _series(name: str, job: str, matchers: Sequence[str], values: Mapping[str, str]) -> str:
     conditions = [f'{label}="{value}"' for label, value in {"job": job, **values}.items()]
     return name + "{" + ", ".join([*conditions, *matchers]) + "}"

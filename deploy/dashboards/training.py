@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .board import Query, board, heat, lines, number
 from .colours import OUTCOMES
-from .promql import evaluator, gateway, growth, mean, per_minute, quantile, rate, scheduler, share
+from .promql import evaluator, gateway, growth, mean, per_minute, quantile, rate, scheduler, share, time_on_a_node
 
 _TURNS = scheduler("kerneldyno_turns_total")
 _REWARD = scheduler("kerneldyno_reward")
@@ -13,9 +13,7 @@ _LOST = scheduler("kerneldyno_reward_points_total", sign="negative")
 _PAID = scheduler("kerneldyno_reward_count")
 _UNPAID = scheduler("kerneldyno_turns_without_reward_total")
 _NO_CODE = scheduler("kerneldyno_extraction_failures_total")
-_FINDINGS = evaluator("kerneldyno_findings_total")
 _SPEEDUP = evaluator("kerneldyno_speedup")
-_TURNAROUND = scheduler("kerneldyno_turnaround_seconds")
 # The histogram of rewards has no sum, since there are rewards below 0.
 _MEAN_REWARD = f"({rate(_GAINED)} - {rate(_LOST)}) / {rate(_PAID)}"
 
@@ -24,8 +22,11 @@ def _turns(outcome: str) -> str:
     return scheduler("kerneldyno_turns_total", outcome=outcome)
 
 
+_TURNS_A_MINUTE = per_minute(_TURNS)
+_REJECTED = share(_turns("REJECTED"), _TURNS)
+
 SUMMARY = [
-    number("Turns a minute", "Turns of StreamRewards that were answered.", "none", Query(per_minute(_TURNS))),
+    number("Turns a minute", "Turns of StreamRewards that were answered.", "none", Query(_TURNS_A_MINUTE)),
     number(
         "Mean reward",
         "Of the turns that got one, whatever their RewardSpec: do not compare runs with other specs.",
@@ -37,7 +38,7 @@ SUMMARY = [
         "Rejected for cheating",
         "Share of turns that are REJECTED: findings decided the outcome.",
         "percentunit",
-        Query(share(_turns("REJECTED"), _TURNS)),
+        Query(_REJECTED),
         steps=((None, "green"), (0.05, "orange"), (0.2, "red")),
     ),
     number(
@@ -100,7 +101,7 @@ CHEATING = [
         "Share of turns rejected",
         "Of all turns, and of those whose outputs were right: what part of the apparent progress was cheating.",
         "percentunit",
-        Query(share(_turns("REJECTED"), _TURNS), "of all turns"),
+        Query(_REJECTED, "of all turns"),
         Query(
             share(_turns("REJECTED"), scheduler("kerneldyno_turns_total", 'outcome=~"CORRECT|REJECTED"')),
             "of right and rejected ones",
@@ -141,14 +142,14 @@ LATENCY = [
         "asks for more than the fleet has.",
         "s",
         Query(mean(scheduler("kerneldyno_queue_seconds", client_kind="rewards")), "waiting"),
-        Query(mean(scheduler("kerneldyno_evaluation_seconds")), "on a node"),
+        Query(time_on_a_node(), "on a node"),
         stacked=True,
     ),
     lines(
         "Turns answered",
         "Turns a minute: all, those without a reward, and those without code.",
         "none",
-        Query(per_minute(_TURNS), "all"),
+        Query(_TURNS_A_MINUTE, "all"),
         Query(per_minute(_UNPAID), "without a reward"),
         Query(per_minute(_NO_CODE), "without code"),
     ),
