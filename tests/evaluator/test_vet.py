@@ -311,6 +311,8 @@ def test_examination_is_stopped_early_where_nothing_passes(tmp_path: Path) -> No
     expected = built.expected
     built.expected = lambda *arguments: calls.append(1) or expected(*arguments)  # type: ignore[method-assign,func-returns-value]
     found = examine(built, spec, CPU)
-    at_first_try = 2 + len(found.held)  # two nominal draws, and one of each kind of stress: no mutant is left for a second
+    at_first_try = 2 + len(
+        found.held
+    )  # two nominal draws, and one of each kind of stress: no mutant is left for a second
     changed_data = 6  # halves, sampled, first row, signs, and the finest of the tiers
     assert len(calls) == at_first_try + changed_data
