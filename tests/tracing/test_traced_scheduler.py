@@ -184,7 +184,9 @@ async def test_a_single_call_of_a_request_that_names_its_trace(address: str, col
 
 
 @pytest.mark.parametrize("above", ["", f"00-{'d' * 32}-{'e' * 16}-01"])
-async def test_a_second_measurement_is_in_the_trace_of_the_first(address: str, collector: Collector, above: str) -> None:
+async def test_a_second_measurement_is_in_the_trace_of_the_first(
+    address: str, collector: Collector, above: str
+) -> None:
     """Of a turn that is in a trace, and of one that is in none."""
     one = turn(f"measured {len(above)}", "speedup=9 again.speedup=2")
     if above:
