@@ -13,4 +13,7 @@ def seed(device: torch.device, value: int) -> None:
     """
     torch.default_generator.manual_seed(value)
     if device.type == "cuda":
-        torch.cuda.manual_seed_all(value)
+        for (
+            generator
+        ) in torch.cuda.default_generators:  # none before the first use of CUDA, when there is nothing to set
+            generator.manual_seed(value)

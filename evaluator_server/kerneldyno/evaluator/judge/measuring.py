@@ -14,7 +14,7 @@ import random
 import secrets
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,7 +109,10 @@ class Session:
             raise DeviceBusyError
         bursts.begin()
         before = candidate.device.state()
-        per_call = await _warm_up(bursts, candidate, timed=self._timed and not baseline.reference)
+        known = baseline.nothing(self._cold_kind)
+        per_call = await _warm_up(
+            bursts, candidate, reference=self._timed and not baseline.reference, nothing=not known
+        )
         affordable = int(_TIMING_SHARE * candidate.spec.limits.timing / max(per_call, 1e-7))
         calls = max(1, min(candidate.spec.perf_trials, max(affordable, _COLD_BURSTS)))
         if calls < candidate.spec.perf_trials or max(self._lengths) > bursts.longest:
@@ -128,7 +131,7 @@ class Session:
     async def _cold_bursts(self) -> tuple[list[timing.Burst], list[timing.Burst], list[timing.Burst]]:
         """Make bursts of reference, nothing and candidate in turn; fewer of the former two where they are known."""
         bursts, baseline = self._bursts, self._known.baseline
-        empties = baseline.nothing((True, bursts.gated, bursts.strides))
+        empties = baseline.nothing(self._cold_kind)
         rounds = range(len(self._lengths))
         again = set(self._rng.sample(rounds, min(len(rounds), _AGAIN)))
         cold: list[timing.Burst] = []
@@ -152,6 +155,11 @@ class Session:
                     reference.append(await bursts.reference(count))
         baseline.reference.extend(reference)
         return cold, list(empties), list(baseline.reference)
+
+    @property
+    def _cold_kind(self) -> tuple[Hashable, ...]:
+        """Which cold bursts of nothing go with the candidate's."""
+        return True, self._bursts.gated, self._bursts.strides
 
     def _affords(self, reference: list[timing.Burst]) -> bool:
         """Say whether the reference is to be timed, and has not taken too long already."""
@@ -185,17 +193,18 @@ class Session:
         return min(self._bursts.longest, max(_SHORTEST_LONG, int(_WARM_SECONDS / max(per_call, 1e-6))))
 
 
-async def _warm_up(bursts: Bursts, candidate: Candidate, *, timed: bool) -> float:
-    """Make the untimed calls that were asked for; return how long one takes, in seconds.
+async def _warm_up(bursts: Bursts, candidate: Candidate, *, reference: bool, nothing: bool) -> float:
+    """Make the untimed calls that were asked for, and of what else is new; return how long one takes, in seconds.
 
     Nothing waits behind a gate yet: what is loaded or tuned at first use would wait for the device, and so for the gate.
     """
     for cold in (False, True):
         count = min(max(1, candidate.spec.warmup), bursts.longest)
         right = bursts.draw(count)
-        if timed:
+        if reference:
             await bursts.reference(count, gated=False)
-        bursts.nothing(count, cold=cold, gated=False)
+        if nothing:
+            bursts.nothing(count, cold=cold, gated=False)
         last = await bursts.candidate_burst(count, right, cold=cold, gated=False)
     per_call = last.wall_seconds / last.calls
     # How much can be queued ahead is found out before anything counts.
