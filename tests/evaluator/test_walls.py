@@ -71,3 +71,9 @@ def test_no_cancellation_is_lost() -> None:
     sources = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
     assert len(sources) > 150
     assert [path for path in sources if "asyncio.wait_for(" in path.read_text()] == []
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """`make test-gpu` collects all folders at once, and pytest imports their files by the last part of their names."""
+    names = [path.name for path in ROOT.glob("tests/**/test_*.py")]
+    assert len(names) == len(set(names)), sorted(name for name in set(names) if names.count(name) > 1)
