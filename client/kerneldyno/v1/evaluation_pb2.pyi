@@ -746,6 +746,7 @@ class EvalResult(_message.Message):
     DEVICE_STATE_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     MERGED_FIELD_NUMBER: _builtins.int
+    ROOFLINE_FIELD_NUMBER: _builtins.int
     INCORRECT_FIELD_NUMBER: _builtins.int
     COMPILE_ERROR_FIELD_NUMBER: _builtins.int
     RUNTIME_ERROR_FIELD_NUMBER: _builtins.int
@@ -832,6 +833,10 @@ class EvalResult(_message.Message):
         """The device while the candidate was timed. Absent when not timed, or when the device does not tell."""
 
     @_builtins.property
+    def roofline(self) -> Global___Roofline:
+        """How near the candidate comes to what its device can do. Absent when not timed."""
+
+    @_builtins.property
     def incorrect(self) -> Global___IncorrectEvidence:
         """For INCORRECT."""
 
@@ -894,6 +899,7 @@ class EvalResult(_message.Message):
         device_state: Global___DeviceState | None = ...,
         digest: _builtins.str = ...,
         merged: _builtins.bool = ...,
+        roofline: Global___Roofline | None = ...,
         incorrect: Global___IncorrectEvidence | None = ...,
         compile_error: Global___ExceptionEvidence | None = ...,
         runtime_error: Global___CrashEvidence | None = ...,
@@ -904,9 +910,9 @@ class EvalResult(_message.Message):
         reference_error: Global___ExceptionEvidence | None = ...,
         infrastructure_error: Global___InfrastructureEvidence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_speedup", b"_speedup", "accept_time", b"accept_time", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "environment", b"environment", "evidence", b"evidence", "finish_time", b"finish_time", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "out_of_memory", b"out_of_memory", "profile", b"profile", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_speedup", b"_speedup", "accept_time", b"accept_time", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "environment", b"environment", "evidence", b"evidence", "finish_time", b"finish_time", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "out_of_memory", b"out_of_memory", "profile", b"profile", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "cached", b"cached", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "digest", b"digest", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "labels", b"labels", "logs", b"logs", "merged", b"merged", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "profile", b"profile", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "stages", b"stages", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "cached", b"cached", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "digest", b"digest", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "labels", b"labels", "logs", b"logs", "merged", b"merged", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "profile", b"profile", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "stages", b"stages", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__compiled: _TypeAlias = _typing.Literal["compiled"]  # noqa: Y015
     _WhichOneofArgType__compiled: _TypeAlias = _typing.Literal["_compiled", b"_compiled"]  # noqa: Y015
@@ -1037,6 +1043,80 @@ class TimingStats(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TimingStats: _TypeAlias = TimingStats  # noqa: Y015
+
+@_typing.final
+class Roofline(_message.Message):
+    """Roofline holds a candidate's time against the least that its device needs for the same work (Williams, Waterman and
+    Patterson, "Roofline", CACM 52(4), 2009). It is an estimate for orientation, and decides nothing: a reference may not need
+    all of its inputs, and what is counted is the reference's arithmetic, for which there may be a shorter way.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Bound:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _BoundEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Roofline._Bound.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        BOUND_UNSPECIFIED: Roofline._Bound.ValueType  # 0
+        """Never sent."""
+        BOUND_MEMORY: Roofline._Bound.ValueType  # 1
+        """Moving the bytes."""
+        BOUND_COMPUTE: Roofline._Bound.ValueType  # 2
+        """Computing."""
+
+    class Bound(_Bound, metaclass=_BoundEnumTypeWrapper):
+        """Bound says which of the two takes longer."""
+
+    BOUND_UNSPECIFIED: Roofline.Bound.ValueType  # 0
+    """Never sent."""
+    BOUND_MEMORY: Roofline.Bound.ValueType  # 1
+    """Moving the bytes."""
+    BOUND_COMPUTE: Roofline.Bound.ValueType  # 2
+    """Computing."""
+
+    BYTES_FIELD_NUMBER: _builtins.int
+    FLOPS_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    FLOPS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    LEAST_SECONDS_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    BOUND_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.int
+    """What a call moves at the least: each element of inputs and parameters read once, each of the outputs written once."""
+    flops: _builtins.int
+    """What the reference computes in matrix products, convolutions and attention, a multiply-add as two; 0 when none is known."""
+    bytes_per_second: _builtins.float
+    """How many bytes a second this device was measured to move: read and written together, by a large copy."""
+    flops_per_second: _builtins.float
+    """What this device was measured to compute, by a large matrix product in the precision that the candidate was seen to
+    compute in (bfloat16 for FP8); 0 where `flops` is 0.
+    """
+    least_seconds: _builtins.float
+    """How long the device needs at the least, in seconds: the longer of the times for `bytes` and for `flops`."""
+    share: _builtins.float
+    """least_seconds over the candidate's median: 1 is the roof. Above 1, the candidate does not move or compute all of that."""
+    bound: Global___Roofline.Bound.ValueType
+    """What least_seconds is the time of."""
+    def __init__(
+        self,
+        *,
+        bytes: _builtins.int = ...,
+        flops: _builtins.int = ...,
+        bytes_per_second: _builtins.float = ...,
+        flops_per_second: _builtins.float = ...,
+        least_seconds: _builtins.float = ...,
+        share: _builtins.float = ...,
+        bound: Global___Roofline.Bound.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "bytes", b"bytes", "bytes_per_second", b"bytes_per_second", "flops", b"flops", "flops_per_second", b"flops_per_second", "least_seconds", b"least_seconds", "share", b"share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Roofline: _TypeAlias = Roofline  # noqa: Y015
 
 @_typing.final
 class KernelProfile(_message.Message):
