@@ -14,6 +14,7 @@ from kerneldyno.v1.evaluation_pb2 import (
     ExceptionEvidence,
     Finding,
     Interval,
+    Roofline,
     StageSpan,
     TimingStats,
 )
@@ -50,6 +51,28 @@ def test_a_timed_candidate() -> None:
         "compiling 250 ms",
     ):
         assert part in text
+
+
+def test_the_roofline() -> None:
+    result = EvalResult(outcome=EvalResult.CORRECT)
+    assert "roof" not in shown(verdict_card(result)), "an older node does not tell"
+    memory = Roofline(
+        bytes=12_600_000, bytes_per_second=4.1e12, least_seconds=3.07e-6, share=0.43, bound=Roofline.BOUND_MEMORY
+    )
+    result.roofline.CopyFrom(memory)
+    assert "43% of the roof (memory: 12.6 MB at 4.1 TB/s take 3.07 us)" in shown(verdict_card(result))
+    compute = Roofline(
+        flops=1_100_000_000_000,
+        flops_per_second=7e14,
+        least_seconds=1.57e-3,
+        share=0.0042,
+        bound=Roofline.BOUND_COMPUTE,
+    )
+    result.roofline.CopyFrom(compute)
+    assert "0.42% of the roof (compute: 1.1 TFLOP at 700 TFLOP/s take 1.57 ms)" in shown(verdict_card(result))
+    for strange in (Roofline(share=0.5), Roofline(bound=Roofline.BOUND_MEMORY, share=float("nan"))):
+        result.roofline.CopyFrom(strange)
+        assert "roof" not in shown(verdict_card(result))
 
 
 def test_the_candidates_traceback_is_shown_and_can_do_nothing() -> None:

@@ -135,6 +135,24 @@ def test_hints_are_of_what_was_measured(measured: EvalResult, hint: str | None) 
     assert hint is None or hint in limits[0]
 
 
+ROOFLINE = {
+    "bytes": "12600000",
+    "bytes_per_second": 4.1e12,
+    "least_seconds": 3.07e-6,
+    "share": 0.43,
+    "bound": "BOUND_MEMORY",
+}
+
+
+def test_the_roofline_is_told_next_to_the_time() -> None:
+    told = result("CORRECT", roofline=ROOFLINE)
+    line = "Roofline: 43% of the roof (memory: 12.6 MB at 4.1 TB/s take 3.07 us)."
+    for limit in (256, 2000):
+        assert feedback(told, limit=limit).splitlines()[1] == line
+    told.environment.triton_interpreter = True
+    assert "roof" not in feedback(told, limit=2000), "an interpreter's time says nothing of a kernel"
+
+
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 0.0])
 def test_a_profile_that_makes_no_sense_is_left_out(seconds: float) -> None:
     measured = kernels(("k", "OWNER_CANDIDATE", 5, 1e-4))

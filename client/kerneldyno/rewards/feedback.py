@@ -1,9 +1,9 @@
 """What a model is told about its last turn: short, structured, most useful first, within a budget of characters.
 
 Sections are made in the order of their use to the author of a kernel, and a budget takes as many as fit: outcome and own
-line, largest mismatch, time against the reference, kernels by device time, what limits it, findings. Nothing here carries
-inputs, seeds or expected values, since no evidence has them; weaknesses of the problem (findings D...) and what a candidate
-printed are left out, since they would teach the wrong thing. The text depends on the arguments alone.
+line, largest mismatch, time against the reference, roofline, kernels by device time, what limits it, findings. Nothing here
+carries inputs, seeds or expected values, since no evidence has them; weaknesses of the problem (findings D...) and what a
+candidate printed are left out, since they would teach the wrong thing. The text depends on the arguments alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 import signal
 from collections.abc import Iterator
 
-from kerneldyno.rewards import quoting
+from kerneldyno.rewards import quoting, roofline
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import Extraction
@@ -84,6 +84,7 @@ def _sections(
     yield from _mismatch(verdict)
     if verdict.outcome == EvalResult.CORRECT:
         yield from _doubt(verdict, other)
+        yield from _roofline(verdict)
         yield from _kernels(verdict)
         yield from _hints(verdict)
     yield from _findings(verdict)
@@ -226,6 +227,12 @@ def _doubt(verdict: EvalResult, other: EvalResult | None) -> Iterator[str]:
         yield f"Measured twice, since {_ratio(other.speedup)}x looked too good; the smaller speedup counts."
 
 
+def _roofline(verdict: EvalResult) -> Iterator[str]:
+    """How near it comes to what the device can do; nothing where Triton was interpreted, which says little of a kernel."""
+    if not verdict.environment.triton_interpreter and (words := roofline.words(verdict.roofline)):
+        yield f"Roofline: {words}."
+
+
 def _kernels(verdict: EvalResult) -> Iterator[str]:
     profile = verdict.profile
     total = sum(kernel.device_seconds for kernel in profile.kernels)
@@ -242,7 +249,7 @@ def _kernels(verdict: EvalResult) -> Iterator[str]:
 
 
 def _hints(verdict: EvalResult) -> Iterator[str]:
-    """What limits the candidate, as far as the measurements tell; bytes and operations are not among them."""
+    """What limits the candidate, as far as the profile tells."""
     profile, call = verdict.profile, verdict.candidate_timing.median_seconds
     total = sum(kernel.device_seconds for kernel in profile.kernels)
     if not 0 < total < math.inf:

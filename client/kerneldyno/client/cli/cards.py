@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
+from kerneldyno.rewards import roofline
 from kerneldyno.rpc.jsonio import stage_name
 from kerneldyno.v1.evaluation_pb2 import EvalResult, ExceptionEvidence, Finding, Stage, StageSpan, TimingStats
 from rich.console import Group, RenderableType
@@ -102,6 +103,8 @@ def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
         yield "candidate", _timing(result.candidate_timing)
     if result.HasField("reference_timing"):
         yield "reference", _timing(result.reference_timing)
+    if roof := roofline.words(result.roofline):
+        yield "roofline", roof
     if result.HasField("coverage"):
         yield "coverage", f"{result.coverage:.1%} of device time in the candidate's kernels"
     if result.HasField("correctness"):
