@@ -239,6 +239,12 @@ def test_timing_reports_both_sides_and_checks_timed_outputs(judge: Judge) -> Non
         assert 0 < result[side]["min_seconds"] <= result[side]["median_seconds"] <= result[side]["max_seconds"]
     assert result["correctness"]["timed_outputs_checked"] >= 4
     assert [span["stage"] for span in result["stages"]][-1] == "STAGE_TIMING"
+    roof = result["roofline"]
+    assert int(roof["bytes"]) == 4 * (2 * 32 * 128 + 128 * 128 + 128)
+    assert int(roof["flops"]) == 2 * 32 * 128 * 128
+    assert min(roof["bytes_per_second"], roof["flops_per_second"]) > 1e6
+    assert roof["share"] == pytest.approx(roof["least_seconds"] / result["candidate_timing"]["median_seconds"])
+    assert "T21" not in [finding["id"] for finding in result["findings"]]
 
 
 def test_work_that_is_skipped_once_timed_is_found_out(judge: Judge) -> None:
@@ -368,4 +374,4 @@ def test_kernel_simple(judge: Judge, factor: str, outcome: str, inline: bool) ->
     result = judge.evaluate({**asked, "run_performance": True})
     assert result["outcome"] == outcome, result["message"]
     assert result["speedup"] == 0
-    assert ("candidate_timing" in result) == (outcome == "CORRECT")
+    assert ("candidate_timing" in result) == ("roofline" in result) == (outcome == "CORRECT")

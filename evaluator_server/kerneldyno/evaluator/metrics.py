@@ -22,7 +22,24 @@ from .gpu_metrics import GpuHealth
 
 OUTCOMES = tuple(pb.EvalResult.Outcome.keys()[1:])
 #: What a judge can find, by id of docs/threat-model.md; what is not here is counted as "other".
-FINDINGS = ("S19", "S20", "S21", "B01", "S23", "S29", "T04", "T26", "E03", "T01", "T16", "T27", "T28", "D06", "other")
+FINDINGS = (
+    "S19",
+    "S20",
+    "S21",
+    "B01",
+    "S23",
+    "S29",
+    "T04",
+    "T26",
+    "E03",
+    "T01",
+    "T16",
+    "T21",
+    "T27",
+    "T28",
+    "D06",
+    "other",
+)
 #: Why a judge was started anew.
 RESTART_CAUSES = ("judge", "zygote", "reference", "reference_timeout", "protocol", "silent", "start")
 RUNNER_EXITS = ("clean", "killed", "signal", "error")

@@ -67,6 +67,10 @@ class Device(ABC):
     def flush_cache(self) -> None:
         """Evict what earlier calls left in the device's cache (asynchronously, in stream order)."""
 
+    @abstractmethod
+    def cache_bytes(self) -> int:
+        """Size of the device's largest cache."""
+
     def settle_cache(self) -> None:  # noqa: B027  (devices without such a cache have nothing to do)
         """Undo what calls may have asked of the device's cache. Waits for queued work, so never behind a closed gate."""
 

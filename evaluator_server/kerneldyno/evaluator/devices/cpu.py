@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import functools
 import mmap
 import os
+import pathlib
 import platform
 import time
 from collections.abc import Iterator
@@ -19,6 +21,8 @@ from .base import Arena, Device, Stopwatch
 #: Larger than the last-level caches of the machines this runs on would be costly here, and the interpreter's own
 #: overhead is a thousand times that of a cache miss: enough to evict the second-level cache.
 _FLUSH_BYTES = 4 << 20
+#: Where the kernel does not tell.
+_USUAL_CACHE_BYTES = 64 << 20
 
 #: glibc's switch that fills what is allocated, with the complement of this byte: 0xFE, a huge negative number as a float.
 _M_PERTURB, _PERTURB = -6, 0x01
@@ -75,6 +79,9 @@ class CpuDevice(Device):
             self._flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8)
         self._flush.zero_()
 
+    def cache_bytes(self) -> int:
+        return _largest_cache()
+
     def stopwatch(self, count: int) -> Stopwatch:
         return _HostStopwatch(count)
 
@@ -103,6 +110,16 @@ class _HostStopwatch(Stopwatch):
 
     def seconds(self) -> list[float]:
         return [(end - begin) * 1e-9 for begin, end in zip(self._begin, self._end, strict=True)]
+
+
+@functools.cache
+def _largest_cache() -> int:
+    """Size of the largest cache of the first processor, as Linux tells it ("107520K"), or one that few exceed."""
+    try:
+        sizes = [path.read_text() for path in pathlib.Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+        return max(int(size.strip().removesuffix("K")) << 10 for size in sizes)
+    except (OSError, ValueError):
+        return _USUAL_CACHE_BYTES
 
 
 def _processor() -> str:

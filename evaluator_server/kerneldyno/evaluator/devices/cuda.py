@@ -159,9 +159,14 @@ class CudaDevice(Device):
 
     def flush_cache(self) -> None:
         if self._flush is None:
-            cache = torch.cuda.get_device_properties(self.torch_device).L2_cache_size
-            self._flush = torch.empty(max(4 * cache, 64 << 20), dtype=torch.uint8, device=self.torch_device)
+            self._flush = torch.empty(
+                max(4 * self.cache_bytes(), 64 << 20), dtype=torch.uint8, device=self.torch_device
+            )
         self._flush.zero_()
+
+    def cache_bytes(self) -> int:
+        size: int = torch.cuda.get_device_properties(self.torch_device).L2_cache_size
+        return size
 
     def settle_cache(self) -> None:
         self.driver.forget_persisting()

@@ -11,7 +11,7 @@ import asyncio
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -19,7 +19,7 @@ from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import ReferenceFailure
 from ..tracebacks import CANDIDATE_FILE, describe_error
-from . import examination, provenance, trial, verdict
+from . import examination, provenance, roofline, trial, verdict
 from .candidate import Candidate
 from .checking import check
 from .handle import RunnerGarbled, RunnerGone, RunnerStartError
@@ -49,6 +49,10 @@ class Bench:
     quiet: Quiet
     memory_bytes: int
     busy_seconds: float = 0.0
+    roof: roofline.Roof = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.roof = roofline.Roof(self.device, self.pool.lease, self.quiet)
 
 
 class Lane:
@@ -142,7 +146,7 @@ class Lane:
         last = await check(candidate, known, bench.problems, self._announce)
         provenance.check_launches(candidate)
         record.findings += examination.warnings(known.examination)
-        timed = await self._time(candidate, known, last) if spec.run_performance else {}
+        timed = await self._time(candidate, known, trials[0], last) if spec.run_performance else {}
         if spec.enable_profiling:
             self._enter("correctness", "STAGE_PROFILING")
             timed |= await provenance.profile(candidate, last)
@@ -179,10 +183,10 @@ class Lane:
         async with self._bench.problems.executing(self._announce):
             return trial.prepare(known.problem, self._spec, self._bench.device, number)
 
-    async def _time(self, candidate: Candidate, known: Known, example: trial.Trial) -> verdict.Result:
+    async def _time(self, candidate: Candidate, known: Known, first: trial.Trial, last: trial.Trial) -> verdict.Result:
         """Wait for the lease and measure; a device that others keep busy is left to them for a while."""
         bench, lease = self._bench, self._bench.pool.lease
-        session = Session(candidate, known, example, self._announce, bench.quiet)
+        session = Session(candidate, known, last, self._announce, bench.quiet)
         await session.prepare(bench.problems, self._announce)
         for _ in range(_BUSY_RETRIES):
             self._enter("timing", "STAGE_AWAITING_LEASE")
@@ -204,7 +208,10 @@ class Lane:
             raise DeviceBusyError
         async with lease.work():
             session.judge()
-        return report(candidate, measured)
+        timed = report(candidate, measured)
+        seconds = timed["candidate_timing"]["median_seconds"]
+        placed = roofline.place(bench.roof, known, bench.problems, self._announce, first, self._record, seconds)
+        return timed | await placed
 
     def _enter(self, stage: str, name: str) -> None:
         assert self._candidate is not None

@@ -35,6 +35,8 @@ class Known:
     examination: Examination
     #: Whether its reference waits for the device in mid-call, and so can never be queued ahead.
     waits: bool = False
+    #: What its reference computes in matrix products and the like, once counted (see `roofline`).
+    flops: int | None = None
     #: What earlier timings have found out about the reference and about bursts of nothing.
     baseline: Baseline = field(default_factory=Baseline)
 
@@ -43,7 +45,7 @@ class Problems:
     """The judge's problems."""
 
     def __init__(self, device: Device, lease: Lease) -> None:
-        self._device = device
+        self.device = device
         self._lease = lease
         self._built: OrderedDict[str, Known] = OrderedDict()
         self.hits = 0
@@ -60,8 +62,8 @@ class Problems:
             if known is None:
                 self.misses += 1
                 # The seed is secret and of this judge alone: no candidate can have computed anything ahead for it.
-                problem = toolkits()[spec.toolkit].build(spec, self._device.torch_device, secrets.randbits(31))
-                known = self._built[key] = Known(problem, examine(problem, spec, self._device))
+                problem = toolkits()[spec.toolkit].build(spec, self.device.torch_device, secrets.randbits(31))
+                known = self._built[key] = Known(problem, examine(problem, spec, self.device))
                 while len(self._built) > _KEPT:
                     self._built.popitem(last=False)
             else:

@@ -63,6 +63,10 @@ class Problem(ABC):
         """The same with parameters rounded to `bits` mantissa bits; the arguments come rounded already."""
         return None
 
+    def parameter_bytes(self) -> int:
+        """Return the size of all parameters and buffers that the reference reads: for the roofline."""
+        return 0
+
     def state(self) -> dict[str, torch.Tensor]:
         """Return the constant parameters and buffers that `build` replaced by secret values, by name.
 

@@ -71,6 +71,9 @@ class _KernelBenchProblem(Problem):
         with torch.no_grad():
             return self._model(*arguments)
 
+    def parameter_bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in (*self._model.parameters(), *self._model.buffers()))
+
     def state(self) -> dict[str, torch.Tensor]:
         return self._replaced
 
