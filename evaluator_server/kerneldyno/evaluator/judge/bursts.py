@@ -56,6 +56,8 @@ class Bursts:
     longest: int = field(init=False)
     _staged: torch.Tensor = field(init=False)
     _shadow: torch.Tensor = field(init=False)
+    #: Bytes of what was staged last.
+    _drawn: int = 0
     _own: Station = field(init=False)
     _own_gate: Gate | None = field(init=False)
     supply: Supply = field(init=False)
@@ -124,7 +126,8 @@ class Bursts:
     def draw(self, count: int) -> dict[int, trial.Trial]:
         """Stage `count` fresh input sets; return what is right for those, by number, whose outputs will be looked at."""
         batch = self.supply.take(count)
-        self._staged[: batch.data.numel()].copy_(batch.data)
+        self._drawn = batch.data.numel()
+        self._staged[: self._drawn].copy_(batch.data)
         self._device.synchronize()
         return batch.right
 
@@ -217,7 +220,7 @@ class Bursts:
         """Run one burst in the runner by the judge's clock, and keep secret ones of its outputs for `judge`."""
         candidate = self.candidate
         plan = self.plan(count, cold=cold, right=right)
-        self._poison()
+        self._poison(plan)
         self._values += 1
         value = self._values
         gate = candidate.gate
@@ -272,24 +275,29 @@ class Bursts:
     def _arena(self) -> torch.Tensor:
         return self.candidate.station.arena
 
-    def _poison(self) -> None:
-        self._arena.fill_(POISON)
-        self.candidate.station.outputs.fill_(POISON)
+    def _poison(self, plan: Plan) -> None:
+        """Leave nothing of earlier bursts where this one reads and writes."""
+        self._arena[: len(plan.sets) * self.set_bytes].fill_(POISON)
+        outputs = self.candidate.station.outputs
+        if 2 * len(plan.slots) > len(outputs):
+            outputs.fill_(POISON)
+        else:
+            for slot in plan.slots:
+                outputs[slot].fill_(POISON)
         self._device.synchronize()
 
     def _reveal(self, target: torch.Tensor, gate: Gate | None, value: int) -> None:
         """Put the staged inputs where they are waited for, evict them from the cache, and open the gate.
 
-        All that is staged is copied, however short the burst: contexts that wait slow each other's copies down, and what
-        every burst pays alike does not count in the slope.
+        Where there is a gate, all that can be staged is copied, however short the burst: contexts that wait slow each
+        other's copies down, and what every burst pays alike does not count in the slope.
         """
-        size = self._staged.numel()
         if gate is None:
-            target[:size].copy_(self._staged)
+            target[: self._drawn].copy_(self._staged[: self._drawn])
             self._device.synchronize()
             return
         with gate.beside():
-            target[:size].copy_(self._staged, non_blocking=True)
+            target[: self._staged.numel()].copy_(self._staged, non_blocking=True)
             self._device.flush_cache()
         gate.open(value)
 

@@ -6,6 +6,7 @@ everybody else stands still, and drawing takes as long as the bursts do.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -29,7 +30,7 @@ _LARGE_BYTES = 16 << 20
 #: Memory for inputs that are drawn ahead, in bytes.
 _AHEAD_BYTES = {"cuda": 3 << 30, "cpu": 32 << 20}
 #: Time for drawing the input sets of one burst, in seconds, above which earlier ones are used again, changed.
-_DRAWING_SECONDS = 0.25
+_DRAWING_SECONDS = {"cuda": 0.25, "cpu": 0.05}
 _KEPT_SETS = 4
 
 
@@ -61,7 +62,7 @@ class Supply:
     _cases: list[int] = field(init=False)
     _ahead: list[Batch] = field(default_factory=list)
     _kept: list[torch.Tensor] = field(default_factory=list)
-    _seconds_a_set: float = 0.0
+    _quickest: float = math.inf
 
     def __post_init__(self) -> None:
         self.set_bytes = tree.layout(self.specs)[1]
@@ -97,7 +98,6 @@ class Supply:
         return self._draw(count)
 
     def _draw(self, count: int) -> Batch:
-        begin = time.monotonic()
         size = self.set_bytes
         data = torch.zeros(count * size, dtype=torch.uint8, device=self.device.torch_device)
         for index in range(count):
@@ -106,19 +106,23 @@ class Supply:
         checked = self.rng.sample(range(count), min(count, self.checks))
         right = {index: self._answer(index, data[index * size :][:size]) for index in checked}
         self.device.synchronize()
-        self._seconds_a_set = (time.monotonic() - begin) / count
         return Batch(count, data, right)
 
     def _draw_one(self, target: torch.Tensor, index: int) -> None:
         """Draw one set; where drawing is slow, take an earlier one, of which secret elements are changed afterwards."""
-        slow = self._seconds_a_set * self.longest > _DRAWING_SECONDS
-        if slow and self._kept and self.known.examination.held:
+        enough = _DRAWING_SECONDS[self.device.kind]
+        slow = self.known.seconds_a_set * self.longest > enough
+        if slow and len(self._kept) == _KEPT_SETS and self.known.examination.held:
             target.copy_(self.rng.choice(self._kept))
             return
+        begin = time.monotonic()
         drawn = trial.draw(self.known.problem, self.device, self._case(index), into=target)
         if not self._fits(drawn):
             raise ReferenceFailure("inputs", ValueError("get_inputs() must return the same shapes to be timed"))
-        if len(self._kept) < _KEPT_SETS and self._seconds_a_set * self.longest > _DRAWING_SECONDS / 2:
+        self.device.synchronize()
+        self._quickest = min(self._quickest, time.monotonic() - begin)
+        self.known.seconds_a_set = self._quickest
+        if len(self._kept) < _KEPT_SETS and self.known.seconds_a_set * self.longest > enough / 2:
             self._kept.append(target.clone())
 
     def _answer(self, index: int, data: torch.Tensor) -> trial.Trial:
