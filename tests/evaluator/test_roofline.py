@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from judge_harness import request
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.judge import roofline, trial
+from kerneldyno.evaluator.judge.examination import Examination
 from kerneldyno.evaluator.judge.lease import Lease
 from kerneldyno.evaluator.judge.measuring import Quiet
 from kerneldyno.evaluator.judge.problems import Known, Problems
@@ -131,6 +133,10 @@ def test_every_tier_can_be_measured(tier: str) -> None:
     assert roof().computed(tier) > 1e6
 
 
+def test_the_cpu_knows_its_cache() -> None:
+    assert 1 << 15 <= CPU.cache_bytes() < 1 << 33
+
+
 def test_a_rate_is_measured_once() -> None:
     async def twice() -> tuple[Any, Any, Any]:
         device = roof()
@@ -188,7 +194,7 @@ def placed(
 
     async def run() -> dict[str, Any]:
         lease = Lease([])
-        known = Known(problem, Any)  # type: ignore[arg-type]
+        known = Known(problem, Examination([]))
         above = Roof(device, lease, Quiet(device))
         return await roofline.place(above, known, Problems(device, lease), announce, example, record, seconds)
 
@@ -239,3 +245,15 @@ def test_the_precision_is_the_one_that_was_seen() -> None:
     assert roofline._tier("PRECISION_UNSPECIFIED", example) == "PRECISION_FP32"
     _, whole = built("return xs[0].argmax(-1)", "torch.randn(4, 8).half()")
     assert roofline._tier("PRECISION_UNSPECIFIED", whole) == "PRECISION_FP16"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not os.environ.get("KERNELDYNO_REQUIRE_GPU"), reason="run by make test-gpu")
+def test_a_gpu_is_measured_to_do_what_gpus_do() -> None:
+    gpu = roof(open_device("cuda:0"))
+    assert 1e11 < gpu.moved() < 1e14
+    rates = {tier: gpu.computed(tier) for tier in roofline._TIERS}
+    assert all(1e11 < rate < 1e16 for rate in rates.values()), rates
+    assert rates["PRECISION_BF16"] > 1.2 * rates["PRECISION_FP32"], rates
+    if torch.cuda.get_device_capability() >= (8, 0):
+        assert rates["PRECISION_TF32"] > 1.2 * rates["PRECISION_FP32"], rates

@@ -146,6 +146,7 @@ def count_flops(problem: Problem, device: Device, example: Trial) -> int:
     try:
         with counter:
             problem.expected(0, example.inputs.arguments(example.inputs.master.clone(), device), example.seed)
+        device.synchronize()
     except torch.OutOfMemoryError:
         raise
     except (
