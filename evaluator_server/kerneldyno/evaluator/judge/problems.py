@@ -35,6 +35,8 @@ class Known:
     examination: Examination
     #: Whether its reference waits for the device in mid-call, and so can never be queued ahead.
     waits: bool = False
+    #: How long one input set took to draw, in seconds, when it was last done.
+    seconds_a_set: float = 0.0
     #: What its reference computes in matrix products and the like, once counted (see `roofline`).
     flops: int | None = None
     #: What earlier timings have found out about the reference and about bursts of nothing.
