@@ -20,11 +20,11 @@ HERE = Path(__file__).parent
 
 @pytest.mark.parametrize("seed", [0])
 def test_no_forged_answer_breaks_the_judge_or_its_verdict(seed: int) -> None:
-    command = [sys.executable, str(HERE / "channel_fuzzer.py"), "--frames", "300", "--seed", str(seed)]
+    command = [sys.executable, str(HERE / "channel_fuzzer.py"), "--frames", "150", "--seed", str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-8000:]
     seen = dict(line.strip("| ").split(" | ", 1) for line in done.stdout.splitlines())
-    assert int(seen["mutated frames"].split(",")[0]) >= 300
+    assert int(seen["mutated frames"].split(",")[0]) >= 150
     assert "right: CORRECT" in seen["verdicts"]  # nothing would be shown by a judge that refuses everybody
     left, growth = seen["judge's descriptors left open, growth of its memory"].removesuffix(" MiB").split(", ")
     assert int(left) < 8
