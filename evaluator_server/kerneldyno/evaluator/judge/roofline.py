@@ -126,8 +126,8 @@ async def place(
                 known.flops = count_flops(known.problem, problems.device, example)
         work = work_of(known.problem, example, known.flops)
         rates = await roof.rates(_tier(record.precision, example) if work.flops else "") if work.bytes else None
-    except RuntimeError as error:  # no memory for it beside the candidate's, or a product that this device cannot do
-        _log.warning("no roofline: %s", error)
+    except Exception as error:  # no memory for it beside the candidate's, for example: an estimate spoils no verdict
+        _log.warning("no roofline: %s: %s", type(error).__name__, error)
         return {}
     if rates is None:
         return {}
@@ -138,20 +138,20 @@ async def place(
 
 
 def count_flops(problem: Problem, device: Device, example: Trial) -> int:
-    """Count what the reference computes on the inputs of `example`; 0 where it cannot run under the counter."""
+    """Count what the reference computes on the inputs of `example`; 0 where it cannot run under the counter.
+
+    What it ran without and fails under is torch.compile, or a library that bears no such mode.
+    """
     attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # the one that torch's counter does not know
     flops_of: Callable[..., int] = sdpa_flop_count
-    known = {attention: lambda *shapes, **_: flops_of(*shapes[:3])}
-    counter = FlopCounterMode(display=False, custom_mapping=known)
+    counter = FlopCounterMode(display=False, custom_mapping={attention: lambda *shapes, **_: flops_of(*shapes[:3])})
     try:
         with counter:
             problem.expected(0, example.inputs.arguments(example.inputs.master.clone(), device), example.seed)
         device.synchronize()
     except torch.OutOfMemoryError:
         raise
-    except (
-        Exception
-    ) as error:  # it has run before: what fails now is torch.compile, or a library that takes no such mode
+    except Exception as error:
         _log.info("no operations can be counted: %s", error)
         return 0
     return counter.get_total_flops()
