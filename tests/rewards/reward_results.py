@@ -32,6 +32,15 @@ _KERNELS = [
     {"name": "Memcpy DtoD", "owner": "OWNER_MEMORY", "launches": 10, "device_seconds": 2e-5},
 ]
 
+#: What a timed one has besides, where the node measures it.
+ROOFLINE = {
+    "bytes": "70500000",
+    "bytes_per_second": 4.1e12,
+    "least_seconds": 1.72e-5,
+    "share": 0.43,
+    "bound": "BOUND_MEMORY",
+}
+
 #: One of each outcome, without the fields that all have.
 RESULTS: dict[str, dict[str, Any]] = {
     "CORRECT": {

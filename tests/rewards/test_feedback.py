@@ -12,7 +12,7 @@ from kerneldyno.rewards.extraction import extract
 from kerneldyno.rewards.feedback import feedback
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import Extraction
-from reward_results import RESULTS, TRACEBACK, result
+from reward_results import RESULTS, ROOFLINE, TRACEBACK, result
 
 LIMITS = (0, 1, 80, 256, 2000)
 
@@ -135,18 +135,9 @@ def test_hints_are_of_what_was_measured(measured: EvalResult, hint: str | None) 
     assert hint is None or hint in limits[0]
 
 
-ROOFLINE = {
-    "bytes": "12600000",
-    "bytes_per_second": 4.1e12,
-    "least_seconds": 3.07e-6,
-    "share": 0.43,
-    "bound": "BOUND_MEMORY",
-}
-
-
 def test_the_roofline_is_told_next_to_the_time() -> None:
     told = result("CORRECT", roofline=ROOFLINE)
-    line = "Roofline: 43% of the roof (memory: 12.6 MB at 4.1 TB/s take 3.07 us)."
+    line = "Roofline: 43% of the roof (memory: 70.5 MB at 4.1 TB/s take 17.2 us)."
     for limit in (256, 2000):
         assert feedback(told, limit=limit).splitlines()[1] == line
     told.environment.triton_interpreter = True

@@ -11,7 +11,7 @@ from kerneldyno.rewards.feedback import feedback
 from kerneldyno.rewards.presets import MAX_FEEDBACK_CHARS, MAX_TIERS, PRESETS
 from kerneldyno.rewards.trajectories import TurnRecord
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
-from reward_results import result
+from reward_results import ROOFLINE, result
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
 
@@ -51,7 +51,7 @@ def test_the_table_is_the_presets() -> None:
 
 def test_the_samples_are_real() -> None:
     correct, compile_error = (sample.strip() for sample in blocks("text")[1:3])
-    assert feedback(result("CORRECT"), limit=2000) == correct
+    assert feedback(result("CORRECT", roofline=ROOFLINE), limit=2000) == correct
     assert feedback(result("COMPILE_ERROR"), limit=256).startswith(compile_error + "\n")
 
 
