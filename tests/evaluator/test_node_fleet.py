@@ -172,9 +172,9 @@ async def test_what_is_cancelled_dies_without_a_result() -> None:
         for token in ("running", "waiting"):
             fleet.stream.assign(token, "hang")
         await eventually(lambda: {event.attempt_token for event in fleet.stream.events} == {"running", "waiting"})
-        fleet.stream.say(cancel_attempt_tokens=["running", "waiting", "unknown"])
-        # Still being killed, it is neither held nor free to be assigned again.
-        fleet.stream.assign("running", "hang")
+        # Still being killed, it is neither held nor free to be assigned again. One message: killing takes no time at all.
+        again = pb.Assignment(attempt_token="running", request=request("hang"))
+        fleet.stream.say(cancel_attempt_tokens=["running", "waiting", "unknown"], assignments=[again])
         await eventually(lambda: "running" in fleet.stream.refusals)
         assert fleet.stream.refusals["running"].why == pb.AttemptRefusal.WHY_FULL
         await eventually(lambda: not b.node.tokens())

@@ -104,3 +104,24 @@ def test_garbage_is_a_protocol_error(garbage: bytes) -> None:
         left.sendall(garbage)
         with pytest.raises(wire.ProtocolError):
             wire.receive(right, limit=1024)
+
+
+async def test_what_a_peer_said_before_it_died_is_read_although_a_write_has_failed() -> None:
+    ours, theirs = socket.socketpair()
+    reader, writer = await wire.connect(ours)
+    for number in range(3):
+        wire.send(theirs, {"number": number})
+    theirs.close()
+    wire.write_frame(writer, {"op": "anything"})  # nobody is there: asyncio closes the connection at once
+    assert [await wire.read_frame(reader) for _ in range(4)] == [{"number": 0}, {"number": 1}, {"number": 2}, None]
+    writer.close()
+
+
+async def test_a_peer_that_dies_in_the_middle_of_a_frame_has_closed() -> None:
+    ours, theirs = socket.socketpair()
+    reader, writer = await wire.connect(ours)
+    theirs.send(wire.encode({"op": "result"})[:-1])
+    theirs.close()
+    wire.write_frame(writer, {"op": "anything"})
+    assert await wire.read_frame(reader) is None
+    writer.close()

@@ -45,6 +45,8 @@ _WATCH_PERIOD = 0.25
 _FIRST_BACKOFF, _LAST_BACKOFF = 0.25, 30.0
 #: Seconds to learn how a process ended, and to read what it had sent, once one of the two is known.
 _SETTLE_SECONDS = 1.0
+#: Seconds in which a judge that has closed its socket must have ended: a CUDA context with much memory takes a few.
+_DEATH_SECONDS = 10.0
 #: Seconds for which a verdict of "killed by SIGKILL" is held back: a runner is also killed when its zygote dies, and the
 #: judge may see the first before the second.
 _KILLED_SECONDS = 0.5
@@ -241,7 +243,7 @@ class Cell:
         self._metrics.child_started("judge", judge.pid)
         for end in (theirs, judge_end, zygote_end):  # so that each side sees when the other is gone
             end.close()
-        reader, self._writer = await asyncio.open_unix_connection(sock=ours, limit=_READ_BUFFER)
+        reader, self._writer = await wire.connect(ours, _READ_BUFFER)
         stack.callback(self._writer.close)
         stack.push_async_callback(self._ask_to_leave, judge, self._writer)
         return judge, zygote, reader
@@ -257,7 +259,7 @@ class Cell:
             if frames.done() and (death := frames.result()):
                 return death
             if not any(end.done() for end in ends):
-                await asyncio.wait(ends, timeout=_SETTLE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(ends, timeout=_DEATH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if judge.exited.done():  # results that it sent before it died count
                 await asyncio.wait({frames}, timeout=_SETTLE_SECONDS)
             if frames.done() and (death := frames.result()):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import asyncio
+import contextlib
 import json
 import socket
 import struct
@@ -52,6 +53,29 @@ def _checked_length(header: bytes, limit: int) -> int:
     if length > limit:
         raise ProtocolError(f"frame of {length} bytes, limit {limit}")
     return int(length)
+
+
+class _ToTheEnd(asyncio.StreamReaderProtocol):
+    """Reads to the end even after a write has failed: what a peer said before it died counts, and asyncio drops it."""
+
+    def __init__(self, reader: asyncio.StreamReader, sock: socket.socket) -> None:
+        super().__init__(reader)
+        self._rest = reader, sock
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reader, sock = self._rest
+        with contextlib.suppress(OSError):
+            while data := sock.recv(1 << 16):
+                reader.feed_data(data)
+        super().connection_lost(None if isinstance(exc, ConnectionError) else exc)
+
+
+async def connect(sock: socket.socket, limit: int = 1 << 16) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return streams over a connected socket, which they own from now on; reading pauses at twice `limit` bytes."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit, loop)
+    transport, protocol = await loop.create_unix_connection(lambda: _ToTheEnd(reader, sock), sock=sock)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
 async def read_frame(reader: asyncio.StreamReader, limit: int = MAX_TRUSTED_FRAME) -> Frame | None:

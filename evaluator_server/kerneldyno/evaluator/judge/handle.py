@@ -77,8 +77,8 @@ class Runner:
     async def start(self) -> None:
         """Wait until the runner is warm. Raises RunnerStartError."""
         channel, control = self._sockets
-        self._channel = await asyncio.open_unix_connection(sock=channel)
-        self._control = await asyncio.open_unix_connection(sock=control)
+        self._channel = await wire.connect(channel)
+        self._control = await wire.connect(control)
         self._listener = asyncio.create_task(self._listen())
         try:
             answer = await self.answer(_READY_TIMEOUT)

@@ -77,7 +77,7 @@ class Service:
 
     async def serve(self, control: socket.socket) -> int:
         """Serve one connection."""
-        reader, self._writer = await asyncio.open_unix_connection(sock=control)
+        reader, self._writer = await wire.connect(control)
         problem = await self._prove_sandbox() or self._test_device()
         if problem:
             self._send({"op": "fatal", "detail": problem})
