@@ -15,6 +15,7 @@ from kerneldyno.evaluator.judge.timing import (
     conclude_trusted,
     fit,
     lengths,
+    nothing_is_noisier,
     quickest,
     ratio_interval,
     sharp,
@@ -150,6 +151,13 @@ def test_the_quickest_bursts_tell_and_know_how_well(pairs: int) -> None:
     assert covered >= 0.75 * len(lines)
     by_mean = sorted(abs(fit(delayed(50e-6, rng, pairs=pairs)).slope - 50e-6) for _ in range(300))
     assert errors[150] < by_mean[150]
+
+
+def test_it_is_known_which_side_is_the_noisier() -> None:
+    rng = random.Random(3)
+    quiet, loud = (delayed(20e-6, rng, pairs=4, scale=scale) for scale in (5e-6, 500e-6))
+    assert nothing_is_noisier(Evidence(EMPTY, EMPTY, quiet, loud, "cuda"))
+    assert not nothing_is_noisier(Evidence(EMPTY, EMPTY, loud, quiet, "cuda"))
 
 
 def test_bursts_of_many_lengths_are_fitted() -> None:

@@ -170,13 +170,14 @@ class Session:
         bursts, baseline = self._bursts, self._known.baseline
         enough, long = _WARM_PAIRS[evidence.kind], self._long(per_call)
         evidence.warm_reference.extend(baseline.warm_reference)
+        noisy = False
         while len(evidence.warm) < 2 * _MOST_WARM_PAIRS[evidence.kind]:
             kinds = {count: (False, bursts.gated, bursts.strides, count) for count in (max(1, long // 4), long)}
             for count, kind in kinds.items():
                 right = bursts.draw(count)
                 if evidence.cold_reference and len(evidence.warm_reference) < 2 and evidence.kind == "cuda":
                     evidence.warm_reference.append(await bursts.reference(count, cold=False))
-                if not evidence.warm or len(baseline.nothing(kind)) < enough:
+                if not evidence.warm or noisy or len(baseline.nothing(kind)) < enough:
                     baseline.nothing(kind).append(bursts.nothing(count, cold=False))
                 evidence.warm.append(await bursts.candidate_burst(count, right, cold=False))
             evidence.warm_empty[:] = [burst for kind in kinds.values() for burst in baseline.nothing(kind)]
@@ -186,6 +187,8 @@ class Session:
                 evidence.warm.clear()
             elif len(evidence.warm) >= 2 * enough and timing.sharp(evidence):
                 break
+            else:
+                noisy = timing.nothing_is_noisier(evidence)
         baseline.warm_reference[:] = evidence.warm_reference
 
     def _long(self, per_call: float) -> int:

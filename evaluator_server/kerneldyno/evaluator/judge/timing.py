@@ -29,7 +29,7 @@ _COLD_SLACK = {"cuda": 10e-6, "cpu": 200e-6}
 _UNGATED_SLACK = 50e-6
 _STANDARD_ERRORS = 2.0
 #: What messages, waking up and waiting may cost a burst of a runner more than one of the judge's own, in seconds.
-_MESSAGES = {"cuda": 900e-6, "cpu": 20e-3}
+_MESSAGES = {"cuda": 1e-3, "cpu": 20e-3}
 #: Share of the device time of an empty call below which a device time is an invention.
 _LEAST = 0.5
 #: A mean this much above the typical call is made of calls that do the work and calls that do not (T27).
@@ -185,6 +185,11 @@ def by_judge(bursts: Sequence[Burst], empty: Sequence[Burst], kind: str) -> Cloc
 def sharp(evidence: Evidence) -> bool:
     """Say whether the judge's clock is quiet enough to tell a lie of a tenth of the claim, or of a few microseconds."""
     return not _uncertain(evidence, by_judge(evidence.warm, evidence.warm_empty, evidence.kind))
+
+
+def nothing_is_noisier(evidence: Evidence) -> bool:
+    """Say whether more warm bursts of nothing would sharpen the clock more than more of the candidate's."""
+    return quickest(evidence.warm_empty).error > quickest(evidence.warm).error
 
 
 def _uncertain(evidence: Evidence, clock: Clock) -> float:
