@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -257,3 +259,18 @@ def test_a_gpu_is_measured_to_do_what_gpus_do() -> None:
     assert rates["PRECISION_BF16"] > 1.2 * rates["PRECISION_FP32"], rates
     if torch.cuda.get_device_capability() >= (8, 0):
         assert rates["PRECISION_TF32"] > 1.2 * rates["PRECISION_FP32"], rates
+
+
+def test_counting_does_not_bring_dynamo_along() -> None:
+    """It takes two seconds to import, for which a judge would stand still."""
+    program = """
+import sys
+import torch
+from kerneldyno.evaluator.judge.roofline import _Counter
+counter = _Counter()
+with torch.no_grad(), counter:
+    torch.ones(2, 3) @ torch.ones(3, 4)
+assert counter.flops == 2 * 2 * 3 * 4
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

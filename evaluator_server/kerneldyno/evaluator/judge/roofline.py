@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from ..devices.base import Device
 from ..precision import of_dtype
@@ -142,11 +143,9 @@ def count_flops(problem: Problem, device: Device, example: Trial) -> int:
 
     What it ran without and fails under is torch.compile, or a library that bears no such mode.
     """
-    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # the one that torch's counter does not know
-    flops_of: Callable[..., int] = sdpa_flop_count
-    counter = FlopCounterMode(display=False, custom_mapping={attention: lambda *shapes, **_: flops_of(*shapes[:3])})
+    counter = _Counter()  # type: ignore[no-untyped-call]
     try:
-        with counter:
+        with torch.no_grad(), counter:
             problem.expected(0, example.inputs.arguments(example.inputs.master.clone(), device), example.seed)
         device.synchronize()
     except torch.OutOfMemoryError:
@@ -154,7 +153,29 @@ def count_flops(problem: Problem, device: Device, example: Trial) -> int:
     except Exception as error:
         _log.info("no operations can be counted: %s", error)
         return 0
-    return counter.get_total_flops()
+    return counter.flops
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up what torch's own formulas say of each operation."""
+
+    flops = 0
+
+    def count(
+        self, operation: Any, types: Any, arguments: Sequence[Any] = (), keywords: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Execute one operation, and add its operations."""
+        result = operation(*arguments, **(keywords or {}))
+        if operation.overloadpacket == torch.ops.aten._scaled_dot_product_flash_attention_for_cpu:
+            flops_of: Callable[..., int] = sdpa_flop_count  # the one that torch has no formula for
+            self.flops += flops_of(*(tensor.shape for tensor in arguments[:3]))
+        elif (formula := flop_registry.get(operation.overloadpacket)) is not None:
+            self.flops += formula(*arguments, **(keywords or {}), out_val=result)
+        return result
+
+
+# Under another name in the class: torch has what is defined there import the whole of Dynamo first, which takes two seconds.
+_Counter.__torch_dispatch__ = _Counter.count  # type: ignore[method-assign, assignment]
 
 
 def work_of(problem: Problem, example: Trial, flops: int) -> Work:
