@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from typing import Any
@@ -125,3 +126,23 @@ async def test_a_peer_that_dies_in_the_middle_of_a_frame_has_closed() -> None:
     wire.write_frame(writer, {"op": "anything"})
     assert await wire.read_frame(reader) is None
     writer.close()
+
+
+async def test_a_peer_that_refuses_what_is_written_and_sends_on_and_on_holds_nobody_up() -> None:
+    """A candidate needs no more than its end of the socket for it (SHUT_RD, and a writer that is quick enough)."""
+    pieces = 0
+
+    class Endless(socket.socket):
+        def recv(self, size: int, flags: int = 0) -> bytes:
+            nonlocal pieces
+            pieces += 1
+            assert pieces < 1000, "it is read for as long as there is more"
+            return b"\x00\x00\x00\x02{}" * (size // 6)
+
+    reader = asyncio.StreamReader()
+    ours, theirs = socket.socketpair()
+    with Endless(fileno=ours.detach()) as endless, theirs:
+        wire._ToTheEnd(reader, endless).connection_lost(BrokenPipeError())
+    while await wire.read_frame(reader) is not None:
+        pass
+    assert 1 < pieces <= 64

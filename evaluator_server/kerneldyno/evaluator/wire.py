@@ -23,6 +23,8 @@ MAX_TRUSTED_FRAME = 64 * 1024 * 1024
 MAX_RUNNER_FRAME = 1024 * 1024
 
 _LENGTH = struct.Struct(">I")
+#: What a socket may still hold of a peer that is gone, at the most, in bytes; read in pieces.
+_MOST_LEFT, _PIECE = 4 << 20, 1 << 16
 #: File descriptors that may travel with one frame: one memory file per arena, two arenas, and the runner's two sockets.
 _MAX_FDS = 8
 
@@ -65,7 +67,10 @@ class _ToTheEnd(asyncio.StreamReaderProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         reader, sock = self._rest
         with contextlib.suppress(OSError):
-            while data := sock.recv(1 << 16):
+            # Not for ever: a candidate can have writes to it fail, and go on sending.
+            for _ in range(_MOST_LEFT // _PIECE):
+                if not (data := sock.recv(_PIECE)):
+                    break
                 reader.feed_data(data)
         super().connection_lost(None if isinstance(exc, ConnectionError) else exc)
 
