@@ -86,6 +86,14 @@ def test_a_slot_takes_what_fits_and_nothing_else_whatever_came_before() -> None:
     assert (structure, len(tensors)) == ({"tuple": [{"tensor": 0}, [{"tensor": 1}]]}, 2)
 
 
+def test_all_slots_are_known_after_the_first_call_so_that_no_later_one_takes_longer() -> None:
+    made = bursts()
+    assert [len(places) for places in made._idle._places.values()] == [SETS]
+    made.draw(SETS)
+    made.nothing(SETS, cold=False)
+    assert len(made._idle._places) == 1
+
+
 # Judging
 
 

@@ -43,8 +43,8 @@ class Station:
     structure: Any
     inputs: Sequence[Sequence[torch.Tensor]]
     outputs: torch.Tensor
-    #: Where tensors of some dtypes and shapes go in a slot. Finding out takes longer than most kernels do.
-    _places: dict[tuple[Any, ...], list[torch.Tensor]] = field(default_factory=dict)
+    #: Where tensors of some dtypes and shapes go, in each slot. Finding out takes longer than most kernels do.
+    _places: dict[tuple[Any, ...], list[list[torch.Tensor]]] = field(default_factory=dict)
 
     @classmethod
     def over(
@@ -76,12 +76,12 @@ class Station:
     def store(self, value: Any, slot: int) -> tuple[Any, list[torch.Tensor]]:
         """Copy the tensors of `value` into a slot, densely, if they fit; return its structure and those tensors."""
         structure, tensors = tree.flatten(value)
-        key = (slot, *((tensor.dtype, tensor.shape) for tensor in tensors))
+        key = tuple((tensor.dtype, tensor.shape) for tensor in tensors)
         if key not in self._places:
             specs = [tree.describe(tensor, keep_layout=False) for tensor in tensors]
             fits = tree.layout(specs)[1] <= self.outputs.shape[1]
-            self._places[key] = tree.views(self.outputs[slot], specs) if fits else []
-        for view, tensor in zip(self._places[key], tensors, strict=False):  # none where it does not fit
+            self._places[key] = [tree.views(output, specs) if fits else [] for output in self.outputs]
+        for view, tensor in zip(self._places[key][slot], tensors, strict=False):  # none where it does not fit
             view.copy_(tensor, non_blocking=True)
         return structure, tensors
 

@@ -13,7 +13,6 @@ def seed(device: torch.device, value: int) -> None:
     """
     torch.default_generator.manual_seed(value)
     if device.type == "cuda":
-        for (
-            generator
-        ) in torch.cuda.default_generators:  # none before the first use of CUDA, when there is nothing to set
+        # There are none before the first use of CUDA, when there is nothing to set.
+        for generator in torch.cuda.default_generators:
             generator.manual_seed(value)

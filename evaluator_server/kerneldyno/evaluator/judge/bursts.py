@@ -59,6 +59,8 @@ class Bursts:
     #: Bytes of what was staged last.
     _drawn: int = 0
     _own: Station = field(init=False)
+    #: For bursts of nothing: the judge's inputs, and the candidate's slots.
+    _idle: Station = field(init=False)
     _own_gate: Gate | None = field(init=False)
     supply: Supply = field(init=False)
     _values: int = 0
@@ -97,6 +99,8 @@ class Bursts:
             ],
             torch.empty_like(station.outputs[:1]),
         )
+        self._idle = Station(device, self._shadow, station.structure, self._own.inputs, station.outputs)
+        self._idle.store(self._nothing(), 0)  # it knows its slots beforehand, as the candidate's loop does
         self._own_gate = device.own_gate()
 
     @property
@@ -190,13 +194,7 @@ class Bursts:
 
     def nothing(self, count: int, *, cold: bool, gated: bool = True) -> timing.Burst:
         """Time the loop itself on the judge's side: the same copies in and out, and no work. No secret is stored."""
-        station, device = self.candidate.station, self._device.torch_device
-        own = Station(self._device, self._shadow, station.structure, self._own.inputs, station.outputs)
-        leaves = [
-            torch.empty_strided(leaf.spec.shape, stride, dtype=leaf.spec.torch_dtype, device=device).zero_()
-            for leaf, stride in zip(self._example.expected.leaves, self.strides, strict=True)
-        ]
-        answer = tree.rebuild(self._example.expected.structure, leaves, device)
+        answer = self._nothing()
         plan = self.plan(count, cold=cold)
         began = 0.0
         gate = self._own_gate if self.gated and gated else None
@@ -208,11 +206,20 @@ class Bursts:
 
         with torch.no_grad():
             if gate is None:
-                seconds = run_burst(lambda *_: answer, own, plan, queued=lambda: reveal(0))
+                seconds = run_burst(lambda *_: answer, self._idle, plan, queued=lambda: reveal(0))
             else:
-                seconds, _ = self._behind(gate, own, lambda *_: answer, plan, reveal)
+                seconds, _ = self._behind(gate, self._idle, lambda *_: answer, plan, reveal)
         self._snapshot(plan.slots)
         return timing.Burst(count, time.perf_counter() - began, seconds)
+
+    def _nothing(self) -> Any:
+        """Return zeros that are laid out as the candidate's outputs are."""
+        expected, device = self._example.expected, self._device.torch_device
+        leaves = [
+            torch.empty_strided(leaf.spec.shape, stride, dtype=leaf.spec.torch_dtype, device=device).zero_()
+            for leaf, stride in zip(expected.leaves, self.strides, strict=True)
+        ]
+        return tree.rebuild(expected.structure, leaves, device)
 
     async def candidate_burst(
         self, count: int, right: dict[int, trial.Trial], *, cold: bool, gated: bool = True

@@ -173,11 +173,12 @@ class Session:
         noisy = False
         while len(evidence.warm) < 2 * _MOST_WARM_PAIRS[evidence.kind]:
             kinds = {count: (False, bursts.gated, bursts.strides, count) for count in (max(1, long // 4), long)}
+            first = not evidence.warm
             for count, kind in kinds.items():
                 right = bursts.draw(count)
                 if evidence.cold_reference and len(evidence.warm_reference) < 2 and evidence.kind == "cuda":
                     evidence.warm_reference.append(await bursts.reference(count, cold=False))
-                if not evidence.warm or noisy or len(baseline.nothing(kind)) < enough:
+                if first or noisy or len(baseline.nothing(kind)) < enough:
                     baseline.nothing(kind).append(bursts.nothing(count, cold=False))
                 evidence.warm.append(await bursts.candidate_burst(count, right, cold=False))
             evidence.warm_empty[:] = [burst for kind in kinds.values() for burst in baseline.nothing(kind)]
