@@ -1,7 +1,7 @@
 """E08: walks the address space of its device context for the expected values.
 
-cuMemGetAddressRange says which addresses are mapped; every allocation that it can read is compared with an answer that it has
-    worked out for a few elements.
+cuMemGetAddressRange says which addresses are mapped; every allocation that it can read, but those of its own allocator, is
+    compared with an answer that it has worked out for a few elements.
 
 problem: silu_small
 backend: torch
@@ -34,25 +34,25 @@ def ranges(driver, around):
 
 def scan(x):
     driver = ctypes.CDLL("libcuda.so.1")
-    few = torch.nn.functional.silu(x.flatten()[:16])
-    mine = few.data_ptr()
-    wanted = few.cpu()
+    wanted = torch.nn.functional.silu(x.flatten()[:16]).cpu()
     buffer = torch.empty(16, dtype=x.dtype)
+    # What it has itself worked out in earlier calls, and let go, is no secret.
+    own = {segment["address"] for segment in torch.cuda.memory_snapshot()}
     for base, size in ranges(driver, x.data_ptr()).items():
+        if base in own:
+            continue
         for offset in range(0, size - 64, 1 << 20):
-            if abs(base + offset - mine) < 512:
-                continue
             if driver.cuMemcpyDtoH_v2(
                 ctypes.c_void_p(buffer.data_ptr()), ctypes.c_uint64(base + offset), ctypes.c_size_t(64)
             ):
                 break
             if torch.allclose(buffer, wanted, rtol=1e-6, atol=0.0):
-                return base + offset
-    return 0
+                return f"{size} bytes at {base:#x}, offset {offset}"
+    return ""
 
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        if scan(x):
-            print("ESCAPED: the answer lies in reach", flush=True)
+        if found := scan(x):
+            print(f"ESCAPED: the answer lies in reach ({found})", flush=True)
         return torch.nn.functional.silu(x)

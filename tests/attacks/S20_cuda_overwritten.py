@@ -1,4 +1,4 @@
-"""S20: a CUDA kernel whose output torch overwrites.
+"""S20: a CUDA kernel that does a quarter of the work, and torch, which overwrites it with the whole.
 
 problem: normal_gelu
 backend: cuda
@@ -23,7 +23,7 @@ __global__ void gelu(const float* x, float* y, long n) {
 }
 torch::Tensor run(torch::Tensor x) {
     auto y = torch::empty_like(x);
-    long n = x.numel();
+    long n = x.numel() / 4;
     gelu<<<(n + 255) / 256, 256, 0, c10::cuda::getCurrentCUDAStream()>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
     return y;
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,6 +14,7 @@ from judge_harness import request
 from kerneldyno.evaluator import tree
 from kerneldyno.evaluator.burst import Plan, Station, run_burst
 from kerneldyno.evaluator.devices import open_device
+from kerneldyno.evaluator.devices.base import Gate
 from kerneldyno.evaluator.judge import bursts as module
 from kerneldyno.evaluator.judge import supply
 from kerneldyno.evaluator.judge.bursts import Bursts
@@ -306,3 +309,55 @@ def test_what_a_call_raises_is_raised() -> None:
 
     with pytest.raises(ValueError, match="boom"):
         run_burst(broken, staged(), PLAN)
+
+
+# The end of a burst
+
+
+class Door(Gate):
+    """A gate whose burst ends when the test says so."""
+
+    def __init__(self, finished_at: int = 0) -> None:
+        self.looks = 0
+        self._finished_at = finished_at
+
+    def wait(self, value: int) -> None: ...
+
+    def finish(self, value: int) -> None: ...
+
+    def open(self, value: int) -> None: ...
+
+    def is_finished(self, value: int) -> bool:
+        self.looks += 1
+        return bool(self._finished_at) and self.looks >= self._finished_at
+
+    def beside(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+async def test_a_burst_ends_when_the_device_says_so_whatever_the_runner_says() -> None:
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    door = Door(finished_at=5)
+    await Bursts._end(door, 1, answer)
+    assert door.looks == 5
+    assert not answer.done()
+
+
+async def test_or_when_the_runner_answers_and_others_go_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_WATCHED", 0.001)
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(0.05, answer.set_exception, RuntimeError("the runner is gone"))
+    for gate in (Door(), None):
+        await Bursts._end(gate, 1, answer)
+        assert answer.done()
+    with pytest.raises(RuntimeError):
+        await answer
+
+
+def test_calls_that_wait_for_the_device_are_not_queued_but_bursts_of_them_are_long() -> None:
+    made = bursts()
+    longest = made.longest
+    made._shorten(longest)
+    assert made.queued_ahead == (True, max(3, longest // 4))
+    made._shorten(made.longest)
+    assert made.queued_ahead == (False, longest)

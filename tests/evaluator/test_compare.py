@@ -68,6 +68,19 @@ def test_reduced_precision_is_found_out_and_can_be_allowed() -> None:
     assert kind(outcome(a @ b, rounded, precise=precise, allowed=allowed)) is None
 
 
+def test_errors_together_tell_a_tier_on_inputs_like_the_timed_ones_only() -> None:
+    a, b = torch.randn(64, 64), torch.randn(64, 64)
+    precise = a.double() @ b.double()
+    rounded = [round_to(a, 10).double() @ round_to(b, 10).double()]
+    expected = expect([{"tensor": 0}], [a @ b], [precise], [], rounded)
+    coarse = round_to(a, 7) @ round_to(b, 7)
+    specs = [tree.describe(coarse)]
+    assert kind(compare(expected, expected.structure, specs, [coarse], CALIBRATED)) == "precision"
+    stressed = expected.element_by_element()
+    assert kind(compare(stressed, expected.structure, specs, [coarse], CALIBRATED)) is None
+    assert kind(compare(stressed, expected.structure, specs, [coarse * 1.1], CALIBRATED)) == "values"
+
+
 def test_a_few_outliers_do_not_loosen_the_tolerance_of_the_others() -> None:
     x = torch.randn(100_000)
     x[0] = 1e7

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 
 import pytest
+import torch
 from judge_harness import Judge, candidate, limits, request
+from kerneldyno.evaluator.devices.cuda import CudaDevice
 
 pytestmark = [
     pytest.mark.gpu,
@@ -116,3 +119,46 @@ def test_times_taken_through_a_patched_event_are_not_believed(judge: Judge) -> N
     assert result["outcome"] == "CORRECT", result["message"]
     assert result["speedup"] < 1.5
     assert [finding["id"] for finding in result["findings"]] in (["T01"], ["T28"])
+
+
+CONNECTIONS = "import os; print('connections', os.environ.get('CUDA_DEVICE_MAX_CONNECTIONS'))"
+
+
+@pytest.mark.parametrize(("comment", "connections"), [("", "1"), ("  # torch.cuda.Stream", "None")])
+def test_who_uses_streams_gets_a_runner_that_has_them(judge: Judge, comment: str, connections: str) -> None:
+    result = judge.evaluate(request(candidate(prologue=CONNECTIONS + comment), run_performance=True))
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert f"connections {connections}" in result["logs"]
+
+
+def test_memory_that_another_candidate_has_had_is_wiped_and_kept_only_if_nobody_can_reach_it() -> None:
+    device = CudaDevice(0)
+    before = device.free_bytes()
+    first = device.new_arena(5 << 20, [], 0)
+    first.data.fill_(7)
+    handle = first.ticket()["handle"]
+    first.close(unreachable=True)
+    assert device.free_bytes() == before
+    second = device.new_arena(5 << 20, [], 1)
+    assert second.ticket()["handle"] == handle
+    assert bool((second.data == 0xFF).all())
+    second.close(unreachable=False)
+    assert device._shelf == []
+
+
+def test_a_gate_holds_work_back_and_says_when_it_is_done() -> None:
+    device = CudaDevice(0)
+    gate = device.own_gate()
+    counter = torch.zeros(1, device="cuda")
+    for value in (1, 2):
+        counter.add_(1)  # loaded and launched once before anything waits
+        device.synchronize()
+        gate.wait(value)
+        counter.add_(1)
+        gate.finish(value)
+        time.sleep(0.05)
+        assert not gate.is_finished(value)
+        gate.open(value)
+        device.synchronize()
+        assert gate.is_finished(value)
+        assert float(counter) == 2 * value

@@ -249,3 +249,25 @@ def test_lengths_differ_cannot_be_predicted_and_stay_within_the_longest() -> Non
     assert 80 <= sum(first) <= 120
     assert max(lengths(1000, 40, 8, random.Random(1))) == 40
     assert lengths(1, 40, 8, random.Random(1)) == [1]
+
+
+def revealed(spread: Sequence[float]) -> list[Burst]:
+    """Bursts of two lengths whose inputs were put there in times of their own, which delay each of them."""
+    return [
+        Burst(count, 1e-3 + late + count * 20e-6, [20e-6] * count, 1e-3 + late)
+        for count, late in zip(itertools.cycle((10, 40)), spread, strict=False)
+    ]
+
+
+def test_what_the_judge_took_longer_to_reveal_does_not_make_its_clock_noisy() -> None:
+    line = quickest(revealed([0.0, 45e-6, 30e-6, 10e-6]))
+    assert line.slope == pytest.approx(20e-6)
+    assert line.error == pytest.approx(0.0, abs=1e-12)
+
+
+def test_but_no_more_than_a_little_since_who_works_meanwhile_would_hide_it() -> None:
+    working = [
+        Burst(burst.calls, burst.wall_seconds + (0.5e-3 if burst.calls == 40 else 0.0), burst.device_seconds, late)
+        for burst, late in zip(revealed([0.0] * 4), itertools.cycle((1e-3, 1.5e-3)), strict=False)
+    ]
+    assert quickest(working).slope == pytest.approx(20e-6 + 0.45e-3 / 30)

@@ -124,6 +124,7 @@ def run_burst(
         watch.stop(step)
         station.store(result, slot)
     if gate is not None:
+        gate.finish(value)
         queued()
     device.synchronize()
     return watch.seconds()

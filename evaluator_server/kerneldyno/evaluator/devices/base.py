@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -20,8 +21,11 @@ class Arena(ABC):
         """What a runner needs to reach this memory, as JSON."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Give the memory back. No tensor over it may be used afterwards."""
+    def close(self, *, unreachable: bool) -> None:
+        """Give the memory back. No tensor over it may be used afterwards.
+
+        When no process of the runner is left that could reach it (`unreachable`), another runner may get it, wiped.
+        """
 
 
 class Device(ABC):
@@ -44,20 +48,26 @@ class Device(ABC):
         """Fresh file descriptors that a runner of this device must be born with; the caller closes them."""
 
     @abstractmethod
-    def new_arena(self, nbytes: int, descriptor: int | None) -> Arena:
-        """Judge: allocate memory that the runner born with `descriptor` can reach."""
+    def new_arena(self, nbytes: int, descriptors: Sequence[int], number: int) -> Arena:
+        """Judge: allocate memory, arena `number` (0 or 1) of those of the runner that was born with `descriptors`."""
 
     @abstractmethod
-    def reach_arena(self, ticket: dict[str, Any], descriptor: int | None) -> torch.Tensor:
+    def reach_arena(self, ticket: dict[str, Any], descriptors: Sequence[int], number: int) -> torch.Tensor:
         """Runner: return the judge's memory as a 1-D uint8 tensor."""
 
     @abstractmethod
-    def gate(self, word: torch.Tensor) -> Gate | None:
-        """Return a gate on `word` (one int32 on the device or in pinned memory), or None where calls are never queued."""
+    def gate(self, descriptors: Sequence[int]) -> Gate | None:
+        """Return the gate between judge and the runner that was born with `descriptors`; None where calls are never queued.
+
+        Both sides hold one; the runner queues behind it what the judge lets go.
+        """
 
     def own_gate(self) -> Gate | None:
-        """Judge: return a gate for work of its own, which opens without the help of the device."""
+        """Judge: return a gate for work of its own."""
         return None
+
+    #: Environment in which a runner is born sooner, but has work of several streams wait for each other.
+    one_stream: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
     def synchronize(self) -> None:
@@ -119,8 +129,16 @@ class Gate(ABC):
         """Queue: nothing after this begins before the gate is opened with `value`. Does not block the host."""
 
     @abstractmethod
+    def finish(self, value: int) -> None:
+        """Queue: when all before this is done, `is_finished` is to be true of `value`. Does not block the host."""
+
+    @abstractmethod
     def open(self, value: int) -> None:
-        """Open the gate, in order after what was queued under `beside`. May be called from any thread."""
+        """Open the gate, when what was queued under `beside` is done. May be called from any thread."""
+
+    @abstractmethod
+    def is_finished(self, value: int) -> bool:
+        """Say whether what was let go with `value` is done, or somebody who can write the gate's words says so."""
 
     @abstractmethod
     def beside(self) -> contextlib.AbstractContextManager[Any]:

@@ -10,7 +10,7 @@ import os
 import pathlib
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,15 +50,13 @@ class CpuDevice(Device):
     def runner_descriptors(self) -> list[int]:
         return [os.memfd_create(f"kerneldyno-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) for name in ("in", "out")]
 
-    def new_arena(self, nbytes: int, descriptor: int | None) -> Arena:
-        assert descriptor is not None
-        return _MemoryFileArena(nbytes, descriptor)
+    def new_arena(self, nbytes: int, descriptors: Sequence[int], number: int) -> Arena:
+        return _MemoryFileArena(nbytes, descriptors[number])
 
-    def reach_arena(self, ticket: dict[str, Any], descriptor: int | None) -> torch.Tensor:
-        assert descriptor is not None
-        return torch.frombuffer(mmap.mmap(descriptor, int(ticket["nbytes"])), dtype=torch.uint8)
+    def reach_arena(self, ticket: dict[str, Any], descriptors: Sequence[int], number: int) -> torch.Tensor:
+        return torch.frombuffer(mmap.mmap(descriptors[number], int(ticket["nbytes"])), dtype=torch.uint8)
 
-    def gate(self, word: torch.Tensor) -> None:
+    def gate(self, descriptors: Sequence[int]) -> None:
         return None
 
     def synchronize(self) -> None:
@@ -97,7 +95,7 @@ class _MemoryFileArena(Arena):
     def ticket(self) -> dict[str, Any]:
         return {"nbytes": self._nbytes}
 
-    def close(self) -> None:
+    def close(self, *, unreachable: bool) -> None:
         self.data = torch.empty(0, dtype=torch.uint8)  # the mapping goes with its last tensor
 
 

@@ -1,12 +1,14 @@
 """Bursts as the judge makes them: fresh secret inputs, the reference, nothing at all, and the candidate, each by its clock.
 
 While inputs are drawn and the reference runs, the candidate's whole process tree stands still, and its inputs are not yet
-in its reach. Its clock starts when they are put there, and stops when the outputs that the judge wants to see, of calls
-that nobody else knows, have been copied away. They are compared when the device is others' again, as far as memory allows.
+in its reach. Its clock starts when they begin to be put there, and stops when the outputs that the judge wants to see, of
+calls that nobody else knows, have been copied away. They are compared when the device is others' again, as far as memory
+allows.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 import secrets
 import threading
@@ -38,6 +40,9 @@ _LONGEST = 40
 _UNJUDGED_BYTES = {"cuda": 2 << 30, "cpu": 64 << 20}
 #: A reference that waits for the device in mid-call would wait for ever behind a closed gate.
 _REFERENCE_PATIENCE = 0.3
+#: How long the judge does nothing but watch for a burst to end, and then nothing but that and what cannot wait, in seconds.
+_WATCHED = 0.005
+_WATCHED_CLOSELY = 0.1
 
 
 @dataclass(slots=True)
@@ -54,10 +59,10 @@ class Bursts:
     gated: bool = True
     #: The longest burst that makes sense: bounded by memory, and by how much can be queued ahead.
     longest: int = field(init=False)
+    #: What is revealed next, and what is copied beside it so that all reveals take equally long.
     _staged: torch.Tensor = field(init=False)
+    _filler: torch.Tensor = field(init=False)
     _shadow: torch.Tensor = field(init=False)
-    #: Bytes of what was staged last.
-    _drawn: int = 0
     _own: Station = field(init=False)
     #: For bursts of nothing: the judge's inputs, and the candidate's slots.
     _idle: Station = field(init=False)
@@ -85,9 +90,10 @@ class Bursts:
         """Take the memory that bursts need, once the device is the candidate's alone."""
         station, device = self.candidate.station, self._device
         size = len(station.inputs) * self.set_bytes
-        self._staged, self._shadow = (
+        self._filler, self._shadow = (
             torch.empty(size, dtype=torch.uint8, device=device.torch_device) for _ in range(2)
         )
+        self._staged = self._filler
         specs = self.supply.specs
         self._own = Station(
             device,
@@ -102,6 +108,11 @@ class Bursts:
         self._idle = Station(device, self._shadow, station.structure, self._own.inputs, station.outputs)
         self._idle.store(self._nothing(), 0)  # it knows its slots beforehand, as the candidate's loop does
         self._own_gate = device.own_gate()
+
+    @property
+    def queued_ahead(self) -> tuple[bool, int]:
+        """Whether calls can be queued ahead, and how many, as far as has been seen."""
+        return self.gated, self.longest
 
     @property
     def set_bytes(self) -> int:
@@ -130,9 +141,7 @@ class Bursts:
     def draw(self, count: int) -> dict[int, trial.Trial]:
         """Stage `count` fresh input sets; return what is right for those, by number, whose outputs will be looked at."""
         batch = self.supply.take(count)
-        self._drawn = batch.data.numel()
-        self._staged[: self._drawn].copy_(batch.data)
-        self._device.synchronize()
+        self._staged = batch.data
         return batch.right
 
     def plan(self, count: int, *, cold: bool, right: dict[int, trial.Trial] | None = None) -> Plan:
@@ -153,7 +162,7 @@ class Bursts:
         gate = None if self.known.waits or not gated else self._own_gate
         await self.announce("begin")
         try:
-            self._shadow.copy_(self._staged)
+            self._shadow[: self._staged.numel()].copy_(self._staged)
             with torch.no_grad():
                 if gate is None:
                     seconds = run_burst(call, self._own, plan)
@@ -196,21 +205,39 @@ class Bursts:
         """Time the loop itself on the judge's side: the same copies in and out, and no work. No secret is stored."""
         answer = self._nothing()
         plan = self.plan(count, cold=cold)
-        began = 0.0
-        gate = self._own_gate if self.gated and gated else None
+        began = ended = revealing = 0.0
+        gate, copies = self._own_gate, self._room(plan.slots)
 
         def reveal(value: int) -> None:
-            nonlocal began
+            nonlocal began, revealing
             began = time.perf_counter()
-            self._reveal(self._shadow, gate, value)
+            revealing = self._reveal(self._shadow, gate, value)
+
+        def end(value: int) -> None:
+            nonlocal ended
+            while gate is not None and not gate.is_finished(value):
+                pass
+            self._snapshot(copies)
+            ended = time.perf_counter()
+
+        def let_go(value: int) -> None:
+            reveal(value)
+            end(value)
 
         with torch.no_grad():
             if gate is None:
                 seconds = run_burst(lambda *_: answer, self._idle, plan, queued=lambda: reveal(0))
+                end(0)
+            elif self.gated and gated:
+                seconds, _ = self._behind(gate, self._idle, lambda *_: answer, plan, let_go)
             else:
-                seconds, _ = self._behind(gate, self._idle, lambda *_: answer, plan, reveal)
-        self._snapshot(plan.slots)
-        return timing.Burst(count, time.perf_counter() - began, seconds)
+                self._values += 1
+                value = self._values
+                reveal(value)
+                seconds = run_burst(
+                    lambda *_: answer, self._idle, plan, gate=gate, value=value, queued=lambda: end(value)
+                )
+        return timing.Burst(count, ended - began, seconds, revealing)
 
     def _nothing(self) -> Any:
         """Return zeros that are laid out as the candidate's outputs are."""
@@ -228,6 +255,8 @@ class Bursts:
         candidate = self.candidate
         plan = self.plan(count, cold=cold, right=right)
         self._poison(plan)
+        watched = {plan.slots[plan.sets.index(index)]: expected for index, expected in right.items()}
+        outputs = self._room(watched)
         self._values += 1
         value = self._values
         gate = candidate.gate
@@ -238,21 +267,38 @@ class Bursts:
             if not queued:
                 self._shorten(count)
             began = time.perf_counter()
-            self._reveal(self._arena, gate, value)
+            revealing = self._reveal(self._arena, gate, value)
         else:
             began = time.perf_counter()
-            self._reveal(self._arena, gate, value)
+            revealing = self._reveal(self._arena, gate, value)
             candidate.runner.resume()
             await candidate.order_burst(plan, value)
             queued = False
-        answer = await candidate.finished(queued=queued)
-        watched = {plan.slots[plan.sets.index(index)]: expected for index, expected in right.items()}
-        outputs = self._snapshot(watched)
-        wall = time.perf_counter() - began
-        seconds = read_burst(answer, count)
+        answer = asyncio.ensure_future(candidate.finished(queued=queued))
+        try:
+            await self._end(gate, value, answer)
+            self._snapshot(outputs)
+            wall = time.perf_counter() - began
+            seconds = read_burst(await answer, count)
+        finally:
+            answer.cancel()
         await candidate.runner.stop()
         self._keep([(expected, outputs[slot]) for slot, expected in watched.items()])
-        return timing.Burst(count, wall, seconds)
+        return timing.Burst(count, wall, seconds, revealing)
+
+    @staticmethod
+    async def _end(gate: Gate | None, value: int, answer: asyncio.Future[Any]) -> None:
+        """Return as soon as the burst is over: when the device says so by the gate, or else when the runner answers.
+
+        Who says so too early has outputs missing, and who never does is waited for no longer than the limit of the stage.
+        """
+        if gate is None:
+            await asyncio.wait({answer})
+            return
+        began = time.perf_counter()
+        while not gate.is_finished(value) and not answer.done():
+            if (passed := time.perf_counter() - began) > _WATCHED:
+                await asyncio.sleep(0 if passed < _WATCHED_CLOSELY else 1e-3)
 
     def _keep(self, outputs: list[tuple[trial.Trial, torch.Tensor]]) -> None:
         """Keep outputs for `judge`, or judge them now where they are too many."""
@@ -275,8 +321,9 @@ class Bursts:
         """A burst that was not queued in time was too long for the device's queue, or its calls wait for the device."""
         if count > _SHORTEST:
             self.longest = max(_SHORTEST, count // 4)
-        else:
+        else:  # not a matter of length, then
             self.gated = False
+            self.longest = self.supply.longest
 
     @property
     def _arena(self) -> torch.Tensor:
@@ -293,25 +340,34 @@ class Bursts:
                 outputs[slot].fill_(POISON)
         self._device.synchronize()
 
-    def _reveal(self, target: torch.Tensor, gate: Gate | None, value: int) -> None:
+    def _reveal(self, target: torch.Tensor, gate: Gate | None, value: int) -> float:
         """Put the staged inputs where they are waited for, evict them from the cache, and open the gate.
 
         Where there is a gate, all that can be staged is copied, however short the burst: contexts that wait slow each
-        other's copies down, and what every burst pays alike does not count in the slope.
+        other's copies down, and what every burst pays alike does not count in the slope. Returns how many seconds that took,
+        or 0 where it takes longer for a longer burst.
         """
+        size, most = self._staged.numel(), self._filler.numel()
         if gate is None:
-            target[: self._drawn].copy_(self._staged[: self._drawn])
+            target[:size].copy_(self._staged)
             self._device.synchronize()
-            return
+            return 0.0
+        began = time.perf_counter()
         with gate.beside():
-            target[: self._staged.numel()].copy_(self._staged, non_blocking=True)
+            target[:size].copy_(self._staged, non_blocking=True)
+            target[size:most].copy_(self._filler[size:], non_blocking=True)
             self._device.flush_cache()
         gate.open(value)
+        return time.perf_counter() - began
 
-    def _snapshot(self, slots: Iterable[int]) -> dict[int, torch.Tensor]:
-        """Copy the bytes of some slots, equally many after every burst; what is there when this returns is what counts."""
+    def _room(self, slots: Iterable[int]) -> dict[int, torch.Tensor]:
+        """Return memory for the copies of some slots, equally many for every burst; to allocate it may take its time."""
         outputs = self.candidate.station.outputs
         wanted = list(dict.fromkeys([*slots, *range(len(outputs))]))[: min(self.supply.checks, len(outputs))]
-        copies = {slot: outputs[slot].clone() for slot in wanted}
+        return {slot: torch.empty_like(outputs[slot]) for slot in wanted}
+
+    def _snapshot(self, copies: dict[int, torch.Tensor]) -> None:
+        """Copy the bytes of some slots; what is there when this returns is what counts."""
+        for slot, copy in copies.items():
+            copy.copy_(self.candidate.station.outputs[slot])
         self._device.synchronize()
-        return copies

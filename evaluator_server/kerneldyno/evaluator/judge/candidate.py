@@ -10,8 +10,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from .. import tree, wire
 from ..burst import Plan, Station
 from ..devices.base import Arena, Device
@@ -28,8 +26,6 @@ from .trial import Trial
 POISON = 0xFF
 #: Bytes behind the inputs that are poisoned before each call: who reads past the end shall notice.
 _GUARD_BYTES = 1 << 20
-#: Bytes behind the input sets for the gate's word.
-_GATE_BYTES = 256
 
 
 class Candidate:
@@ -56,11 +52,11 @@ class Candidate:
         assert self._station is not None
         return self._station
 
-    def close(self) -> None:
-        """Give the arenas back."""
+    def close(self, *, unreachable: bool) -> None:
+        """Give the arenas back; when they are `unreachable` to the runner, others may get them."""
         self._station = None
         for arena in self._arenas:
-            arena.close()
+            arena.close(unreachable=unreachable)
 
     def enter(self, stage: str) -> None:
         """Begin a stage: its limit counts from here."""
@@ -74,16 +70,11 @@ class Candidate:
         slot_bytes = max(each.slot_bytes for each in trials)
         _, state_bytes = tree.layout([tree.describe(tensor) for tensor in problem.state().values()])
         room = max(sets * first.inputs.set_bytes, set_bytes, state_bytes)
-        sizes = (room + _GATE_BYTES, slots * slot_bytes)
-        descriptors: list[int | None] = [*self.runner.descriptors] or [None, None]
         async with self._lease.work():
-            for size, descriptor in zip(sizes, descriptors, strict=True):
-                self._arenas.append(self.device.new_arena(size, descriptor))
+            for number, size in enumerate((room, slots * slot_bytes)):
+                self._arenas.append(self.device.new_arena(size, self.runner.descriptors, number))
             arena_in, arena_out = (arena.data for arena in self._arenas)
-            self._word = arena_in[-_GATE_BYTES : 4 - _GATE_BYTES].view(torch.int32)
-            self._word.zero_()
-            self.gate = self.device.gate(self._word)
-            self.device.synchronize()
+            self.gate = self.device.gate(self.runner.descriptors)
         order = {
             "op": "arenas",
             "tickets": [arena.ticket() for arena in self._arenas],
@@ -102,7 +93,7 @@ class Candidate:
             self.device,
             first.inputs.structure,
             first.inputs.specs,
-            arena_in[:-_GATE_BYTES],
+            arena_in,
             arena_out,
             sets=sets,
             slots=slots,

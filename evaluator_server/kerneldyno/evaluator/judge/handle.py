@@ -55,6 +55,8 @@ class ExitReport:
     logs: str
     #: The warden ended without a report. No candidate can bring that about from inside its namespaces.
     lost: bool = False
+    #: Nothing is left of the runner's processes that could still reach the judge's memory.
+    gone: bool = False
 
 
 class Runner:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import re
 import time
 import warnings
 from collections.abc import Callable
@@ -30,13 +31,15 @@ from .record import Finished, Record
 from .stages import Stages
 
 #: Memory of one arena beyond what one input set or output slot needs, in bytes: more sets make longer bursts.
-_ARENA_BUDGET = {"cuda": 2 << 30, "cpu": 64 << 20}
+_ARENA_BUDGET = {"cuda": 1 << 30, "cpu": 64 << 20}
 _MAX_SETS = 40
 #: Fewest sets and slots of a candidate that is timed: bursts must differ in length.
 _MIN_SETS = 3
 #: How often a candidate waits for a device that others keep busy, each time as long as one timing.
 _BUSY_RETRIES = 20
 _BUSY_SECONDS = 1.0
+#: Who uses several streams says so; who hides it has them wait for each other. Graphs may have branches.
+_STREAMS = re.compile("stream|graph", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -92,8 +95,9 @@ class Lane:
         finally:
             if self._candidate is not None:
                 overdue = cancelled or self._candidate.overdue
-                logs = (await self._bench.pool.discard(self._candidate.runner, overdue=overdue)).logs
-                self._candidate.close()
+                ended = await self._bench.pool.discard(self._candidate.runner, overdue=overdue)
+                logs = ended.logs
+                self._candidate.close(unreachable=ended.gone)
                 self._bench.device.trim()
         self._stages.close()
         result["stages"] = self._stages.spans
@@ -132,7 +136,7 @@ class Lane:
         known = await bench.problems.get(spec, self._announce)
         # Fixed cases are no secret, and may differ in size; random ones are drawn when they are needed.
         trials = [await self._prepare(known, number) for number in range(known.problem.cases or 1)]
-        runner = await bench.pool.take()
+        runner = await bench.pool.take(streams=bool(_STREAMS.search(spec.kernel_code)))
         candidate = Candidate(spec, bench.device, bench.pool.lease, runner, record, bench.memory_bytes)
         self._candidate = candidate
         await candidate.open_arenas(known.problem, trials, *self._sizes(trials))

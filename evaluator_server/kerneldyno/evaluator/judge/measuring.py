@@ -29,15 +29,13 @@ _log = logging.getLogger("kerneldyno.judge")
 
 #: Bursts of each kind; warm ones until the clock is sharp, at the most so many pairs.
 _COLD_BURSTS = 8
-_WARM_PAIRS = {"cuda": 3, "cpu": 2}
+_WARM_PAIRS = {"cuda": 2, "cpu": 2}
 _MOST_WARM_PAIRS = {"cuda": 16, "cpu": 6}
 #: Bursts of the reference and of nothing that are made in every timing, however well known they are.
 _AGAIN = 3
 #: Length of a long warm burst: about so many seconds, and at least so many calls. Longer ones would be no sharper.
 _WARM_SECONDS = 0.1
 _SHORTEST_LONG = 2
-#: A burst longer than this is not rehearsed: its calls are so long that few launches are queued.
-_REHEARSAL_SECONDS = 0.5
 #: Share of the timing limit that planned calls may take.
 _TIMING_SHARE = 0.3
 #: Longest stretch of reference bursts in one timing, in seconds.
@@ -98,7 +96,7 @@ class Session:
         longest = self._bursts.longest
         warmup = min(max(1, self._candidate.spec.warmup), longest)
         warm = [max(1, longest // 4), longest] * _WARM_PAIRS[self._candidate.device.kind]
-        counts = [warmup, warmup, *([longest] if self._candidate.gate else []), *self._lengths, *warm]
+        counts = [warmup, warmup, *self._lengths, *warm]
         await self._bursts.supply.draw_ahead(counts, lambda: problems.executing(announce))
 
     async def measure(self) -> Measured:
@@ -115,9 +113,11 @@ class Session:
         )
         affordable = int(_TIMING_SHARE * candidate.spec.limits.timing / max(per_call, 1e-7))
         calls = max(1, min(candidate.spec.perf_trials, max(affordable, _COLD_BURSTS)))
-        if calls < candidate.spec.perf_trials or max(self._lengths) > bursts.longest:
+        if calls < candidate.spec.perf_trials:
             self._lengths = timing.lengths(calls, bursts.longest, _COLD_BURSTS, self._rng)
-        cold, cold_empty, reference = await self._cold_bursts()
+        while (cold_bursts := await self._cold_bursts()) is None:
+            self._lengths = timing.lengths(calls, bursts.longest, _COLD_BURSTS, self._rng)
+        cold, cold_empty, reference = cold_bursts
         evidence = timing.Evidence(
             cold, cold_empty, [], [], candidate.device.kind, bursts.gated, cold_reference=reference
         )
@@ -128,9 +128,13 @@ class Session:
         """Compare what the bursts have left. Raises Finished."""
         self._bursts.judge()
 
-    async def _cold_bursts(self) -> tuple[list[timing.Burst], list[timing.Burst], list[timing.Burst]]:
-        """Make bursts of reference, nothing and candidate in turn; fewer of the former two where they are known."""
+    async def _cold_bursts(self) -> tuple[list[timing.Burst], list[timing.Burst], list[timing.Burst]] | None:
+        """Make bursts of candidate, nothing and reference in turn; fewer of the latter two where they are known.
+
+        None when it turns out that not so many calls can be queued ahead, or none at all.
+        """
         bursts, baseline = self._bursts, self._known.baseline
+        queued = bursts.queued_ahead
         empties = baseline.nothing(self._cold_kind)
         rounds = range(len(self._lengths))
         again = set(self._rng.sample(rounds, min(len(rounds), _AGAIN)))
@@ -147,6 +151,8 @@ class Session:
             if at in again or len(empties) < len(rounds):
                 empties.append(bursts.nothing(count, cold=True))
             cold.append(await bursts.candidate_burst(count, right, cold=True))
+            if bursts.queued_ahead != queued:
+                return None
         if len(reference) < len(rounds) and not baseline.still_true(reference):
             baseline.forget_reference()
             for length in self._lengths[len(reference) :]:
@@ -170,7 +176,7 @@ class Session:
         bursts, baseline = self._bursts, self._known.baseline
         enough, long = _WARM_PAIRS[evidence.kind], self._long(per_call)
         evidence.warm_reference.extend(baseline.warm_reference)
-        noisy = False
+        noisy, queued = False, bursts.queued_ahead
         while len(evidence.warm) < 2 * _MOST_WARM_PAIRS[evidence.kind]:
             kinds = {count: (False, bursts.gated, bursts.strides, count) for count in (max(1, long // 4), long)}
             first = not evidence.warm
@@ -181,6 +187,10 @@ class Session:
                 if first or noisy or len(baseline.nothing(kind)) < enough:
                     baseline.nothing(kind).append(bursts.nothing(count, cold=False))
                 evidence.warm.append(await bursts.candidate_burst(count, right, cold=False))
+            if bursts.queued_ahead != queued:
+                queued, evidence.gated, long = bursts.queued_ahead, bursts.gated, self._long(per_call)
+                evidence.warm.clear()
+                continue
             evidence.warm_empty[:] = [burst for kind in kinds.values() for burst in baseline.nothing(kind)]
             longer = self._long(evidence.warm[-1].wall_seconds / long)
             if longer > 2 * long:  # what was taken for long calls was somebody else's noise: too short to tell anything
@@ -210,14 +220,7 @@ async def _warm_up(bursts: Bursts, candidate: Candidate, *, reference: bool, not
         if nothing:
             bursts.nothing(count, cold=cold, gated=False)
         last = await bursts.candidate_burst(count, right, cold=cold, gated=False)
-    per_call = last.wall_seconds / last.calls
-    # How much can be queued ahead is found out before anything counts.
-    while bursts.gated and bursts.longest * per_call < _REHEARSAL_SECONDS:
-        longest = bursts.longest
-        await bursts.candidate_burst(longest, bursts.draw(longest), cold=True)
-        if bursts.longest == longest:
-            break
-    return per_call
+    return last.wall_seconds / last.calls
 
 
 def report(candidate: Candidate, measured: Measured) -> verdict.Result:

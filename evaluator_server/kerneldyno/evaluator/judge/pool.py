@@ -53,8 +53,11 @@ class Pool:
         """Warm runners that wait for a candidate."""
         return self._ready.qsize()
 
-    async def spawn(self) -> Runner:
-        """Start one runner and wait until it is warm. Raises RunnerStartError."""
+    async def spawn(self, *, streams: bool = True) -> Runner:
+        """Start one runner and wait until it is warm. Raises RunnerStartError.
+
+        Without `streams` it is there sooner; work that a candidate queues on several streams is done in turn.
+        """
         channel, channel_theirs = socket.socketpair()
         control, control_theirs = socket.socketpair()
         descriptors = self._device.runner_descriptors()
@@ -63,7 +66,7 @@ class Pool:
             "device": self._device_name,
             "walls": dataclasses.asdict(self.walls),
             "memory_bytes": self._memory_bytes,
-            "environment": self.environment,
+            "environment": {**self.environment, **({} if streams else self._device.one_stream)},
         }
         try:
             wire.send(self._zygote, order, (channel_theirs.fileno(), control_theirs.fileno(), *descriptors))
@@ -94,7 +97,7 @@ class Pool:
             await self._wanted.acquire()
             await self.lease.quiet()  # starting a process is the loudest thing there is
             try:
-                runner = await self.spawn()
+                runner = await self.spawn(streams=False)
             except RunnerStartError as error:
                 _log.warning("a runner could not be started: %s", error)
                 self._failures += 1
@@ -107,18 +110,28 @@ class Pool:
             self._failures = 0
             self._ready.put_nowait(runner)
 
-    async def take(self) -> Runner:
-        """Return a warm runner that nobody else gets. Raises RunnerStartError."""
+    async def take(self, *, streams: bool) -> Runner:
+        """Return a warm runner that nobody else gets, for a candidate that uses several streams or not.
+
+        Raises RunnerStartError.
+        """
+        if streams and self._device.one_stream:
+            await self.lease.quiet()
+            runner = await self.spawn()
+        else:
+            runner = await self._take_spare()
+        runner.has_candidate = True
+        return runner
+
+    async def _take_spare(self) -> Runner:
         while True:
-            runner = await self._ready.get()
+            spare = await self._ready.get()
             self._wanted.release()
-            if isinstance(runner, RunnerStartError):
-                raise runner
-            if runner.has_ended:  # died while it waited
-                await self.discard(runner)
-                continue
-            runner.has_candidate = True
-            return runner
+            if isinstance(spare, RunnerStartError):
+                raise spare
+            if not spare.has_ended:
+                return spare
+            await self.discard(spare)  # died while it waited
 
     async def discard(self, runner: Runner, *, overdue: bool = False) -> ExitReport:
         """End a runner that was taken, count how it ended, and return that. `overdue`: it had passed a limit."""

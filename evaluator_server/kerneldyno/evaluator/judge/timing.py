@@ -30,6 +30,9 @@ _UNGATED_SLACK = 50e-6
 _STANDARD_ERRORS = 2.0
 #: What messages, waking up and waiting may cost a burst of a runner more than one of the judge's own, in seconds.
 _MESSAGES = {"cuda": 1e-3, "cpu": 20e-3}
+#: How much longer than the quickest the judge's copy of the inputs may have taken without counting, in seconds: who works on
+#: what has been copied already gains no more than this in a burst.
+_REVEALING = 50e-6
 #: Share of the device time of an empty call below which a device time is an invention.
 _LEAST = 0.5
 #: A mean this much above the typical call is made of calls that do the work and calls that do not (T27).
@@ -42,11 +45,13 @@ _DEAD_SECONDS = 0.1e-6
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """One burst: its length in calls, its wall time, and the device time of each call."""
+    """One burst: its length in calls, its wall time, the device time of each call, and how long the judge took, of the wall
+    time, to put inputs there that are of the same size in each burst."""
 
     calls: int
     wall_seconds: float
     device_seconds: Sequence[float]
+    revealing_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ class Timing:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Evidence:
     """Bursts of a candidate and of nothing: cold ones, which are reported, and warm ones, which check them."""
 
@@ -138,14 +143,22 @@ def fit(bursts: Sequence[Burst]) -> Line:
     """Fit burst time over length by least squares; without different lengths, the plain mean and no idea of its error."""
     count = len(bursts)
     mean_calls = statistics.fmean(burst.calls for burst in bursts)
-    mean_wall = statistics.fmean(burst.wall_seconds for burst in bursts)
+    walls = _evened(bursts)
+    mean_wall = statistics.fmean(walls)
     spread = sum((burst.calls - mean_calls) ** 2 for burst in bursts)
     if count < 3 or spread < 1:
         return Line(mean_wall / mean_calls, mean_wall / mean_calls, 0.0)
-    slope = sum((burst.calls - mean_calls) * (burst.wall_seconds - mean_wall) for burst in bursts) / spread
+    both = list(zip(bursts, walls, strict=True))
+    slope = sum((burst.calls - mean_calls) * (wall - mean_wall) for burst, wall in both) / spread
     intercept = mean_wall - slope * mean_calls
-    rest = sum((burst.wall_seconds - intercept - slope * burst.calls) ** 2 for burst in bursts)
+    rest = sum((wall - intercept - slope * burst.calls) ** 2 for burst, wall in both)
     return Line(slope, math.sqrt(rest / (count - 2) / spread), intercept)
+
+
+def _evened(bursts: Sequence[Burst]) -> list[float]:
+    """Return the wall times as if the judge's copying of inputs had taken equally long in all of them."""
+    least = min(burst.revealing_seconds for burst in bursts)
+    return [burst.wall_seconds - min(burst.revealing_seconds - least, _REVEALING) for burst in bursts]
 
 
 def quickest(bursts: Sequence[Burst]) -> Line:
@@ -158,8 +171,9 @@ def quickest(bursts: Sequence[Burst]) -> Line:
     if len(lengths) != 2:
         return fit(bursts)
     least, errors = [], []
+    evened = list(zip(bursts, _evened(bursts), strict=True))
     for length in lengths:
-        walls = sorted(burst.wall_seconds for burst in bursts if burst.calls == length)
+        walls = sorted(wall for burst, wall in evened if burst.calls == length)
         least.append(walls[0])
         delay = statistics.median(walls) - walls[0]
         errors.append(delay / max(0.5, len(walls) * math.log(2) - 1) if len(walls) > 1 else walls[0])

@@ -66,7 +66,7 @@ def run(channel: socket.socket, arena_fds: list[int], frame: wire.Frame, scratch
 class _Harness:
     def __init__(self, device: Device, arena_fds: list[int], scratch: str, channel: socket.socket) -> None:
         self._device = device
-        self._arena_fds: list[int | None] = [*arena_fds] or [None, None]
+        self._arena_fds = arena_fds
         self._scratch = scratch
         self._channel = channel
         self._source = ""
@@ -79,21 +79,19 @@ class _Harness:
         self._construction: parameters.Construction | None = None
 
     def do_arenas(self, order: wire.Frame) -> None:
-        """Reach the judge's memory. The last 256 bytes of the first arena hold the gate's word."""
+        """Reach the judge's memory, and the gate."""
         arena_in, arena_out = (
-            self._device.reach_arena(ticket, descriptor)
-            for ticket, descriptor in zip(order["tickets"], self._arena_fds, strict=True)
+            self._device.reach_arena(ticket, self._arena_fds, number) for number, ticket in enumerate(order["tickets"])
         )
+        self._gate = self._device.gate(self._arena_fds)
         for descriptor in self._arena_fds:
-            if descriptor is not None:
-                os.close(descriptor)
+            os.close(descriptor)
         specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
-        self._gate = self._device.gate(arena_in[-256:-252].view(torch.int32))
         self._station = burst.Station.over(
             self._device,
             order["structure"],
             specs,
-            arena_in[:-256],
+            arena_in,
             arena_out,
             sets=order["sets"],
             slots=order["slots"],

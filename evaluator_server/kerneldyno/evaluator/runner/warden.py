@@ -37,6 +37,8 @@ _SCRATCH_INTERVAL = 0.5
 _RUNNER_BYTES = 2 << 30
 #: How long a warden waits for its judge to take note of the report, in seconds.
 _FAREWELL_TIMEOUT = 10.0
+#: How long processes that have been killed may take to be gone.
+_REAPING_SECONDS = 5.0
 
 
 def run(frame: wire.Frame, fds: list[int], staging: str, delegated: Path | str) -> int:
@@ -216,14 +218,14 @@ class _Warden:
                 next_scratch_look = time.monotonic() + _SCRATCH_INTERVAL
         _, status = os.waitpid(self._runner, 0)
         self._signal_tree(signal.SIGKILL)
+        gone = _reap_children() if self._walls.namespaces else _reap_descendants()
         if not self._walls.namespaces:
-            _reap_descendants()
             shutil.rmtree(self._private, ignore_errors=True)
         self._drain_log()
         if self._group is not None:
             self._out_of_memory |= self._group.ran_out_of_memory()
         code = os.waitstatus_to_exitcode(status)
-        usage = {"out_of_memory": self._out_of_memory, "peak_memory_bytes": self._peak}
+        usage = {"out_of_memory": self._out_of_memory, "peak_memory_bytes": self._peak, "gone": gone}
         _farewell(self._control, _exit_report(code, killed=killed, logs=self._log.text(), **usage))
         return 0
 
@@ -309,7 +311,7 @@ class _Warden:
 def _exit_report(code: int, *, logs: str, killed: bool = False, **usage: int) -> wire.Frame:
     """Return the frame that ends the conversation; `code` is negative for a signal."""
     report = {"signal": max(-code, 0), "exit_code": code if code >= 0 else None, "killed": killed, "logs": logs}
-    return {"op": "exit", "out_of_memory": False, "peak_memory_bytes": 0, **report, **usage}
+    return {"op": "exit", "out_of_memory": False, "peak_memory_bytes": 0, "gone": False, **report, **usage}
 
 
 def _farewell(control: socket.socket, report: wire.Frame) -> None:
@@ -353,9 +355,24 @@ def _descendants(root: int) -> set[int]:
     return found
 
 
-def _reap_descendants() -> None:
-    """Kill and reap until nothing is left: a candidate may fork while it is being killed."""
-    deadline = time.monotonic() + 5
+def _reap_children() -> bool:
+    """In a pid namespace of its own, where all that lose their parent become children and all have been killed: reap them.
+
+    Returns whether nothing is left. A process that dies gives back what it has of the device first, which takes a while.
+    """
+    deadline = time.monotonic() + _REAPING_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            if not os.waitpid(-1, os.WNOHANG)[0]:
+                time.sleep(0.001)
+        except ChildProcessError:
+            return True
+    return False
+
+
+def _reap_descendants() -> bool:
+    """Kill and reap until nothing is left, and say whether that is so: a candidate may fork while it is being killed."""
+    deadline = time.monotonic() + _REAPING_SECONDS
     while (pids := _descendants(os.getpid())) and time.monotonic() < deadline:
         for pid in pids:
             try:
@@ -366,8 +383,9 @@ def _reap_descendants() -> None:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:
-            return
+            return True
         time.sleep(0.005)
+    return not pids
 
 
 def _resident(pid: int) -> int:
