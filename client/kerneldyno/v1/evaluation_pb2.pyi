@@ -1005,6 +1005,7 @@ class TimingStats(_message.Message):
     SAMPLES_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
     JUDGE_SECONDS_FIELD_NUMBER: _builtins.int
+    LAUNCH_SECONDS_FIELD_NUMBER: _builtins.int
     median_seconds: _builtins.float
     """Median of the samples."""
     mean_seconds: _builtins.float
@@ -1022,7 +1023,11 @@ class TimingStats(_message.Message):
     clock: Global___TimingStats.Clock.ValueType
     """Which clock."""
     judge_seconds: _builtins.float
-    """What the judge's clock alone says one call costs, for comparison; its noise is a few tens of microseconds."""
+    """What the judge's clock alone says one call costs that finds a warm cache, for comparison."""
+    launch_seconds: _builtins.float
+    """What the host needs to launch one call, beyond what the timed loop needs by itself. It is no part of the other numbers:
+    calls are queued ahead of the device. 0 where they are not: on the CPU device, and for calls that wait for the device.
+    """
     def __init__(
         self,
         *,
@@ -1035,10 +1040,11 @@ class TimingStats(_message.Message):
         samples: _builtins.int = ...,
         clock: Global___TimingStats.Clock.ValueType = ...,
         judge_seconds: _builtins.float = ...,
+        launch_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "judge_seconds", b"judge_seconds", "max_seconds", b"max_seconds", "mean_seconds", b"mean_seconds", "median_seconds", b"median_seconds", "min_seconds", b"min_seconds", "p10_seconds", b"p10_seconds", "p90_seconds", b"p90_seconds", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "judge_seconds", b"judge_seconds", "launch_seconds", b"launch_seconds", "max_seconds", b"max_seconds", "mean_seconds", b"mean_seconds", "median_seconds", b"median_seconds", "min_seconds", b"min_seconds", "p10_seconds", b"p10_seconds", "p90_seconds", b"p90_seconds", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -56,10 +56,10 @@ class Device(ABC):
         """Runner: return the judge's memory as a 1-D uint8 tensor."""
 
     @abstractmethod
-    def gate(self, descriptors: Sequence[int]) -> Gate | None:
+    def gate(self, descriptors: Sequence[int], *, queues: bool) -> Gate | None:
         """Return the gate between judge and the runner that was born with `descriptors`; None where calls are never queued.
 
-        Both sides hold one; the runner queues behind it what the judge lets go.
+        Both sides hold one: the runner, who `queues` behind it, and the judge, who opens it.
         """
 
     def own_gate(self) -> Gate | None:

@@ -56,7 +56,7 @@ class CpuDevice(Device):
     def reach_arena(self, ticket: dict[str, Any], descriptors: Sequence[int], number: int) -> torch.Tensor:
         return torch.frombuffer(mmap.mmap(descriptors[number], int(ticket["nbytes"])), dtype=torch.uint8)
 
-    def gate(self, descriptors: Sequence[int]) -> None:
+    def gate(self, descriptors: Sequence[int], *, queues: bool) -> None:
         return None
 
     def synchronize(self) -> None:

@@ -186,13 +186,14 @@ class CudaDevice(Device):
         pointer = self.driver.reach(bytes.fromhex(ticket["handle"]))
         return torch.as_tensor(_Bytes(pointer, int(ticket["nbytes"])), device=self.torch_device)
 
-    def gate(self, descriptors: Sequence[int]) -> Gate:
+    def gate(self, descriptors: Sequence[int], *, queues: bool) -> Gate:
         page = torch.frombuffer(mmap.mmap(descriptors[0], mmap.PAGESIZE), dtype=torch.int32)
-        return _StreamGate(self.driver, page, self.torch_device)
+        pointer = self.driver.register(page.data_ptr(), mmap.PAGESIZE) if queues else 0
+        return _StreamGate(self.driver, page, pointer, self.torch_device)
 
     def own_gate(self) -> Gate:
         page = torch.zeros(mmap.PAGESIZE // 4, dtype=torch.int32).pin_memory()
-        return _StreamGate(self.driver, page, self.torch_device)
+        return _StreamGate(self.driver, page, page.data_ptr(), self.torch_device)
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
@@ -300,18 +301,12 @@ class _StreamGate(Gate):
     kernel was to open. And a processor sees the word change within 3 us, where messages were seen to vary by 200 (H200).
     """
 
-    def __init__(self, driver: _Driver, page: torch.Tensor, device: torch.device) -> None:
+    def __init__(self, driver: _Driver, page: torch.Tensor, pointer: int, device: torch.device) -> None:
+        """`pointer` is where the device finds the page; who only opens the gate needs none."""
         self._driver = driver
-        self._page = page
-        self._words = page.numpy()
+        self._words = page.numpy()  # keeps the page alive
+        self._pointer = pointer
         self._device = device
-
-    @functools.cached_property
-    def _pointer(self) -> int:
-        """Where the device finds the words."""
-        if self._page.is_pinned():
-            return self._page.data_ptr()
-        return self._driver.register(self._page.data_ptr(), self._page.numel() * 4)
 
     @functools.cached_property
     def _side(self) -> torch.cuda.Stream:

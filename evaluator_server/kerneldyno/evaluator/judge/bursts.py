@@ -164,24 +164,29 @@ class Bursts:
         try:
             self._shadow[: self._staged.numel()].copy_(self._staged)
             with torch.no_grad():
+                queuing = 0.0
                 if gate is None:
                     seconds = run_burst(call, self._own, plan)
                 else:
-                    seconds, late = self._behind(gate, self._own, call, plan, lambda value: gate.open(value))
+                    seconds, queuing, late = self._behind(gate, self._own, call, plan, lambda value: gate.open(value))
                     self.known.waits |= late
         except BaseException as error:
             raise ReferenceFailure("timing", error) from error
         finally:
             await self.announce("end")
-        return timing.Burst(count, sum(seconds), seconds)
+        return timing.Burst(count, sum(seconds), seconds, queuing_seconds=queuing)
 
     def _behind(
         self, gate: Gate, station: Station, call: Callable[..., Any], plan: Plan, let_go: Callable[[int], None]
-    ) -> tuple[list[float], bool]:
-        """Run a burst of the judge's own behind a gate that `let_go` opens; say whether it had to be opened early."""
+    ) -> tuple[list[float], float, bool]:
+        """Run a burst of the judge's own behind a gate that `let_go` opens.
+
+        Returns the seconds of each call, those that queuing all of it took, and whether the gate had to be opened before.
+        """
         self._values += 1
         value = self._values
         late = threading.Event()
+        began, queuing = time.perf_counter(), 0.0
 
         def give_up() -> None:
             late.set()
@@ -192,11 +197,14 @@ class Bursts:
         timer.start()
 
         def queued() -> None:
+            nonlocal queuing
+            queuing = time.perf_counter() - began
             timer.cancel()
             let_go(value)
 
         try:
-            return run_burst(call, station, plan, gate=gate, value=value, queued=queued), late.is_set()
+            seconds = run_burst(call, station, plan, gate=gate, value=value, queued=queued)
+            return seconds, 0.0 if late.is_set() else queuing, late.is_set()
         finally:
             timer.cancel()
             gate.open(value)
@@ -205,7 +213,7 @@ class Bursts:
         """Time the loop itself on the judge's side: the same copies in and out, and no work. No secret is stored."""
         answer = self._nothing()
         plan = self.plan(count, cold=cold)
-        began = ended = revealing = 0.0
+        began = ended = revealing = queuing = 0.0
         gate, copies = self._own_gate, self._room(plan.slots)
 
         def reveal(value: int) -> None:
@@ -229,7 +237,7 @@ class Bursts:
                 seconds = run_burst(lambda *_: answer, self._idle, plan, queued=lambda: reveal(0))
                 end(0)
             elif self.gated and gated:
-                seconds, _ = self._behind(gate, self._idle, lambda *_: answer, plan, let_go)
+                seconds, queuing, _ = self._behind(gate, self._idle, lambda *_: answer, plan, let_go)
             else:
                 self._values += 1
                 value = self._values
@@ -237,7 +245,7 @@ class Bursts:
                 seconds = run_burst(
                     lambda *_: answer, self._idle, plan, gate=gate, value=value, queued=lambda: end(value)
                 )
-        return timing.Burst(count, ended - began, seconds, revealing)
+        return timing.Burst(count, ended - began, seconds, revealing, queuing)
 
     def _nothing(self) -> Any:
         """Return zeros that are laid out as the candidate's outputs are."""
@@ -260,11 +268,15 @@ class Bursts:
         self._values += 1
         value = self._values
         gate = candidate.gate
+        queuing = 0.0
         if gate is not None and self.gated and gated:
             candidate.runner.resume()
+            ordered = time.perf_counter()
             await candidate.order_burst(plan, value)
             queued = await candidate.queued(_PATIENCE)
-            if not queued:
+            if queued:
+                queuing = time.perf_counter() - ordered
+            else:
                 self._shorten(count)
             began = time.perf_counter()
             revealing = self._reveal(self._arena, gate, value)
@@ -284,7 +296,7 @@ class Bursts:
             answer.cancel()
         await candidate.runner.stop()
         self._keep([(expected, outputs[slot]) for slot, expected in watched.items()])
-        return timing.Burst(count, wall, seconds, revealing)
+        return timing.Burst(count, wall, seconds, revealing, queuing)
 
     @staticmethod
     async def _end(gate: Gate | None, value: int, answer: asyncio.Future[Any]) -> None:

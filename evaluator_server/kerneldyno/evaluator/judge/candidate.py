@@ -74,7 +74,7 @@ class Candidate:
             for number, size in enumerate((room, slots * slot_bytes)):
                 self._arenas.append(self.device.new_arena(size, self.runner.descriptors, number))
             arena_in, arena_out = (arena.data for arena in self._arenas)
-            self.gate = self.device.gate(self.runner.descriptors)
+            self.gate = self.device.gate(self.runner.descriptors, queues=False)
         order = {
             "op": "arenas",
             "tickets": [arena.ticket() for arena in self._arenas],

@@ -230,13 +230,15 @@ def report(candidate: Candidate, measured: Measured) -> verdict.Result:
     _log.debug("%s", timing.summary(measured.evidence))
     if conclusion.doubt is not None:
         record.find(conclusion.doubt[0], "SEVERITY_WARNING", conclusion.doubt[1])
-    result: verdict.Result = {"candidate_timing": conclusion.to_json(), "correctness": record.report()}
+    cold, empty = measured.evidence.cold, measured.evidence.cold_empty
+    timed = conclusion.to_json() | {"launch_seconds": timing.launching(cold, empty)}
+    result: verdict.Result = {"candidate_timing": timed, "correctness": record.report()}
     if measured.state:
         result["device_state"] = measured.state
     if reference:
         baseline = timing.conclude_trusted(reference)
         low, high = timing.ratio_interval(baseline, conclusion, random.Random(secrets.randbits(64)))
-        result["reference_timing"] = baseline.to_json()
+        result["reference_timing"] = baseline.to_json() | {"launch_seconds": timing.launching(reference, empty)}
         result["speedup"] = baseline.median / conclusion.median
         result["speedup_interval"] = {"low": low, "high": high}
     return result

@@ -10,6 +10,7 @@ else the slower one counts, and a finding says so. Pure arithmetic; `bursts` mak
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import statistics
@@ -46,13 +47,15 @@ _DEAD_SECONDS = 0.3e-6
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """One burst: its length in calls, its wall time, the device time of each call, and how long the judge took, of the wall
-    time, to put inputs there that are of the same size in each burst."""
+    """One burst: its length in calls, its wall time, and the device time of each call."""
 
     calls: int
     wall_seconds: float
     device_seconds: Sequence[float]
+    #: How long the judge took, of the wall time, to put inputs there that are of the same size in each burst.
     revealing_seconds: float = 0.0
+    #: How long the host took to queue all of it ahead; 0 where that was not done.
+    queuing_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +261,23 @@ def summary(evidence: Evidence) -> str:
         f"{_claimed(_samples(evidence.cold)) * 1e6:.1f} cold, {_claimed_mean(_samples(evidence.warm)) * 1e6:.1f} warm"
     )
     return f"{fitted} claimed={claims} longest={max(burst.calls for burst in evidence.warm)} pairs={len(evidence.warm)}"
+
+
+def launching(bursts: Sequence[Burst], empty: Sequence[Burst]) -> float:
+    """Return what the host needs to launch a call beyond an empty one, in seconds; 0 where calls were not queued ahead."""
+    if not all(burst.queuing_seconds for burst in (*bursts, *empty)):
+        return 0.0
+    return max(0.0, _queuing_slope(bursts) - _queuing_slope(empty))
+
+
+def _queuing_slope(bursts: Sequence[Burst]) -> float:
+    """Return seconds a call: the median of the slopes between all pairs (Theil and Sen), for hosts are often interrupted."""
+    slopes = [
+        (one.queuing_seconds - other.queuing_seconds) / (one.calls - other.calls)
+        for one, other in itertools.combinations(bursts, 2)
+        if one.calls != other.calls
+    ]
+    return statistics.median(slopes) if slopes else 0.0
 
 
 def _samples(bursts: Sequence[Burst]) -> list[float]:

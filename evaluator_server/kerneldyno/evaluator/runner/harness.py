@@ -83,7 +83,7 @@ class _Harness:
         arena_in, arena_out = (
             self._device.reach_arena(ticket, self._arena_fds, number) for number, ticket in enumerate(order["tickets"])
         )
-        self._gate = self._device.gate(self._arena_fds)
+        self._gate = self._device.gate(self._arena_fds, queues=True)
         for descriptor in self._arena_fds:
             os.close(descriptor)
         specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
