@@ -1,7 +1,7 @@
 """E19: writes the word by which the device says that a burst is over, long before it is.
 
 The page lies in the memory of its own process, between judge and runner; a thread finds it among the mappings and keeps writing
-    the largest number into each of its words.
+    the largest number into each of its words but the first, which is the gate.
 
 problem: chained_tanh
 backend: torch

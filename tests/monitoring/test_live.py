@@ -132,7 +132,10 @@ def test_what_was_done_is_what_is_shown(watched: Watched) -> None:
         "RUNTIME_ERROR": 4,
         "INVALID": 4,
     }
-    assert float(verdicts["value"][1]) == 12 + 17
+    (again,) = watched.prometheus.query(
+        "sum(kerneldyno_remeasurements_total)", at
+    )  # on a noisy machine there may be one
+    assert float(verdicts["value"][1]) == 12 + 17 + float(again["value"][1])
     assert float(rejected["value"][1]) == 1
 
 

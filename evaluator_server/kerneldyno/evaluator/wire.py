@@ -25,7 +25,7 @@ MAX_RUNNER_FRAME = 1024 * 1024
 _LENGTH = struct.Struct(">I")
 #: What a socket may still hold of a peer that is gone, at the most, in bytes; read in pieces.
 _MOST_LEFT, _PIECE = 4 << 20, 1 << 16
-#: File descriptors that may travel with one frame: one memory file per arena, two arenas, and the runner's two sockets.
+#: File descriptors that may travel with one frame: the runner's two sockets, and the files it shares.
 _MAX_FDS = 8
 
 

@@ -21,11 +21,8 @@ class Arena(ABC):
         """What a runner needs to reach this memory, as JSON."""
 
     @abstractmethod
-    def close(self, *, unreachable: bool) -> None:
-        """Give the memory back. No tensor over it may be used afterwards.
-
-        When no process of the runner is left that could reach it (`unreachable`), another runner may get it, wiped.
-        """
+    def close(self) -> None:
+        """Give the memory back. No tensor over it may be used afterwards."""
 
 
 class Device(ABC):

@@ -95,7 +95,7 @@ class _MemoryFileArena(Arena):
     def ticket(self) -> dict[str, Any]:
         return {"nbytes": self._nbytes}
 
-    def close(self, *, unreachable: bool) -> None:
+    def close(self) -> None:
         self.data = torch.empty(0, dtype=torch.uint8)  # the mapping goes with its last tensor
 
 

@@ -34,9 +34,7 @@ _PAGE_BYTES = 2 << 20
 _LITTLE_BYTES = 1 << 30
 #: Share of the device's memory that the judge's allocator may keep for later: giving back and taking anew takes 0.1 s.
 _MOST_IDLE = 0.15
-#: The same of arenas; making and unmaking one of 2 GiB takes 18 ms.
-_MOST_SHELVED = 0.1
-#: What is in memory that somebody else has had.
+#: What new arenas hold: the driver may give this process memory again in which it had answers.
 _WIPED = 0xFF
 
 
@@ -143,8 +141,6 @@ class CudaDevice(Device):
         self.torch_device = torch.device("cuda", index)
         self._driver: _Driver | None = None
         self._flush: torch.Tensor | None = None
-        #: Memory of arenas that nobody uses or can reach: size and address of each, the latest last.
-        self._shelf: list[tuple[int, int]] = []
 
     @property
     def driver(self) -> _Driver:
@@ -217,7 +213,7 @@ class CudaDevice(Device):
 
     def free_bytes(self) -> int:
         idle = torch.cuda.memory_reserved(self.torch_device)  # ours, whatever it is used for
-        return torch.cuda.mem_get_info(self.torch_device)[0] + idle + self._shelved
+        return torch.cuda.mem_get_info(self.torch_device)[0] + idle
 
     def is_full(self) -> bool:
         return torch.cuda.mem_get_info(self.torch_device)[0] < _LITTLE_BYTES
@@ -228,37 +224,7 @@ class CudaDevice(Device):
             torch.cuda.empty_cache()
 
     def clear(self) -> None:
-        while self._shelf:
-            self.driver.free(self._shelf.pop()[1])
         torch.cuda.empty_cache()
-
-    @property
-    def _shelved(self) -> int:
-        return sum(nbytes for nbytes, _ in self._shelf)
-
-    def take_pages(self, nbytes: int) -> int:
-        """Return the address of `nbytes` of memory of their own, made new, or wiped."""
-        for at in reversed(range(len(self._shelf))):
-            if self._shelf[at][0] == nbytes:
-                address = self._shelf.pop(at)[1]
-                torch.as_tensor(_Bytes(address, nbytes), device=self.torch_device).fill_(_WIPED)
-                self.synchronize()
-                return address
-        try:
-            return self.driver.allocate(nbytes)
-        except torch.OutOfMemoryError:
-            self.clear()  # we may hold ourselves what we need
-            return self.driver.allocate(nbytes)
-
-    def give_pages(self, nbytes: int, address: int, *, unreachable: bool) -> None:
-        """Keep memory for the next arena of this size, or give it back."""
-        if not unreachable:
-            self.driver.free(address)
-            return
-        self._shelf.append((nbytes, address))
-        most = _MOST_SHELVED * torch.cuda.get_device_properties(self.torch_device).total_memory
-        while self._shelved > most:
-            self.driver.free(self._shelf.pop(0)[1])
 
     def probe_seconds(self) -> float:
         watch = self.stopwatch(1)
@@ -277,20 +243,27 @@ class CudaDevice(Device):
 
 
 class _DeviceArena(Arena):
+    # Each candidate's is made anew: who has seen the handle of an arena can open it, from any namespace, while it exists.
     def __init__(self, device: CudaDevice, nbytes: int) -> None:
-        self._device = device
+        self._driver = device.driver
         self._nbytes = nbytes
-        self._whole = -(-nbytes // _PAGE_BYTES) * _PAGE_BYTES
-        self._address = device.take_pages(self._whole)
-        self.data = torch.as_tensor(_Bytes(self._address, nbytes), device=device.torch_device)
+        whole = -(-nbytes // _PAGE_BYTES) * _PAGE_BYTES
+        try:
+            self._pointer = self._driver.allocate(whole)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()  # torch may hold what we need
+            self._pointer = self._driver.allocate(whole)
+        torch.as_tensor(_Bytes(self._pointer, whole), device=device.torch_device).fill_(_WIPED)
+        device.synchronize()
+        self.data = torch.as_tensor(_Bytes(self._pointer, nbytes), device=device.torch_device)
 
     def ticket(self) -> dict[str, Any]:
-        return {"nbytes": self._nbytes, "handle": self._device.driver.export(self._address).hex()}
+        return {"nbytes": self._nbytes, "handle": self._driver.export(self._pointer).hex()}
 
-    def close(self, *, unreachable: bool) -> None:
-        if self._address:
-            self._device.give_pages(self._whole, self._address, unreachable=unreachable)
-            self._address = 0
+    def close(self) -> None:
+        if self._pointer:
+            self._driver.free(self._pointer)
+            self._pointer = 0
 
 
 class _StreamGate(Gate):

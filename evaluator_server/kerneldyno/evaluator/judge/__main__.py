@@ -39,6 +39,8 @@ def main() -> int:
 
 def _serve(args: argparse.Namespace) -> int:
     # Problems of all sizes come and go; without it, what is left of large blocks adds up to tens of gigabytes.
+    # With one queue to the device, which trainers like to set, what waits at a gate would hold back what is to open it.
+    os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     # Only now: torch reads the environment when it is imported.
     from ..devices import open_device

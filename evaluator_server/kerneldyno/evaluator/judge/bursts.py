@@ -43,6 +43,11 @@ _REFERENCE_PATIENCE = 0.3
 #: How long the judge does nothing but watch for a burst to end, and then nothing but that and what cannot wait, in seconds.
 _WATCHED = 0.005
 _WATCHED_CLOSELY = 0.1
+#: A burst of nothing that is not over after this long is not watched any more, in seconds: the device is broken, and to wait
+#: for it raises.
+_BROKEN = 10.0
+#: How often a burst of nothing is made again for which the host was too late.
+_TOO_LATE = 3
 
 
 @dataclass(slots=True)
@@ -93,6 +98,7 @@ class Bursts:
         self._filler, self._shadow = (
             torch.empty(size, dtype=torch.uint8, device=device.torch_device) for _ in range(2)
         )
+        self._filler.fill_(POISON)  # the candidate gets to see it, and what was here before may have been answers
         self._staged = self._filler
         specs = self.supply.specs
         self._own = Station(
@@ -211,9 +217,18 @@ class Bursts:
 
     def nothing(self, count: int, *, cold: bool, gated: bool = True) -> timing.Burst:
         """Time the loop itself on the judge's side: the same copies in and out, and no work. No secret is stored."""
+        for _ in range(_TOO_LATE):
+            burst, late = self._time_nothing(count, cold, gated)
+            if not late:
+                break
+        return burst
+
+    def _time_nothing(self, count: int, cold: bool, gated: bool) -> tuple[timing.Burst, bool]:
+        """Do so once; say whether the gate had to be opened before all was queued."""
         answer = self._nothing()
         plan = self.plan(count, cold=cold)
         began = ended = revealing = queuing = 0.0
+        late = False
         gate, copies = self._own_gate, self._room(plan.slots)
 
         def reveal(value: int) -> None:
@@ -223,7 +238,7 @@ class Bursts:
 
         def end(value: int) -> None:
             nonlocal ended
-            while gate is not None and not gate.is_finished(value):
+            while gate is not None and not gate.is_finished(value) and time.perf_counter() - began < _BROKEN:
                 pass
             self._snapshot(copies)
             ended = time.perf_counter()
@@ -237,7 +252,7 @@ class Bursts:
                 seconds = run_burst(lambda *_: answer, self._idle, plan, queued=lambda: reveal(0))
                 end(0)
             elif self.gated and gated:
-                seconds, queuing, _ = self._behind(gate, self._idle, lambda *_: answer, plan, let_go)
+                seconds, queuing, late = self._behind(gate, self._idle, lambda *_: answer, plan, let_go)
             else:
                 self._values += 1
                 value = self._values
@@ -245,7 +260,7 @@ class Bursts:
                 seconds = run_burst(
                     lambda *_: answer, self._idle, plan, gate=gate, value=value, queued=lambda: end(value)
                 )
-        return timing.Burst(count, ended - began, seconds, revealing, queuing)
+        return timing.Burst(count, ended - began, seconds, revealing, queuing), late
 
     def _nothing(self) -> Any:
         """Return zeros that are laid out as the candidate's outputs are."""
@@ -294,6 +309,8 @@ class Bursts:
             seconds = read_burst(await answer, count)
         finally:
             answer.cancel()
+            await asyncio.wait({answer})
+            _ = answer.cancelled() or answer.exception()  # seen, if only here
         await candidate.runner.stop()
         self._keep([(expected, outputs[slot]) for slot, expected in watched.items()])
         return timing.Burst(count, wall, seconds, revealing, queuing)

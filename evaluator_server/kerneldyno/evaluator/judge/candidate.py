@@ -52,11 +52,11 @@ class Candidate:
         assert self._station is not None
         return self._station
 
-    def close(self, *, unreachable: bool) -> None:
-        """Give the arenas back; when they are `unreachable` to the runner, others may get them."""
+    def close(self) -> None:
+        """Give the arenas back."""
         self._station = None
         for arena in self._arenas:
-            arena.close(unreachable=unreachable)
+            arena.close()
 
     def enter(self, stage: str) -> None:
         """Begin a stage: its limit counts from here."""

@@ -55,8 +55,6 @@ class ExitReport:
     logs: str
     #: The warden ended without a report. No candidate can bring that about from inside its namespaces.
     lost: bool = False
-    #: Nothing is left of the runner's processes that could still reach the judge's memory.
-    gone: bool = False
 
 
 class Runner:
@@ -155,6 +153,11 @@ class Runner:
 
     async def end(self) -> ExitReport:
         """Kill whatever is left of the runner and return how it ended. May be called again."""
+        if self._listener is None:  # nobody listens yet: a warden whose control is closed ends everything itself
+            for end in self._sockets:
+                end.close()
+            self._close()
+            return ExitReport(9, None, True, False, 0, "")
         self._order("kill")
         try:
             async with asyncio.timeout(_EXIT_TIMEOUT):

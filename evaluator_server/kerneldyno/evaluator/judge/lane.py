@@ -38,8 +38,9 @@ _MIN_SETS = 3
 #: How often a candidate waits for a device that others keep busy, each time as long as one timing.
 _BUSY_RETRIES = 20
 _BUSY_SECONDS = 1.0
-#: Who uses several streams says so; who hides it has them wait for each other. Graphs may have branches.
-_STREAMS = re.compile("stream|graph", re.IGNORECASE)
+#: Who uses several streams says so, or uses what does; who hides it has them wait for each other. Graphs may have branches,
+#: and recurrent layers of libraries have streams of their own.
+_STREAMS = re.compile("stream|graph|rnn|lstm|gru|compile", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -95,9 +96,8 @@ class Lane:
         finally:
             if self._candidate is not None:
                 overdue = cancelled or self._candidate.overdue
-                ended = await self._bench.pool.discard(self._candidate.runner, overdue=overdue)
-                logs = ended.logs
-                self._candidate.close(unreachable=ended.gone)
+                logs = (await self._bench.pool.discard(self._candidate.runner, overdue=overdue)).logs
+                self._candidate.close()
                 self._bench.device.trim()
         self._stages.close()
         result["stages"] = self._stages.spans

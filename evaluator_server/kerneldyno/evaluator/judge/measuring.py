@@ -115,24 +115,29 @@ class Session:
         calls = max(1, min(candidate.spec.perf_trials, max(affordable, _COLD_BURSTS)))
         if calls < candidate.spec.perf_trials:
             self._lengths = timing.lengths(calls, bursts.longest, _COLD_BURSTS, self._rng)
-        while (cold_bursts := await self._cold_bursts()) is None:
+        while (evidence := await self._evidence(per_call)) is None:
             self._lengths = timing.lengths(calls, bursts.longest, _COLD_BURSTS, self._rng)
-        cold, cold_empty, reference = cold_bursts
-        evidence = timing.Evidence(
-            cold, cold_empty, [], [], candidate.device.kind, bursts.gated, cold_reference=reference
-        )
-        await self._add_warm_bursts(evidence, per_call)
-        return Measured(evidence, reference, _state(before, candidate.device.state()))
+        return Measured(evidence, evidence.cold_reference, _state(before, candidate.device.state()))
 
     def judge(self) -> None:
         """Compare what the bursts have left. Raises Finished."""
         self._bursts.judge()
 
-    async def _cold_bursts(self) -> tuple[list[timing.Burst], list[timing.Burst], list[timing.Burst]] | None:
-        """Make bursts of candidate, nothing and reference in turn; fewer of the latter two where they are known.
+    async def _evidence(self, per_call: float) -> timing.Evidence | None:
+        """Make all bursts that count; None when it turns out that not so many calls can be queued ahead, or none at all."""
+        queued = self._bursts.queued_ahead
+        cold_bursts = await self._cold_bursts()
+        if cold_bursts is None:
+            return None
+        cold, cold_empty, reference = cold_bursts
+        evidence = timing.Evidence(
+            cold, cold_empty, [], [], self._candidate.device.kind, self._bursts.gated, cold_reference=reference
+        )
+        await self._add_warm_bursts(evidence, per_call)
+        return evidence if self._bursts.queued_ahead == queued else None
 
-        None when it turns out that not so many calls can be queued ahead, or none at all.
-        """
+    async def _cold_bursts(self) -> tuple[list[timing.Burst], list[timing.Burst], list[timing.Burst]] | None:
+        """Make bursts of candidate, nothing and reference in turn; fewer of the latter two where they are known."""
         bursts, baseline = self._bursts, self._known.baseline
         queued = bursts.queued_ahead
         empties = baseline.nothing(self._cold_kind)
@@ -152,6 +157,7 @@ class Session:
                 empties.append(bursts.nothing(count, cold=True))
             cold.append(await bursts.candidate_burst(count, right, cold=True))
             if bursts.queued_ahead != queued:
+                baseline.reference.extend(reference)
                 return None
         if len(reference) < len(rounds) and not baseline.still_true(reference):
             baseline.forget_reference()
@@ -172,7 +178,7 @@ class Session:
         return self._timed and sum(burst.wall_seconds for burst in reference) < _MAX_REFERENCE_SECONDS
 
     async def _add_warm_bursts(self, evidence: timing.Evidence, per_call: float) -> None:
-        """Make pairs of a short and a long warm burst until the judge's clock is sharp."""
+        """Make pairs of a short and a long warm burst until the judge's clock is sharp, or fewer calls can be queued."""
         bursts, baseline = self._bursts, self._known.baseline
         enough, long = _WARM_PAIRS[evidence.kind], self._long(per_call)
         evidence.warm_reference.extend(baseline.warm_reference)
@@ -188,9 +194,7 @@ class Session:
                     baseline.nothing(kind).append(bursts.nothing(count, cold=False))
                 evidence.warm.append(await bursts.candidate_burst(count, right, cold=False))
             if bursts.queued_ahead != queued:
-                queued, evidence.gated, long = bursts.queued_ahead, bursts.gated, self._long(per_call)
-                evidence.warm.clear()
-                continue
+                return
             evidence.warm_empty[:] = [burst for kind in kinds.values() for burst in baseline.nothing(kind)]
             longer = self._long(evidence.warm[-1].wall_seconds / long)
             if longer > 2 * long:  # what was taken for long calls was somebody else's noise: too short to tell anything

@@ -79,6 +79,7 @@ class Pool:
         try:
             await runner.start()
         except BaseException:
+            await runner.end()  # whoever waited for it may be gone, and then nobody else would
             self.runners.discard(runner)
             self.exits["error"] += 1
             raise

@@ -40,7 +40,7 @@ def preload(kind: str) -> None:
         backend.preload(kind)
 
 
-def run(channel: socket.socket, arena_fds: list[int], frame: wire.Frame, scratch: str) -> None:
+def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratch: str) -> None:
     """Serve the judge on `channel` until it closes. Runs inside the sandbox."""
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):  # what was printed before a crash must not be lost in a buffer
@@ -52,7 +52,7 @@ def run(channel: socket.socket, arena_fds: list[int], frame: wire.Frame, scratch
         backend.warm_up(device)
     if device.kind == "cpu":
         sandbox.limit_address_space(int(frame["memory_bytes"]))
-    harness = _Harness(device, arena_fds, scratch, channel)
+    harness = _Harness(device, shared_fds, scratch, channel)
     wire.send(channel, {"ok": "ready"})
     while (received := wire.receive(channel)) is not None:
         order = received[0]
@@ -64,9 +64,9 @@ def run(channel: socket.socket, arena_fds: list[int], frame: wire.Frame, scratch
 
 
 class _Harness:
-    def __init__(self, device: Device, arena_fds: list[int], scratch: str, channel: socket.socket) -> None:
+    def __init__(self, device: Device, shared_fds: list[int], scratch: str, channel: socket.socket) -> None:
         self._device = device
-        self._arena_fds = arena_fds
+        self._shared_fds = shared_fds
         self._scratch = scratch
         self._channel = channel
         self._source = ""
@@ -81,11 +81,11 @@ class _Harness:
     def do_arenas(self, order: wire.Frame) -> None:
         """Reach the judge's memory, and the gate."""
         arena_in, arena_out = (
-            self._device.reach_arena(ticket, self._arena_fds, number) for number, ticket in enumerate(order["tickets"])
+            self._device.reach_arena(ticket, self._shared_fds, number) for number, ticket in enumerate(order["tickets"])
         )
-        self._gate = self._device.gate(self._arena_fds, queues=True)
-        for descriptor in self._arena_fds:
-            os.close(descriptor)
+        self._gate = self._device.gate(self._shared_fds, queues=True)
+        for descriptor in self._shared_fds:
+            os.close(descriptor)  # for tidiness: Python's mmap keeps one of its own, and the seals hold anyway
         specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
         self._station = burst.Station.over(
             self._device,

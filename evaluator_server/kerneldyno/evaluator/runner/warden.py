@@ -37,14 +37,12 @@ _SCRATCH_INTERVAL = 0.5
 _RUNNER_BYTES = 2 << 30
 #: How long a warden waits for its judge to take note of the report, in seconds.
 _FAREWELL_TIMEOUT = 10.0
-#: How long processes that have been killed may take to be gone.
-_REAPING_SECONDS = 5.0
 
 
 def run(frame: wire.Frame, fds: list[int], staging: str, delegated: Path | str) -> int:
     """Start the runner that `frame` asks for and see it to its end. Returns this process's exit status.
 
-    `fds` are the runner's channel, the warden's control socket and, on the CPU, two memory files for the arenas.
+    `fds` are the runner's channel, the warden's control socket, and the memory files that judge and runner share.
     `delegated` is the control group in which the runner's is made, or why there is none.
     """
     walls = Walls(
@@ -145,7 +143,7 @@ class _Warden:
         walls: Walls,
         group: cgroup.Group | None,
     ) -> None:
-        channel_fd, control_fd, *arena_fds = fds
+        channel_fd, control_fd, *shared_fds = fds
         self._control = socket.socket(fileno=control_fd)
         self._walls = walls
         self._group = group
@@ -160,9 +158,9 @@ class _Warden:
         if self._runner == 0:
             self._control.close()
             os.close(log_read)
-            self._become_runner(frame, channel_fd, log_write, arena_fds)
+            self._become_runner(frame, channel_fd, log_write, shared_fds)
         os.close(log_write)
-        for fd in (channel_fd, *arena_fds):
+        for fd in (channel_fd, *shared_fds):
             os.close(fd)
         # Same-uid processes (where the evaluator is not root) could otherwise trace this one.
         linux.set_dumpable(False)
@@ -170,7 +168,7 @@ class _Warden:
             linux.become_subreaper()
         self._log_read = log_read
 
-    def _become_runner(self, frame: wire.Frame, channel_fd: int, log_write: int, arena_fds: list[int]) -> None:
+    def _become_runner(self, frame: wire.Frame, channel_fd: int, log_write: int, shared_fds: list[int]) -> None:
         status = 70
         try:
             os.setsid()
@@ -180,11 +178,11 @@ class _Warden:
             os.dup2(null, 0)
             os.dup2(log_write, 1)
             os.dup2(log_write, 2)
-            keep = sorted({channel_fd, *arena_fds})
+            keep = sorted({channel_fd, *shared_fds})
             _close_all_but(keep)
             scratch = sandbox.enter_scratch(self._walls, self._private)
             sandbox.give_up_powers(self._walls, scratch, dict(frame["environment"]))
-            harness.run(socket.socket(fileno=channel_fd), arena_fds, frame, scratch)
+            harness.run(socket.socket(fileno=channel_fd), shared_fds, frame, scratch)
             status = 0
         except BaseException:  # a runner that cannot start says why in its log; the judge sees only that it is gone
             traceback.print_exc()
@@ -218,14 +216,14 @@ class _Warden:
                 next_scratch_look = time.monotonic() + _SCRATCH_INTERVAL
         _, status = os.waitpid(self._runner, 0)
         self._signal_tree(signal.SIGKILL)
-        gone = _reap_children() if self._walls.namespaces else _reap_descendants()
         if not self._walls.namespaces:
+            _reap_descendants()
             shutil.rmtree(self._private, ignore_errors=True)
         self._drain_log()
         if self._group is not None:
             self._out_of_memory |= self._group.ran_out_of_memory()
         code = os.waitstatus_to_exitcode(status)
-        usage = {"out_of_memory": self._out_of_memory, "peak_memory_bytes": self._peak, "gone": gone}
+        usage = {"out_of_memory": self._out_of_memory, "peak_memory_bytes": self._peak}
         _farewell(self._control, _exit_report(code, killed=killed, logs=self._log.text(), **usage))
         return 0
 
@@ -311,7 +309,7 @@ class _Warden:
 def _exit_report(code: int, *, logs: str, killed: bool = False, **usage: int) -> wire.Frame:
     """Return the frame that ends the conversation; `code` is negative for a signal."""
     report = {"signal": max(-code, 0), "exit_code": code if code >= 0 else None, "killed": killed, "logs": logs}
-    return {"op": "exit", "out_of_memory": False, "peak_memory_bytes": 0, "gone": False, **report, **usage}
+    return {"op": "exit", "out_of_memory": False, "peak_memory_bytes": 0, **report, **usage}
 
 
 def _farewell(control: socket.socket, report: wire.Frame) -> None:
@@ -355,24 +353,9 @@ def _descendants(root: int) -> set[int]:
     return found
 
 
-def _reap_children() -> bool:
-    """In a pid namespace of its own, where all that lose their parent become children and all have been killed: reap them.
-
-    Returns whether nothing is left. A process that dies gives back what it has of the device first, which takes a while.
-    """
-    deadline = time.monotonic() + _REAPING_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            if not os.waitpid(-1, os.WNOHANG)[0]:
-                time.sleep(0.001)
-        except ChildProcessError:
-            return True
-    return False
-
-
-def _reap_descendants() -> bool:
-    """Kill and reap until nothing is left, and say whether that is so: a candidate may fork while it is being killed."""
-    deadline = time.monotonic() + _REAPING_SECONDS
+def _reap_descendants() -> None:
+    """Kill and reap until nothing is left: a candidate may fork while it is being killed."""
+    deadline = time.monotonic() + 5
     while (pids := _descendants(os.getpid())) and time.monotonic() < deadline:
         for pid in pids:
             try:
@@ -383,9 +366,8 @@ def _reap_descendants() -> bool:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:
-            return True
+            return
         time.sleep(0.005)
-    return not pids
 
 
 def _resident(pid: int) -> int:
