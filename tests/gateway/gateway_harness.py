@@ -92,6 +92,7 @@ async def listening(settings: Settings) -> AsyncIterator[str]:
         finally:
             server.should_exit = True
             await serving
+            await asyncio.sleep(0.02)  # connections that it has closed are so in the loop's next turns only
 
 
 @asynccontextmanager
