@@ -73,3 +73,24 @@ async def test_only_who_uses_no_streams_gets_a_runner_without_them(
         await made.discard(runner)
         channel.close()
         control.close()
+
+
+async def test_a_runner_made_when_it_is_wanted_may_fail_to_start_once(
+    made_and_zygote: tuple[Pool, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CpuDevice, "one_stream", MappingProxyType({"QUEUES": "1"}))
+    made, zygote = made_and_zygote
+    taking = asyncio.create_task(made.take(streams=True))
+    _, (channel, control) = await asked(zygote)
+    wire.send(control, {"op": "exit", **KILLED})
+    channel.close()
+    control.close()
+    _, (channel, control) = await asked(zygote)
+    wire.send(channel, {"ok": "ready"})
+    runner = await taking
+    assert runner.has_candidate
+    assert made.runners == {runner}
+    wire.send(control, {"op": "exit", **KILLED})
+    await made.discard(runner)
+    channel.close()
+    control.close()

@@ -227,6 +227,8 @@ def test_whatever_comes_and_goes(body: str, inputs: str, nbytes: int, flops: int
     said = placed(*built(body, inputs), Record(), 1e-3)["roofline"]
     assert (said["bytes"], said["flops"]) == (str(nbytes), str(flops))
     assert bool(said["flops_per_second"]) == bool(flops)
+    computing = flops / said["flops_per_second"] if flops else 0.0  # which is longer depends on the machine
+    assert (said["bound"] == "BOUND_COMPUTE") == (computing > nbytes / said["bytes_per_second"])
 
 
 def test_nothing_to_move_is_no_roofline() -> None:

@@ -29,7 +29,7 @@ _log = logging.getLogger("kerneldyno.judge")
 
 #: Bursts of each kind; warm ones until the clock is sharp, at the most so many pairs.
 _COLD_BURSTS = 8
-_WARM_PAIRS = {"cuda": 2, "cpu": 2}
+_WARM_PAIRS = 2
 _MOST_WARM_PAIRS = {"cuda": 16, "cpu": 6}
 #: Bursts of the reference and of nothing that are made in every timing, however well known they are.
 _AGAIN = 3
@@ -95,7 +95,7 @@ class Session:
         """Draw ahead what will be needed. Raises ReferenceFailure."""
         longest = self._bursts.longest
         warmup = min(max(1, self._candidate.spec.warmup), longest)
-        warm = [max(1, longest // 4), longest] * _WARM_PAIRS[self._candidate.device.kind]
+        warm = [max(1, longest // 4), longest] * _WARM_PAIRS
         counts = [warmup, warmup, *self._lengths, *warm]
         await self._bursts.supply.draw_ahead(counts, lambda: problems.executing(announce))
 
@@ -137,7 +137,10 @@ class Session:
         return evidence if self._bursts.queued_ahead == queued else None
 
     async def _cold_bursts(self) -> tuple[list[timing.Burst], list[timing.Burst], list[timing.Burst]] | None:
-        """Make bursts of candidate, nothing and reference in turn; fewer of the latter two where they are known."""
+        """Make bursts of reference, nothing and candidate in turn; fewer of the former two where they are known.
+
+        None when fewer calls can be queued than was thought.
+        """
         bursts, baseline = self._bursts, self._known.baseline
         queued = bursts.queued_ahead
         empties = baseline.nothing(self._cold_kind)
@@ -180,7 +183,7 @@ class Session:
     async def _add_warm_bursts(self, evidence: timing.Evidence, per_call: float) -> None:
         """Make pairs of a short and a long warm burst until the judge's clock is sharp, or fewer calls can be queued."""
         bursts, baseline = self._bursts, self._known.baseline
-        enough, long = _WARM_PAIRS[evidence.kind], self._long(per_call)
+        long = self._long(per_call)
         evidence.warm_reference.extend(baseline.warm_reference)
         noisy, queued = False, bursts.queued_ahead
         while len(evidence.warm) < 2 * _MOST_WARM_PAIRS[evidence.kind]:
@@ -190,7 +193,7 @@ class Session:
                 right = bursts.draw(count)
                 if evidence.cold_reference and len(evidence.warm_reference) < 2 and evidence.kind == "cuda":
                     evidence.warm_reference.append(await bursts.reference(count, cold=False))
-                if first or noisy or len(baseline.nothing(kind)) < enough:
+                if first or noisy or len(baseline.nothing(kind)) < _WARM_PAIRS:
                     baseline.nothing(kind).append(bursts.nothing(count, cold=False))
                 evidence.warm.append(await bursts.candidate_burst(count, right, cold=False))
             if bursts.queued_ahead != queued:
@@ -200,7 +203,7 @@ class Session:
             if longer > 2 * long:  # what was taken for long calls was somebody else's noise: too short to tell anything
                 long = longer
                 evidence.warm.clear()
-            elif len(evidence.warm) >= 2 * enough and timing.sharp(evidence):
+            elif len(evidence.warm) >= 2 * _WARM_PAIRS and timing.sharp(evidence):
                 break
             else:
                 noisy = timing.nothing_is_noisier(evidence)

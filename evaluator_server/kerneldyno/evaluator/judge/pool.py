@@ -117,12 +117,23 @@ class Pool:
         Raises RunnerStartError.
         """
         if streams and self._device.one_stream:
-            await self.lease.quiet()
-            runner = await self.spawn()
+            runner = await self._make()
         else:
             runner = await self._take_spare()
         runner.has_candidate = True
         return runner
+
+    async def _make(self) -> Runner:
+        """Start a runner that nobody had ready, in as many attempts as one that is to be a spare gets."""
+        for failures in range(1, _MAX_FAILURES):
+            await self.lease.quiet()
+            try:
+                return await self.spawn()
+            except RunnerStartError as error:
+                _log.warning("a runner could not be started: %s", error)
+                await asyncio.sleep(0.2 * failures)
+        await self.lease.quiet()
+        return await self.spawn()
 
     async def _take_spare(self) -> Runner:
         while True:
