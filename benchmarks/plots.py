@@ -26,8 +26,8 @@ def throughput(measured: dict[str, Any], path: Path) -> Path:
     runs = measured["service"]
     bars = [(f"{len(runs[0]['devices'])} device(s)", statistics.median(run["a_minute"] for run in runs), runs[-1])]
     bars += [("first device", run["a_minute"], run) for run in measured["one_device"]]
-    if base := measured.get("baseline"):
-        bars.append(("persistent\nworkers", base["a_minute"], base))
+    for base in measured.get("baseline", []):
+        bars.append((f"{base['workers']} persistent\nworker{'s'[: base['workers'] > 1]}", base["a_minute"], base))
     for number, (_, rate, run) in enumerate(bars):
         rates.bar(number, rate, color=_BASELINE if "workers" in run else _SERVICE)
         rates.text(number, rate, f"{len(run['wrong'])} wrong", ha="center", va="bottom")

@@ -9,10 +9,10 @@ each run, with a cold compile cache and no stored result. `turns` sends near-ide
 turn after the verdict on the one before. `violent` (benchmarks/violent.py) asks instead what is left over after 200
 candidates a fifth of which crash, hang or corrupt their process; the baseline, which has no walls, does not get it.
 
-The baseline (benchmarks/persistent.py) judges the same sources in as many long-lived workers as there are lanes, ready
-before the clock starts. It does less for each candidate: five trials on nominal inputs, no stress inputs, no sandbox. A
-verdict of either is wrong when a candidate that is right is not called correct, or another one is; of the service the
-kind of error must be right as well.
+The baseline (benchmarks/persistent.py) judges the same sources in long-lived workers that are ready before the clock
+starts: one on each device, as evaluators for training have it, and as many as there are lanes. It does less for each
+candidate: five trials on nominal inputs, no stress inputs, no sandbox, no second clock. A verdict of either is wrong when
+a candidate that is right is not called correct, or another one is; of the service the kind of error must be right as well.
 
 With several devices the same batch also goes to the first one alone. On a CPU everything is tiny and runs in Triton's
 interpreter: verdicts count there, rates do not. Exit status 1 when a verdict of the service is wrong, a process is
@@ -70,7 +70,8 @@ def main() -> int:
     if len(devices) > 1:
         measured["one_device"].append(_serve(devices[:1], options, "first device alone", show=False))
     if not options.no_baseline and options.batch != "violent":  # it has no walls
-        measured["baseline"] = _baseline(measured["service"][-1], options)
+        last = measured["service"][-1]
+        measured["baseline"] = [_baseline(last, options, workers) for workers in dict.fromkeys((1, last["lanes"]))]
     _print(measured)
     write(measured, options, "throughput")
     return 1 if any(map(_is_bad, measured["service"] + measured["one_device"])) else 0
@@ -188,12 +189,12 @@ async def _evaluate(
     return results, time.monotonic() - begin
 
 
-def _baseline(run: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """Judge the same batch in persistent workers, as many as there were lanes."""
+def _baseline(run: dict[str, Any], options: argparse.Namespace, workers: int) -> dict[str, Any]:
+    """Judge the same batch in persistent workers, so many on each device."""
     tiny = run["kind"] == "cpu"
     chosen = {candidate.name: candidate for candidate in itertools.chain(*make_batch(options, tiny=tiny))}
     tasks = [Task(candidate.name, candidate.reference, candidate.source) for candidate in chosen.values()]
-    with Pool(run["lanes"], run["devices"], TRIALS[run["kind"]][0]) as pool:
+    with Pool(workers, run["devices"], TRIALS[run["kind"]][0]) as pool:
         answers, seconds = pool.judge(tasks, options.seconds)
     wrong = []
     for name, answer in answers.items():
@@ -207,7 +208,7 @@ def _baseline(run: dict[str, Any], options: argparse.Namespace) -> dict[str, Any
         "a_minute": 60 * len(answers) / seconds,
         "wrong": sorted(wrong),
         "restarts": pool.restarts,
-        "workers": run["lanes"] * len(run["devices"]),
+        "workers": workers * len(run["devices"]),
     }
 
 
@@ -238,16 +239,13 @@ def _print(measured: dict[str, Any]) -> None:
         ratio = statistics.median(run["a_minute"] for run in runs) / run["a_minute"]
         row("first device alone", f"{run['a_minute']:.0f} a minute, {len(run['wrong'])} wrong; ratio {ratio:.2f}")
         row("candidates on each device", ", ".join(f"{name} {n}" for name, n in sorted(last["by_device"].items())))
-    if base := measured.get("baseline"):
-        row(
-            f"baseline: {base['workers']} persistent workers",
-            f"{base['a_minute']:.0f} a minute ({base['seconds']:.1f} s)",
-        )
-        row(
-            "baseline: wrong verdicts",
-            f"{len(base['wrong'])} of {base['candidates']}; {base['restarts']} workers replaced",
-        )
-        print("\nwrong verdicts of the baseline:" + "".join(f"\n    {line}" for line in base["wrong"]))
+    ours = statistics.median(run["a_minute"] for run in runs)
+    for base in measured.get("baseline", []):
+        wrong = f"{len(base['wrong'])} of {base['candidates']} verdicts wrong, {base['restarts']} workers replaced"
+        ratio = f"the service makes {ours / base['a_minute']:.2f} times as many"
+        row(f"baseline: persistent workers: {base['workers']}", f"{base['a_minute']:.0f} a minute; {ratio}; {wrong}")
+    for base in measured.get("baseline", []):
+        print(f"\nwrong verdicts of the baseline, {base['workers']} workers:", *base["wrong"], sep="\n    ")
 
 
 if __name__ == "__main__":

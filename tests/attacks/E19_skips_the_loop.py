@@ -33,7 +33,7 @@ from kerneldyno.evaluator import burst
 def forged(call, station, *arguments, **keywords):
     plan = arguments[0]
     sets, slots = (plan.sets, plan.slots) if hasattr(plan, "sets") else arguments[:2]
-    keywords.get("queued", lambda: None)()
+    keywords.get("queued", lambda launching: None)(1e-6)
     done = {}
     for index, slot in zip(sets, slots):
         if index not in done:

@@ -197,7 +197,7 @@ class _Runner:
         with self._turn:
             wire.send(ours, order)
             answers = [wire.receive(ours)]
-            if answers == [({"ok": "queued"}, [])]:  # a burst has a second answer
+            if answers[0] is not None and answers[0][0].get("ok") == "queued":  # a burst has a second answer
                 answers.append(wire.receive(ours))
         if self._plan is None and (found := re.search(r"plan-(\d+)\.", json.dumps(order))):
             self._plan = self._plans[int(found[1])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -133,6 +134,7 @@ def test_who_uses_streams_gets_a_runner_that_has_them(judge: Judge, comment: str
 
 def test_memory_of_an_arena_holds_nothing_that_the_judge_had_in_it() -> None:
     device = CudaDevice(0)
+    device.warm_up()
     for _ in range(3):
         arena = device.new_arena(5 << 20, [], 0)
         assert bool((arena.data == 0xFF).all())
@@ -156,3 +158,75 @@ def test_a_gate_holds_work_back_and_says_when_it_is_done() -> None:
         device.synchronize()
         assert gate.is_finished(value)
         assert float(counter) == 2 * value
+
+
+# CUDA graphs
+
+CHAIN = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        for _ in range(20):
+            x = torch.tanh(x)
+        return x
+
+def get_inputs():
+    return [torch.randn(64, 1024)]
+"""
+DROPOUT = CHAIN.replace(
+    "for _ in range(20):\n            x = torch.tanh(x)\n        return x", "return torch.dropout(x, 0.5, True)"
+)
+GRAPH, EAGER = "LAUNCH_MODE_CUDA_GRAPH", "LAUNCH_MODE_EAGER"
+LOOP = "for _ in range(20): x = torch.tanh(x)\n        return x"
+
+
+def replayed(judge: Judge, body: str, **changes: Any) -> dict[str, Any]:
+    asked = {"backend": "torch", "run_performance": True, "num_perf_trials": 60, "launch_mode": GRAPH, **changes}
+    return judge.evaluate(request(HONEST.format(body=body), **{"reference_code": CHAIN, **asked}))
+
+
+def test_both_sides_are_replayed_as_graphs_and_take_no_longer(judge: Judge) -> None:
+    graph, eager = replayed(judge, LOOP), replayed(judge, LOOP, launch_mode=EAGER)
+    for result, mode in ((graph, GRAPH), (eager, EAGER)):
+        assert result["outcome"] == "CORRECT", result["message"]
+        assert result["findings"] == []
+        assert {result[f"{side}_timing"]["launch_mode"] for side in ("candidate", "reference")} == {mode}
+        assert 0.95 < result["speedup"] < 1.05
+    for side in ("candidate_timing", "reference_timing"):
+        assert graph[side]["median_seconds"] < eager[side]["median_seconds"]
+        assert graph[side]["launch_seconds"] < eager[side]["launch_seconds"] / 2
+
+
+def test_random_numbers_of_replayed_calls_are_those_of_the_seed(judge: Judge) -> None:
+    result = replayed(judge, "return torch.dropout(x, 0.5, True)", reference_code=DROPOUT, stress_inputs=False)
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert result["candidate_timing"]["launch_mode"] == GRAPH
+
+
+def test_who_waits_for_the_device_is_timed_eagerly(judge: Judge) -> None:
+    result = replayed(judge, "assert x.sum().item() < 1e30\n        " + LOOP)
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert result["candidate_timing"]["launch_mode"] == EAGER
+    assert result["reference_timing"]["launch_mode"] == GRAPH
+
+
+def test_work_that_a_graph_leaves_out_is_not_left_out(judge: Judge) -> None:
+    legacy = (
+        "with torch.cuda.stream(torch.cuda.default_stream()):\n            y = torch.tanh(x)\n        x = y\n        "
+    )
+    result = replayed(judge, legacy + LOOP.replace("20", "19"))
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert result["candidate_timing"]["launch_mode"] == EAGER
+
+
+def test_what_was_computed_when_it_was_captured_is_no_answer_later(judge: Judge) -> None:
+    cheat = (
+        "if not hasattr(self, 'kept'): self.kept = None\n"
+        "        if torch.cuda.is_current_stream_capturing(): return self.kept.clone()\n"
+        "        for _ in range(20): x = torch.tanh(x)\n"
+        "        self.kept = x\n"
+        "        return x"
+    )
+    result = replayed(judge, cheat)
+    assert result["outcome"] == "INCORRECT", result["message"]

@@ -342,6 +342,21 @@ def test_what_is_left_out_is_derived(tmp_path: Path) -> None:
     assert (gpu.device, gpu.lanes, gpu.spares, gpu.sandbox) == ("cuda:0", 3, 1, "require")
 
 
+@pytest.mark.parametrize(
+    ("cores", "memory", "lanes"),
+    [(64, 141 << 30, 8), (64, None, 8), (16, 80 << 30, 8), (16, 24 << 30, 4), (6, 80 << 30, 3), (1, 4 << 30, 1)],
+)
+def test_lanes_of_a_gpu_follow_from_cores_and_its_memory(
+    cores: int, memory: int | None, lanes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidia0").touch()
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr("kerneldyno.evaluator.gpu.smallest_memory", lambda: memory)
+    (cell,) = load([], {}, tmp_path).cells()
+    assert (cell.lanes, cell.spares) == (lanes, lanes)
+
+
 def test_names_come_from_entry_points_without_importing_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     info = tmp_path / "plugin-1.0.dist-info"
     info.mkdir()

@@ -141,6 +141,18 @@ class Driver:
             return None
 
 
+def smallest_memory() -> int | None:
+    """Return the memory of the smallest GPU of this machine in bytes, or None where NVML does not tell."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        return min((int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) for handle in handles), default=None)
+    except Exception:  # no library, no driver, no permission: all the same to us
+        return None
+
+
 class GpuError(Exception):
     """There is no NVML here, or it does not know the GPU, or the GPU does not answer."""
 

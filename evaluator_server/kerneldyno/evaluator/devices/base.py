@@ -81,6 +81,14 @@ class Device(ABC):
     def settle_cache(self) -> None:  # noqa: B027  (devices without such a cache have nothing to do)
         """Undo what calls may have asked of the device's cache. Waits for queued work, so never behind a closed gate."""
 
+    def capture(self, call: Callable[[], Any]) -> tuple[Callable[[], None], Any] | None:
+        """Record the device work of `call` once; return what launches it again, and what the call returned.
+
+        Launching it writes into the same memory. None where that is impossible, whatever the reason; `call` is then called
+        all the same. Raises what it raises while it is not recorded.
+        """
+        return None
+
     def soiled_memory(self) -> contextlib.AbstractContextManager[None]:
         """Runner: what is allocated inside does not start as zeros, where the allocator can be told to see to that."""
         return contextlib.nullcontext()
@@ -131,7 +139,11 @@ class Gate(ABC):
 
     @abstractmethod
     def open(self, value: int) -> None:
-        """Open the gate, when what was queued under `beside` is done. May be called from any thread."""
+        """Open the gate, when what was queued under `beside` is done."""
+
+    @abstractmethod
+    def force(self, value: int) -> None:
+        """Open the gate at once. May be called from any thread, and while another one is stuck in the driver."""
 
     @abstractmethod
     def is_finished(self, value: int) -> bool:

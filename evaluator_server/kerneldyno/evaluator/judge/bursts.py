@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from .. import tree
-from ..burst import Plan, Station, run_burst
+from ..burst import Plan, Replay, Station, capture, run_burst
 from ..devices.base import Device, Gate
 from ..toolkits import Problem, ReferenceFailure
 from . import timing, trial, verdict
@@ -46,6 +46,8 @@ _WATCHED_CLOSELY = 0.1
 #: A burst of nothing that is not over after this long is not watched any more, in seconds: the device is broken, and to wait
 #: for it raises.
 _BROKEN = 10.0
+#: Input sets for capturing a call: one to capture it on, one to see whether its replay does the same.
+_CAPTURED = 2
 #: How often a burst of nothing is made again for which the host was too late.
 _TOO_LATE = 3
 
@@ -62,6 +64,11 @@ class Bursts:
     rng: random.Random
     #: Whether the candidate's calls can be queued ahead, or wait for the device themselves.
     gated: bool = True
+    #: Whether the candidate's calls, and the reference's, are replayed as CUDA graphs.
+    replays: bool = False
+    #: Seconds that a call takes longer in the judge than it would in a runner.
+    tare: float = 0.0
+    reference_replays: bool = False
     #: The longest burst that makes sense: bounded by memory, and by how much can be queued ahead.
     longest: int = field(init=False)
     #: What is revealed next, and what is copied beside it so that all reveals take equally long.
@@ -72,6 +79,9 @@ class Bursts:
     #: For bursts of nothing: the judge's inputs, and the candidate's slots.
     _idle: Station = field(init=False)
     _own_gate: Gate | None = field(init=False)
+    _call: Callable[..., Any] | None = field(init=False)
+    #: Where a replayed call finds its inputs, in bursts of nothing.
+    _steady: list[torch.Tensor] = field(default_factory=list)
     supply: Supply = field(init=False)
     _values: int = 0
     #: Outputs of timed calls, as they were at the end of their bursts, and what they must be.
@@ -114,6 +124,28 @@ class Bursts:
         self._idle = Station(device, self._shadow, station.structure, self._own.inputs, station.outputs)
         self._idle.store(self._nothing(), 0)  # it knows its slots beforehand, as the candidate's loop does
         self._own_gate = device.own_gate()
+        self._call = self._problem.timed
+
+    async def capture(self) -> None:
+        """Have the calls of both sides captured as CUDA graphs, each where that is possible."""
+        seed = self.draw(_CAPTURED)[0].seed
+        for arena in (self._arena, self._shadow):
+            arena[: self._staged.numel()].copy_(self._staged)
+        self._device.synchronize()
+        if self._call is not None:
+            await self.announce("begin")
+            try:
+                with torch.no_grad():
+                    replay = capture(self._call, self._own, seed)
+            except BaseException as error:
+                raise ReferenceFailure("timing", error) from error
+            finally:
+                await self.announce("end")
+            self._call, self.reference_replays = replay or self._call, replay is not None
+        self.candidate.runner.resume()
+        self.replays = await self.candidate.capture(seed)
+        await self.candidate.runner.stop()
+        self._steady = [torch.empty_like(tensor) for tensor in self._own.inputs[0]] if self.replays else []
 
     @property
     def queued_ahead(self) -> tuple[bool, int]:
@@ -162,7 +194,7 @@ class Bursts:
 
     async def reference(self, count: int, *, cold: bool = True, gated: bool = True) -> timing.Burst:
         """Time the reference on the sets that the candidate will get; device events, which are the judge's own."""
-        call = self._problem.timed
+        call = self._call
         assert call is not None
         plan = Plan(list(range(count)), [0] * count, [0] * count, cold)
         gate = None if self.known.waits or not gated else self._own_gate
@@ -170,50 +202,51 @@ class Bursts:
         try:
             self._shadow[: self._staged.numel()].copy_(self._staged)
             with torch.no_grad():
-                queuing = 0.0
+                launching = 0.0
                 if gate is None:
                     seconds = run_burst(call, self._own, plan)
                 else:
-                    seconds, queuing, late = self._behind(gate, self._own, call, plan, lambda value: gate.open(value))
+                    seconds, launching, late = self._behind(gate, self._own, call, plan, gate.open)
                     self.known.waits |= late
         except BaseException as error:
             raise ReferenceFailure("timing", error) from error
         finally:
             await self.announce("end")
-        return timing.Burst(count, sum(seconds), seconds, queuing_seconds=queuing)
+        seconds = [max(second - self.tare, timing.SHORTEST) for second in seconds]
+        return timing.Burst(count, sum(seconds), seconds, launch_seconds=launching)
 
     def _behind(
         self, gate: Gate, station: Station, call: Callable[..., Any], plan: Plan, let_go: Callable[[int], None]
     ) -> tuple[list[float], float, bool]:
         """Run a burst of the judge's own behind a gate that `let_go` opens.
 
-        Returns the seconds of each call, those that queuing all of it took, and whether the gate had to be opened before.
+        Returns the device seconds of each call, the host seconds of one, and whether the gate had to be opened before.
         """
         self._values += 1
         value = self._values
         late = threading.Event()
-        began, queuing = time.perf_counter(), 0.0
+        median = 0.0
 
         def give_up() -> None:
             late.set()
-            gate.open(value)
+            gate.force(value)
 
         timer = threading.Timer(_REFERENCE_PATIENCE, give_up)
         timer.daemon = True
         timer.start()
 
-        def queued() -> None:
-            nonlocal queuing
-            queuing = time.perf_counter() - began
+        def queued(launching: float) -> None:
+            nonlocal median
+            median = launching
             timer.cancel()
             let_go(value)
 
         try:
             seconds = run_burst(call, station, plan, gate=gate, value=value, queued=queued)
-            return seconds, 0.0 if late.is_set() else queuing, late.is_set()
+            return seconds, 0.0 if late.is_set() else median, late.is_set()
         finally:
             timer.cancel()
-            gate.open(value)
+            gate.force(value)
 
     def nothing(self, count: int, *, cold: bool, gated: bool = True) -> timing.Burst:
         """Time the loop itself on the judge's side: the same copies in and out, and no work. No secret is stored."""
@@ -227,8 +260,9 @@ class Bursts:
         """Do so once; say whether the gate had to be opened before all was queued."""
         answer = self._nothing()
         plan = self.plan(count, cold=cold)
-        began = ended = revealing = queuing = 0.0
+        began = ended = revealing = 0.0
         late = False
+        call: Callable[..., Any] = Replay(self._steady, lambda: None, answer) if self.replays else lambda *_: answer
         gate, copies = self._own_gate, self._room(plan.slots)
 
         def reveal(value: int) -> None:
@@ -249,18 +283,16 @@ class Bursts:
 
         with torch.no_grad():
             if gate is None:
-                seconds = run_burst(lambda *_: answer, self._idle, plan, queued=lambda: reveal(0))
+                seconds = run_burst(call, self._idle, plan, queued=lambda _: reveal(0))
                 end(0)
             elif self.gated and gated:
-                seconds, queuing, late = self._behind(gate, self._idle, lambda *_: answer, plan, let_go)
+                seconds, _, late = self._behind(gate, self._idle, call, plan, let_go)
             else:
                 self._values += 1
                 value = self._values
                 reveal(value)
-                seconds = run_burst(
-                    lambda *_: answer, self._idle, plan, gate=gate, value=value, queued=lambda: end(value)
-                )
-        return timing.Burst(count, ended - began, seconds, revealing, queuing), late
+                seconds = run_burst(call, self._idle, plan, gate=gate, value=value, queued=lambda _: end(value))
+        return timing.Burst(count, ended - began, seconds, revealing), late
 
     def _nothing(self) -> Any:
         """Return zeros that are laid out as the candidate's outputs are."""
@@ -283,15 +315,12 @@ class Bursts:
         self._values += 1
         value = self._values
         gate = candidate.gate
-        queuing = 0.0
+        launching: float | None = None
         if gate is not None and self.gated and gated:
             candidate.runner.resume()
-            ordered = time.perf_counter()
             await candidate.order_burst(plan, value)
-            queued = await candidate.queued(_PATIENCE)
-            if queued:
-                queuing = time.perf_counter() - ordered
-            else:
+            launching = await candidate.queued(_PATIENCE)
+            if launching is None:
                 self._shorten(count)
             began = time.perf_counter()
             revealing = self._reveal(self._arena, gate, value)
@@ -300,8 +329,7 @@ class Bursts:
             revealing = self._reveal(self._arena, gate, value)
             candidate.runner.resume()
             await candidate.order_burst(plan, value)
-            queued = False
-        answer = asyncio.ensure_future(candidate.finished(queued=queued))
+        answer = asyncio.ensure_future(candidate.finished(queued=launching is not None))
         try:
             await self._end(gate, value, answer)
             self._snapshot(outputs)
@@ -313,7 +341,7 @@ class Bursts:
             _ = answer.cancelled() or answer.exception()  # seen, if only here
         await candidate.runner.stop()
         self._keep([(expected, outputs[slot]) for slot, expected in watched.items()])
-        return timing.Burst(count, wall, seconds, revealing, queuing)
+        return timing.Burst(count, wall, seconds, revealing, launching or 0.0)
 
     @staticmethod
     async def _end(gate: Gate | None, value: int, answer: asyncio.Future[Any]) -> None:

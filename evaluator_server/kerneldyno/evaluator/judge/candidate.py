@@ -16,7 +16,7 @@ from ..devices.base import Arena, Device
 from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
 from . import verdict
-from .answers import read_call, read_listing
+from .answers import read_burst, read_call, read_listing
 from .handle import Runner, RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
 from .lease import Lease
 from .record import Finished, Record
@@ -168,6 +168,10 @@ class Candidate:
         structure = trial.inputs.structure
         return await self._ask({"op": "profile", "structure": structure, "specs": specs, "calls": calls})
 
+    async def capture(self, seed: int) -> bool:
+        """Have the call captured on the first input set of the arena; say whether bursts will replay it."""
+        return await self._ask({"op": "capture", "seed": seed}) is True
+
     async def order_burst(self, plan: Plan, value: int) -> None:
         """Send the order for a burst; the answers are read by `queued` and `finished`."""
         self.runner.send(
@@ -181,12 +185,16 @@ class Candidate:
             }
         )
 
-    async def queued(self, patience: float) -> bool:
-        """Wait until the burst is queued, no longer than `patience` seconds."""
+    async def queued(self, patience: float) -> float | None:
+        """Wait until the burst is queued; return the host seconds of one call, or None after `patience` seconds."""
         try:
-            return bool(await self._heed(await self.runner.answer(patience)) == "queued")
+            answer = await self.runner.answer(patience)
         except RunnerLate:
-            return False
+            return None
+        if await self._heed(answer) != "queued":
+            raise RunnerGarbled("a burst that was never queued")
+        (launching,) = read_burst([answer.get("launching")], 1)
+        return launching
 
     async def finished(self, *, queued: bool) -> Any:
         """Return the answer to the burst; `queued` says whether its first half has been read."""

@@ -29,9 +29,12 @@ from .pool import Pool
 from .problems import Announce, Known, Problems
 from .record import Finished, Record
 from .stages import Stages
+from .tare import Tare
 
-#: Memory of one arena beyond what one input set or output slot needs, in bytes: more sets make longer bursts.
+#: Memory of one arena beyond what one input set or output slot needs, in bytes: more sets make longer bursts. No more of a
+#: small device's memory than this share.
 _ARENA_BUDGET = {"cuda": 1 << 30, "cpu": 64 << 20}
+_ARENA_SHARE = 1 / 64
 _MAX_SETS = 40
 #: Fewest sets and slots of a candidate that is timed: bursts must differ in length.
 _MIN_SETS = 3
@@ -53,9 +56,15 @@ class Bench:
     quiet: Quiet
     memory_bytes: int
     busy_seconds: float = 0.0
+    tare: Tare = field(init=False)
     roof: roofline.Roof = field(init=False)
+    #: Memory of one arena that holds more than it must.
+    arena_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
+        share = int(self.device.describe()["memory_bytes"] * _ARENA_SHARE)
+        self.arena_bytes = min(_ARENA_BUDGET[self.device.kind], share)
+        self.tare = Tare(self.device)
         self.roof = roofline.Roof(self.device, self.pool.lease, self.quiet)
 
 
@@ -176,7 +185,7 @@ class Lane:
         """Return how many input sets and output slots the arenas hold. Three slots at least: earlier outputs stay alive."""
         if not self._spec.run_performance:
             return 1, 3
-        budget = _ARENA_BUDGET[self._bench.device.kind]
+        budget = self._bench.arena_bytes
         sets = budget // trials[0].inputs.set_bytes
         slots = budget // max(each.slot_bytes for each in trials)
         both = max(_MIN_SETS, min(_MAX_SETS, sets, slots))
@@ -190,7 +199,7 @@ class Lane:
     async def _time(self, candidate: Candidate, known: Known, first: trial.Trial, last: trial.Trial) -> verdict.Result:
         """Wait for the lease and measure; a device that others keep busy is left to them for a while."""
         bench, lease = self._bench, self._bench.pool.lease
-        session = Session(candidate, known, last, self._announce, bench.quiet)
+        session = Session(candidate, known, last, self._announce, bench.quiet, bench.tare)
         await session.prepare(bench.problems, self._announce)
         for _ in range(_BUSY_RETRIES):
             self._enter("timing", "STAGE_AWAITING_LEASE")

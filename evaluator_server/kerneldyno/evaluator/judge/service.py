@@ -83,8 +83,9 @@ class Service:
             self._send({"op": "fatal", "detail": problem})
             await self._writer.drain()
             return EXIT_FATAL
-        self._send(self._ready())
         keeper = asyncio.create_task(self._pool.keep_ready())
+        await self._bench.tare.calibrate(self._evaluate_own)
+        self._send(self._ready())
         teller = asyncio.create_task(self._tell_stats())
         listener = asyncio.create_task(self._listen(reader))
         broken = asyncio.create_task(self._broken.wait())
@@ -97,6 +98,14 @@ class Service:
             if task is not broken:
                 task.result()
         return EXIT_BROKEN if broken in done else 0
+
+    async def _evaluate_own(self, spec: EvalSpec) -> verdict.Result:
+        """Evaluate a candidate of the judge's own."""
+
+        async def announce(_: str) -> None:
+            pass  # nobody could be blamed
+
+        return await Lane(self._bench, spec, lambda stage: None, announce).evaluate()
 
     async def _prove_sandbox(self) -> str:
         """Find out which walls hold; return why the judge must not serve, or nothing."""

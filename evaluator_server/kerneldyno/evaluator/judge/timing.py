@@ -10,7 +10,6 @@ else the slower one counts, and a finding says so. Pure arithmetic; `bursts` mak
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 import statistics
@@ -41,6 +40,8 @@ _LEAST = 0.5
 #: A mean this much above the typical call is made of calls that do the work and calls that do not (T27).
 _UNEVEN = {"cuda": 1.3, "cpu": 2.5}
 _RESAMPLES = 200
+#: What a time of nothing at all counts as, in seconds: no clock ticks faster, and ratios of times must exist.
+SHORTEST = 1e-9
 #: Share, and seconds, by which two timings of one kernel may differ. (The very same kernels took 0.1 to 0.3 us longer in the
 #: judge than in runners on an H200, whatever they took.)
 _DEAD_BAND = 0.003
@@ -56,8 +57,8 @@ class Burst:
     device_seconds: Sequence[float]
     #: How long the judge took, of the wall time, to put inputs there that are of the same size in each burst.
     revealing_seconds: float = 0.0
-    #: How long the host took to queue all of it ahead; 0 where that was not done.
-    queuing_seconds: float = 0.0
+    #: Host seconds that one call took while all were queued ahead, by the clock of its own process; 0 where they were not.
+    launch_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,21 +273,11 @@ def summary(evidence: Evidence) -> str:
     return f"{fitted} claimed={claims} longest={max(burst.calls for burst in evidence.warm)} pairs={len(evidence.warm)}"
 
 
-def launching(bursts: Sequence[Burst], empty: Sequence[Burst]) -> float:
-    """Return what the host needs to launch a call beyond an empty one, in seconds; 0 where calls were not queued ahead."""
-    if not all(burst.queuing_seconds for burst in (*bursts, *empty)):
+def launching(bursts: Sequence[Burst]) -> float:
+    """Return what the host needs to launch a call, in seconds; 0 where calls were not queued ahead."""
+    if not all(burst.launch_seconds for burst in bursts):
         return 0.0
-    return max(0.0, _queuing_slope(bursts) - _queuing_slope(empty))
-
-
-def _queuing_slope(bursts: Sequence[Burst]) -> float:
-    """Return seconds a call: the median of the slopes between all pairs (Theil and Sen), for hosts are often interrupted."""
-    slopes = [
-        (one.queuing_seconds - other.queuing_seconds) / (one.calls - other.calls)
-        for one, other in itertools.combinations(bursts, 2)
-        if one.calls != other.calls
-    ]
-    return statistics.median(slopes) if slopes else 0.0
+    return statistics.median(burst.launch_seconds for burst in bursts)
 
 
 def _samples(bursts: Sequence[Burst]) -> list[float]:
