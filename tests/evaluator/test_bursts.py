@@ -380,6 +380,11 @@ class Door(Gate):
 
     def force(self, value: int) -> None: ...
 
+    def open_after(self, value: int, seconds: float) -> None: ...
+
+    def hold(self, value: int) -> bool:
+        return False
+
     def is_finished(self, value: int) -> bool:
         self.looks += 1
         return bool(self._finished_at) and self.looks >= self._finished_at

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -158,6 +160,29 @@ def test_a_gate_holds_work_back_and_says_when_it_is_done() -> None:
         device.synchronize()
         assert gate.is_finished(value)
         assert float(counter) == 2 * value
+
+
+STUCK = """
+import torch
+from kerneldyno.evaluator.devices.cuda import CudaDevice
+device = CudaDevice(0)
+device.warm_up()
+gate = device.own_gate()
+events = [torch.cuda.Event(enable_timing=True) for _ in range(4000)]
+events[0].record()
+device.synchronize()
+gate.open_after(2, 0.3)
+gate.wait(2)
+for event in events:
+    event.record()
+gate.finish(2)
+print("late", gate.hold(2))
+"""
+
+
+def test_a_gate_opens_though_its_process_waits_behind_it_with_the_interpreters_lock() -> None:
+    done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "late True\n", done.stderr
 
 
 # CUDA graphs

@@ -143,7 +143,15 @@ class Gate(ABC):
 
     @abstractmethod
     def force(self, value: int) -> None:
-        """Open the gate at once. May be called from any thread, and while another one is stuck in the driver."""
+        """Open the gate at once."""
+
+    @abstractmethod
+    def open_after(self, value: int, seconds: float) -> None:
+        """Have the gate open after `seconds`, even if this process is stuck behind it; `value` - 1 opens at once."""
+
+    @abstractmethod
+    def hold(self, value: int) -> bool:
+        """Take `open_after` back; say whether the gate has been opened already. It may still let `value` + 1 through."""
 
     @abstractmethod
     def is_finished(self, value: int) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -62,12 +61,12 @@ class Bursts:
     #: A nominal trial: what outputs look like, and how noisy they are.
     _example: trial.Trial
     rng: random.Random
+    #: Seconds that a call takes longer in the judge than it would in a runner.
+    tare: float = 0.0
     #: Whether the candidate's calls can be queued ahead, or wait for the device themselves.
     gated: bool = True
     #: Whether the candidate's calls, and the reference's, are replayed as CUDA graphs.
     replays: bool = False
-    #: Seconds that a call takes longer in the judge than it would in a runner.
-    tare: float = 0.0
     reference_replays: bool = False
     #: The longest burst that makes sense: bounded by memory, and by how much can be queued ahead.
     longest: int = field(init=False)
@@ -222,30 +221,21 @@ class Bursts:
 
         Returns the device seconds of each call, the host seconds of one, and whether the gate had to be opened before.
         """
-        self._values += 1
+        self._values += 2  # one that is opened too late by a hair is opened for the value between
         value = self._values
-        late = threading.Event()
-        median = 0.0
-
-        def give_up() -> None:
-            late.set()
-            gate.force(value)
-
-        timer = threading.Timer(_REFERENCE_PATIENCE, give_up)
-        timer.daemon = True
-        timer.start()
+        median, late = 0.0, False
 
         def queued(launching: float) -> None:
-            nonlocal median
-            median = launching
-            timer.cancel()
+            nonlocal median, late
+            median, late = launching, gate.hold(value)
             let_go(value)
 
+        gate.open_after(value, _REFERENCE_PATIENCE)
         try:
             seconds = run_burst(call, station, plan, gate=gate, value=value, queued=queued)
-            return seconds, 0.0 if late.is_set() else median, late.is_set()
+            return seconds, 0.0 if late else median, late
         finally:
-            timer.cancel()
+            gate.hold(value)
             gate.force(value)
 
     def nothing(self, count: int, *, cold: bool, gated: bool = True) -> timing.Burst:

@@ -29,7 +29,6 @@ from .pool import Pool
 from .problems import Announce, Known, Problems
 from .record import Finished, Record
 from .stages import Stages
-from .tare import Tare
 
 #: Memory of one arena beyond what one input set or output slot needs, in bytes: more sets make longer bursts. No more of a
 #: small device's memory than this share.
@@ -56,7 +55,8 @@ class Bench:
     quiet: Quiet
     memory_bytes: int
     busy_seconds: float = 0.0
-    tare: Tare = field(init=False)
+    #: Seconds that a call takes longer in the judge than in a runner.
+    tare: float = 0.0
     roof: roofline.Roof = field(init=False)
     #: Memory of one arena that holds more than it must.
     arena_bytes: int = field(init=False)
@@ -64,7 +64,6 @@ class Bench:
     def __post_init__(self) -> None:
         share = int(self.device.describe()["memory_bytes"] * _ARENA_SHARE)
         self.arena_bytes = min(_ARENA_BUDGET[self.device.kind], share)
-        self.tare = Tare(self.device)
         self.roof = roofline.Roof(self.device, self.pool.lease, self.quiet)
 
 

@@ -23,7 +23,6 @@ from . import timing, verdict
 from .bursts import Bursts
 from .candidate import Candidate
 from .problems import Announce, Known, Problems
-from .tare import Tare
 from .trial import Trial
 
 _log = logging.getLogger("kerneldyno.judge")
@@ -86,14 +85,13 @@ class Session:
     """The timing of one candidate. `prepare` before it has the device to itself, `measure` while it has, `judge` after."""
 
     def __init__(
-        self, candidate: Candidate, known: Known, example: Trial, announce: Announce, quiet: Quiet, tare: Tare
+        self, candidate: Candidate, known: Known, example: Trial, announce: Announce, quiet: Quiet, tare: float
     ) -> None:
         self._candidate = candidate
         self._known = known
         self._quiet = quiet
-        self._tare = tare
         self._rng = random.Random(secrets.randbits(64))
-        self._bursts = Bursts(candidate, known, announce, example, self._rng)
+        self._bursts = Bursts(candidate, known, announce, example, self._rng, tare)
         self._timed = known.problem.timed is not None
         # Short calls are the rule: what they need is known beforehand. Longer ones will be called less often.
         self._lengths = timing.lengths(candidate.spec.perf_trials, self._bursts.longest, _COLD_BURSTS, self._rng)
@@ -114,7 +112,6 @@ class Session:
             raise DeviceBusyError
         bursts.begin()
         before = candidate.device.state()
-        bursts.tare = self._tare.now() if self._timed else 0.0
         if candidate.spec.cuda_graph:
             await bursts.capture()
         known = baseline.nothing(self._cold_kind)
