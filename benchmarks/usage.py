@@ -7,6 +7,7 @@ child's time to its parent's when it has ended. What runs at the moment of readi
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import subprocess
 import threading
@@ -109,10 +110,12 @@ def resident_mebibytes() -> dict[str, float]:
 
 
 def device_mebibytes() -> int | None:
-    """Memory in use on all NVIDIA GPUs of this machine, or None without one."""
+    """Memory in use on the NVIDIA GPUs that this process may use, or None without one."""
     if not shutil.which("nvidia-smi"):
         return None
     query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        query += ["-i", visible]
     return sum(int(line) for line in subprocess.check_output(query, text=True).split())
 
 
