@@ -266,21 +266,18 @@ class ModelNew(nn.Module):
 def mixed(seed: int, *, tiny: bool, per_problem: int = 16) -> list[Candidate]:
     """Make the mixed batch in random order; `tiny` sizes are for Triton's interpreter.
 
-    Of each 16 candidates of a problem 8 are right, 4 wrong and 4 broken or dishonest; `per_problem` takes a part of them,
-    spread over all kinds.
+    Of each 16 candidates of a problem 8 are right, 4 wrong and 4 broken or dishonest; a smaller `per_problem` takes a part of
+    them, spread over all kinds, a larger one makes more such groups.
     """
+    kinds = [*("right",) * _RIGHT, *("wrong",) * _WRONG, "compile_error", "runtime_error", "illegal_access", "decoy"]
     made = []
     for number, name in enumerate(NAMES):
-        kinds = [
-            *("right",) * _RIGHT,
-            *("wrong",) * _WRONG,
-            "compile_error",
-            "runtime_error",
-            "illegal_access",
-            "decoy",
-        ]
-        rows = [_make(name, kind, i % 8, number, f"{name}/{i:02d}-{kind}", seed, tiny) for i, kind in enumerate(kinds)]
-        made += [rows[i * len(rows) // per_problem] for i in range(min(per_problem, len(rows)))]
+        for first in range(0, per_problem, len(kinds)):
+            wanted = min(len(kinds), per_problem - first)
+            for at in range(wanted):
+                i = at * len(kinds) // wanted
+                label = f"{name}/{first + i:02d}-{kinds[i]}"
+                made.append(_make(name, kinds[i], i % 8, number, label, seed + first, tiny))
     random.Random(seed).shuffle(made)
     return made
 

@@ -1,8 +1,11 @@
 """T11: asked for as a CUDA graph, it has the answer of the call before captured instead of the work.
 
+Its replay does not do what the call does, so it is timed as usual.
+
 problem: chained_tanh
 backend: torch
-outcome: INCORRECT
+outcome: INCORRECT, CORRECT
+honest: twin_chained_tanh
 devices: cuda
 request: {"launch_mode": "cuda-graph"}
 """

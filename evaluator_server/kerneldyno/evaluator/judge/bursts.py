@@ -61,8 +61,6 @@ class Bursts:
     #: A nominal trial: what outputs look like, and how noisy they are.
     _example: trial.Trial
     rng: random.Random
-    #: Seconds that a call takes longer in the judge than it would in a runner.
-    tare: float = 0.0
     #: Whether the candidate's calls can be queued ahead, or wait for the device themselves.
     gated: bool = True
     #: Whether the candidate's calls, and the reference's, are replayed as CUDA graphs.
@@ -211,7 +209,6 @@ class Bursts:
             raise ReferenceFailure("timing", error) from error
         finally:
             await self.announce("end")
-        seconds = [max(second - self.tare, timing.SHORTEST) for second in seconds]
         return timing.Burst(count, sum(seconds), seconds, launch_seconds=launching)
 
     def _behind(

@@ -55,8 +55,6 @@ class Bench:
     quiet: Quiet
     memory_bytes: int
     busy_seconds: float = 0.0
-    #: Seconds that a call takes longer in the judge than in a runner.
-    tare: float = 0.0
     roof: roofline.Roof = field(init=False)
     #: Memory of one arena that holds more than it must.
     arena_bytes: int = field(init=False)
@@ -198,7 +196,7 @@ class Lane:
     async def _time(self, candidate: Candidate, known: Known, first: trial.Trial, last: trial.Trial) -> verdict.Result:
         """Wait for the lease and measure; a device that others keep busy is left to them for a while."""
         bench, lease = self._bench, self._bench.pool.lease
-        session = Session(candidate, known, last, self._announce, bench.quiet, bench.tare)
+        session = Session(candidate, known, last, self._announce, bench.quiet)
         await session.prepare(bench.problems, self._announce)
         for _ in range(_BUSY_RETRIES):
             self._enter("timing", "STAGE_AWAITING_LEASE")

@@ -84,14 +84,12 @@ class Measured:
 class Session:
     """The timing of one candidate. `prepare` before it has the device to itself, `measure` while it has, `judge` after."""
 
-    def __init__(
-        self, candidate: Candidate, known: Known, example: Trial, announce: Announce, quiet: Quiet, tare: float
-    ) -> None:
+    def __init__(self, candidate: Candidate, known: Known, example: Trial, announce: Announce, quiet: Quiet) -> None:
         self._candidate = candidate
         self._known = known
         self._quiet = quiet
         self._rng = random.Random(secrets.randbits(64))
-        self._bursts = Bursts(candidate, known, announce, example, self._rng, tare)
+        self._bursts = Bursts(candidate, known, announce, example, self._rng)
         self._timed = known.problem.timed is not None
         # Short calls are the rule: what they need is known beforehand. Longer ones will be called less often.
         self._lengths = timing.lengths(candidate.spec.perf_trials, self._bursts.longest, _COLD_BURSTS, self._rng)

@@ -21,7 +21,7 @@ from .. import wire
 from ..devices.base import Device
 from ..spec import EvalSpec
 from ..walls import Layer
-from . import ladder, tare, verdict
+from . import ladder, verdict
 from .company import Company, lacked_memory
 from .hygiene import Hygiene, SickDeviceError
 from .lane import Bench, Lane
@@ -83,10 +83,8 @@ class Service:
             self._send({"op": "fatal", "detail": problem})
             await self._writer.drain()
             return EXIT_FATAL
-        keeper = asyncio.create_task(self._pool.keep_ready())
-        if self._device.kind != "cpu":  # where calls are not queued ahead, times are not that fine
-            self._bench.tare = await tare.find(self._evaluate_own)
         self._send(self._ready())
+        keeper = asyncio.create_task(self._pool.keep_ready())
         teller = asyncio.create_task(self._tell_stats())
         listener = asyncio.create_task(self._listen(reader))
         broken = asyncio.create_task(self._broken.wait())
@@ -99,14 +97,6 @@ class Service:
             if task is not broken:
                 task.result()
         return EXIT_BROKEN if broken in done else 0
-
-    async def _evaluate_own(self, spec: EvalSpec) -> verdict.Result:
-        """Evaluate a candidate of the judge's own."""
-
-        async def announce(_: str) -> None:
-            pass  # nobody could be blamed
-
-        return await Lane(self._bench, spec, lambda stage: None, announce).evaluate()
 
     async def _prove_sandbox(self) -> str:
         """Find out which walls hold; return why the judge must not serve, or nothing."""
