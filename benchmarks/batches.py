@@ -266,7 +266,7 @@ class ModelNew(nn.Module):
 def mixed(seed: int, *, tiny: bool, per_problem: int = 16) -> list[Candidate]:
     """Make the mixed batch in random order; `tiny` sizes are for Triton's interpreter.
 
-    Of each 16 candidates of a problem 8 are right, 4 wrong and 4 broken or dishonest; a smaller `per_problem` takes a part of
+    Of each 16 candidates of a problem 8 are right, 4 wrong and 4 broken or dishonest; a smaller `per_problem` takes part of
     them, spread over all kinds, a larger one makes more such groups.
     """
     kinds = [*("right",) * _RIGHT, *("wrong",) * _WRONG, "compile_error", "runtime_error", "illegal_access", "decoy"]
