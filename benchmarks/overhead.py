@@ -126,7 +126,7 @@ async def _measure(address: str, options: argparse.Namespace) -> dict[str, Any]:
             if time.monotonic() - begin > seconds * _SHARES["single"]:
                 break
             request = candidate.request(*trials)
-            request.enable_profiling = bool(number // len(_PROBLEMS) % 2)
+            request.enable_profiling = kind != "cpu" and bool(number // len(_PROBLEMS) % 2)
             took, result = await _time(client, request, wrong)
             single["profiled" if request.enable_profiling else "plain"].append(took)
             results.append(result)

@@ -24,8 +24,8 @@ def throughput(measured: dict[str, Any], path: Path) -> Path:
     """Candidates a minute and wrong verdicts, beside where the service's time went."""
     figure, (rates, stages) = plt.subplots(1, 2, figsize=(10, 4), width_ratios=(2, 3))
     runs = measured["service"]
-    bars = [(f"{len(runs[0]['devices'])} device(s)", statistics.median(run["a_minute"] for run in runs), runs[-1])]
-    bars += [("first device", run["a_minute"], run) for run in measured["one_device"]]
+    bars = [(_number(runs[-1]), statistics.median(run["a_minute"] for run in runs), runs[-1])]
+    bars += [(_number(run), run["a_minute"], run) for run in measured["one_device"]]
     for base in measured.get("baseline", []):
         bars.append((f"{base['workers']} persistent\nworker{'s'[: base['workers'] > 1]}", base["a_minute"], base))
     for number, (_, rate, run) in enumerate(bars):
@@ -41,6 +41,11 @@ def throughput(measured: dict[str, Any], path: Path) -> Path:
     return _save(figure, f"{runs[-1]['of']} candidates, {_device(runs[-1])}", path)
 
 
+def _number(run: dict[str, Any]) -> str:
+    devices = len(run["devices"])
+    return "1 device" if devices == 1 else f"{devices} devices"
+
+
 def accuracy(measured: dict[str, Any], path: Path) -> Path:
     """Speedups of twins, which should be 1, and errors of spins, which should be 0, both over duration."""
     figure, (twins, spins) = plt.subplots(1, 2, figsize=(11, 4.2))
@@ -54,8 +59,8 @@ def accuracy(measured: dict[str, Any], path: Path) -> Path:
         spins.plot([row["set"] * 1e6 for row in errors], [row["error"] * 1e6 for row in errors], "o-", **style)
     at = [row["set"] * 1e6 for row in errors]
     allowed = [row["allowed"] * 1e6 for row in errors]
-    spins.fill_between(at, [-value for value in allowed], allowed, color="0.9", label="1 us or 2 %")
-    twins.axhspan(0.99, 1.01, color="0.9")
+    spins.fill_between(at, [-value for value in allowed], allowed, color="0.9", zorder=0, label="1 us or 2 %")
+    twins.axhspan(0.99, 1.01, color="0.9", zorder=0)
     twins.set(xscale="log", xlabel="us a call", ylabel="speedup of a kernel over itself")
     twins.legend()
     spins.set(xscale="log", yscale="symlog", xlabel="spin, us", ylabel="error, us")
