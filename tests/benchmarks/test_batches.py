@@ -25,6 +25,16 @@ def test_mixed_batch_is_what_it_says() -> None:
     assert {candidate.source for candidate in batches.mixed(1, tiny=False)}.isdisjoint(row.source for row in made)
 
 
+def test_a_larger_batch_is_more_of_the_same_and_nothing_twice() -> None:
+    made = batches.mixed(0, tiny=True, per_problem=40)
+    assert (
+        len({candidate.name for candidate in made}) == len({candidate.source for candidate in made}) == len(made) == 320
+    )
+    assert {kind: count for kind, count in Counter(row.kind for row in made).items() if kind == "right"} == {
+        "right": 160
+    }
+
+
 def test_every_source_but_the_syntax_errors_is_python() -> None:
     broken = 0
     for candidate in batches.mixed(0, tiny=True):

@@ -1,0 +1,82 @@
+"""The ceiling of process-per-candidate isolation: single-use CUDA processes a second, on one GPU and on several at once.
+
+    python benchmarks/births.py [--devices 1,2,4] [--at-once 8] [--seconds 3]
+
+For each GPU one process imports torch and forks children, so many at once; each opens the device, launches one kernel,
+and is killed. There is no sandbox, no candidate and no service: what is left is what the driver takes for making and
+unmaking contexts. Unlike a runner of the service, a child sees all GPUs of the host, and opens them. Needs a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import torch
+
+#: Importing torch, in seconds.
+_START_SECONDS = 120.0
+
+
+def main() -> int:
+    """Run; return the exit status."""
+    parser = argparse.ArgumentParser(description="Measure how many single-use CUDA processes a host makes a second.")
+    parser.add_argument("--devices", default="1", help="numbers of GPUs to use at once, as 1,2,4 (default: 1)")
+    parser.add_argument("--at-once", type=int, default=8, help="processes at once on each GPU (default: 8)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="for each number of GPUs (default: 3)")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("births.py needs an NVIDIA GPU and a PyTorch that can use it", file=sys.stderr)
+        return 2
+    print("| GPUs | processes a second | a context, seconds |\n| ---: | ---: | ---: |")
+    for devices in map(int, options.devices.split(",")):
+        rate, seconds = _measure(devices, options.at_once, options.seconds)
+        print(f"| {devices} | {rate:.1f} | {seconds:.2f} |", flush=True)
+    return 0
+
+
+def _measure(devices: int, at_once: int, seconds: float) -> tuple[float, float]:
+    """Return processes a second on all devices together, and the mean of seconds from fork to a finished kernel."""
+    context = multiprocessing.get_context("spawn")
+    ready, rows = context.Barrier(devices), context.Queue()
+    parents = [context.Process(target=_fork, args=(gpu, ready, rows, seconds, at_once)) for gpu in range(devices)]
+    for parent in parents:
+        parent.start()
+    found = [rows.get(timeout=_START_SECONDS + 10 * seconds) for _ in parents]
+    for parent in parents:
+        parent.join()
+    return sum(born / took for born, took, _ in found), sum(opening for *_, opening in found) / devices
+
+
+def _fork(gpu: int, ready: Any, rows: Any, seconds: float, at_once: int) -> None:
+    os.environ.update(CUDA_VISIBLE_DEVICES=str(gpu), CUDA_DEVICE_MAX_CONNECTIONS="1")  # read when CUDA is first used
+    told, tell = os.pipe()
+    ready.wait(_START_SECONDS)
+    begin = time.monotonic()
+    born = alive = 0
+    opening = 0.0
+    while alive or time.monotonic() - begin < seconds:
+        while alive < at_once and time.monotonic() - begin < seconds:
+            if os.fork() == 0:
+                forked, took = time.monotonic(), math.nan
+                try:
+                    torch.zeros(1, device="cuda").add_(1)
+                    torch.cuda.synchronize()
+                    took = time.monotonic() - forked
+                finally:
+                    os.write(tell, f"{took:8.4f}".encode())
+                    os.kill(os.getpid(), signal.SIGKILL)
+            alive += 1
+        os.wait()
+        alive, born, opening = alive - 1, born + 1, opening + float(os.read(told, 8))
+    rows.put((born, time.monotonic() - begin, opening / born))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
