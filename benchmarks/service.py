@@ -128,10 +128,11 @@ def environment_of(results: Iterable[EvalResult]) -> dict[str, Any]:
     for result in results:
         if result.environment.device_model:
             found = result.environment
-            return {
+            told = {
                 "device": found.device_model,
                 "driver": found.driver_version,
                 "torch": found.torch_version,
                 "triton": found.triton_version,
             }
+            return {name: value for name, value in told.items() if value}  # a CPU has no driver
     return {}
