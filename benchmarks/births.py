@@ -55,7 +55,9 @@ def _measure(devices: int, at_once: int, seconds: float) -> tuple[float, float]:
 
 
 def _fork(gpu: int, ready: Any, rows: Any, seconds: float, at_once: int) -> None:
-    os.environ.update(CUDA_VISIBLE_DEVICES=str(gpu), CUDA_DEVICE_MAX_CONNECTIONS="1")  # read when CUDA is first used
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    name = visible.split(",")[gpu] if visible else str(gpu)
+    os.environ.update(CUDA_VISIBLE_DEVICES=name, CUDA_DEVICE_MAX_CONNECTIONS="1")  # read when CUDA is first used
     told, tell = os.pipe()
     ready.wait(_START_SECONDS)
     begin = time.monotonic()

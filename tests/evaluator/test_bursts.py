@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import random
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,10 +12,9 @@ import pytest
 import torch
 from judge_harness import request
 from kerneldyno.evaluator import tree
-from kerneldyno.evaluator.burst import Plan, Replay, Station, capture, run_burst
+from kerneldyno.evaluator.burst import Plan, Station, run_burst
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.base import Gate
-from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.judge import bursts as module
 from kerneldyno.evaluator.judge import supply
 from kerneldyno.evaluator.judge.bursts import Bursts
@@ -312,54 +309,6 @@ def test_what_a_call_raises_is_raised() -> None:
 
     with pytest.raises(ValueError, match="boom"):
         run_burst(broken, staged(), PLAN)
-
-
-# Replayed calls
-
-
-class Recorder(CpuDevice):
-    """Records a call as a GPU does: what is launched again works on the same memory. `forgets`: nothing is launched."""
-
-    def __init__(self, *, forgets: bool = False) -> None:
-        super().__init__()
-        self._forgets = forgets
-
-    def capture(self, call: Callable[[], Any]) -> tuple[Callable[[], None], Any] | None:
-        result = call()
-        return lambda: None if self._forgets else result.copy_(call()), result
-
-
-def relu(x: torch.Tensor, scale: float) -> torch.Tensor:
-    return torch.relu(x) * scale
-
-
-@pytest.mark.parametrize("cold", [True, False])
-def test_replayed_calls_work_on_every_input_set_and_find_it_in_one_place(cold: bool) -> None:
-    place, witness = dataclasses.replace(staged(), device=Recorder()), Witness()
-    replay = capture(witness, place, 3)
-    assert isinstance(replay, Replay)
-    before = len(witness.values)
-    run_burst(replay, place, Plan(PLAN.sets, PLAN.slots, PLAN.seeds, cold))
-    assert set(witness.pointers[before:]) == {replay.inputs[0].data_ptr()}
-    for index, slot in zip(PLAN.sets, PLAN.slots, strict=True):
-        (x,) = place.inputs[index]
-        assert torch.equal(place.outputs[slot].view(torch.float32).view(16, 64), torch.relu(x) * 2)
-
-
-def test_what_cannot_be_captured_or_is_not_what_the_call_does_is_not_replayed() -> None:
-    assert capture(relu, staged(), 3) is None
-    assert capture(relu, dataclasses.replace(staged(), device=Recorder(forgets=True)), 3) is None
-
-
-def test_a_call_that_changes_its_inputs_can_be_replayed() -> None:
-    place = dataclasses.replace(staged(), device=Recorder())
-    before = place.arena.clone()
-    replay = capture(lambda x, scale: x.mul_(scale), place, 3)
-    assert isinstance(replay, Replay)
-    run_burst(replay, place, PLAN)
-    assert torch.equal(place.arena, before)
-    for index, slot in zip(PLAN.sets, PLAN.slots, strict=True):
-        assert torch.equal(place.outputs[slot].view(torch.float32).view(16, 64), place.inputs[index][0] * 2)
 
 
 # The end of a burst

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -183,77 +182,3 @@ print("late", gate.hold(2))
 def test_a_gate_opens_though_its_process_waits_behind_it_with_the_interpreters_lock() -> None:
     done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "late True\n", done.stderr
-
-
-# CUDA graphs
-
-CHAIN = """
-import torch
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        for _ in range(20):
-            x = torch.tanh(x)
-        return x
-
-def get_inputs():
-    return [torch.randn(64, 1024)]
-"""
-DROPOUT = CHAIN.replace(
-    "for _ in range(20):\n            x = torch.tanh(x)\n        return x", "return torch.dropout(x, 0.5, True)"
-)
-GRAPH, EAGER = "LAUNCH_MODE_CUDA_GRAPH", "LAUNCH_MODE_EAGER"
-LOOP = "for _ in range(20): x = torch.tanh(x)\n        return x"
-
-
-def replayed(judge: Judge, body: str, **changes: Any) -> dict[str, Any]:
-    asked = {"backend": "torch", "run_performance": True, "num_perf_trials": 60, "launch_mode": GRAPH, **changes}
-    return judge.evaluate(request(HONEST.format(body=body), **{"reference_code": CHAIN, **asked}))
-
-
-def test_both_sides_are_replayed_as_graphs_and_take_no_longer(judge: Judge) -> None:
-    graph, eager = replayed(judge, LOOP), replayed(judge, LOOP, launch_mode=EAGER)
-    for result, mode in ((graph, GRAPH), (eager, EAGER)):
-        assert result["outcome"] == "CORRECT", result["message"]
-        assert result["findings"] == []
-        assert {result[f"{side}_timing"]["launch_mode"] for side in ("candidate", "reference")} == {mode}
-        assert 0.95 < result["speedup"] < 1.05
-    for side in ("candidate_timing", "reference_timing"):
-        assert graph[side]["median_seconds"] < eager[side]["median_seconds"]
-        assert graph[side]["launch_seconds"] < eager[side]["launch_seconds"] / 2
-
-
-def test_random_numbers_of_replayed_calls_are_those_of_the_seed(judge: Judge) -> None:
-    result = replayed(judge, "return torch.dropout(x, 0.5, True)", reference_code=DROPOUT, stress_inputs=False)
-    assert result["outcome"] == "CORRECT", result["message"]
-    assert result["candidate_timing"]["launch_mode"] == GRAPH
-
-
-def test_who_waits_for_the_device_is_timed_eagerly(judge: Judge) -> None:
-    result = replayed(judge, "assert x.sum().item() < 1e30\n        " + LOOP)
-    assert result["outcome"] == "CORRECT", result["message"]
-    assert result["candidate_timing"]["launch_mode"] == EAGER
-    assert result["reference_timing"]["launch_mode"] == GRAPH
-
-
-def test_work_that_a_graph_leaves_out_is_not_left_out(judge: Judge) -> None:
-    legacy = (
-        "with torch.cuda.stream(torch.cuda.default_stream()):\n            y = torch.tanh(x)\n        x = y\n        "
-    )
-    result = replayed(judge, legacy + LOOP.replace("20", "19"))
-    assert result["outcome"] == "CORRECT", result["message"]
-    assert result["candidate_timing"]["launch_mode"] == EAGER
-
-
-def test_an_answer_that_is_captured_instead_of_the_work_is_not_replayed(judge: Judge) -> None:
-    cheat = (
-        "if not hasattr(self, 'kept'): self.kept = None\n"
-        "        if torch.cuda.is_current_stream_capturing(): return self.kept.clone()\n"
-        "        for _ in range(20): x = torch.tanh(x)\n"
-        "        self.kept = x\n"
-        "        return x"
-    )
-    result = replayed(judge, cheat)
-    assert result["outcome"] == "CORRECT", result["message"]
-    assert result["candidate_timing"]["launch_mode"] == EAGER
-    assert result["speedup"] < 1.05

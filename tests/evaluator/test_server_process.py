@@ -352,9 +352,13 @@ def test_lanes_of_a_gpu_follow_from_cores_and_its_memory(
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidia0").touch()
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
-    monkeypatch.setattr("kerneldyno.evaluator.gpu.smallest_memory", lambda: memory)
+    asked: list[list[str]] = []
+    monkeypatch.setattr("kerneldyno.evaluator.gpu.smallest_memory", lambda names: asked.append(names) or memory)
     (cell,) = load([], {}, tmp_path).cells()
     assert (cell.lanes, cell.spares) == (lanes, lanes)
+    (tmp_path / "dev/nvidia1").touch()
+    load(["--devices=cuda:1"], {"CUDA_VISIBLE_DEVICES": "1, GPU-5c0f"}, tmp_path)
+    assert asked == [["0"], ["GPU-5c0f"]]
 
 
 def test_names_come_from_entry_points_without_importing_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,6 @@ from . import tree
 from .devices import seeding
 from .devices.base import Device, Gate
 
-#: Difference, relative to an element and to the largest one, at which a replay's result is no longer that of the call.
-_ALIKE = 1e-2
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -30,8 +27,7 @@ class Plan:
 
     Cold calls get copies of their inputs, every other one at an address used before with nothing visible changed (not
     even its version counter), the others at new addresses. Warm ones work on the arena itself, without anything between
-    the calls but the copy of the output: no time passes in them that is not the candidate's. Calls that are replayed
-    find all inputs where they were captured.
+    the calls but the copy of the output: no time passes in them that is not the candidate's.
     """
 
     sets: Sequence[int]
@@ -92,57 +88,6 @@ class Station:
         return structure, tensors
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """A call as a graph: `launch` does once more what it did with `inputs`, and leaves its answer in `result` again.
-
-    Use it as the call of a burst; what a burst copies to `inputs` is what it works on.
-    """
-
-    inputs: Sequence[torch.Tensor]
-    launch: Callable[[], None]
-    result: Any
-
-    def __call__(self, *_: Any) -> Any:
-        self.launch()
-        return self.result
-
-
-def capture(call: Callable[..., Any], station: Station, seed: int) -> Replay | None:
-    """Capture `call` on the first input set; None where its replay would not do what it does. Raises what the call raises.
-
-    Work on the legacy stream is not captured, and nobody says so: a replay counts that makes of the second input set what
-    the call makes of it.
-    """
-    device = station.device
-    first, second = ([tensor.clone() for tensor in given] for given in station.inputs[:2])
-
-    def over(inputs: Sequence[torch.Tensor]) -> Any:
-        return call(*tree.rebuild(station.structure, inputs, device.torch_device))
-
-    seeding.seed(device.torch_device, seed)
-    wanted = [tensor.clone() for tensor in tree.flatten(over(second))[1]]
-    captured = device.capture(lambda: over(first))
-    if captured is None:
-        return None
-    replay = Replay(first, *captured)
-    for target, tensor in zip(first, station.inputs[1], strict=True):
-        target.data.copy_(tensor)
-    seeding.seed(device.torch_device, seed)
-    _, made = tree.flatten(replay())
-    return replay if len(made) == len(wanted) and all(map(_alike, made, wanted)) else None
-
-
-def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Say whether two results are of the same computation; what is right is not decided here."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if not one.is_floating_point() or not one.numel():
-        return torch.equal(one, other)
-    largest = float(other.double().nan_to_num(0.0, 0.0, 0.0).abs().max())
-    return torch.allclose(one.double(), other.double(), rtol=_ALIKE, atol=_ALIKE * largest, equal_nan=True)
-
-
 def run_burst(
     call: Callable[..., Any],
     station: Station,
@@ -159,8 +104,7 @@ def run_burst(
     """
     device = station.device
     watch = device.stopwatch(len(plan.sets))
-    replayed = call.inputs if isinstance(call, Replay) else None
-    steady = replayed or ([torch.empty_like(tensor) for tensor in station.inputs[0]] if plan.cold else [])
+    steady = [torch.empty_like(tensor) for tensor in station.inputs[0]] if plan.cold else []
     launching = []
     device.settle_cache()
     if gate is None:
@@ -169,13 +113,13 @@ def run_burst(
         gate.wait(value)
     for step, (index, slot) in enumerate(zip(plan.sets, plan.slots, strict=True)):
         given = station.inputs[index]
-        if replayed is not None or (plan.cold and step % 2 == 0):
-            for target, tensor in zip(steady, given, strict=True):
-                target.data.copy_(tensor)  # through `data`: the call sees the version counter as it was
-            given = steady
-        elif plan.cold:
-            given = [tensor.clone() for tensor in given]
         if plan.cold:
+            if step % 2:
+                given = [tensor.clone() for tensor in given]
+            else:
+                for target, tensor in zip(steady, given, strict=True):
+                    target.data.copy_(tensor)  # through `data`: the call sees the version counter as it was
+                given = steady
             device.flush_cache()
         arguments = tree.rebuild(station.structure, given, device.torch_device)
         seeding.seed(device.torch_device, plan.seeds[step])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,14 +141,20 @@ class Driver:
             return None
 
 
-def smallest_memory() -> int | None:
-    """Return the memory of the smallest GPU of this machine in bytes, or None where NVML does not tell."""
+def smallest_memory(names: Sequence[str]) -> int | None:
+    """Return the memory of the smallest of these GPUs in bytes, or None where NVML does not tell.
+
+    They are named as in CUDA_VISIBLE_DEVICES: by their numbers, or by UUIDs of GPUs and of their parts (MIG).
+    """
     try:
         import pynvml
 
         pynvml.nvmlInit()
-        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-        return min((int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) for handle in handles), default=None)
+        handles = [
+            pynvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else pynvml.nvmlDeviceGetHandleByUUID(name)
+            for name in names
+        ]
+        return min(int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) for handle in handles)
     except Exception:  # no library, no driver, no permission: all the same to us
         return None
 

@@ -80,7 +80,11 @@ def load(arguments: Sequence[str], environ: Mapping[str, str] = os.environ, root
     options = parser.parse_args(arguments)
     devices = find_devices(options.devices, environ, root)
     cores = max(1, len(os.sched_getaffinity(0)) // len(devices))
-    lanes = options.lanes or (cores if devices[0].startswith("cpu") else _cuda_lanes(cores, gpu.smallest_memory()))
+    if devices[0].startswith("cpu"):
+        derived = cores
+    else:
+        derived = _cuda_lanes(cores, gpu.smallest_memory([_driver_name(device, environ) for device in devices]))
+    lanes = options.lanes or derived
     spares = min(lanes, _MAX_SPARES) if options.spares is None else options.spares
     try:
         listen = Address.parse(options.listen)
@@ -120,6 +124,13 @@ def load(arguments: Sequence[str], environ: Mapping[str, str] = os.environ, root
         exit_with_parent=options.exit_with_parent,
         log_level=options.log_level,
     )
+
+
+def _driver_name(device: str, environ: Mapping[str, str]) -> str:
+    """Return what the driver calls a device: its number or UUID in CUDA_VISIBLE_DEVICES."""
+    index = device.partition(":")[2]
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    return index if visible is None else visible.split(",")[int(index)].strip()
 
 
 def _cuda_lanes(cores: int, memory: int | None) -> int:

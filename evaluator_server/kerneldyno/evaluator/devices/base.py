@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -81,17 +82,17 @@ class Device(ABC):
     def settle_cache(self) -> None:  # noqa: B027  (devices without such a cache have nothing to do)
         """Undo what calls may have asked of the device's cache. Waits for queued work, so never behind a closed gate."""
 
-    def capture(self, call: Callable[[], Any]) -> tuple[Callable[[], None], Any] | None:
-        """Record the device work of `call` once; return what launches it again, and what the call returned.
-
-        Launching it writes into the same memory. None where that is impossible, whatever the reason; `call` is then called
-        all the same. Raises what it raises while it is not recorded.
-        """
-        return None
-
     def soiled_memory(self) -> contextlib.AbstractContextManager[None]:
         """Runner: what is allocated inside does not start as zeros, where the allocator can be told to see to that."""
         return contextlib.nullcontext()
+
+    def at_most(self, nbytes: int, share: float) -> int:
+        """Return so many bytes, or so large a share of the device's memory where that is less."""
+        return min(nbytes, int(self._memory_bytes * share))
+
+    @functools.cached_property
+    def _memory_bytes(self) -> int:
+        return int(self.describe()["memory_bytes"])
 
     def keep_within(self, share: float) -> None:  # noqa: B027
         """Judge: use at most this share of the device's memory; the rest is the candidates'."""

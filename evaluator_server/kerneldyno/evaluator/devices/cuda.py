@@ -29,8 +29,6 @@ _HOST_PORTABLE, _HOST_MAPPED = 1, 2
 #: Where the two words of a gate lie in its page, in words: far enough apart that writing one does not evict the other.
 _OPENED, _FINISHED = 0, 32
 _LIMIT_PERSISTING_L2 = 6
-#: Libraries make handles and workspaces for a stream when they first use it, which cannot be recorded.
-_CALLS_BEFORE_CAPTURE = 2
 #: Memory that does not fill its last page is shared in small pages: reading it took 112 us for 256 MB on an H200, not 70.
 _PAGE_BYTES = 2 << 20
 #: Less free memory than this is next to nothing.
@@ -182,29 +180,6 @@ class CudaDevice(Device):
         # A runner that shrank the file would kill the judge with SIGBUS.
         fcntl.fcntl(page, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         return [page]
-
-    def capture(self, call: Callable[[], Any]) -> tuple[Callable[[], None], Any] | None:
-        stream, graph = _stream(self.torch_device), torch.cuda.CUDAGraph()
-        stream.wait_stream(torch.cuda.current_stream(self.torch_device))
-        with torch.cuda.stream(stream):
-            for _ in range(_CALLS_BEFORE_CAPTURE):
-                call()
-            stream.synchronize()
-            try:
-                # Other threads may use the device meanwhile; only what this one does is recorded.
-                graph.capture_begin(capture_error_mode="thread_local")
-                try:
-                    result = call()
-                finally:
-                    graph.capture_end()
-            except Exception:  # what cannot be recorded fails in many ways
-                with contextlib.suppress(RuntimeError):  # torch leaves its allocator waiting for the end
-                    torch._C._cuda_endAllocateToPool(self.torch_device.index, graph.pool())
-                self.synchronize()
-                return None
-        torch.cuda.current_stream(self.torch_device).wait_stream(stream)
-        launch: Callable[[], None] = graph.replay
-        return launch, result
 
     def new_arena(self, nbytes: int, descriptors: Sequence[int], number: int) -> Arena:
         return _DeviceArena(self, nbytes)

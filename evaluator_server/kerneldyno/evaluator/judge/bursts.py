@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from .. import tree
-from ..burst import Plan, Replay, Station, capture, run_burst
+from ..burst import Plan, Station, run_burst
 from ..devices.base import Device, Gate
 from ..toolkits import Problem, ReferenceFailure
 from . import timing, trial, verdict
@@ -35,8 +35,9 @@ _PATIENCE = 0.25
 _SHORTEST = 3
 #: Calls in the longest burst: with copies, events and a few kernels each they fit the queue of a CUDA stream.
 _LONGEST = 40
-#: Memory for outputs that were copied away and not yet compared, in bytes.
+#: Memory for outputs that were copied away and not yet compared, in bytes, and no more of a small device's than this share.
 _UNJUDGED_BYTES = {"cuda": 2 << 30, "cpu": 64 << 20}
+_UNJUDGED_SHARE = 2 / 64
 #: A reference that waits for the device in mid-call would wait for ever behind a closed gate.
 _REFERENCE_PATIENCE = 0.3
 #: How long the judge does nothing but watch for a burst to end, and then nothing but that and what cannot wait, in seconds.
@@ -45,8 +46,6 @@ _WATCHED_CLOSELY = 0.1
 #: A burst of nothing that is not over after this long is not watched any more, in seconds: the device is broken, and to wait
 #: for it raises.
 _BROKEN = 10.0
-#: Input sets for capturing a call: one to capture it on, one to see whether its replay does the same.
-_CAPTURED = 2
 #: How often a burst of nothing is made again for which the host was too late.
 _TOO_LATE = 3
 
@@ -63,9 +62,6 @@ class Bursts:
     rng: random.Random
     #: Whether the candidate's calls can be queued ahead, or wait for the device themselves.
     gated: bool = True
-    #: Whether the candidate's calls, and the reference's, are replayed as CUDA graphs.
-    replays: bool = False
-    reference_replays: bool = False
     #: The longest burst that makes sense: bounded by memory, and by how much can be queued ahead.
     longest: int = field(init=False)
     #: What is revealed next, and what is copied beside it so that all reveals take equally long.
@@ -76,9 +72,6 @@ class Bursts:
     #: For bursts of nothing: the judge's inputs, and the candidate's slots.
     _idle: Station = field(init=False)
     _own_gate: Gate | None = field(init=False)
-    _call: Callable[..., Any] | None = field(init=False)
-    #: Where a replayed call finds its inputs, in bursts of nothing.
-    _steady: list[torch.Tensor] = field(default_factory=list)
     supply: Supply = field(init=False)
     _values: int = 0
     #: Outputs of timed calls, as they were at the end of their bursts, and what they must be.
@@ -121,28 +114,6 @@ class Bursts:
         self._idle = Station(device, self._shadow, station.structure, self._own.inputs, station.outputs)
         self._idle.store(self._nothing(), 0)  # it knows its slots beforehand, as the candidate's loop does
         self._own_gate = device.own_gate()
-        self._call = self._problem.timed
-
-    async def capture(self) -> None:
-        """Have the calls of both sides captured as CUDA graphs, each where that is possible."""
-        seed = self.draw(_CAPTURED)[0].seed
-        for arena in (self._arena, self._shadow):
-            arena[: self._staged.numel()].copy_(self._staged)
-        self._device.synchronize()
-        if self._call is not None:
-            await self.announce("begin")
-            try:
-                with torch.no_grad():
-                    replay = capture(self._call, self._own, seed)
-            except BaseException as error:
-                raise ReferenceFailure("timing", error) from error
-            finally:
-                await self.announce("end")
-            self._call, self.reference_replays = replay or self._call, replay is not None
-        self.candidate.runner.resume()
-        self.replays = await self.candidate.capture(seed)
-        await self.candidate.runner.stop()
-        self._steady = [torch.empty_like(tensor) for tensor in self._own.inputs[0]] if self.replays else []
 
     @property
     def queued_ahead(self) -> tuple[bool, int]:
@@ -191,7 +162,7 @@ class Bursts:
 
     async def reference(self, count: int, *, cold: bool = True, gated: bool = True) -> timing.Burst:
         """Time the reference on the sets that the candidate will get; device events, which are the judge's own."""
-        call = self._call
+        call = self._problem.timed
         assert call is not None
         plan = Plan(list(range(count)), [0] * count, [0] * count, cold)
         gate = None if self.known.waits or not gated else self._own_gate
@@ -249,7 +220,6 @@ class Bursts:
         plan = self.plan(count, cold=cold)
         began = ended = revealing = 0.0
         late = False
-        call: Callable[..., Any] = Replay(self._steady, lambda: None, answer) if self.replays else lambda *_: answer
         gate, copies = self._own_gate, self._room(plan.slots)
 
         def reveal(value: int) -> None:
@@ -270,15 +240,17 @@ class Bursts:
 
         with torch.no_grad():
             if gate is None:
-                seconds = run_burst(call, self._idle, plan, queued=lambda _: reveal(0))
+                seconds = run_burst(lambda *_: answer, self._idle, plan, queued=lambda _: reveal(0))
                 end(0)
             elif self.gated and gated:
-                seconds, _, late = self._behind(gate, self._idle, call, plan, let_go)
+                seconds, _, late = self._behind(gate, self._idle, lambda *_: answer, plan, let_go)
             else:
                 self._values += 1
                 value = self._values
                 reveal(value)
-                seconds = run_burst(call, self._idle, plan, gate=gate, value=value, queued=lambda _: end(value))
+                seconds = run_burst(
+                    lambda *_: answer, self._idle, plan, gate=gate, value=value, queued=lambda _: end(value)
+                )
         return timing.Burst(count, ended - began, seconds, revealing), late
 
     def _nothing(self) -> Any:
@@ -347,7 +319,8 @@ class Bursts:
     def _keep(self, outputs: list[tuple[trial.Trial, torch.Tensor]]) -> None:
         """Keep outputs for `judge`, or judge them now where they are too many."""
         self._unjudged += outputs
-        if sum(output.numel() for _, output in self._unjudged) > _UNJUDGED_BYTES[self._device.kind]:
+        room = self._device.at_most(_UNJUDGED_BYTES[self._device.kind], _UNJUDGED_SHARE)
+        if sum(output.numel() for _, output in self._unjudged) > room:
             self.judge()
 
     def judge(self) -> None:

@@ -56,12 +56,8 @@ class Bench:
     memory_bytes: int
     busy_seconds: float = 0.0
     roof: roofline.Roof = field(init=False)
-    #: Memory of one arena that holds more than it must.
-    arena_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        share = int(self.device.describe()["memory_bytes"] * _ARENA_SHARE)
-        self.arena_bytes = min(_ARENA_BUDGET[self.device.kind], share)
         self.roof = roofline.Roof(self.device, self.pool.lease, self.quiet)
 
 
@@ -182,7 +178,8 @@ class Lane:
         """Return how many input sets and output slots the arenas hold. Three slots at least: earlier outputs stay alive."""
         if not self._spec.run_performance:
             return 1, 3
-        budget = self._bench.arena_bytes
+        device = self._bench.device
+        budget = device.at_most(_ARENA_BUDGET[device.kind], _ARENA_SHARE)
         sets = budget // trials[0].inputs.set_bytes
         slots = budget // max(each.slot_bytes for each in trials)
         both = max(_MIN_SETS, min(_MAX_SETS, sets, slots))

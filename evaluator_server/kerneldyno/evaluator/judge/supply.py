@@ -27,8 +27,9 @@ from .problems import Known
 _CHECKED = 4
 _CHECKED_LARGE = 2
 _LARGE_BYTES = 16 << 20
-#: Memory for inputs that are drawn ahead, in bytes.
+#: Memory for inputs that are drawn ahead, in bytes, and no more of a small device's than this share.
 _AHEAD_BYTES = {"cuda": 3 << 30, "cpu": 32 << 20}
+_AHEAD_SHARE = 3 / 64
 #: Time for drawing the input sets of one burst, in seconds, above which earlier ones are used again, changed.
 _DRAWING_SECONDS = {"cuda": 0.25, "cpu": 0.05}
 _KEPT_SETS = 4
@@ -85,7 +86,7 @@ class Supply:
 
     async def draw_ahead(self, counts: Iterable[int], turn: Callable[[], AbstractAsyncContextManager[None]]) -> None:
         """Draw batches of these sizes for later, each in a `turn` of its own, until memory for them is used up."""
-        room = _AHEAD_BYTES[self.device.kind] // self.set_bytes
+        room = self.device.at_most(_AHEAD_BYTES[self.device.kind], _AHEAD_SHARE) // self.set_bytes
         for count in counts:
             room -= count
             if room < 0:

@@ -73,7 +73,6 @@ class _Harness:
         self._module: ModuleType | None = None
         self._backend: Backend | None = None
         self._call: Callable[..., Any] | None = None
-        self._replay: burst.Replay | None = None
         self._station: burst.Station | None = None
         self._gate: Gate | None = None
         self._earlier: deque[Any] = deque(maxlen=_KEPT_ALIVE)
@@ -163,15 +162,6 @@ class _Harness:
         specs = [tree.describe(tensor).to_json() for tensor in returned]
         return {"structure": structure, "specs": specs, "launches": launches.count}
 
-    def do_capture(self, order: wire.Frame) -> bool:
-        """Have bursts replay a CUDA graph of the call, if that is possible, and say whether it is."""
-        assert self._station is not None
-        assert self._call is not None
-        with torch.no_grad():
-            self._replay = burst.capture(self._call, self._station, order["seed"])
-            self._device.synchronize()
-        return self._replay is not None
-
     def do_burst(self, order: wire.Frame) -> list[float]:
         """Run one burst; the judge holds the clock, these device times only refine it."""
         assert self._station is not None
@@ -180,7 +170,7 @@ class _Harness:
         plan = burst.Plan(order["sets"], order["slots"], order["seeds"], order["cold"])
         with torch.no_grad():
             return burst.run_burst(
-                self._replay or self._call,
+                self._call,
                 self._station,
                 plan,
                 gate=self._gate,
