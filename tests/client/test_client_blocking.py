@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 import pytest
 from fake_scheduler import FakeScheduler
@@ -113,6 +114,25 @@ def test_closing_from_elsewhere_ends_the_iteration_with_an_error(served: FakeSch
     with pytest.raises(ClientClosedError):
         next(results)
     assert served.cancelled == ["b"]
+
+
+def test_ctrl_c_before_anybody_waits_for_the_next_result_leaves_nothing_waiting(
+    served: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Client(served.address) as client:
+        results = client.evaluate([EvalRequest(id="a"), EvalRequest(id="b", kernel_code="hang")])
+        assert next(results).id == "a"
+        run = client._run
+
+        def interrupted(work: Coroutine[Any, Any, Any]) -> None:
+            monkeypatch.setattr(client, "_run", run)
+            assert client._loop is not None
+            asyncio.run_coroutine_threadsafe(work, client._loop)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(client, "_run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(results)
 
 
 def test_ctrl_c_cancels_what_is_outstanding(served: FakeScheduler) -> None:

@@ -185,14 +185,23 @@ class Client:
         self._run(self._client.release(node_id=node_id, digest=digest))
 
     def _iterate(self, items: AsyncGenerator[_T, None]) -> Generator[_T, None, None]:
-        # An interrupted step is still cleaning up when the finally clause gets its turn; the lock makes it wait.
+        # An interrupted step is still cleaning up when the finally clause gets its turn; the lock makes it wait. A step is
+        # not even cancelled yet when Ctrl-C came before anybody waited for it.
         turn = asyncio.Lock()
+        under_way: set[asyncio.Task[Any] | None] = set()
 
         async def step() -> _T | None:
-            async with turn:
-                return await anext(items, None)
+            under_way.add(asyncio.current_task())
+            try:
+                async with turn:
+                    return await anext(items, None)
+            finally:
+                under_way.discard(asyncio.current_task())
 
         async def finish() -> None:
+            for task in under_way:
+                if task is not None:
+                    task.cancel()
             async with turn:
                 await items.aclose()
 
