@@ -200,7 +200,7 @@ class Client:
 
         async def finish() -> None:
             for task in under_way:
-                if task is not None:
+                if task is not None and not task.cancelling():  # twice would cut its cleaning up short
                     task.cancel()
             async with turn:
                 await items.aclose()
