@@ -133,6 +133,7 @@ def test_ctrl_c_before_anybody_waits_for_the_next_result_leaves_nothing_waiting(
         monkeypatch.setattr(client, "_run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             next(results)
+    assert served.cancelled == ["b"]
 
 
 def test_ctrl_c_cancels_what_is_outstanding(served: FakeScheduler) -> None:

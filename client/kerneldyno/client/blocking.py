@@ -188,20 +188,17 @@ class Client:
         # An interrupted step is still cleaning up when the finally clause gets its turn; the lock makes it wait. A step is
         # not even cancelled yet when Ctrl-C came before anybody waited for it.
         turn = asyncio.Lock()
-        under_way: set[asyncio.Task[Any] | None] = set()
+        last: asyncio.Task[Any] | None = None
 
         async def step() -> _T | None:
-            under_way.add(asyncio.current_task())
-            try:
-                async with turn:
-                    return await anext(items, None)
-            finally:
-                under_way.discard(asyncio.current_task())
+            nonlocal last
+            last = asyncio.current_task()
+            async with turn:
+                return await anext(items, None)
 
         async def finish() -> None:
-            for task in under_way:
-                if task is not None and not task.cancelling():  # twice would cut its cleaning up short
-                    task.cancel()
+            if last is not None and not last.cancelling():  # twice would cut its cleaning up short
+                last.cancel()
             async with turn:
                 await items.aclose()
 
