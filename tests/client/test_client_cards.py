@@ -9,6 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from kerneldyno.client import EvalResult
 from kerneldyno.client.cli.cards import plain, seconds, summary_table, verdict_card
 from kerneldyno.v1.evaluation_pb2 import (
+    LAUNCH_MODE_CUDA_GRAPH,
     STAGE_COMPILING,
     CrashEvidence,
     ExceptionEvidence,
@@ -51,6 +52,9 @@ def test_a_timed_candidate() -> None:
         "compiling 250 ms",
     ):
         assert part in text
+    assert "graph" not in text
+    result.candidate_timing.launch_mode = LAUNCH_MODE_CUDA_GRAPH
+    assert "clock: judge, as a CUDA graph)" in shown(verdict_card(result))
 
 
 def test_the_roofline() -> None:

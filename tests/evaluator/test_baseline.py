@@ -35,6 +35,18 @@ def test_without_anything_kept_or_anything_new_nothing_holds() -> None:
     assert not baseline.still_true([])
 
 
+def test_what_is_known_of_launched_calls_says_nothing_of_replayed_ones() -> None:
+    baseline = Baseline()
+    baseline.reference.append(burst(4e-6))
+    baseline.expect(replayed=False)
+    assert baseline.reference
+    baseline.expect(replayed=True)
+    assert not baseline.reference
+    baseline.reference.append(burst(3e-6))
+    baseline.expect(replayed=True)
+    assert baseline.reference
+
+
 def test_bursts_of_nothing_are_kept_by_kind_and_the_oldest_go() -> None:
     baseline = Baseline()
     for count in range(40):

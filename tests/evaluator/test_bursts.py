@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,9 +14,10 @@ import pytest
 import torch
 from judge_harness import request
 from kerneldyno.evaluator import tree
-from kerneldyno.evaluator.burst import Plan, Station, run_burst
+from kerneldyno.evaluator.burst import Plan, Station, capture, run_burst
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.base import Gate
+from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.judge import bursts as module
 from kerneldyno.evaluator.judge import supply
 from kerneldyno.evaluator.judge.bursts import Bursts
@@ -309,6 +312,61 @@ def test_what_a_call_raises_is_raised() -> None:
 
     with pytest.raises(ValueError, match="boom"):
         run_burst(broken, staged(), PLAN)
+
+
+# Replayed calls
+
+
+class Recorder(CpuDevice):
+    """Records calls as a GPU does: what is replayed works on the same memory. `forgets`: nothing is done again."""
+
+    def __init__(self, *, forgets: bool = False) -> None:
+        super().__init__()
+        self._forgets = forgets
+
+    def capture(self, calls: Sequence[Callable[[], Any]]) -> list[Callable[[], Any]] | None:
+        return [self._record(call) for call in calls]
+
+    def _record(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        result = torch.zeros(16, 64)
+        return lambda: result if self._forgets else result.copy_(call())
+
+
+def recorded(**changes: bool) -> Station:
+    return dataclasses.replace(staged(), device=Recorder(**changes))
+
+
+def relu(x: torch.Tensor, scale: float) -> torch.Tensor:
+    return torch.relu(x) * scale
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_a_replayed_call_works_on_its_input_set_where_that_is(cold: bool) -> None:
+    place, witness = recorded(), Witness()
+    replays = capture(witness, place, 6)
+    assert len(replays) == 6
+    before = len(witness.values)
+    run_burst(witness, place, Plan(PLAN.sets, PLAN.slots, PLAN.seeds, cold), replays=replays)
+    assert witness.pointers[before:] == [place.inputs[index][0].data_ptr() for index in PLAN.sets]
+    for index, slot in zip(PLAN.sets, PLAN.slots, strict=True):
+        (x,) = place.inputs[index]
+        assert torch.equal(place.outputs[slot].view(torch.float32).view(16, 64), torch.relu(x) * 2)
+
+
+def test_what_cannot_be_captured_or_does_not_do_what_the_call_does_is_not_replayed() -> None:
+    assert capture(relu, staged(), 6) == []
+    assert capture(relu, recorded(forgets=True), 6) == []
+    assert len(capture(relu, recorded(), 6)) == 6
+
+
+def test_a_call_that_changes_its_inputs_can_be_replayed() -> None:
+    place = recorded()
+    replays = capture(lambda x, scale: x.mul_(scale), place, 6)
+    assert len(replays) == 6
+    before = [x.clone() for (x,) in place.inputs]
+    run_burst(relu, place, PLAN, replays=replays)
+    for index, slot in zip(PLAN.sets, PLAN.slots, strict=True):
+        assert torch.equal(place.outputs[slot].view(torch.float32).view(16, 64), before[index] * 2)
 
 
 # The end of a burst

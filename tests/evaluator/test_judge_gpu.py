@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -182,3 +183,105 @@ print("late", gate.hold(2))
 def test_a_gate_opens_though_its_process_waits_behind_it_with_the_interpreters_lock() -> None:
     done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "late True\n", done.stderr
+
+
+# CUDA graphs
+
+CHAIN = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        for _ in range(20):
+            x = torch.tanh(x)
+        return x
+
+def get_inputs():
+    return [torch.randn(64, 1024)]
+"""
+WAITS = CHAIN.replace("return x\n", "return x if x.sum().item() < 1e30 else -x\n")
+DROPOUT = CHAIN.replace(
+    "for _ in range(20):\n            x = torch.tanh(x)\n        return x", "return torch.dropout(x, 0.5, True)"
+)
+GRAPH, EAGER = "LAUNCH_MODE_CUDA_GRAPH", "LAUNCH_MODE_EAGER"
+LOOP = "for _ in range(20): x = torch.tanh(x)\n        return x"
+
+
+def replayed(judge: Judge, body: str, **changes: Any) -> dict[str, Any]:
+    asked = {"backend": "torch", "run_performance": True, "num_perf_trials": 60, "launch_mode": GRAPH, **changes}
+    result = judge.evaluate(request(HONEST.format(body=body), **{"reference_code": CHAIN, **asked}))
+    assert result["outcome"] == "CORRECT", result["message"]
+    return result
+
+
+def modes(result: dict[str, Any]) -> tuple[str, str]:
+    return result["candidate_timing"]["launch_mode"], result["reference_timing"]["launch_mode"]
+
+
+def test_both_sides_are_replayed_as_graphs_and_take_no_longer(judge: Judge) -> None:
+    graph, eager = replayed(judge, LOOP), replayed(judge, LOOP, launch_mode=EAGER)
+    for result, mode in ((graph, GRAPH), (eager, EAGER)):
+        assert result["findings"] == []
+        assert modes(result) == (mode, mode)
+        assert 0.95 < result["speedup"] < 1.05
+    for side in ("candidate_timing", "reference_timing"):
+        assert graph[side]["median_seconds"] < eager[side]["median_seconds"]
+        assert graph[side]["launch_seconds"] < eager[side]["launch_seconds"] / 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "assert x.sum().item() < 1e30\n        " + LOOP,
+        # The legacy stream: a graph leaves such work out, and nobody says so.
+        "with torch.cuda.stream(torch.cuda.default_stream()): x = torch.tanh(x)\n        " + LOOP.replace("20", "19"),
+        # An answer is captured instead of the work.
+        "if torch.cuda.is_current_stream_capturing(): return self.kept.clone()\n"
+        "        for _ in range(20): x = torch.tanh(x)\n"
+        "        self.kept = x\n"
+        "        return x",
+        "torch.rand(1, device=x.device)\n        " + LOOP,
+    ],
+    ids=["waits", "legacy", "cheats", "random"],
+)
+def test_a_candidate_that_cannot_be_replayed_gains_nothing(judge: Judge, body: str) -> None:
+    result = replayed(judge, body)
+    assert modes(result) == (EAGER, GRAPH)
+    assert result["speedup"] < 1.02
+
+
+@pytest.mark.parametrize("reference", [WAITS, DROPOUT], ids=["waits", "random"])
+def test_nobody_is_replayed_beside_a_reference_that_cannot_be_and_nothing_is_spoilt(
+    judge: Judge, reference: str
+) -> None:
+    honest = "return torch.dropout(x, 0.5, True)" if reference == DROPOUT else LOOP
+    assert modes(replayed(judge, honest, reference_code=reference, stress_inputs=False)) == (EAGER, EAGER)
+    assert modes(replayed(judge, LOOP)) == (GRAPH, GRAPH)
+
+
+def test_a_capture_that_fails_leaves_no_trace() -> None:
+    device = CudaDevice(0)
+    x = torch.ones(1000, device=device.torch_device)
+    for broken in (
+        lambda: x * x.sum().item(),
+        lambda: torch.rand_like(x),
+        torch.cuda.synchronize,
+        lambda: 1 / capturing(),
+    ):
+        assert device.capture([lambda: x + 1, broken]) is None
+        assert not torch.cuda.is_current_stream_capturing()
+        torch.manual_seed(3)
+        drawn = torch.rand_like(x)
+        torch.manual_seed(3)
+        assert torch.equal(drawn, torch.rand_like(x))
+    begin = torch.cuda.memory_allocated()
+    graphs = device.capture([lambda: x * 2, lambda: x * 3])
+    assert graphs is not None
+    x.fill_(5)
+    assert [float(graph().sum()) for graph in graphs] == [10_000, 15_000]
+    del graphs
+    assert torch.cuda.memory_allocated() == begin
+
+
+def capturing() -> int:
+    return 0 if torch.cuda.is_current_stream_capturing() else 1

@@ -53,6 +53,7 @@ CHANGES: dict[str, Callable[[pb.EvalRequest], object]] = {
     "tolerance.rtol": lambda r: setattr(r.tolerance, "rtol", 0.0),
     "allowed_precision": lambda r: setattr(r, "allowed_precision", pb.PRECISION_FP16),
     "reference_backend": lambda r: setattr(r, "reference_backend", pb.REFERENCE_BACKEND_TORCH_COMPILE),
+    "launch_mode": lambda r: setattr(r, "launch_mode", pb.LAUNCH_MODE_CUDA_GRAPH),
     "timeouts": lambda r: r.timeouts.load_timeout.CopyFrom(seconds(61)),
     "timeouts.compile_timeout": lambda r: r.timeouts.compile_timeout.CopyFrom(seconds(61)),
     "timeouts.correctness_timeout": lambda r: r.timeouts.correctness_timeout.CopyFrom(seconds(61)),
@@ -181,6 +182,10 @@ def test_text_cannot_move_between_fields() -> None:
     assert len({identified(request) for request in (one, other, split)}) == 3
     labels = ({"a": "bc"}, {"ab": "c"}, {"a": "b", "c": ""})
     assert len({identified(good(device=pb.DeviceSelector(node_labels=given))) for given in labels}) == 3
+
+
+def test_to_ask_for_the_usual_launch_mode_is_to_ask_for_none() -> None:
+    assert identified(good(launch_mode=pb.LAUNCH_MODE_EAGER)) == identified(good())
 
 
 def test_an_empty_message_is_no_message() -> None:

@@ -19,6 +19,7 @@ BASE = {"id": "a", "reference_code": "r", "kernel_code": "k"}
         ({"priority": "high"}, {"priority": "PRIORITY_HIGH"}),
         ({"allowed_precision": "bf16"}, {"allowed_precision": "PRECISION_BF16"}),
         ({"reference_backend": "torch-compile"}, {"reference_backend": "REFERENCE_BACKEND_TORCH_COMPILE"}),
+        ({"launch_mode": "cuda-graph"}, {"launch_mode": "LAUNCH_MODE_CUDA_GRAPH"}),
         ({"timeouts": {"load_timeout": 1.5}}, {"timeouts": {"load_timeout": "1.5s"}}),
         ({"timeout": 7}, {"timeouts": dict.fromkeys(STAGE_TIMEOUT_FIELDS, "7s")}),
         ({"timeouts": 7}, {"timeouts": dict.fromkeys(STAGE_TIMEOUT_FIELDS, "7s")}),

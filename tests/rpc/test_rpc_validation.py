@@ -92,6 +92,7 @@ def test_what_is_within_the_limits_passes(request_: pb.EvalRequest) -> None:
         (good(tolerance=pb.Tolerance(preset=9)), "tolerance.preset", "9"),  # type: ignore[arg-type]
         (good(allowed_precision=99), "allowed_precision", "PRECISION_BF16"),
         (good(reference_backend=7), "reference_backend", "7"),
+        (good(launch_mode=3), "launch_mode", "LAUNCH_MODE_CUDA_GRAPH"),
         (good(priority=4), "priority", "PRIORITY_HIGH"),
         (good(timeouts=pb.StageTimeouts(load_timeout=seconds(0.09))), "timeouts.load_timeout", "0.1 s to 3600 s"),
         (good(timeouts=pb.StageTimeouts(compile_timeout=seconds(3600.5))), "timeouts.compile_timeout", "3600"),

@@ -143,6 +143,7 @@ REQUEST = Form(
         "tolerance": Form(pb.Tolerance.DESCRIPTOR, {"preset": INTEGER, "atol": DOUBLE, "rtol": DOUBLE}).one(),
         "allowed_precision": INTEGER,
         "reference_backend": INTEGER,
+        "launch_mode": INTEGER,
         "timeouts": Form(
             pb.StageTimeouts.DESCRIPTOR,
             {

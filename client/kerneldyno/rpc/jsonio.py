@@ -138,6 +138,7 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
     "priority": _enum("PRIORITY_"),
     "allowed_precision": _enum("PRECISION_"),
     "reference_backend": _enum("REFERENCE_BACKEND_"),
+    "launch_mode": _enum("LAUNCH_MODE_"),
     "tolerance": _tolerance,
     "device": _device,
     "cases": _cases,

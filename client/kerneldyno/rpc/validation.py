@@ -51,6 +51,7 @@ _PLUGIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _ENUMS: dict[str, Any] = {
     "allowed_precision": pb.Precision,
     "reference_backend": pb.ReferenceBackend,
+    "launch_mode": pb.LaunchMode,
     "priority": pb.Priority,
     "provenance_policy": pb.ProvenancePolicy,
     "tolerance.preset": pb.Tolerance.Preset,
@@ -106,6 +107,8 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
         given = full.tolerance.HasField("atol") or full.tolerance.HasField("rtol")
         full.tolerance.preset = pb.Tolerance.PRESET_ALLCLOSE if given else pb.Tolerance.PRESET_CALIBRATED
     full.reference_backend = full.reference_backend or pb.REFERENCE_BACKEND_EAGER
+    if full.launch_mode == pb.LAUNCH_MODE_EAGER:
+        full.ClearField("launch_mode")  # younger than the form of identities: work that does without it keeps its own
     full.priority = full.priority or pb.PRIORITY_NORMAL
     for name in STAGE_TIMEOUT_FIELDS:
         if not full.timeouts.HasField(name):  # type: ignore[arg-type]
@@ -143,6 +146,7 @@ def _violations(
         yield from _tolerance(request.tolerance)
     yield from _enum("allowed_precision", request.allowed_precision)
     yield from _enum("reference_backend", request.reference_backend)
+    yield from _enum("launch_mode", request.launch_mode)
     yield from _enum("priority", request.priority)
     yield from _enum("provenance_policy", request.provenance_policy)
     if request.HasField("timeouts"):

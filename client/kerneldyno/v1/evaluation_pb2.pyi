@@ -56,6 +56,42 @@ PROVENANCE_POLICY_REQUIRE_OWN_KERNELS: ProvenancePolicy.ValueType  # 3
 """Also candidates whose device time is mostly spent in kernels that they did not write (B01). Implies profiling."""
 Global___ProvenancePolicy: _TypeAlias = ProvenancePolicy  # noqa: Y015
 
+class _LaunchMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LaunchModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LaunchMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LAUNCH_MODE_UNSPECIFIED: _LaunchMode.ValueType  # 0
+    """LAUNCH_MODE_EAGER."""
+    LAUNCH_MODE_EAGER: _LaunchMode.ValueType  # 1
+    """Each call launches its kernels. They are queued ahead of the device, so that what launching costs the host is no part of
+    the time; what lies between two kernels on the device is.
+    """
+    LAUNCH_MODE_CUDA_GRAPH: _LaunchMode.ValueType  # 2
+    """Reference and candidate are each captured once as a CUDA graph, and a timed call replays it on fresh inputs, which are
+    copied to where it reads them. A side that cannot be captured, or whose replay does not do what the call does (it waits
+    for the device, or launches on the legacy stream), is timed eagerly, and its TimingStats say so; so is everything on the
+    CPU device.
+    """
+
+class LaunchMode(_LaunchMode, metaclass=_LaunchModeEnumTypeWrapper):
+    """LaunchMode says how timed calls reach the device. What is checked is always called eagerly first."""
+
+LAUNCH_MODE_UNSPECIFIED: LaunchMode.ValueType  # 0
+"""LAUNCH_MODE_EAGER."""
+LAUNCH_MODE_EAGER: LaunchMode.ValueType  # 1
+"""Each call launches its kernels. They are queued ahead of the device, so that what launching costs the host is no part of
+the time; what lies between two kernels on the device is.
+"""
+LAUNCH_MODE_CUDA_GRAPH: LaunchMode.ValueType  # 2
+"""Reference and candidate are each captured once as a CUDA graph, and a timed call replays it on fresh inputs, which are
+copied to where it reads them. A side that cannot be captured, or whose replay does not do what the call does (it waits
+for the device, or launches on the legacy stream), is timed eagerly, and its TimingStats say so; so is everything on the
+CPU device.
+"""
+Global___LaunchMode: _TypeAlias = LaunchMode  # noqa: Y015
+
 class _Precision:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -254,6 +290,7 @@ class EvalRequest(_message.Message):
     SALT_FIELD_NUMBER: _builtins.int
     TOTAL_TIMEOUT_FIELD_NUMBER: _builtins.int
     TRACE_CONTEXT_FIELD_NUMBER: _builtins.int
+    LAUNCH_MODE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The caller's own name for this request, 1 to 200 printable characters, unique within the caller's client id.
     Results carry it back. Sending the same id with the same body again is answered with the same result; with another
@@ -313,6 +350,8 @@ class EvalRequest(_message.Message):
     """Part of the work's identity, at most 100 characters: requests that differ only in their salt are different work, so
     that neither a running nor a stored evaluation of one answers for the other. Empty by default.
     """
+    launch_mode: Global___LaunchMode.ValueType
+    """How timed calls of both sides reach the device. UNSPECIFIED means eager."""
     @_builtins.property
     def tolerance(self) -> Global___Tolerance:
         """How close is close enough. Absent means the calibrated default (see Tolerance)."""
@@ -378,10 +417,11 @@ class EvalRequest(_message.Message):
         salt: _builtins.str = ...,
         total_timeout: _duration_pb2.Duration | None = ...,
         trace_context: Global___TraceContext | None = ...,
+        launch_mode: Global___LaunchMode.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "allowed_precision", b"allowed_precision", "backend", b"backend", "cases", b"cases", "cases_code", b"cases_code", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "labels", b"labels", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "allowed_precision", b"allowed_precision", "backend", b"backend", "cases", b"cases", "cases_code", b"cases_code", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__enable_profiling: _TypeAlias = _typing.Literal["enable_profiling"]  # noqa: Y015
     _WhichOneofArgType__enable_profiling: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling"]  # noqa: Y015
@@ -1006,6 +1046,7 @@ class TimingStats(_message.Message):
     CLOCK_FIELD_NUMBER: _builtins.int
     JUDGE_SECONDS_FIELD_NUMBER: _builtins.int
     LAUNCH_SECONDS_FIELD_NUMBER: _builtins.int
+    LAUNCH_MODE_FIELD_NUMBER: _builtins.int
     median_seconds: _builtins.float
     """Median of the samples."""
     mean_seconds: _builtins.float
@@ -1028,6 +1069,8 @@ class TimingStats(_message.Message):
     """What the host needs to launch one call, by its own process's clock. It is no part of the other numbers: calls are queued
     ahead of the device. 0 where they are not: on the CPU device, and for calls that wait for the device.
     """
+    launch_mode: Global___LaunchMode.ValueType
+    """How the calls were launched, which may differ between the two sides. Never UNSPECIFIED."""
     def __init__(
         self,
         *,
@@ -1041,10 +1084,11 @@ class TimingStats(_message.Message):
         clock: Global___TimingStats.Clock.ValueType = ...,
         judge_seconds: _builtins.float = ...,
         launch_seconds: _builtins.float = ...,
+        launch_mode: Global___LaunchMode.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "judge_seconds", b"judge_seconds", "launch_seconds", b"launch_seconds", "max_seconds", b"max_seconds", "mean_seconds", b"mean_seconds", "median_seconds", b"median_seconds", "min_seconds", b"min_seconds", "p10_seconds", b"p10_seconds", "p90_seconds", b"p90_seconds", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "judge_seconds", b"judge_seconds", "launch_mode", b"launch_mode", "launch_seconds", b"launch_seconds", "max_seconds", b"max_seconds", "mean_seconds", b"mean_seconds", "median_seconds", b"median_seconds", "min_seconds", b"min_seconds", "p10_seconds", b"p10_seconds", "p90_seconds", b"p90_seconds", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

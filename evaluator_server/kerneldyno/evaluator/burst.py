@@ -8,6 +8,7 @@ time that anybody could hide work in.
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -20,14 +21,18 @@ from . import tree
 from .devices import seeding
 from .devices.base import Device, Gate
 
+#: Difference, relative to an element and to the largest one, at which a replay's result is no longer that of the call.
+_ALIKE = 1e-2
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What one burst does: input set, output slot and random seed of each call, and whether calls find a cold cache.
 
     Cold calls get copies of their inputs, every other one at an address used before with nothing visible changed (not
-    even its version counter), the others at new addresses. Warm ones work on the arena itself, without anything between
-    the calls but the copy of the output: no time passes in them that is not the candidate's.
+    even its version counter), the others at new addresses; calls that are replayed cannot, and work on the arena. Warm ones
+    work on the arena itself, without anything between the calls but the copy of the output: no time passes in them that is
+    not the candidate's.
     """
 
     sets: Sequence[int]
@@ -88,23 +93,58 @@ class Station:
         return structure, tensors
 
 
+def capture(call: Callable[..., Any], station: Station, count: int) -> list[Callable[[], Any]]:
+    """Record `call` on each of the first `count` input sets (two at least), where they are; return what replays each.
+
+    Nothing where that is impossible, or where a replay does not do what the call does: work on the legacy stream is not
+    recorded, and nobody says so. The first input set is lost. Raises what the call raises.
+    """
+    device = station.device
+
+    def on(index: int) -> Any:
+        return call(*tree.rebuild(station.structure, station.inputs[index], device.torch_device))
+
+    seeding.seed(device.torch_device, 0)
+    replays = device.capture([functools.partial(on, index) for index in range(count)])
+    if replays is None:
+        return []
+    for target, tensor in zip(station.inputs[0], station.inputs[1], strict=True):
+        target.copy_(tensor)
+    wanted = [tensor.clone() for tensor in tree.flatten(on(1))[1]]
+    made = tree.flatten(replays[0]())[1]
+    return replays if len(made) == len(wanted) and all(map(_alike, made, wanted)) else []
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Say whether two results are of the same computation; what is right is not decided here."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not one.is_floating_point() or not one.numel():
+        return torch.equal(one, other)
+    largest = float(other.double().nan_to_num(0.0, 0.0, 0.0).abs().max())
+    return torch.allclose(one.double(), other.double(), rtol=_ALIKE, atol=_ALIKE * largest, equal_nan=True)
+
+
 def run_burst(
     call: Callable[..., Any],
     station: Station,
     plan: Plan,
     *,
+    replays: Sequence[Callable[[], Any]] = (),
     gate: Gate | None = None,
     value: int = 0,
     queued: Callable[[float], None] = lambda launching: None,
 ) -> list[float]:
     """Carry out `plan` behind `gate`; return each call's device seconds.
 
+    `replays` are what `capture` returned; without, each call is made as it is.
     When all of it is in the queue, `queued` is called with the host seconds that one call took (their median; 0 where
     nothing was queued ahead). Returns only when the device has finished everything. Raises whatever the call raises.
     """
     device = station.device
     watch = device.stopwatch(len(plan.sets))
-    steady = [torch.empty_like(tensor) for tensor in station.inputs[0]] if plan.cold else []
+    copied = plan.cold and not replays
+    steady = [torch.empty_like(tensor) for tensor in station.inputs[0]] if copied else []
     launching = []
     device.settle_cache()
     if gate is None:
@@ -113,19 +153,20 @@ def run_burst(
         gate.wait(value)
     for step, (index, slot) in enumerate(zip(plan.sets, plan.slots, strict=True)):
         given = station.inputs[index]
+        if copied and step % 2:
+            given = [tensor.clone() for tensor in given]
+        elif copied:
+            for target, tensor in zip(steady, given, strict=True):
+                target.data.copy_(tensor)  # through `data`: the call sees the version counter as it was
+            given = steady
         if plan.cold:
-            if step % 2:
-                given = [tensor.clone() for tensor in given]
-            else:
-                for target, tensor in zip(steady, given, strict=True):
-                    target.data.copy_(tensor)  # through `data`: the call sees the version counter as it was
-                given = steady
             device.flush_cache()
         arguments = tree.rebuild(station.structure, given, device.torch_device)
+        launch = replays[index] if replays else functools.partial(call, *arguments)
         seeding.seed(device.torch_device, plan.seeds[step])
         watch.start(step)
         before = time.perf_counter()
-        result = call(*arguments)
+        result = launch()
         launching.append(time.perf_counter() - before)
         watch.stop(step)
         station.store(result, slot)

@@ -41,6 +41,7 @@ class EvalSpec:
     tolerance: ToleranceRule
     allowed_precision: str
     torch_compile: bool
+    cuda_graph: bool
     limits: Limits
     run_performance: bool
     enable_profiling: bool
@@ -53,7 +54,9 @@ class EvalSpec:
     def problem_key(self) -> str:
         """Identity of the reference side: equal keys may share one built reference."""
         digest = hashlib.sha256()
-        switches = f"{self.torch_compile} {self.stress_inputs} {self.tolerance} {self.allowed_precision}"
+        switches = (
+            f"{self.torch_compile} {self.cuda_graph} {self.stress_inputs} {self.tolerance} {self.allowed_precision}"
+        )
         parts = (self.toolkit, self.entry_point, switches, self.reference_code, self.cases_code)
         for part in (*parts, *(text for case in self.cases for text in case)):
             encoded = part.encode()
@@ -79,6 +82,7 @@ class EvalSpec:
             ),
             allowed_precision=request.get("allowed_precision", "PRECISION_UNSPECIFIED"),
             torch_compile=request.get("reference_backend") == "REFERENCE_BACKEND_TORCH_COMPILE",
+            cuda_graph=request.get("launch_mode") == "LAUNCH_MODE_CUDA_GRAPH",
             limits=Limits(
                 *(_seconds(limits[f"{stage}_timeout"]) for stage in ("load", "compile", "correctness", "timing"))
             ),

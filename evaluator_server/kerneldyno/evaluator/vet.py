@@ -130,6 +130,7 @@ def _spec(source: str, rule: ToleranceRule) -> EvalSpec:
         tolerance=rule,
         allowed_precision="PRECISION_UNSPECIFIED",
         torch_compile=False,
+        cuda_graph=False,
         limits=Limits(0, 0, 0, 0),
         run_performance=False,
         enable_profiling=False,

@@ -11,7 +11,15 @@ from collections.abc import Iterable
 
 from kerneldyno.rewards import roofline
 from kerneldyno.rpc.jsonio import stage_name
-from kerneldyno.v1.evaluation_pb2 import EvalResult, ExceptionEvidence, Finding, Stage, StageSpan, TimingStats
+from kerneldyno.v1.evaluation_pb2 import (
+    LAUNCH_MODE_CUDA_GRAPH,
+    EvalResult,
+    ExceptionEvidence,
+    Finding,
+    Stage,
+    StageSpan,
+    TimingStats,
+)
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -188,9 +196,10 @@ def _stage(span: StageSpan) -> str:
 
 def _timing(timing: TimingStats) -> str:
     clock = TimingStats.Clock.Name(timing.clock).removeprefix("CLOCK_").lower().replace("_", " ")
+    graph = ", as a CUDA graph" if timing.launch_mode == LAUNCH_MODE_CUDA_GRAPH else ""
     return (
         f"{seconds(timing.median_seconds)} (p10 {seconds(timing.p10_seconds)}, p90 {seconds(timing.p90_seconds)}, "
-        f"{timing.samples} samples, clock: {clock})"
+        f"{timing.samples} samples, clock: {clock}{graph})"
     )
 
 

@@ -86,6 +86,14 @@ class Device(ABC):
         """Runner: what is allocated inside does not start as zeros, where the allocator can be told to see to that."""
         return contextlib.nullcontext()
 
+    def capture(self, calls: Sequence[Callable[[], Any]]) -> list[Callable[[], Any]] | None:
+        """Record the device work of each call; return what does it again, over the same memory, with the same result.
+
+        None where one cannot be recorded, and on devices that record nothing. Raises what the first call raises while it is
+        not recorded.
+        """
+        return None
+
     def at_most(self, nbytes: int, share: float) -> int:
         """Return so many bytes, or so large a share of the device's memory where that is less."""
         return min(nbytes, int(self._memory_bytes * share))

@@ -8,7 +8,6 @@ runner shares no file system with the judge. Sources: CUDA Driver API, "cuIpcGet
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import functools
 import mmap
@@ -21,14 +20,12 @@ import torch
 
 from . import nvml
 from .base import Arena, Device, Gate, Stopwatch
+from .driver import Driver
 from .fuse import Fuse
+from .graphs import capture
 
-_IPC_LAZY_ENABLE_PEER_ACCESS = 1
-_WAIT_VALUE_GEQ = 0
-_HOST_PORTABLE, _HOST_MAPPED = 1, 2
 #: Where the two words of a gate lie in its page, in words: far enough apart that writing one does not evict the other.
 _OPENED, _FINISHED = 0, 32
-_LIMIT_PERSISTING_L2 = 6
 #: Memory that does not fill its last page is shared in small pages: reading it took 112 us for 256 MB on an H200, not 70.
 _PAGE_BYTES = 2 << 20
 #: Less free memory than this is next to nothing.
@@ -37,87 +34,6 @@ _LITTLE_BYTES = 1 << 30
 _MOST_IDLE = 0.15
 #: What new arenas hold: the driver may give this process memory again in which it had answers.
 _WIPED = 0xFF
-
-
-class _IpcHandle(ctypes.Structure):
-    _fields_ = (("reserved", ctypes.c_ubyte * 64),)
-
-
-class _Driver:
-    """The few driver calls that torch does not offer."""
-
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL("libcuda.so.1")
-
-    def _call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self._library, name)(*arguments)
-        if status:
-            text = ctypes.c_char_p()
-            self._library.cuGetErrorString(status, ctypes.byref(text))
-            message = (text.value or b"unknown error").decode()
-            if status == 2:
-                raise torch.OutOfMemoryError(f"{name}: {message}")
-            raise RuntimeError(f"{name}: {message} ({status})")
-
-    def allocate(self, nbytes: int) -> int:
-        pointer = ctypes.c_uint64()
-        self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(nbytes))
-        return pointer.value
-
-    def free(self, pointer: int) -> None:
-        self._call("cuMemFree_v2", ctypes.c_uint64(pointer))
-
-    def export(self, pointer: int) -> bytes:
-        handle = _IpcHandle()
-        self._call("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(pointer))
-        return bytes(handle.reserved)
-
-    def reach(self, exported: bytes) -> int:
-        handle = _IpcHandle((ctypes.c_ubyte * 64)(*exported))
-        pointer = ctypes.c_uint64()
-        self._call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), handle, ctypes.c_uint(_IPC_LAZY_ENABLE_PEER_ACCESS))
-        return pointer.value
-
-    def wait_value(self, stream: int, pointer: int, value: int) -> None:
-        """Queue on `stream`: wait until the word at `pointer` is at least `value`."""
-        self._call(
-            "cuStreamWaitValue32_v2",
-            ctypes.c_void_p(stream),
-            ctypes.c_uint64(pointer),
-            ctypes.c_uint32(value),
-            ctypes.c_uint(_WAIT_VALUE_GEQ),
-        )
-
-    def write_value(self, stream: int, pointer: int, value: int) -> None:
-        """Queue on `stream`: write the word at `pointer`, after all that was queued before."""
-        self._call(
-            "cuStreamWriteValue32_v2",
-            ctypes.c_void_p(stream),
-            ctypes.c_uint64(pointer),
-            ctypes.c_uint32(value),
-            ctypes.c_uint(0),
-        )
-
-    def register(self, address: int, nbytes: int) -> int:
-        """Make whole pages of host memory known to the device; return where it finds them."""
-        flags = ctypes.c_uint(_HOST_PORTABLE | _HOST_MAPPED)
-        self._call("cuMemHostRegister_v2", ctypes.c_void_p(address), ctypes.c_size_t(nbytes), flags)
-        pointer = ctypes.c_uint64()
-        self._call("cuMemHostGetDevicePointer_v2", ctypes.byref(pointer), ctypes.c_void_p(address), ctypes.c_uint(0))
-        return pointer.value
-
-    def forget_persisting(self) -> None:
-        """Make lines of the second-level cache that were marked as persisting ordinary again, and allow no new ones."""
-        self._library.cuCtxResetPersistingL2Cache()  # refused by GPUs that have no such thing
-        self._library.cuCtxSetLimit(ctypes.c_uint(_LIMIT_PERSISTING_L2), ctypes.c_size_t(0))
-
-    def version(self) -> str:
-        try:
-            with open("/proc/driver/nvidia/version") as file:
-                words = file.readline().split()
-            return next(word for word in words if word[0].isdigit() and "." in word)
-        except (OSError, StopIteration):
-            return ""
 
 
 def _stream(device: torch.device) -> torch.cuda.Stream:
@@ -145,14 +61,17 @@ class CudaDevice(Device):
 
     def __init__(self, index: int) -> None:
         self.torch_device = torch.device("cuda", index)
-        self._driver: _Driver | None = None
+        self._driver: Driver | None = None
         self._flush: torch.Tensor | None = None
+        self._capturing: torch.cuda.Stream | None = (
+            None  # one for all graphs: libraries make workspaces for each stream
+        )
 
     @property
-    def driver(self) -> _Driver:
+    def driver(self) -> Driver:
         """The driver, loaded on first use."""
         if self._driver is None:
-            self._driver = _Driver()
+            self._driver = Driver()
         return self._driver
 
     def warm_up(self) -> None:
@@ -234,6 +153,11 @@ class CudaDevice(Device):
     def clear(self) -> None:
         torch.cuda.empty_cache()
 
+    def capture(self, calls: Sequence[Callable[[], Any]]) -> list[Callable[[], Any]] | None:
+        if self._capturing is None:
+            self._capturing = _stream(self.torch_device)
+        return capture(calls, self.driver, self._capturing)
+
     def probe_seconds(self) -> float:
         watch = self.stopwatch(1)
         self.flush_cache()
@@ -284,7 +208,7 @@ class _StreamGate(Gate):
 
     def __init__(
         self,
-        driver: _Driver,
+        driver: Driver,
         page: torch.Tensor,
         pointer: int,
         device: torch.device,

@@ -30,6 +30,8 @@ class Baseline:
     reference: deque[Burst] = field(default_factory=lambda: deque(maxlen=_KEPT))
     #: Warm ones of it.
     warm_reference: list[Burst] = field(default_factory=list)
+    #: Whether those were replayed as CUDA graphs.
+    replayed: bool = False
     _nothing: dict[Hashable, deque[Burst]] = field(default_factory=dict)
 
     def nothing(self, kind: Hashable) -> deque[Burst]:
@@ -39,6 +41,12 @@ class Baseline:
         while len(self._nothing) > _KINDS:
             del self._nothing[next(iter(self._nothing))]
         return bursts
+
+    def expect(self, *, replayed: bool) -> None:
+        """From now on the reference is replayed, or is not: what is known of it otherwise is of no use."""
+        if self.replayed != replayed:
+            self.forget_reference()
+        self.replayed = replayed
 
     def forget_reference(self) -> None:
         """Begin anew: what was kept of the reference is true no more."""

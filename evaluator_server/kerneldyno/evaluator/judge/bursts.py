@@ -9,6 +9,7 @@ allows.
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import secrets
 import time
@@ -19,7 +20,7 @@ from typing import Any
 import torch
 
 from .. import tree
-from ..burst import Plan, Station, run_burst
+from ..burst import Plan, Station, capture, run_burst
 from ..devices.base import Device, Gate
 from ..toolkits import Problem, ReferenceFailure
 from . import timing, trial, verdict
@@ -62,6 +63,8 @@ class Bursts:
     rng: random.Random
     #: Whether the candidate's calls can be queued ahead, or wait for the device themselves.
     gated: bool = True
+    #: Whether the candidate's calls are replayed as CUDA graphs.
+    replays: bool = False
     #: The longest burst that makes sense: bounded by memory, and by how much can be queued ahead.
     longest: int = field(init=False)
     #: What is revealed next, and what is copied beside it so that all reveals take equally long.
@@ -72,6 +75,8 @@ class Bursts:
     #: For bursts of nothing: the judge's inputs, and the candidate's slots.
     _idle: Station = field(init=False)
     _own_gate: Gate | None = field(init=False)
+    #: What replays the reference on each of the judge's input sets.
+    _replays: list[Callable[[], Any]] = field(default_factory=list)
     supply: Supply = field(init=False)
     _values: int = 0
     #: Outputs of timed calls, as they were at the end of their bursts, and what they must be.
@@ -114,6 +119,36 @@ class Bursts:
         self._idle = Station(device, self._shadow, station.structure, self._own.inputs, station.outputs)
         self._idle.store(self._nothing(), 0)  # it knows its slots beforehand, as the candidate's loop does
         self._own_gate = device.own_gate()
+
+    async def capture(self) -> None:
+        """Have the calls of both sides captured as CUDA graphs; the candidate's only where the reference's can be.
+
+        A candidate that cannot be captured is timed eagerly beside a replayed reference, so that none is better off for it.
+        """
+        count = self.longest
+        self.draw(count)
+        for arena in (self._arena, self._shadow):
+            arena[: self._staged.numel()].copy_(self._staged)
+        self._device.synchronize()
+        if self._problem.timed is not None:
+            await self.announce("begin")
+            try:
+                with torch.no_grad():
+                    self._replays = capture(self._problem.timed, self._own, count)
+            except BaseException as error:
+                raise ReferenceFailure("timing", error) from error
+            finally:
+                await self.announce("end")
+            if not self._replays:
+                return
+        self.candidate.runner.resume()
+        self.replays = await self.candidate.capture(count)
+        await self.candidate.runner.stop()
+
+    @property
+    def reference_replays(self) -> bool:
+        """Whether the reference's calls are replayed as CUDA graphs."""
+        return bool(self._replays)
 
     @property
     def queued_ahead(self) -> tuple[bool, int]:
@@ -171,10 +206,11 @@ class Bursts:
             self._shadow[: self._staged.numel()].copy_(self._staged)
             with torch.no_grad():
                 launching = 0.0
+                run = functools.partial(run_burst, call, self._own, plan, replays=self._replays)
                 if gate is None:
-                    seconds = run_burst(call, self._own, plan)
+                    seconds = run()
                 else:
-                    seconds, launching, late = self._behind(gate, self._own, call, plan, gate.open)
+                    seconds, launching, late = self._behind(gate, run, gate.open)
                     self.known.waits |= late
         except BaseException as error:
             raise ReferenceFailure("timing", error) from error
@@ -183,9 +219,9 @@ class Bursts:
         return timing.Burst(count, sum(seconds), seconds, launch_seconds=launching)
 
     def _behind(
-        self, gate: Gate, station: Station, call: Callable[..., Any], plan: Plan, let_go: Callable[[int], None]
+        self, gate: Gate, run: Callable[..., list[float]], let_go: Callable[[int], None]
     ) -> tuple[list[float], float, bool]:
-        """Run a burst of the judge's own behind a gate that `let_go` opens.
+        """Run a burst of the judge's own (`run` is `run_burst` of it) behind a gate that `let_go` opens.
 
         Returns the device seconds of each call, the host seconds of one, and whether the gate had to be opened before.
         """
@@ -200,7 +236,7 @@ class Bursts:
 
         gate.open_after(value, _REFERENCE_PATIENCE)
         try:
-            seconds = run_burst(call, station, plan, gate=gate, value=value, queued=queued)
+            seconds = run(gate=gate, value=value, queued=queued)
             return seconds, 0.0 if late else median, late
         finally:
             gate.hold(value)
@@ -221,6 +257,8 @@ class Bursts:
         began = ended = revealing = 0.0
         late = False
         gate, copies = self._own_gate, self._room(plan.slots)
+        replays = [lambda: answer] * count if self.replays else []
+        run = functools.partial(run_burst, lambda *_: answer, self._idle, plan, replays=replays)
 
         def reveal(value: int) -> None:
             nonlocal began, revealing
@@ -240,17 +278,15 @@ class Bursts:
 
         with torch.no_grad():
             if gate is None:
-                seconds = run_burst(lambda *_: answer, self._idle, plan, queued=lambda _: reveal(0))
+                seconds = run(queued=lambda _: reveal(0))
                 end(0)
             elif self.gated and gated:
-                seconds, _, late = self._behind(gate, self._idle, lambda *_: answer, plan, let_go)
+                seconds, _, late = self._behind(gate, run, let_go)
             else:
                 self._values += 1
                 value = self._values
                 reveal(value)
-                seconds = run_burst(
-                    lambda *_: answer, self._idle, plan, gate=gate, value=value, queued=lambda _: end(value)
-                )
+                seconds = run(gate=gate, value=value, queued=lambda _: end(value))
         return timing.Burst(count, ended - began, seconds, revealing), late
 
     def _nothing(self) -> Any:

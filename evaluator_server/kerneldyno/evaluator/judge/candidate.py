@@ -168,6 +168,10 @@ class Candidate:
         structure = trial.inputs.structure
         return await self._ask({"op": "profile", "structure": structure, "specs": specs, "calls": calls})
 
+    async def capture(self, count: int) -> bool:
+        """Have the call captured on the first `count` input sets of the arena; say whether bursts will replay it."""
+        return await self._ask({"op": "capture", "count": count}) is True
+
     async def order_burst(self, plan: Plan, value: int) -> None:
         """Send the order for a burst; the answers are read by `queued` and `finished`."""
         self.runner.send(

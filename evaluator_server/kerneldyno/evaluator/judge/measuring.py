@@ -76,6 +76,9 @@ class Measured:
     evidence: timing.Evidence
     reference: Sequence[timing.Burst]
     state: dict[str, Any]
+    #: Whether the candidate's calls, and the reference's, were replayed as CUDA graphs.
+    replayed: bool
+    reference_replayed: bool
 
 
 class Session:
@@ -95,8 +98,9 @@ class Session:
         """Draw ahead what will be needed. Raises ReferenceFailure."""
         longest = self._bursts.longest
         warmup = min(max(1, self._candidate.spec.warmup), longest)
+        captured = [longest] if self._candidate.spec.cuda_graph else []
         warm = [max(1, longest // 4), longest] * _WARM_PAIRS
-        counts = [warmup, warmup, *self._lengths, *warm]
+        counts = [*captured, warmup, warmup, *self._lengths, *warm]
         await self._bursts.supply.draw_ahead(counts, lambda: problems.executing(announce))
 
     async def measure(self) -> Measured:
@@ -107,6 +111,9 @@ class Session:
             raise DeviceBusyError
         bursts.begin()
         before = candidate.device.state()
+        if candidate.spec.cuda_graph:
+            await bursts.capture()
+            baseline.expect(replayed=bursts.reference_replays)
         known = baseline.nothing(self._cold_kind)
         per_call = await _warm_up(
             bursts, candidate, reference=self._timed and not baseline.reference, nothing=not known
@@ -117,7 +124,8 @@ class Session:
             self._lengths = timing.lengths(calls, bursts.longest, _COLD_BURSTS, self._rng)
         while (evidence := await self._evidence(per_call)) is None:
             self._lengths = timing.lengths(calls, bursts.longest, _COLD_BURSTS, self._rng)
-        return Measured(evidence, evidence.cold_reference, _state(before, candidate.device.state()))
+        state = _state(before, candidate.device.state())
+        return Measured(evidence, evidence.cold_reference, state, bursts.replays, bursts.reference_replays)
 
     def judge(self) -> None:
         """Compare what the bursts have left. Raises Finished."""
@@ -172,9 +180,14 @@ class Session:
         return cold, list(empties), list(baseline.reference)
 
     @property
+    def _kind(self) -> tuple[Hashable, ...]:
+        """What bursts of nothing must have in common with the candidate's."""
+        return self._bursts.gated, self._bursts.replays, self._bursts.strides
+
+    @property
     def _cold_kind(self) -> tuple[Hashable, ...]:
         """Which cold bursts of nothing go with the candidate's."""
-        return True, self._bursts.gated, self._bursts.strides
+        return True, *self._kind
 
     def _affords(self, reference: list[timing.Burst]) -> bool:
         """Say whether the reference is to be timed, and has not taken too long already."""
@@ -187,7 +200,7 @@ class Session:
         evidence.warm_reference.extend(baseline.warm_reference)
         noisy, queued = False, bursts.queued_ahead
         while len(evidence.warm) < 2 * _MOST_WARM_PAIRS[evidence.kind]:
-            kinds = {count: (False, bursts.gated, bursts.strides, count) for count in (max(1, long // 4), long)}
+            kinds = {count: (False, *self._kind, count) for count in (max(1, long // 4), long)}
             first = not evidence.warm
             for count, kind in kinds.items():
                 right = bursts.draw(count)
@@ -237,17 +250,22 @@ def report(candidate: Candidate, measured: Measured) -> verdict.Result:
     _log.debug("%s", timing.summary(measured.evidence))
     if conclusion.doubt is not None:
         record.find(conclusion.doubt[0], "SEVERITY_WARNING", conclusion.doubt[1])
-    timed = conclusion.to_json() | {"launch_seconds": timing.launching(measured.evidence.cold)}
+    timed = conclusion.to_json() | _launched(measured.evidence.cold, measured.replayed)
     result: verdict.Result = {"candidate_timing": timed, "correctness": record.report()}
     if measured.state:
         result["device_state"] = measured.state
     if reference:
         baseline = timing.conclude_trusted(reference)
         low, high = timing.ratio_interval(baseline, conclusion, random.Random(secrets.randbits(64)))
-        result["reference_timing"] = baseline.to_json() | {"launch_seconds": timing.launching(reference)}
+        result["reference_timing"] = baseline.to_json() | _launched(reference, measured.reference_replayed)
         result["speedup"] = baseline.median / conclusion.median
         result["speedup_interval"] = {"low": low, "high": high}
     return result
+
+
+def _launched(bursts: Sequence[timing.Burst], replayed: bool) -> dict[str, Any]:
+    mode = "LAUNCH_MODE_CUDA_GRAPH" if replayed else "LAUNCH_MODE_EAGER"
+    return {"launch_seconds": timing.launching(bursts), "launch_mode": mode}
 
 
 def _state(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:

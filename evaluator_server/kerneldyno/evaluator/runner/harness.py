@@ -73,6 +73,7 @@ class _Harness:
         self._module: ModuleType | None = None
         self._backend: Backend | None = None
         self._call: Callable[..., Any] | None = None
+        self._replays: list[Callable[[], Any]] = []
         self._station: burst.Station | None = None
         self._gate: Gate | None = None
         self._earlier: deque[Any] = deque(maxlen=_KEPT_ALIVE)
@@ -162,6 +163,15 @@ class _Harness:
         specs = [tree.describe(tensor).to_json() for tensor in returned]
         return {"structure": structure, "specs": specs, "launches": launches.count}
 
+    def do_capture(self, order: wire.Frame) -> bool:
+        """Have bursts replay CUDA graphs of the call, if that is possible, and say whether it is."""
+        assert self._station is not None
+        assert self._call is not None
+        with torch.no_grad():
+            self._replays = burst.capture(self._call, self._station, order["count"])
+            self._device.synchronize()
+        return bool(self._replays)
+
     def do_burst(self, order: wire.Frame) -> list[float]:
         """Run one burst; the judge holds the clock, these device times only refine it."""
         assert self._station is not None
@@ -173,6 +183,7 @@ class _Harness:
                 self._call,
                 self._station,
                 plan,
+                replays=self._replays,
                 gate=self._gate,
                 value=order["value"],
                 queued=lambda launching: wire.send(self._channel, {"ok": "queued", "launching": launching}),
