@@ -203,13 +203,14 @@ async def _memory(
     source = (row for seed in seeds for row in batches.mixed(seed, tiny=kind == "cpu"))
     samples = [{"candidates": 0, "device": device_mebibytes(), **resident_mebibytes()}]
     part = max(1, options.memory // _SAMPLES)
-    judged = 0
+    judged, begin = 0, time.monotonic()
     for done in range(part, options.memory + 1, part):
         rows = [replace(row, name=f"{done}/{row.name}/{number}") for number, row in enumerate(islice(source, part))]
         results, _ = await collect(address, [row.request(*TRIALS[kind]) for row in rows], float("inf"), lanes)
         wrong += [line for row in rows if (line := row.mismatch(results[row.name]))]
         judged += len(results)
         samples.append({"candidates": judged, "device": device_mebibytes(), **resident_mebibytes()})
+        print(f"after {time.monotonic() - begin:.0f} s: {samples[-1]}", file=sys.stderr, flush=True)
     return samples
 
 

@@ -69,10 +69,10 @@ class _LaunchModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LaunchMode
     the time; what lies between two kernels on the device is.
     """
     LAUNCH_MODE_CUDA_GRAPH: _LaunchMode.ValueType  # 2
-    """Reference and candidate are each captured once as a CUDA graph, and a timed call replays it on fresh inputs, which are
-    copied to where it reads them. A side that cannot be captured, or whose replay does not do what the call does (it waits
-    for the device, or launches on the legacy stream), is timed eagerly, and its TimingStats say so; so is everything on the
-    CPU device.
+    """Calls of reference and candidate are captured as CUDA graphs, one for each input set, and a timed call replays that of its
+    set. What cannot be captured, or whose replay does not do what the call does, is timed eagerly, and its TimingStats say so:
+    calls that wait for the device, draw random numbers or launch on the legacy stream, a candidate whose reference cannot be
+    captured, and everything on the CPU device. A candidate that cannot be captured is timed beside a replayed reference.
     """
 
 class LaunchMode(_LaunchMode, metaclass=_LaunchModeEnumTypeWrapper):
@@ -85,10 +85,10 @@ LAUNCH_MODE_EAGER: LaunchMode.ValueType  # 1
 the time; what lies between two kernels on the device is.
 """
 LAUNCH_MODE_CUDA_GRAPH: LaunchMode.ValueType  # 2
-"""Reference and candidate are each captured once as a CUDA graph, and a timed call replays it on fresh inputs, which are
-copied to where it reads them. A side that cannot be captured, or whose replay does not do what the call does (it waits
-for the device, or launches on the legacy stream), is timed eagerly, and its TimingStats say so; so is everything on the
-CPU device.
+"""Calls of reference and candidate are captured as CUDA graphs, one for each input set, and a timed call replays that of its
+set. What cannot be captured, or whose replay does not do what the call does, is timed eagerly, and its TimingStats say so:
+calls that wait for the device, draw random numbers or launch on the legacy stream, a candidate whose reference cannot be
+captured, and everything on the CPU device. A candidate that cannot be captured is timed beside a replayed reference.
 """
 Global___LaunchMode: _TypeAlias = LaunchMode  # noqa: Y015
 

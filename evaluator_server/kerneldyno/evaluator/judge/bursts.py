@@ -125,6 +125,7 @@ class Bursts:
 
         A candidate that cannot be captured is timed eagerly beside a replayed reference, so that none is better off for it.
         """
+        self.replays = False
         count = self.longest
         self.draw(count)
         for arena in (self._arena, self._shadow):
