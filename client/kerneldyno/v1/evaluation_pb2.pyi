@@ -71,8 +71,9 @@ class _LaunchModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LaunchMode
     LAUNCH_MODE_CUDA_GRAPH: _LaunchMode.ValueType  # 2
     """Calls of reference and candidate are captured as CUDA graphs, one for each input set, and a timed call replays that of its
     set. What cannot be captured, or whose replay does not do what the call does, is timed eagerly, and its TimingStats say so:
-    calls that wait for the device, draw random numbers or launch on the legacy stream, a candidate whose reference cannot be
-    captured, and everything on the CPU device. A candidate that cannot be captured is timed beside a replayed reference.
+    calls that wait for the device, draw random numbers or launch on the legacy stream, calls on more than 256 MiB, fixed cases,
+    a candidate whose reference cannot be captured, and everything on the CPU device. A candidate that cannot be captured is
+    timed beside a replayed reference.
     """
 
 class LaunchMode(_LaunchMode, metaclass=_LaunchModeEnumTypeWrapper):
@@ -87,8 +88,9 @@ the time; what lies between two kernels on the device is.
 LAUNCH_MODE_CUDA_GRAPH: LaunchMode.ValueType  # 2
 """Calls of reference and candidate are captured as CUDA graphs, one for each input set, and a timed call replays that of its
 set. What cannot be captured, or whose replay does not do what the call does, is timed eagerly, and its TimingStats say so:
-calls that wait for the device, draw random numbers or launch on the legacy stream, a candidate whose reference cannot be
-captured, and everything on the CPU device. A candidate that cannot be captured is timed beside a replayed reference.
+calls that wait for the device, draw random numbers or launch on the legacy stream, calls on more than 256 MiB, fixed cases,
+a candidate whose reference cannot be captured, and everything on the CPU device. A candidate that cannot be captured is
+timed beside a replayed reference.
 """
 Global___LaunchMode: _TypeAlias = LaunchMode  # noqa: Y015
 
@@ -1070,7 +1072,9 @@ class TimingStats(_message.Message):
     ahead of the device. 0 where they are not: on the CPU device, and for calls that wait for the device.
     """
     launch_mode: Global___LaunchMode.ValueType
-    """How the calls were launched, which may differ between the two sides. Never UNSPECIFIED."""
+    """How the calls were launched, as far as the process says that made them; it may differ between the two sides. Never
+    UNSPECIFIED.
+    """
     def __init__(
         self,
         *,

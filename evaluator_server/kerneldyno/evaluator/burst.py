@@ -21,8 +21,8 @@ from . import tree
 from .devices import seeding
 from .devices.base import Device, Gate
 
-#: Difference, relative to an element and to the largest one, at which a replay's result is no longer that of the call.
-_ALIKE = 1e-2
+#: Share of what two inputs make a result differ by that a replay's result may be off: rounding, but nothing stale.
+_ALIKE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,9 @@ class Station:
 def capture(call: Callable[..., Any], station: Station, count: int) -> list[Callable[[], Any]]:
     """Record `call` on each of the first `count` input sets (two at least), where they are; return what replays each.
 
-    Nothing where that is impossible, or where a replay does not do what the call does: work on the legacy stream is not
-    recorded, and nobody says so. The first input set is lost. Raises what the call raises.
+    Nothing where that is impossible, or where a replay does not do what the call does: neither work on the legacy stream nor
+    random numbers of the host are recorded, and nobody says so. The first two input sets must differ; they are lost. Raises
+    what the call raises.
     """
     device = station.device
 
@@ -108,21 +109,41 @@ def capture(call: Callable[..., Any], station: Station, count: int) -> list[Call
     replays = device.capture([functools.partial(on, index) for index in range(count)])
     if replays is None:
         return []
+    stale = _copies(replays[0]())
     for target, tensor in zip(station.inputs[0], station.inputs[1], strict=True):
         target.copy_(tensor)
-    wanted = [tensor.clone() for tensor in tree.flatten(on(1))[1]]
-    made = tree.flatten(replays[0]())[1]
-    return replays if len(made) == len(wanted) and all(map(_alike, made, wanted)) else []
+    host = torch.get_rng_state()
+    wanted = _copies(on(1))
+    drew = not torch.equal(host, torch.get_rng_state())
+    made = _copies(replays[0]())
+    return [] if drew or not _follows(stale, made, wanted) else replays
 
 
-def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Say whether two results are of the same computation; what is right is not decided here."""
-    if one.shape != other.shape or one.dtype != other.dtype:
+def _copies(value: Any) -> list[torch.Tensor]:
+    return [tensor.clone() for tensor in tree.flatten(value)[1]]
+
+
+def _follows(stale: list[torch.Tensor], made: list[torch.Tensor], wanted: list[torch.Tensor]) -> bool:
+    """Say whether what was made of new inputs is what is wanted, and no longer what was made of others.
+
+    How much results differ between inputs is the measure: what hardly changes could as well be stale.
+    """
+    changed = False
+    if not len(stale) == len(made) == len(wanted):
         return False
-    if not one.is_floating_point() or not one.numel():
-        return torch.equal(one, other)
-    largest = float(other.double().nan_to_num(0.0, 0.0, 0.0).abs().max())
-    return torch.allclose(one.double(), other.double(), rtol=_ALIKE, atol=_ALIKE * largest, equal_nan=True)
+    for before, now, right in zip(stale, made, wanted, strict=True):
+        if not (before.shape, before.dtype) == (now.shape, now.dtype) == (right.shape, right.dtype):
+            return False
+        change = _distance(before, right)
+        if _distance(now, right) > _ALIKE * change:
+            return False
+        changed |= change > 0
+    return changed
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    difference = (one.double() - other.double()).nan_to_num(0.0, 0.0, 0.0)
+    return float(torch.linalg.vector_norm(difference))
 
 
 def run_burst(

@@ -90,7 +90,7 @@ class Device(ABC):
         """Record the device work of each call; return what does it again, over the same memory, with the same result.
 
         None where one cannot be recorded, and on devices that record nothing. Raises what the first call raises while it is
-        not recorded.
+        not recorded, and OutOfMemoryError.
         """
         return None
 

@@ -27,7 +27,6 @@ class Graph:
     def __init__(self, call: Callable[[], Any], driver: Driver, stream: torch.cuda.Stream, pool: Any) -> None:
         """Record `call` on `stream`, which is the current one. Raises whatever it raises, or the driver does."""
         self._driver = driver
-        self._pool = pool  # lives as long as what was recorded works in it
         self._device = stream.device
         driver.begin_capture(stream.cuda_stream)
         try:
@@ -41,6 +40,8 @@ class Graph:
             self._ready = driver.instantiate(graph, stream.cuda_stream)
         finally:
             driver.destroy_graph(graph)
+        # What was recorded works in it. It goes last: a pool that dies before its tensors leaves their memory behind.
+        self._pool = pool
         weakref.finalize(self, driver.destroy, self._ready)
 
     def __call__(self) -> Any:
@@ -51,9 +52,9 @@ class Graph:
 def capture(
     calls: Sequence[Callable[[], Any]], driver: Driver, stream: torch.cuda.Stream
 ) -> list[Callable[[], Any]] | None:
-    """Record each of `calls` on `stream`; None where one cannot be recorded, whatever the reason.
+    """Record each of `calls` on `stream`; None where one cannot be recorded, whatever the reason but want of memory.
 
-    The first is called before, and raises what it raises then.
+    The first is called before, and raises what it raises then. Raises OutOfMemoryError.
     """
     device = stream.device
     pool = torch.cuda.MemPool()
@@ -66,8 +67,18 @@ def capture(
         try:
             with torch.cuda.use_mem_pool(pool, device):
                 graphs = [Graph(call, driver, stream, pool) for call in calls]
+        except torch.OutOfMemoryError:  # says nothing about the calls
+            raise
         except Exception:  # what cannot be recorded fails in many ways
-            return None
+            graphs = []
         finally:
             stream.synchronize()
-    return graphs
+    if not graphs:
+        _forget_error(device)
+    return graphs or None
+
+
+def _forget_error(device: torch.device) -> None:
+    """Have the runtime forget an error that calls did not ask about: the next launch would be blamed for it."""
+    with contextlib.suppress(RuntimeError):
+        torch.zeros(1, device=device).add_(1)

@@ -7,11 +7,10 @@ from typing import Any
 
 from .. import tree
 from .handle import RunnerGarbled
+from .timing import SHORTEST
 
 #: Largest device time that a runner may report for one call, in seconds: a day.
 _LONGEST = 86400.0
-#: What a time of nothing at all counts as, in seconds: no clock ticks faster, and ratios of times must exist.
-_SHORTEST = 1e-9
 #: Most constant tensors of a candidate that are looked at, and most rows of a profile.
 _MOST_TENSORS = 10_000
 _MOST_ROWS = 10_000
@@ -57,7 +56,7 @@ def read_burst(answer: Any, length: int) -> list[float]:
         and len(answer) == length
         and all(type(value) in (int, float) and 0 <= value < _LONGEST for value in answer)
     ):
-        return [max(float(value), _SHORTEST) for value in answer]
+        return [max(float(value), SHORTEST) for value in answer]
     raise RunnerGarbled("malformed answer to a burst")
 
 

@@ -6,6 +6,7 @@ is forgotten when the reference now takes clearly longer or shorter than it did.
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 from collections import deque
 from collections.abc import Hashable
@@ -32,6 +33,11 @@ class Baseline:
     warm_reference: list[Burst] = field(default_factory=list)
     #: Whether those were replayed as CUDA graphs.
     replayed: bool = False
+    #: By how many seconds a call of the reference takes longer in a runner than here, once known (see `twin`).
+    shift: float | None = None
+    #: Held while that is found out, and how often it was tried in vain.
+    shifting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    tries: int = 0
     _nothing: dict[Hashable, deque[Burst]] = field(default_factory=dict)
 
     def nothing(self, kind: Hashable) -> deque[Burst]:
@@ -52,6 +58,7 @@ class Baseline:
         """Begin anew: what was kept of the reference is true no more."""
         self.reference.clear()
         self.warm_reference.clear()
+        self.shift = None
 
     def still_true(self, fresh: list[Burst]) -> bool:
         """Say whether `fresh` bursts of the reference agree with those that are kept."""

@@ -11,8 +11,9 @@ import asyncio
 import re
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -20,7 +21,7 @@ from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import ReferenceFailure
 from ..tracebacks import CANDIDATE_FILE, describe_error
-from . import examination, provenance, roofline, trial, verdict
+from . import examination, provenance, roofline, trial, twin, verdict
 from .candidate import Candidate
 from .checking import check
 from .handle import RunnerGarbled, RunnerGone, RunnerStartError
@@ -29,6 +30,7 @@ from .pool import Pool
 from .problems import Announce, Known, Problems
 from .record import Finished, Record
 from .stages import Stages
+from .timing import Burst
 
 #: Memory of one arena beyond what one input set or output slot needs, in bytes: more sets make longer bursts. No more of a
 #: small device's memory than this share.
@@ -64,9 +66,19 @@ class Bench:
 class Lane:
     """Evaluates one candidate."""
 
-    def __init__(self, bench: Bench, spec: EvalSpec, tell: Callable[[str], None], announce: Announce) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        spec: EvalSpec,
+        tell: Callable[[str], None],
+        announce: Announce,
+        *,
+        is_twin: bool = False,
+    ) -> None:
+        """`is_twin`: the candidate is the reference."""
         self._bench = bench
         self._spec = spec
+        self._is_twin = is_twin
         self._announce = announce
         self._stages = Stages(tell)
         self._record = Record()
@@ -215,10 +227,21 @@ class Lane:
             raise DeviceBusyError
         async with lease.work():
             session.judge()
-        timed = report(candidate, measured)
+        timed = report(candidate, measured, await self._shift(known, measured.reference))
         seconds = timed["candidate_timing"]["median_seconds"]
         placed = roofline.place(bench.roof, known, bench.problems, self._announce, first, self._record, seconds)
         return timed | await placed
+
+    async def _shift(self, known: Known, reference: Sequence[Burst]) -> float:
+        """Return how many seconds longer a call of the reference takes in a runner than in the judge."""
+        if self._is_twin or not twin.is_wanted(self._spec, known.problem, reference):
+            return 0.0
+        spec = twin.spec_of(self._spec, known.problem)
+
+        def evaluate() -> Coroutine[Any, Any, verdict.Result]:
+            return Lane(self._bench, spec, lambda stage: None, self._announce, is_twin=True).evaluate()
+
+        return await twin.shift(known.baseline, evaluate)
 
     def _enter(self, stage: str, name: str) -> None:
         assert self._candidate is not None

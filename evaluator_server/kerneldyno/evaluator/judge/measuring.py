@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..devices.base import Device
-from . import timing, verdict
-from .bursts import Bursts
+from . import timing, twin, verdict
+from .bursts import CAPTURED_SETS, Bursts
 from .candidate import Candidate
 from .problems import Announce, Known, Problems
 from .trial import Trial
@@ -98,7 +98,7 @@ class Session:
         """Draw ahead what will be needed. Raises ReferenceFailure."""
         longest = self._bursts.longest
         warmup = min(max(1, self._candidate.spec.warmup), longest)
-        captured = [longest] if self._candidate.spec.cuda_graph else []
+        captured = [CAPTURED_SETS] if self._candidate.spec.cuda_graph else []
         warm = [max(1, longest // 4), longest] * _WARM_PAIRS
         counts = [*captured, warmup, warmup, *self._lengths, *warm]
         await self._bursts.supply.draw_ahead(counts, lambda: problems.executing(announce))
@@ -125,7 +125,9 @@ class Session:
         while (evidence := await self._evidence(per_call)) is None:
             self._lengths = timing.lengths(calls, bursts.longest, _COLD_BURSTS, self._rng)
         state = _state(before, candidate.device.state())
-        return Measured(evidence, evidence.cold_reference, state, bursts.replays, bursts.reference_replays)
+        measured = Measured(evidence, evidence.cold_reference, state, bursts.replays, bursts.reference_replays)
+        bursts.release()
+        return measured
 
     def judge(self) -> None:
         """Compare what the bursts have left. Raises Finished."""
@@ -243,9 +245,12 @@ async def _warm_up(bursts: Bursts, candidate: Candidate, *, reference: bool, not
     return last.wall_seconds / last.calls
 
 
-def report(candidate: Candidate, measured: Measured) -> verdict.Result:
-    """Return the part of the result that says how fast the candidate is; whatever is doubted becomes a finding."""
-    record, reference = candidate.record, measured.reference
+def report(candidate: Candidate, measured: Measured, shift: float) -> verdict.Result:
+    """Return the part of the result that says how fast the candidate is; whatever is doubted becomes a finding.
+
+    `shift` is how many seconds longer a call of the reference takes in a runner than in the judge.
+    """
+    record, reference = candidate.record, twin.shifted(measured.reference, shift)
     conclusion = timing.conclude(measured.evidence)
     _log.debug("%s", timing.summary(measured.evidence))
     if conclusion.doubt is not None:

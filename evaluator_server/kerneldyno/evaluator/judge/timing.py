@@ -35,6 +35,8 @@ _CHANGES = 0.65e-3
 #: How much longer than the quickest the judge's copy of the inputs may have taken without counting, in seconds: who works on
 #: what has been copied already gains no more than this in a burst.
 _REVEALING = 50e-6
+#: What a time of nothing at all counts as, in seconds: no clock ticks faster, and ratios of times must exist.
+SHORTEST = 1e-9
 #: Share of the device time of an empty call below which a device time is an invention.
 _LEAST = 0.5
 #: A mean this much above the typical call is made of calls that do the work and calls that do not (T27).
@@ -230,7 +232,7 @@ def conclude(evidence: Evidence) -> Timing:
     cold = by_judge(evidence.cold, evidence.cold_empty, _MESSAGES[evidence.kind])
     clock = warm_clock(evidence)
     doubt = _doubt(evidence, samples, cold, clock)
-    judge_seconds = max(1e-9, clock.seconds)
+    judge_seconds = max(SHORTEST, clock.seconds)
     blocks = [len(burst.device_seconds) for burst in evidence.cold]
     uncertain = _uncertain(evidence, clock)
     if doubt is None and not uncertain:
@@ -324,7 +326,7 @@ def conclude_trusted(bursts: Sequence[Burst]) -> Timing:
     """The same for the reference, whose device times are the judge's own."""
     samples = _samples(bursts)
     blocks = [len(burst.device_seconds) for burst in bursts]
-    return Timing(samples, "CLOCK_DEVICE_EVENTS", max(1e-9, statistics.fmean(samples)), blocks=blocks)
+    return Timing(samples, "CLOCK_DEVICE_EVENTS", max(SHORTEST, statistics.fmean(samples)), blocks=blocks)
 
 
 def ratio_interval(reference: Timing, candidate: Timing, rng: random.Random) -> tuple[float, float]:

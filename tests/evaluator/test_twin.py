@@ -1,0 +1,164 @@
+"""The reference as a candidate: when that is wanted, what is learnt from it, and that it passes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from judge_harness import Judge, request
+from kerneldyno.evaluator.judge import twin
+from kerneldyno.evaluator.judge.baseline import Baseline
+from kerneldyno.evaluator.judge.timing import SHORTEST, Burst
+from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.toolkits import Problem, toolkits
+
+REFERENCE = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = torch.nn.Linear(width, width)
+
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+
+def get_inputs():
+    return [torch.randn(16, 64)]
+
+def get_init_inputs():
+    return [64]
+"""
+
+
+def spec(**changes: Any) -> EvalSpec:
+    return EvalSpec.from_json(request("", reference_code=REFERENCE, **changes))
+
+
+def problem() -> Problem:
+    return toolkits()["kernelbench"].build(spec(), torch.device("cpu"), 7)
+
+
+def burst(seconds: float, launch: float = 1e-6) -> Burst:
+    return Burst(2, 2 * seconds, [seconds] * 2, launch_seconds=launch)
+
+
+EAGER = "LAUNCH_MODE_EAGER"
+
+
+def result(candidate: float, reference: float, clock: str = "CLOCK_DEVICE_EVENTS", mode: str = EAGER) -> dict[str, Any]:
+    return {
+        "outcome": "CORRECT",
+        "candidate_timing": {"median_seconds": candidate, "clock": clock, "launch_mode": mode},
+        "reference_timing": {"median_seconds": reference, "launch_mode": EAGER},
+    }
+
+
+def learn(baseline: Baseline, results: Iterator[dict[str, Any]]) -> float:
+    async def evaluate() -> dict[str, Any]:
+        return next(results)
+
+    return asyncio.run(twin.shift(baseline, evaluate))
+
+
+@pytest.mark.parametrize(
+    ("bursts", "changes", "wanted"),
+    [
+        ([burst(10e-6)], {}, True),
+        ([burst(60e-6)], {}, False),
+        ([burst(10e-6, launch=0.0)], {}, False),
+        ([], {}, False),
+        ([burst(10e-6)], {"reference_backend": "REFERENCE_BACKEND_TORCH_COMPILE"}, False),
+    ],
+    ids=["short", "long", "waits for the device", "not timed", "compiled"],
+)
+def test_it_is_wanted_for_short_references(bursts: list[Burst], changes: dict[str, Any], wanted: bool) -> None:
+    assert twin.is_wanted(spec(**changes), problem(), bursts) is wanted
+
+
+def test_what_it_takes_longer_is_found_out_once() -> None:
+    baseline, results = Baseline(), iter([result(4.8e-6, 5e-6), result(4.6e-6, 5e-6)])
+    assert learn(baseline, results) == pytest.approx(-0.3e-6)
+    assert learn(baseline, results) == pytest.approx(-0.3e-6)
+    baseline.forget_reference()
+    assert learn(baseline, iter([result(5.1e-6, 5e-6)] * 2)) == pytest.approx(0.1e-6)
+
+
+def test_who_comes_meanwhile_waits_for_it() -> None:
+    async def both() -> tuple[list[float], int]:
+        baseline, calls = Baseline(), 0
+
+        async def evaluate() -> dict[str, Any]:
+            nonlocal calls
+            calls += 1
+            await asyncio.sleep(0.01)
+            return result(4e-6, 5e-6)
+
+        return await asyncio.gather(*(twin.shift(baseline, evaluate) for _ in range(5))), calls
+
+    shifts, calls = asyncio.run(both())
+    assert shifts == pytest.approx([-1e-6] * 5)
+    assert calls == 2
+
+
+@pytest.mark.parametrize(
+    "useless",
+    [
+        {"outcome": "RUNTIME_ERROR"},
+        {"outcome": "INFRASTRUCTURE_ERROR"},
+        result(4e-6, 5e-6, clock="CLOCK_JUDGE"),
+        result(4e-6, 5e-6, mode="LAUNCH_MODE_CUDA_GRAPH"),
+        result(2e-6, 5e-6),
+    ],
+    ids=["fails", "nobody could", "no sharp clock", "launched otherwise", "no difference between processes"],
+)
+def test_what_says_nothing_is_tried_again_but_not_for_ever(useless: dict[str, Any]) -> None:
+    baseline = Baseline()
+    for _ in range(2):
+        assert learn(baseline, iter([useless] * 2)) == 0.0
+    assert learn(baseline, iter([useless, result(4.9e-6, 5e-6)])) == pytest.approx(-0.1e-6)
+    given_up = Baseline()
+    for _ in range(3):
+        learn(given_up, iter([useless] * 2))
+    assert learn(given_up, iter([])) == 0.0
+
+
+def test_whose_candidate_is_cancelled_leaves_it_to_the_next() -> None:
+    async def cancelled() -> tuple[bool, float]:
+        baseline, ended = Baseline(), False
+
+        async def hang() -> dict[str, Any]:
+            nonlocal ended
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended = True
+            return {}
+
+        async def good() -> dict[str, Any]:
+            return result(4e-6, 5e-6)
+
+        first = asyncio.create_task(twin.shift(baseline, hang))
+        await asyncio.sleep(0.01)
+        first.cancel()
+        await asyncio.wait({first})
+        return ended, await twin.shift(baseline, good)
+
+    assert asyncio.run(cancelled()) == (True, pytest.approx(-1e-6))
+
+
+def test_bursts_are_shifted_and_no_time_is_less_than_nothing() -> None:
+    (shifted,) = twin.shifted([burst(5e-6)], -1e-6)
+    assert shifted.device_seconds == pytest.approx([4e-6] * 2)
+    assert shifted.launch_seconds == 1e-6
+    assert twin.shifted([burst(1e-6)], -2e-6)[0].device_seconds == [SHORTEST] * 2
+    assert twin.shifted([burst(1e-6)], 0.0) == [burst(1e-6)]
+
+
+def test_a_reference_passes_as_its_own_candidate(judge: Judge) -> None:
+    made = twin.spec_of(spec(), problem())
+    got = judge.evaluate(request(made.kernel_code, reference_code=REFERENCE, backend="torch"))
+    assert got["outcome"] == "CORRECT", got["message"]
