@@ -68,7 +68,7 @@ def learn(baseline: Baseline, results: Iterator[dict[str, Any]]) -> float:
     ("bursts", "changes", "wanted"),
     [
         ([burst(10e-6)], {}, True),
-        ([burst(60e-6)], {}, False),
+        ([burst(20e-6)], {}, False),
         ([burst(10e-6, launch=0.0)], {}, False),
         ([], {}, False),
         ([burst(10e-6)], {"reference_backend": "REFERENCE_BACKEND_TORCH_COMPILE"}, False),
