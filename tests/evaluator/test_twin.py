@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from judge_harness import Judge, request
+from judge_harness import Judge, candidate, request
 from kerneldyno.evaluator.judge import twin
 from kerneldyno.evaluator.judge.baseline import Baseline
 from kerneldyno.evaluator.judge.timing import SHORTEST, Burst
@@ -83,8 +85,11 @@ def test_what_it_takes_longer_is_found_out_once() -> None:
     baseline, results = Baseline(), iter([result(4.8e-6, 5e-6), result(4.6e-6, 5e-6)])
     assert learn(baseline, results) == pytest.approx(-0.3e-6)
     assert learn(baseline, results) == pytest.approx(-0.3e-6)
-    baseline.forget_reference()
-    assert learn(baseline, iter([result(5.1e-6, 5e-6)] * 2)) == pytest.approx(0.1e-6)
+    for _ in range(2):
+        baseline.forget_reference()
+        assert learn(baseline, iter([result(5.1e-6, 5e-6)] * 2)) == pytest.approx(0.1e-6)
+    baseline.forget_reference()  # once more: that problem has had its share
+    assert learn(baseline, iter([])) == pytest.approx(0.1e-6)
 
 
 def test_who_comes_meanwhile_waits_for_it() -> None:
@@ -162,3 +167,33 @@ def test_a_reference_passes_as_its_own_candidate(judge: Judge) -> None:
     made = twin.spec_of(spec(), problem())
     got = judge.evaluate(request(made.kernel_code, reference_code=REFERENCE, backend="torch"))
     assert got["outcome"] == "CORRECT", got["message"]
+
+
+@pytest.fixture
+def eager() -> Iterator[Judge]:
+    here = str(Path(__file__).parent)
+    path = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+    with Judge(module="judge_of_twins", environment={"PYTHONPATH": path}) as running:
+        assert running.ready["op"] == "ready", running.ready
+        yield running
+
+
+def ended(judge: Judge) -> int:
+    """How many runners have ended, by statistics that are younger than this call."""
+    for _ in range(2):  # the first may have been under way
+        while (frame := judge._next())["op"] != "stats":
+            pass
+    return sum(map(int, frame["runner_exits"].values()))
+
+
+def test_a_problem_has_its_twins_once_and_every_candidate_its_speedup(eager: Judge) -> None:
+    runners = []
+    for salt in ("one", "two"):
+        before = ended(eager)
+        got = eager.evaluate(request(candidate(prologue=f"# {salt}"), run_performance=True))
+        assert got["outcome"] == "CORRECT", got["message"]
+        reference, own = got["reference_timing"]["median_seconds"], got["candidate_timing"]["median_seconds"]
+        assert got["speedup"] == pytest.approx(reference / own)
+        assert got["speedup_interval"]["low"] < got["speedup"] < got["speedup_interval"]["high"]
+        runners.append(ended(eager) - before)
+    assert runners == [3, 1]

@@ -33,11 +33,13 @@ class Baseline:
     warm_reference: list[Burst] = field(default_factory=list)
     #: Whether those were replayed as CUDA graphs.
     replayed: bool = False
-    #: By how many seconds a call of the reference takes longer in a runner than here, once known (see `twin`).
-    shift: float | None = None
-    #: Held while that is found out, and how often it was tried in vain.
+    #: By how many seconds a call of the reference takes longer in a runner than here, whether that is known of these bursts,
+    #: and how often it was looked for (see `twin`).
+    shift: float = 0.0
+    shift_known: bool = False
+    shift_rounds: int = 0
+    #: Held meanwhile.
     shifting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    tries: int = 0
     _nothing: dict[Hashable, deque[Burst]] = field(default_factory=dict)
 
     def nothing(self, kind: Hashable) -> deque[Burst]:
@@ -58,7 +60,7 @@ class Baseline:
         """Begin anew: what was kept of the reference is true no more."""
         self.reference.clear()
         self.warm_reference.clear()
-        self.shift = None
+        self.shift_known = False
 
     def still_true(self, fresh: list[Burst]) -> bool:
         """Say whether `fresh` bursts of the reference agree with those that are kept."""

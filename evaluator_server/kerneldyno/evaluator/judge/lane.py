@@ -11,7 +11,7 @@ import asyncio
 import re
 import time
 import warnings
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,16 +21,15 @@ from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import ReferenceFailure
 from ..tracebacks import CANDIDATE_FILE, describe_error
-from . import examination, provenance, roofline, trial, twin, verdict
+from . import examination, provenance, roofline, timing, trial, twin, verdict
 from .candidate import Candidate
 from .checking import check
 from .handle import RunnerGarbled, RunnerGone, RunnerStartError
-from .measuring import DeviceBusyError, Quiet, Session, report
+from .measuring import DeviceBusyError, Measured, Quiet, Session, compare, report
 from .pool import Pool
 from .problems import Announce, Known, Problems
 from .record import Finished, Record
 from .stages import Stages
-from .timing import Burst
 
 #: Memory of one arena beyond what one input set or output slot needs, in bytes: more sets make longer bursts. No more of a
 #: small device's memory than this share.
@@ -83,6 +82,7 @@ class Lane:
         self._stages = Stages(tell)
         self._record = Record()
         self._candidate: Candidate | None = None
+        self._timed: tuple[Known, Measured, timing.Timing] | None = None
 
     async def evaluate(self) -> verdict.Result:
         """Return the verdict as the proto-JSON of EvalResult. Raises only what is a bug, or cancellation."""
@@ -113,6 +113,8 @@ class Lane:
                 logs = (await self._bench.pool.discard(self._candidate.runner, overdue=overdue)).logs
                 self._candidate.close()
                 self._bench.device.trim()
+        if self._timed is not None and self._timed[1].reference and result["outcome"] == "CORRECT":
+            result |= await self._compare(*self._timed)
         self._stages.close()
         result["stages"] = self._stages.spans
         result.setdefault("findings", self._record.findings)
@@ -227,21 +229,28 @@ class Lane:
             raise DeviceBusyError
         async with lease.work():
             session.judge()
-        timed = report(candidate, measured, await self._shift(known, measured.reference))
-        seconds = timed["candidate_timing"]["median_seconds"]
-        placed = roofline.place(bench.roof, known, bench.problems, self._announce, first, self._record, seconds)
+        concluded = timing.conclude(measured.evidence)
+        self._timed = known, measured, concluded
+        timed = report(candidate, measured, concluded)
+        placed = roofline.place(
+            bench.roof, known, bench.problems, self._announce, first, self._record, concluded.median
+        )
         return timed | await placed
 
-    async def _shift(self, known: Known, reference: Sequence[Burst]) -> float:
-        """Return how many seconds longer a call of the reference takes in a runner than in the judge."""
-        if self._is_twin or not twin.is_wanted(self._spec, known.problem, reference):
-            return 0.0
-        spec = twin.spec_of(self._spec, known.problem)
+    async def _compare(self, known: Known, measured: Measured, concluded: timing.Timing) -> verdict.Result:
+        """Say how fast the candidate is beside its reference, and find out what that takes in a runner where it matters.
 
-        def evaluate() -> Coroutine[Any, Any, verdict.Result]:
-            return Lane(self._bench, spec, lambda stage: None, self._announce, is_twin=True).evaluate()
+        The candidate's own runner is gone by then, and cannot disturb it.
+        """
+        shift = 0.0
+        if not self._is_twin and twin.is_wanted(self._spec, known.problem, measured.reference):
+            spec = twin.spec_of(self._spec, known.problem)
 
-        return await twin.shift(known.baseline, evaluate)
+            def evaluate() -> Coroutine[Any, Any, verdict.Result]:
+                return Lane(self._bench, spec, lambda stage: None, self._announce, is_twin=True).evaluate()
+
+            shift = await twin.shift(known.baseline, evaluate)
+        return compare(measured, concluded, shift)
 
     def _enter(self, stage: str, name: str) -> None:
         assert self._candidate is not None

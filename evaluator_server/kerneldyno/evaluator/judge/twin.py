@@ -24,8 +24,9 @@ _SHORT = 15e-6
 _RUNNERS = 2
 #: More than this, in seconds, is no difference between processes.
 _MOST = 1.5e-6
-#: How often it is evaluated in vain before the judge's own times have to do.
-_TRIES = 3
+#: How often it is evaluated for one problem: again after it failed, or when the judge has come to take clearly longer or
+#: shorter than it did.
+_ROUNDS = 3
 
 
 def is_wanted(spec: EvalSpec, problem: Problem, reference: Sequence[timing.Burst]) -> bool:
@@ -50,17 +51,19 @@ def spec_of(spec: EvalSpec, problem: Problem) -> EvalSpec:
 async def shift(baseline: Baseline, evaluate: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> float:
     """Return how many seconds longer a call of the reference takes in a runner (shorter, where negative).
 
-    `evaluate` is called the first time, and returns a result as a candidate's. 0 where the reference does not pass as one.
+    `evaluate` is called where that is not known, and returns a result as a candidate's. 0 where the reference does not pass
+    as one.
     """
     async with baseline.shifting:
-        if baseline.shift is None and baseline.tries < _TRIES:
+        if not baseline.shift_known and baseline.shift_rounds < _ROUNDS:
+            baseline.shift_rounds += 1
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(evaluate()) for _ in range(_RUNNERS)]
             differences = [_difference(task.result()) for task in tasks]
             found = [seconds for seconds in differences if seconds is not None and abs(seconds) <= _MOST]
-            baseline.tries = 0 if found else baseline.tries + 1
-            baseline.shift = statistics.fmean(found) if found else None
-        return baseline.shift or 0.0
+            if found:
+                baseline.shift, baseline.shift_known = statistics.fmean(found), True
+        return baseline.shift
 
 
 def _difference(result: dict[str, Any]) -> float | None:
