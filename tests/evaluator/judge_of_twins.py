@@ -1,4 +1,4 @@
-"""A judge that takes every reference for a short one, and looks once what it takes in a runner."""
+"""A judge that takes every reference for a short one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,5 @@ from kerneldyno.evaluator.judge import twin
 from kerneldyno.evaluator.judge.__main__ import main
 
 if __name__ == "__main__":
-    twin.is_wanted = lambda spec, problem, reference: bool(reference)
-    twin._ROUNDS = 1
+    twin.is_wanted = lambda problem, reference: bool(reference)
     sys.exit(main())

@@ -156,11 +156,10 @@ class CudaDevice(Device):
     def capture(self, calls: Sequence[Callable[[], Any]]) -> list[Callable[[], Any]] | None:
         if self._capturing is None:
             self._capturing = _stream(self.torch_device)
-        try:
+        with contextlib.suppress(torch.OutOfMemoryError):
             return capture(calls, self.driver, self._capturing)
-        except torch.OutOfMemoryError:
-            torch.cuda.empty_cache()  # a pool of its own cannot have what torch keeps for others
-            return capture(calls, self.driver, self._capturing)
+        torch.cuda.empty_cache()  # a pool of its own cannot have what torch keeps for others
+        return capture(calls, self.driver, self._capturing)
 
     def probe_seconds(self) -> float:
         watch = self.stopwatch(1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+import time
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from .timing import Burst
 _KEPT = 12
 #: Kinds of bursts of nothing that are kept; candidates decide how many there are.
 _KINDS = 200
+#: How long what the reference takes in a runner is not looked for again, in seconds, whatever has become of it.
+PAUSE = 600.0
 #: Relative difference, and seconds, by which two medians of the same reference may differ.
 _SAME = 0.005
 _SAME_SECONDS = 0.2e-6
@@ -33,13 +36,11 @@ class Baseline:
     warm_reference: list[Burst] = field(default_factory=list)
     #: Whether those were replayed as CUDA graphs.
     replayed: bool = False
-    #: By how many seconds a call of the reference takes longer in a runner than here, whether that is known of these bursts,
-    #: and how often it was looked for (see `twin`).
-    shift: float = 0.0
-    shift_known: bool = False
-    shift_rounds: int = 0
-    #: Held meanwhile.
-    shifting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    #: What a call of the reference takes in a runner, in seconds, if that is known; until when it is not looked for again,
+    #: by the monotonic clock; and what is held while it is (see `twin`).
+    in_runner: float | None = None
+    in_runner_until: float = 0.0
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _nothing: dict[Hashable, deque[Burst]] = field(default_factory=dict)
 
     def nothing(self, kind: Hashable) -> deque[Burst]:
@@ -60,7 +61,7 @@ class Baseline:
         """Begin anew: what was kept of the reference is true no more."""
         self.reference.clear()
         self.warm_reference.clear()
-        self.shift_known = False
+        self.in_runner_until = min(self.in_runner_until, time.monotonic() + PAUSE)
 
     def still_true(self, fresh: list[Burst]) -> bool:
         """Say whether `fresh` bursts of the reference agree with those that are kept."""

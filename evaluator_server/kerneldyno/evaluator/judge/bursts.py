@@ -45,6 +45,8 @@ _REFERENCE_PATIENCE = 0.3
 #: more take so long that a graph saves next to nothing.
 CAPTURED_SETS = 2
 _CAPTURED_BYTES = 256 << 20
+#: How often that is tried: results of few values may agree by chance, and then nobody can tell whether a replay works.
+_CAPTURE_DRAWS = 3
 #: How long the judge does nothing but watch for a burst to end, and then nothing but that and what cannot wait, in seconds.
 _WATCHED = 0.005
 _WATCHED_CLOSELY = 0.1
@@ -129,30 +131,42 @@ class Bursts:
 
         A candidate that cannot be captured is timed eagerly beside a replayed reference, so that none is better off for it.
         """
-        count, size = self.longest, self.set_bytes
         # Fixed cases come again in the same place, where a candidate could have recorded their answers.
-        if self._problem.cases is not None or size + self._example.slot_bytes > _CAPTURED_BYTES:
+        if self._problem.cases is not None or self.set_bytes + self._example.slot_bytes > _CAPTURED_BYTES:
             return
+        for _ in range(_CAPTURE_DRAWS):
+            self._stage_for_capture()
+            if await self._capture_reference():
+                break
+        else:
+            return
+        self.candidate.runner.resume()
+        self.replays = await self.candidate.capture(self.longest)
+        await self.candidate.runner.stop()
+
+    def _stage_for_capture(self) -> None:
+        """Put the same few sets into all places of both arenas."""
         self.draw(CAPTURED_SETS)
+        size = self.set_bytes
         staged = self._staged.view(CAPTURED_SETS, size)
         for arena in (self._arena, self._shadow):
-            for at in range(count):
+            for at in range(self.longest):
                 arena[at * size :][:size].copy_(staged[at % CAPTURED_SETS])
         self._device.synchronize()
-        if self._problem.timed is not None:
-            await self.announce("begin")
-            try:
-                with torch.no_grad():
-                    self._replays = capture(self._problem.timed, self._own, count)
-            except BaseException as error:
-                raise ReferenceFailure("timing", error) from error
-            finally:
-                await self.announce("end")
-            if not self._replays:
-                return
-        self.candidate.runner.resume()
-        self.replays = await self.candidate.capture(count)
-        await self.candidate.runner.stop()
+
+    async def _capture_reference(self) -> bool:
+        """Say whether the reference can be replayed, or there is none."""
+        if self._problem.timed is None:
+            return True
+        await self.announce("begin")
+        try:
+            with torch.no_grad():
+                self._replays = capture(self._problem.timed, self._own, self.longest)
+        except BaseException as error:
+            raise ReferenceFailure("timing", error) from error
+        finally:
+            await self.announce("end")
+        return bool(self._replays)
 
     def release(self) -> None:
         """Give back what the graphs of the reference hold."""

@@ -165,7 +165,8 @@ class Runner:
         except TimeoutError:
             _log.error("a warden did not report its runner's end within %.0f s", _EXIT_TIMEOUT)
             report = ExitReport(9, None, True, False, 0, "")
-        self._close()
+        finally:
+            self._close()
         return report
 
     async def gone(self) -> ExitReport:

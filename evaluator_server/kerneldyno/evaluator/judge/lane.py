@@ -11,9 +11,8 @@ import asyncio
 import re
 import time
 import warnings
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -110,9 +109,11 @@ class Lane:
         finally:
             if self._candidate is not None:
                 overdue = cancelled or self._candidate.overdue
-                logs = (await self._bench.pool.discard(self._candidate.runner, overdue=overdue)).logs
-                self._candidate.close()
-                self._bench.device.trim()
+                try:
+                    logs = (await self._bench.pool.discard(self._candidate.runner, overdue=overdue)).logs
+                finally:
+                    self._candidate.close()
+                    self._bench.device.trim()
         if self._timed is not None and self._timed[1].reference and result["outcome"] == "CORRECT":
             result |= await self._compare(*self._timed)
         self._stages.close()
@@ -242,15 +243,16 @@ class Lane:
 
         The candidate's own runner is gone by then, and cannot disturb it.
         """
-        shift = 0.0
-        if not self._is_twin and twin.is_wanted(self._spec, known.problem, measured.reference):
+        reference = measured.reference
+        if not self._is_twin and twin.is_wanted(known.problem, reference):
+            self._stages.enter("STAGE_TIMING")
             spec = twin.spec_of(self._spec, known.problem)
 
-            def evaluate() -> Coroutine[Any, Any, verdict.Result]:
-                return Lane(self._bench, spec, lambda stage: None, self._announce, is_twin=True).evaluate()
+            async def evaluate() -> verdict.Result:
+                return await Lane(self._bench, spec, lambda stage: None, self._announce, is_twin=True).evaluate()
 
-            shift = await twin.shift(known.baseline, evaluate)
-        return compare(measured, concluded, shift)
+            reference = twin.shifted(reference, await twin.median(known.baseline, evaluate))
+        return compare(measured, reference, concluded)
 
     def _enter(self, stage: str, name: str) -> None:
         assert self._candidate is not None

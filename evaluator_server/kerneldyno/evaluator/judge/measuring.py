@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..devices.base import Device
-from . import timing, twin, verdict
+from . import timing, verdict
 from .bursts import CAPTURED_SETS, Bursts
 from .candidate import Candidate
 from .problems import Announce, Known, Problems
@@ -258,12 +258,8 @@ def report(candidate: Candidate, measured: Measured, concluded: timing.Timing) -
     return result
 
 
-def compare(measured: Measured, concluded: timing.Timing, shift: float) -> verdict.Result:
-    """Return the part of the result that says how fast the candidate is beside its reference.
-
-    `shift` is how many seconds longer a call of the reference takes in a runner than in the judge.
-    """
-    reference = twin.shifted(measured.reference, shift)
+def compare(measured: Measured, reference: Sequence[timing.Burst], concluded: timing.Timing) -> verdict.Result:
+    """Return the part of the result that says how fast the candidate is beside its reference."""
     baseline = timing.conclude_trusted(reference)
     low, high = timing.ratio_interval(baseline, concluded, random.Random(secrets.randbits(64)))
     return {

@@ -147,8 +147,10 @@ class Pool:
 
     async def discard(self, runner: Runner, *, overdue: bool = False) -> ExitReport:
         """End a runner that was taken, count how it ended, and return that. `overdue`: it had passed a limit."""
-        report = await runner.end()
-        self.runners.discard(runner)
+        try:
+            report = await runner.end()
+        finally:
+            self.runners.discard(runner)
         if report.killed:  # by us: the usual end of a runner that has done its work
             how = "killed" if overdue else "clean"
         else:
