@@ -1,6 +1,6 @@
 """How far the times can be believed: kernels against themselves, spins of known duration, and the same kernel many times.
 
-    python benchmarks/accuracy.py [--trials 20] [--seconds 90] [--json FILE] [--plot]
+    python benchmarks/accuracy.py [--trials 20] [--seconds 90] [--graphs] [--json FILE] [--plot]
 
 Four questions, all asked of real services over gRPC, each candidate in a process of its own (sources:
 benchmarks/kernels.py):
@@ -35,7 +35,7 @@ from typing import Any
 
 import kernels
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
-from kerneldyno.v1.evaluation_pb2 import TimingStats
+from kerneldyno.v1.evaluation_pb2 import LAUNCH_MODE_CUDA_GRAPH, LAUNCH_MODE_EAGER, LaunchMode, TimingStats
 from persistent import Pool, Task
 from service import capacity, collect, common_options, device_list, environment_of, outcome_of, write
 
@@ -71,6 +71,14 @@ def _options() -> argparse.Namespace:
     add("--seconds", type=float, default=90.0, help="for all of it; what is not done by then is left out (default: 90)")
     add("--devices", default="auto", help="the first of them is used (default: auto)")
     add("--quick", action="store_true", help="3 trials and 30 seconds")
+    add(
+        "--graphs",
+        dest="launch_mode",
+        action="store_const",
+        const=LAUNCH_MODE_CUDA_GRAPH,
+        default=LAUNCH_MODE_EAGER,
+        help="reference and candidate as CUDA graphs",
+    )
     common_options(parser, "accuracy")
     options = parser.parse_args()
     if options.quick:
@@ -82,13 +90,13 @@ async def _measure(services: LocalServices, options: argparse.Namespace) -> dict
     """Judge all of it with the lanes full, and then what there is time for one at a time."""
     async with AsyncClient(services.address) as client:
         kind, names, lanes = await capacity(client)
-    all_of_it = _requests(kind, options.trials)
+    all_of_it = _requests(kind, options.trials, options.launch_mode)
     busy, busy_seconds = await collect(services.address, all_of_it, options.seconds * _SHARES[0], lanes)
     alone: dict[str, EvalResult] = {}
     async with AsyncClient(services.address) as client:
         loop = asyncio.get_running_loop()
         end = loop.time() + options.seconds * _SHARES[1]
-        for request in _requests(kind, 1):
+        for request in _requests(kind, 1, options.launch_mode):
             request.salt = "alone"
             if loop.time() < end:
                 alone[request.id] = await client.evaluate_once(request)
@@ -108,7 +116,7 @@ async def _measure(services: LocalServices, options: argparse.Namespace) -> dict
     }
 
 
-def _requests(kind: str, trials: int) -> list[EvalRequest]:
+def _requests(kind: str, trials: int, mode: LaunchMode) -> list[EvalRequest]:
     """Make `trials` of each twin and of the ratio, and a third as many of each spin, all kinds in turn."""
     spins = max(1, math.ceil(trials / 3))
     counted = [(known, trials) for known in [*kernels.twins(kind), kernels.ratio(kind)]]
@@ -120,6 +128,7 @@ def _requests(kind: str, trials: int) -> list[EvalRequest]:
             kernel_code=known.candidate,
             backend=known.backend,
             num_perf_trials=20 if kind == "cpu" else 30 if known.seconds > _LONG_SECONDS else 100,
+            launch_mode=mode,
             salt=str(number),
             skip_cache=True,
         )
@@ -150,7 +159,7 @@ def _rows(results: dict[str, EvalResult]) -> dict[str, list[dict[str, Any]]]:
 
 def _baseline(measured: dict[str, Any], options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     """Have a persistent worker judge the same, in the same order, for as long as there is time."""
-    requests = _requests(measured["kind"], options.trials)
+    requests = _requests(measured["kind"], options.trials, LAUNCH_MODE_EAGER)
     tasks = [Task(request.id, request.reference_code, request.kernel_code, request.backend) for request in requests]
     with Pool(1, [measured["device"]], 20 if measured["kind"] == "cpu" else 100) as pool:
         answers, _ = pool.judge(tasks, options.seconds * _SHARES[2])
