@@ -98,6 +98,13 @@ def test_of_a_reference_that_was_forgotten_it_is_found_out_again_after_a_while(m
     assert ask(baseline, iter([result(4.9e-6, 5e-6)] * 2)) == pytest.approx(4.9e-6)
 
 
+def test_what_was_launched_says_nothing_of_what_is_replayed() -> None:
+    baseline = Baseline()
+    ask(baseline, iter([result(4.8e-6, 5e-6)] * 2))
+    baseline.expect(replayed=True)
+    assert ask(baseline, iter([result(3.8e-6, 4e-6)] * 2)) == pytest.approx(3.8e-6)
+
+
 def test_who_comes_meanwhile_waits_for_it() -> None:
     async def all_of_them() -> tuple[list[float | None], int]:
         baseline, calls = Baseline(), 0

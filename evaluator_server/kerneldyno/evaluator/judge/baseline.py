@@ -55,6 +55,7 @@ class Baseline:
         """From now on the reference is replayed, or is not: what is known of it otherwise is of no use."""
         if self.replayed != replayed:
             self.forget_reference()
+            self.in_runner, self.in_runner_until = None, 0.0
         self.replayed = replayed
 
     def forget_reference(self) -> None:
