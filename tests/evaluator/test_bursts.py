@@ -366,7 +366,11 @@ def test_a_replayed_call_works_on_its_input_set_where_that_is(cold: bool) -> Non
         assert torch.equal(place.outputs[slot].view(torch.float32).view(16, 64), torch.relu(x) * 2)
 
 
-@pytest.mark.parametrize("call", [relu, mean_of_squares, sign])
+def phase(x: torch.Tensor, scale: float) -> torch.Tensor:
+    return torch.complex(torch.ones_like(x), x)
+
+
+@pytest.mark.parametrize("call", [relu, mean_of_squares, sign, phase])
 def test_what_does_not_do_what_the_call_does_is_not_replayed(call: Callable[..., torch.Tensor]) -> None:
     assert len(capture(call, recorded(), 6)) == 6
     assert capture(call, recorded(forgets=True), 6) == []

@@ -142,7 +142,8 @@ def _follows(stale: list[torch.Tensor], made: list[torch.Tensor], wanted: list[t
 
 
 def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
-    difference = (one.double() - other.double()).nan_to_num(0.0, 0.0, 0.0)
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    difference = (one.to(wide) - other.to(wide)).nan_to_num(0.0, 0.0, 0.0)
     return float(torch.linalg.vector_norm(difference))
 
 
