@@ -56,6 +56,27 @@ async def test_a_birth_that_nobody_waits_for_any_more_is_ended(
         assert await asyncio.to_thread(channel.recv, 1) == b""
 
 
+async def test_who_is_cancelled_while_a_runner_is_ended_leaves_nothing(
+    made_and_zygote: tuple[Pool, socket.socket],
+) -> None:
+    made, zygote = made_and_zygote
+    birth = asyncio.create_task(made.spawn())
+    _, (channel, control) = await asked(zygote)
+    wire.send(channel, {"ok": "ready"})
+    runner = await birth
+    end = asyncio.create_task(made.discard(runner))
+    for order in ("baseline", "kill"):
+        assert await asyncio.to_thread(wire.receive, control) == ({"op": order}, [])
+    end.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await end
+    assert made.runners == set()
+    with channel, control:
+        assert await asyncio.to_thread(channel.recv, 1) == b""
+        wire.send(control, {"op": "exit", **KILLED})  # the warden has killed it, whether or not anybody waits for that
+        assert await asyncio.to_thread(control.recv, 1) == b""
+
+
 async def test_only_who_uses_no_streams_gets_a_runner_without_them(
     made_and_zygote: tuple[Pool, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
