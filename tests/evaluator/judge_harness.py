@@ -103,9 +103,7 @@ class Judge:
         sandbox: str = "auto",
         environment: dict[str, str] | None = None,
         prefix: tuple[str, ...] = (),
-        module: str = "kerneldyno.evaluator.judge",
     ) -> None:
-        self._module = module
         self._arguments = arguments
         self._prefix = prefix
         self._sandbox = sandbox
@@ -127,7 +125,7 @@ class Judge:
         sockets = ["--control-fd", str(control.fileno()), "--zygote-fd", str(ours.fileno())]
         capacity = ["--lanes", "2", "--spares", "1", "--sandbox", self._sandbox]
         self.process = subprocess.Popen(
-            [*python, self._module, *sockets, *capacity, *self._arguments, *life],
+            [*python, "kerneldyno.evaluator.judge", *sockets, *capacity, *self._arguments, *life],
             pass_fds=[control.fileno(), ours.fileno()],
             env=self._environment,
         )

@@ -6,9 +6,7 @@ is forgotten when the reference now takes clearly longer or shorter than it did.
 
 from __future__ import annotations
 
-import asyncio
 import statistics
-import time
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -19,8 +17,6 @@ from .timing import Burst
 _KEPT = 12
 #: Kinds of bursts of nothing that are kept; candidates decide how many there are.
 _KINDS = 200
-#: How long what the reference takes in a runner is not looked for again, in seconds, whatever has become of it.
-PAUSE = 600.0
 #: Relative difference, and seconds, by which two medians of the same reference may differ.
 _SAME = 0.005
 _SAME_SECONDS = 0.2e-6
@@ -36,11 +32,6 @@ class Baseline:
     warm_reference: list[Burst] = field(default_factory=list)
     #: Whether those were replayed as CUDA graphs.
     replayed: bool = False
-    #: What a call of the reference takes in a runner, in seconds, if that is known; until when it is not looked for again,
-    #: by the monotonic clock; and what is held while it is (see `twin`).
-    in_runner: float | None = None
-    in_runner_until: float = 0.0
-    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _nothing: dict[Hashable, deque[Burst]] = field(default_factory=dict)
 
     def nothing(self, kind: Hashable) -> deque[Burst]:
@@ -55,14 +46,12 @@ class Baseline:
         """From now on the reference is replayed, or is not: what is known of it otherwise is of no use."""
         if self.replayed != replayed:
             self.forget_reference()
-            self.in_runner, self.in_runner_until = None, 0.0
         self.replayed = replayed
 
     def forget_reference(self) -> None:
         """Begin anew: what was kept of the reference is true no more."""
         self.reference.clear()
         self.warm_reference.clear()
-        self.in_runner_until = min(self.in_runner_until, time.monotonic() + PAUSE)
 
     def still_true(self, fresh: list[Burst]) -> bool:
         """Say whether `fresh` bursts of the reference agree with those that are kept."""

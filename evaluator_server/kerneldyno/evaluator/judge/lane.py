@@ -20,11 +20,11 @@ from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import ReferenceFailure
 from ..tracebacks import CANDIDATE_FILE, describe_error
-from . import examination, provenance, roofline, timing, trial, twin, verdict
+from . import examination, provenance, roofline, trial, verdict
 from .candidate import Candidate
 from .checking import check
 from .handle import RunnerGarbled, RunnerGone, RunnerStartError
-from .measuring import DeviceBusyError, Measured, Quiet, Session, compare, report
+from .measuring import DeviceBusyError, Quiet, Session, report
 from .pool import Pool
 from .problems import Announce, Known, Problems
 from .record import Finished, Record
@@ -64,24 +64,13 @@ class Bench:
 class Lane:
     """Evaluates one candidate."""
 
-    def __init__(
-        self,
-        bench: Bench,
-        spec: EvalSpec,
-        tell: Callable[[str], None],
-        announce: Announce,
-        *,
-        is_twin: bool = False,
-    ) -> None:
-        """`is_twin`: the candidate is the reference."""
+    def __init__(self, bench: Bench, spec: EvalSpec, tell: Callable[[str], None], announce: Announce) -> None:
         self._bench = bench
         self._spec = spec
-        self._is_twin = is_twin
         self._announce = announce
         self._stages = Stages(tell)
         self._record = Record()
         self._candidate: Candidate | None = None
-        self._timed: tuple[Known, Measured, timing.Timing] | None = None
 
     async def evaluate(self) -> verdict.Result:
         """Return the verdict as the proto-JSON of EvalResult. Raises only what is a bug, or cancellation."""
@@ -114,8 +103,6 @@ class Lane:
                 finally:
                     self._candidate.close()
                     self._bench.device.trim()
-        if self._timed is not None and self._timed[1].reference and result["outcome"] == "CORRECT":
-            result |= await self._compare(*self._timed)
         self._stages.close()
         result["stages"] = self._stages.spans
         result.setdefault("findings", self._record.findings)
@@ -230,29 +217,10 @@ class Lane:
             raise DeviceBusyError
         async with lease.work():
             session.judge()
-        concluded = timing.conclude(measured.evidence)
-        self._timed = known, measured, concluded
-        timed = report(candidate, measured, concluded)
-        placed = roofline.place(
-            bench.roof, known, bench.problems, self._announce, first, self._record, concluded.median
-        )
+        timed = report(candidate, measured)
+        seconds = timed["candidate_timing"]["median_seconds"]
+        placed = roofline.place(bench.roof, known, bench.problems, self._announce, first, self._record, seconds)
         return timed | await placed
-
-    async def _compare(self, known: Known, measured: Measured, concluded: timing.Timing) -> verdict.Result:
-        """Say how fast the candidate is beside its reference, and find out what that takes in a runner where it matters.
-
-        The candidate's own runner is gone by then, and cannot disturb it.
-        """
-        reference = measured.reference
-        if not self._is_twin and twin.is_wanted(known.problem, reference):
-            self._stages.enter("STAGE_TIMING")
-            spec = twin.spec_of(self._spec, known.problem)
-
-            async def evaluate() -> verdict.Result:
-                return await Lane(self._bench, spec, lambda stage: None, self._announce, is_twin=True).evaluate()
-
-            reference = twin.shifted(reference, await twin.median(known.baseline, evaluate))
-        return compare(measured, reference, concluded)
 
     def _enter(self, stage: str, name: str) -> None:
         assert self._candidate is not None

@@ -245,28 +245,24 @@ async def _warm_up(bursts: Bursts, candidate: Candidate, *, reference: bool, not
     return last.wall_seconds / last.calls
 
 
-def report(candidate: Candidate, measured: Measured, concluded: timing.Timing) -> verdict.Result:
-    """Return the part of the result that says how long the candidate takes; whatever is doubted becomes a finding."""
-    record = candidate.record
+def report(candidate: Candidate, measured: Measured) -> verdict.Result:
+    """Return the part of the result that says how fast the candidate is; whatever is doubted becomes a finding."""
+    record, reference = candidate.record, measured.reference
+    conclusion = timing.conclude(measured.evidence)
     _log.debug("%s", timing.summary(measured.evidence))
-    if concluded.doubt is not None:
-        record.find(concluded.doubt[0], "SEVERITY_WARNING", concluded.doubt[1])
-    timed = concluded.to_json() | _launched(measured.evidence.cold, measured.replayed)
+    if conclusion.doubt is not None:
+        record.find(conclusion.doubt[0], "SEVERITY_WARNING", conclusion.doubt[1])
+    timed = conclusion.to_json() | _launched(measured.evidence.cold, measured.replayed)
     result: verdict.Result = {"candidate_timing": timed, "correctness": record.report()}
     if measured.state:
         result["device_state"] = measured.state
+    if reference:
+        baseline = timing.conclude_trusted(reference)
+        low, high = timing.ratio_interval(baseline, conclusion, random.Random(secrets.randbits(64)))
+        result["reference_timing"] = baseline.to_json() | _launched(reference, measured.reference_replayed)
+        result["speedup"] = baseline.median / conclusion.median
+        result["speedup_interval"] = {"low": low, "high": high}
     return result
-
-
-def compare(measured: Measured, reference: Sequence[timing.Burst], concluded: timing.Timing) -> verdict.Result:
-    """Return the part of the result that says how fast the candidate is beside its reference."""
-    baseline = timing.conclude_trusted(reference)
-    low, high = timing.ratio_interval(baseline, concluded, random.Random(secrets.randbits(64)))
-    return {
-        "reference_timing": baseline.to_json() | _launched(reference, measured.reference_replayed),
-        "speedup": baseline.median / concluded.median,
-        "speedup_interval": {"low": low, "high": high},
-    }
 
 
 def _launched(bursts: Sequence[timing.Burst], replayed: bool) -> dict[str, Any]:

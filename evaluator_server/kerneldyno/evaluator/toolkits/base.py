@@ -44,8 +44,6 @@ class Problem(ABC):
     init_seed: int = 0
     #: Number of fixed cases, or None when inputs are drawn at random.
     cases: int | None = None
-    #: Source of a candidate that does what `timed` does, in the same way; empty where there is none.
-    as_candidate: str = ""
     #: Called on the inputs of a call to time the reference; None when there is none to compare with.
     timed: Callable[..., Any] | None = None
 

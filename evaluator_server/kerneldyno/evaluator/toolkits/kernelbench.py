@@ -41,10 +41,8 @@ class _KernelBenchProblem(Problem):
         self._has_precise = True
         self._draws_on_device = device.type != "cpu"
         self.timed = self._model
-        self.as_candidate = f"{spec.reference_code}\n\n{self.symbol} = {spec.entry_point}\n"
         if spec.torch_compile:
             self.timed = torch.compile(self._model)
-            self.as_candidate = ""
             with torch.no_grad():
                 self.timed(*self.inputs(0, seed))  # compiled now, once, and not while others wait for a lease
 
