@@ -147,6 +147,8 @@ def _rows(results: dict[str, EvalResult]) -> dict[str, list[dict[str, Any]]]:
                 {
                     "seconds": result.candidate_timing.median_seconds,
                     "judge_seconds": result.candidate_timing.judge_seconds,
+                    "pace_seconds": result.candidate_timing.pace_seconds,
+                    "levelled_seconds": result.reference_timing.levelled_seconds,
                     "by_judge": result.candidate_timing.clock == TimingStats.CLOCK_JUDGE,
                     "speedup": result.speedup,
                     "low": result.speedup_interval.low,

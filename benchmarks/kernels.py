@@ -124,6 +124,7 @@ def twins(kind: str) -> list[Known]:
         _torch_twin("torch-5us", "torch.softmax(x, dim=1)", (64, 1024), 5e-6),
         _triton_twin(20e-6, 1 << 20, 64),
         _torch_twin("torch-20us", "torch.softmax(x, dim=1)", (2048, 4096), 20e-6),
+        _torch_twin("torch-20-kernels", "torch.tanh(" * 20 + "x" + ")" * 20, (64, 1024), 45e-6),
         _triton_twin(70e-6, 1 << 20, 512),
         _torch_twin("torch-100us", "torch.softmax(x, dim=1)", (8192, 4096), 100e-6),
         _triton_twin(500e-6, 1 << 20, 4096),

@@ -187,7 +187,7 @@ def _turned(rng: random.Random, frame: Any) -> Any:
 def _another(rng: random.Random, frame: Any) -> Any:
     """An answer to some other order."""
     answers: list[Any] = [
-        {"ok": "ready"},
+        {"ok": "ready", "pace": 0.0},
         {"ok": None},
         {"ok": {"defines": True}},
         {"ok": {"defines": False}},

@@ -185,7 +185,7 @@ def test_a_gate_opens_though_its_process_waits_behind_it_with_the_interpreters_l
     assert done.stdout == "late True\n", done.stderr
 
 
-# CUDA graphs
+# Chains of short kernels, eager and as CUDA graphs
 
 CHAIN = """
 import torch
@@ -218,12 +218,32 @@ def modes(result: dict[str, Any]) -> tuple[str, str]:
     return result["candidate_timing"]["launch_mode"], result["reference_timing"]["launch_mode"]
 
 
-def test_both_sides_are_replayed_as_graphs_and_take_no_longer(judge: Judge) -> None:
+def test_the_reference_is_levelled_by_the_kernels_it_has(judge: Judge) -> None:
+    result = replayed(judge, LOOP, launch_mode=EAGER)
+    ours, theirs = result["reference_timing"]["pace_seconds"], result["candidate_timing"]["pace_seconds"]
+    assert 0.5e-6 < ours < 50e-6
+    assert 0.5e-6 < theirs < 50e-6
+    assert result["reference_timing"]["levelled_seconds"] == pytest.approx(20 * (theirs - ours))
+    assert replayed(judge, LOOP)["reference_timing"]["levelled_seconds"] == 0
+
+
+def test_kernels_are_counted_where_they_can_be_recorded() -> None:
+    device = CudaDevice(0)
+    x = torch.ones(1000, device=device.torch_device)
+    assert device.count_work(lambda: torch.tanh(torch.tanh(x))) == 2
+    assert device.count_work(lambda: x * x.sum().item()) is None
+    assert device.count_work(lambda: x.clone().add_(1)) == 2  # a copy and a kernel
+    with pytest.raises(ZeroDivisionError):
+        device.count_work(lambda: 1 / 0)
+    assert not torch.cuda.is_current_stream_capturing()
+
+
+def test_both_sides_are_replayed_as_graphs(judge: Judge) -> None:
     graph, eager = replayed(judge, LOOP), replayed(judge, LOOP, launch_mode=EAGER)
     for result, mode in ((graph, GRAPH), (eager, EAGER)):
         assert result["findings"] == []
         assert modes(result) == (mode, mode)
-        assert 0.95 < result["speedup"] < 1.05
+        assert 0.8 < result["speedup"] < 1.25
     for side in ("candidate_timing", "reference_timing"):
         assert graph[side]["median_seconds"] < eager[side]["median_seconds"]
         assert graph[side]["launch_seconds"] < eager[side]["launch_seconds"] / 2

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kerneldyno.evaluator import wire
 from kerneldyno.evaluator.devices.cpu import CpuDevice
+from kerneldyno.evaluator.judge.handle import RunnerStartError
 from kerneldyno.evaluator.judge.pool import Pool
 
 KILLED = {"signal": 9, "exit_code": None, "killed": True, "out_of_memory": False, "peak_memory_bytes": 0, "logs": ""}
@@ -62,7 +63,7 @@ async def test_who_is_cancelled_while_a_runner_is_ended_leaves_nothing(
     made, zygote = made_and_zygote
     birth = asyncio.create_task(made.spawn())
     _, (channel, control) = await asked(zygote)
-    wire.send(channel, {"ok": "ready"})
+    wire.send(channel, {"ok": "ready", "pace": 0.0})
     runner = await birth
     end = asyncio.create_task(made.discard(runner))
     for order in ("baseline", "kill"):
@@ -77,6 +78,20 @@ async def test_who_is_cancelled_while_a_runner_is_ended_leaves_nothing(
         assert await asyncio.to_thread(control.recv, 1) == b""
 
 
+async def test_a_greeting_without_a_pace_is_none(made_and_zygote: tuple[Pool, socket.socket]) -> None:
+    made, zygote = made_and_zygote
+    birth = asyncio.create_task(made.spawn())
+    _, (channel, control) = await asked(zygote)
+    wire.send(channel, {"ok": "ready"})
+    assert await asyncio.to_thread(wire.receive, control) == ({"op": "kill"}, [])
+    wire.send(control, {"op": "exit", **KILLED})
+    with pytest.raises(RunnerStartError, match="unexpected greeting"):
+        await birth
+    assert made.runners == set()
+    channel.close()
+    control.close()
+
+
 async def test_only_who_uses_no_streams_gets_a_runner_without_them(
     made_and_zygote: tuple[Pool, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,7 +102,7 @@ async def test_only_who_uses_no_streams_gets_a_runner_without_them(
         birth = asyncio.create_task(made.spawn(streams=streams))
         frame, (channel, control) = await asked(zygote)
         assert frame["environment"] == environment
-        wire.send(channel, {"ok": "ready"})
+        wire.send(channel, {"ok": "ready", "pace": 0.0})
         runner = await birth
         assert made.runners == {runner}
         wire.send(control, {"op": "exit", **KILLED})
@@ -107,7 +122,7 @@ async def test_a_runner_made_when_it_is_wanted_may_fail_to_start_once(
     channel.close()
     control.close()
     _, (channel, control) = await asked(zygote)
-    wire.send(channel, {"ok": "ready"})
+    wire.send(channel, {"ok": "ready", "pace": 0.0})
     runner = await taking
     assert runner.has_candidate
     assert made.runners == {runner}

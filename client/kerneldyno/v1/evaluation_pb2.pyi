@@ -1049,6 +1049,8 @@ class TimingStats(_message.Message):
     JUDGE_SECONDS_FIELD_NUMBER: _builtins.int
     LAUNCH_SECONDS_FIELD_NUMBER: _builtins.int
     LAUNCH_MODE_FIELD_NUMBER: _builtins.int
+    PACE_SECONDS_FIELD_NUMBER: _builtins.int
+    LEVELLED_SECONDS_FIELD_NUMBER: _builtins.int
     median_seconds: _builtins.float
     """Median of the samples."""
     mean_seconds: _builtins.float
@@ -1075,6 +1077,16 @@ class TimingStats(_message.Message):
     """How the calls were launched, as far as the process says that made them; it may differ between the two sides. Never
     UNSPECIFIED.
     """
+    pace_seconds: _builtins.float
+    """How long a kernel that does next to nothing takes in a queue of such, in the process that was timed. Processes differ in
+    it by chance, by up to 0.2 us on an H200, and every kernel takes as much longer or shorter there. Measured before a
+    candidate is in its process. 0 on the CPU device.
+    """
+    levelled_seconds: _builtins.float
+    """Reference only: what was added to its times, so that they are what it would take in the candidate's process: the
+    difference of the two paces for each kernel that a call is recorded as. 0 where a CUDA graph is replayed, which takes as
+    long in one process as in another.
+    """
     def __init__(
         self,
         *,
@@ -1089,10 +1101,12 @@ class TimingStats(_message.Message):
         judge_seconds: _builtins.float = ...,
         launch_seconds: _builtins.float = ...,
         launch_mode: Global___LaunchMode.ValueType = ...,
+        pace_seconds: _builtins.float = ...,
+        levelled_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "judge_seconds", b"judge_seconds", "launch_mode", b"launch_mode", "launch_seconds", b"launch_seconds", "max_seconds", b"max_seconds", "mean_seconds", b"mean_seconds", "median_seconds", b"median_seconds", "min_seconds", b"min_seconds", "p10_seconds", b"p10_seconds", "p90_seconds", b"p90_seconds", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "judge_seconds", b"judge_seconds", "launch_mode", b"launch_mode", "launch_seconds", b"launch_seconds", "levelled_seconds", b"levelled_seconds", "max_seconds", b"max_seconds", "mean_seconds", b"mean_seconds", "median_seconds", b"median_seconds", "min_seconds", b"min_seconds", "p10_seconds", b"p10_seconds", "p90_seconds", b"p90_seconds", "pace_seconds", b"pace_seconds", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

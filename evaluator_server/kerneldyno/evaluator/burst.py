@@ -9,6 +9,7 @@ time that anybody could hide work in.
 from __future__ import annotations
 
 import functools
+import secrets
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +22,8 @@ from . import tree
 from .devices import seeding
 from .devices.base import Device, Gate
 
+#: Places of the queue that calls take turns at (see `Device.shift_queue`).
+_PLACES = 4
 #: Share of what two inputs make a result differ by that a replay's result may be off: rounding, but nothing stale.
 _ALIKE = 0.1
 
@@ -91,6 +94,13 @@ class Station:
         for view, tensor in zip(self._places[key][slot], tensors, strict=False):  # none where it does not fit
             view.copy_(tensor, non_blocking=True)
         return structure, tensors
+
+
+def _shifts(count: int) -> list[int]:
+    """Return by how many places each of so many calls is moved on: at random, yet equally many in all bursts of a length."""
+    shifts = [index % _PLACES for index in range(count)]
+    secrets.SystemRandom().shuffle(shifts)
+    return shifts
 
 
 def capture(call: Callable[..., Any], station: Station, count: int) -> list[Callable[[], Any]]:
@@ -168,6 +178,7 @@ def run_burst(
     copied = plan.cold and not replays
     steady = [torch.empty_like(tensor) for tensor in station.inputs[0]] if copied else []
     launching = []
+    shifts = _shifts(len(plan.sets)) if plan.cold else []
     device.settle_cache()
     if gate is None:
         queued(0.0)
@@ -182,6 +193,7 @@ def run_burst(
                 target.data.copy_(tensor)  # through `data`: the call sees the version counter as it was
             given = steady
         if plan.cold:
+            device.shift_queue(shifts[step])
             device.flush_cache()
         arguments = tree.rebuild(station.structure, given, device.torch_device)
         launch = replays[index] if replays else functools.partial(call, *arguments)

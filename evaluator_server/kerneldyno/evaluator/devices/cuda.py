@@ -22,7 +22,8 @@ from . import nvml
 from .base import Arena, Device, Gate, Stopwatch
 from .driver import Driver
 from .fuse import Fuse
-from .graphs import capture
+from .graphs import capture, count
+from .pace import pace
 
 #: Where the two words of a gate lie in its page, in words: far enough apart that writing one does not evict the other.
 _OPENED, _FINISHED = 0, 32
@@ -62,10 +63,6 @@ class CudaDevice(Device):
     def __init__(self, index: int) -> None:
         self.torch_device = torch.device("cuda", index)
         self._driver: Driver | None = None
-        self._flush: torch.Tensor | None = None
-        self._capturing: torch.cuda.Stream | None = (
-            None  # one for all graphs: libraries make workspaces for each stream
-        )
 
     @property
     def driver(self) -> Driver:
@@ -73,6 +70,10 @@ class CudaDevice(Device):
         if self._driver is None:
             self._driver = Driver()
         return self._driver
+
+    @functools.cached_property
+    def _stream_of_graphs(self) -> torch.cuda.Stream:
+        return _stream(self.torch_device)  # one for all: libraries make workspaces for each stream
 
     def warm_up(self) -> None:
         torch.cuda.set_device(self.torch_device)
@@ -122,11 +123,20 @@ class CudaDevice(Device):
         torch.cuda.synchronize(self.torch_device)
 
     def flush_cache(self) -> None:
-        if self._flush is None:
-            self._flush = torch.empty(
-                max(4 * self.cache_bytes(), 64 << 20), dtype=torch.uint8, device=self.torch_device
-            )
         self._flush.zero_()
+
+    def shift_queue(self, places: int) -> None:
+        for _ in range(places):
+            self._little.zero_()
+
+    @functools.cached_property
+    def _flush(self) -> torch.Tensor:
+        size = max(4 * self.cache_bytes(), 64 << 20)
+        return torch.empty(size, dtype=torch.uint8, device=self.torch_device)
+
+    @functools.cached_property
+    def _little(self) -> torch.Tensor:
+        return self._flush[:1]
 
     def cache_bytes(self) -> int:
         size: int = torch.cuda.get_device_properties(self.torch_device).L2_cache_size
@@ -154,12 +164,16 @@ class CudaDevice(Device):
         torch.cuda.empty_cache()
 
     def capture(self, calls: Sequence[Callable[[], Any]]) -> list[Callable[[], Any]] | None:
-        if self._capturing is None:
-            self._capturing = _stream(self.torch_device)
         with contextlib.suppress(torch.OutOfMemoryError):
-            return capture(calls, self.driver, self._capturing)
+            return capture(calls, self.driver, self._stream_of_graphs)
         torch.cuda.empty_cache()  # a pool of its own cannot have what torch keeps for others
-        return capture(calls, self.driver, self._capturing)
+        return capture(calls, self.driver, self._stream_of_graphs)
+
+    def count_work(self, call: Callable[[], Any]) -> int | None:
+        return count(call, self.driver, self._stream_of_graphs)
+
+    def pace_seconds(self) -> float:
+        return pace(self.torch_device)
 
     def probe_seconds(self) -> float:
         watch = self.stopwatch(1)

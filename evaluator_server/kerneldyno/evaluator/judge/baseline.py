@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from .timing import Burst
 
 #: Bursts that are kept of each kind.
-_KEPT = 12
+_KEPT = 24
 #: Kinds of bursts of nothing that are kept; candidates decide how many there are.
 _KINDS = 200
 #: Relative difference, and seconds, by which two medians of the same reference may differ.

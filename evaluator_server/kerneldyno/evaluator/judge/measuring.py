@@ -22,6 +22,7 @@ from ..devices.base import Device
 from . import timing, verdict
 from .bursts import CAPTURED_SETS, Bursts
 from .candidate import Candidate
+from .levelling import Level, count_kernels
 from .problems import Announce, Known, Problems
 from .trial import Trial
 
@@ -54,6 +55,8 @@ class Quiet:
 
     def __init__(self, device: Device) -> None:
         self._device = device
+        #: How long a kernel that does next to nothing takes in this process, in seconds.
+        self.pace_seconds = device.pace_seconds()
         self._best = min((device.probe_seconds() for _ in range(5)), default=0.0)
 
     async def wait(self) -> bool:
@@ -79,6 +82,7 @@ class Measured:
     #: Whether the candidate's calls, and the reference's, were replayed as CUDA graphs.
     replayed: bool
     reference_replayed: bool
+    level: Level
 
 
 class Session:
@@ -87,6 +91,7 @@ class Session:
     def __init__(self, candidate: Candidate, known: Known, example: Trial, announce: Announce, quiet: Quiet) -> None:
         self._candidate = candidate
         self._known = known
+        self._example = example
         self._quiet = quiet
         self._rng = random.Random(secrets.randbits(64))
         self._bursts = Bursts(candidate, known, announce, example, self._rng)
@@ -95,7 +100,10 @@ class Session:
         self._lengths = timing.lengths(candidate.spec.perf_trials, self._bursts.longest, _COLD_BURSTS, self._rng)
 
     async def prepare(self, problems: Problems, announce: Announce) -> None:
-        """Draw ahead what will be needed. Raises ReferenceFailure."""
+        """Learn and draw ahead what will be needed. Raises ReferenceFailure."""
+        if self._known.kernels is None:
+            async with problems.executing(announce):
+                self._known.kernels = count_kernels(self._known, self._candidate.device, self._example)
         longest = self._bursts.longest
         warmup = min(max(1, self._candidate.spec.warmup), longest)
         captured = [CAPTURED_SETS] if self._candidate.spec.cuda_graph else []
@@ -125,7 +133,9 @@ class Session:
         while (evidence := await self._evidence(per_call)) is None:
             self._lengths = timing.lengths(calls, bursts.longest, _COLD_BURSTS, self._rng)
         state = _state(before, candidate.device.state())
-        measured = Measured(evidence, evidence.cold_reference, state, bursts.replays, bursts.reference_replays)
+        measured = Measured(
+            evidence, evidence.cold_reference, state, bursts.replays, bursts.reference_replays, self._level()
+        )
         bursts.release()
         return measured
 
@@ -180,6 +190,11 @@ class Session:
                     reference.append(await bursts.reference(count))
         baseline.reference.extend(reference)
         return cold, list(empties), list(baseline.reference)
+
+    def _level(self) -> Level:
+        """Return what makes the reference comparable; a replay takes as long in one process as in another."""
+        kernels = 0 if self._bursts.reference_replays else self._known.kernels or 0
+        return Level(self._quiet.pace_seconds, self._candidate.runner.pace_seconds, kernels)
 
     @property
     def _kind(self) -> tuple[Hashable, ...]:
@@ -252,14 +267,17 @@ def report(candidate: Candidate, measured: Measured) -> verdict.Result:
     _log.debug("%s", timing.summary(measured.evidence))
     if conclusion.doubt is not None:
         record.find(conclusion.doubt[0], "SEVERITY_WARNING", conclusion.doubt[1])
+    level = measured.level
     timed = conclusion.to_json() | _launched(measured.evidence.cold, measured.replayed)
+    timed["pace_seconds"] = level.runner
     result: verdict.Result = {"candidate_timing": timed, "correctness": record.report()}
     if measured.state:
         result["device_state"] = measured.state
     if reference:
-        baseline = timing.conclude_trusted(reference)
-        low, high = timing.ratio_interval(baseline, conclusion, random.Random(secrets.randbits(64)))
-        result["reference_timing"] = baseline.to_json() | _launched(reference, measured.reference_replayed)
+        baseline = timing.conclude_trusted(reference, level.seconds)
+        low, high = timing.ratio_interval(baseline, conclusion, random.Random(secrets.randbits(64)), level.kernels)
+        levelled = {"pace_seconds": level.judge, "levelled_seconds": level.seconds}
+        result["reference_timing"] = baseline.to_json() | _launched(reference, measured.reference_replayed) | levelled
         result["speedup"] = baseline.median / conclusion.median
         result["speedup_interval"] = {"low": low, "high": high}
     return result

@@ -37,6 +37,8 @@ class Known:
     waits: bool = False
     #: How long one input set took to draw, in seconds, when it was last done.
     seconds_a_set: float = 0.0
+    #: How many kernels and copies a call of its reference is, once counted (see `levelling`).
+    kernels: int | None = None
     #: What its reference computes in matrix products and the like, once counted (see `roofline`).
     flops: int | None = None
     #: What earlier timings have found out about the reference and about bursts of nothing.

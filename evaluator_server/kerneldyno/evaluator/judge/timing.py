@@ -42,10 +42,11 @@ _LEAST = 0.5
 #: A mean this much above the typical call is made of calls that do the work and calls that do not (T27).
 _UNEVEN = {"cuda": 1.3, "cpu": 2.5}
 _RESAMPLES = 200
-#: Share, and seconds, by which two timings of one kernel may differ. (The very same kernels took 0.1 to 0.5 us longer in the
-#: judge than in runners on H200s, as much if they took 4 us as if they took 70.)
+#: Share by which two timings of one kernel may differ, seconds on each side, and seconds for each kernel of the reference:
+#: what is left of the differences between processes when they have been levelled (seen on H200s; `levelling`).
 _DEAD_BAND = 0.003
-_DEAD_SECONDS = 0.5e-6
+_DEAD_SECONDS = 0.2e-6
+_DEAD_SECONDS_A_KERNEL = 0.05e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,21 +323,22 @@ def _disagreement(device: float, judge: float) -> str:
     )
 
 
-def conclude_trusted(bursts: Sequence[Burst]) -> Timing:
-    """The same for the reference, whose device times are the judge's own."""
-    samples = _samples(bursts)
+def conclude_trusted(bursts: Sequence[Burst], level: float = 0.0) -> Timing:
+    """The same for the reference, whose device times are the judge's own; `level` is added to each, in seconds."""
+    samples = [max(SHORTEST, sample + level) for sample in _samples(bursts)]
     blocks = [len(burst.device_seconds) for burst in bursts]
     return Timing(samples, "CLOCK_DEVICE_EVENTS", max(SHORTEST, statistics.fmean(samples)), blocks=blocks)
 
 
-def ratio_interval(reference: Timing, candidate: Timing, rng: random.Random) -> tuple[float, float]:
-    """Return a 95 % interval of the ratio of medians, reference over candidate.
+def ratio_interval(reference: Timing, candidate: Timing, rng: random.Random, kernels: int = 0) -> tuple[float, float]:
+    """Return a 95 % interval of the ratio of medians, reference over candidate; `kernels` is how many the reference is.
 
     Calls of one burst have more in common than those of different ones, so whole bursts are drawn anew (block bootstrap).
     What two processes differ by, though they run the same kernel, shows in no burst of either: the dead band.
     """
     ratios = sorted(_resampled(reference, rng) / _resampled(candidate, rng) for _ in range(_RESAMPLES))
-    band = 1 + _DEAD_BAND + _DEAD_SECONDS / min(reference.median, candidate.median)
+    band = 1 + _DEAD_BAND + _DEAD_SECONDS / candidate.median
+    band += (_DEAD_SECONDS + kernels * _DEAD_SECONDS_A_KERNEL) / reference.median
     return ratios[round(0.025 * _RESAMPLES)] / band, ratios[round(0.975 * _RESAMPLES) - 1] * band
 
 
