@@ -275,6 +275,34 @@ def test_nothing_but_the_values_says_that_they_are_new() -> None:
     )
 
 
+class Queue(CpuDevice):
+    """A CPU that notes what lies between calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.between: list[int | str] = []
+
+    def shift_queue(self, places: int) -> None:
+        self.between.append(places)
+
+    def flush_cache(self) -> None:
+        self.between.append("flush")
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_cold_calls_take_turns_at_the_places_of_the_queue(cold: bool) -> None:
+    queue, orders = Queue(), set()
+    for _ in range(20):
+        queue.between.clear()
+        place = dataclasses.replace(staged(), device=queue)
+        run_burst(Witness(), place, Plan(PLAN.sets, PLAN.slots, PLAN.seeds, cold))
+        shifts, flushes = queue.between[::2], queue.between[1::2]
+        assert flushes == ["flush"] * 6 * cold  # the last thing before a call, wherever it begins
+        assert sorted(map(shifts.count, range(4))) == [1 * cold, 1 * cold, 2 * cold, 2 * cold]
+        orders.add(tuple(shifts))
+    assert len(orders) > 10 or not cold
+
+
 def test_warm_calls_work_on_the_arena_itself() -> None:
     place, witness = staged(), Witness()
     run_burst(witness, place, Plan(PLAN.sets, PLAN.slots, PLAN.seeds, cold=False))

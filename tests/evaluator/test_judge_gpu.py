@@ -218,24 +218,21 @@ def modes(result: dict[str, Any]) -> tuple[str, str]:
     return result["candidate_timing"]["launch_mode"], result["reference_timing"]["launch_mode"]
 
 
-def test_the_reference_is_levelled_by_the_kernels_it_has(judge: Judge) -> None:
+def test_an_eager_reference_is_levelled_and_a_replayed_one_is_not(judge: Judge) -> None:
     result = replayed(judge, LOOP, launch_mode=EAGER)
-    ours, theirs = result["reference_timing"]["pace_seconds"], result["candidate_timing"]["pace_seconds"]
-    assert 0.5e-6 < ours < 50e-6
-    assert 0.5e-6 < theirs < 50e-6
-    assert result["reference_timing"]["levelled_seconds"] == pytest.approx(20 * (theirs - ours))
+    paces = [result[side]["pace_seconds"] for side in ("reference_timing", "candidate_timing")]
+    assert all(0.5e-6 < pace < 50e-6 for pace in paces), paces
+    assert 0 < abs(result["reference_timing"]["levelled_seconds"]) < 40 * 0.3e-6
     assert replayed(judge, LOOP)["reference_timing"]["levelled_seconds"] == 0
 
 
-def test_kernels_are_counted_where_they_can_be_recorded() -> None:
+def test_a_process_keeps_its_pace() -> None:
     device = CudaDevice(0)
-    x = torch.ones(1000, device=device.torch_device)
-    assert device.count_work(lambda: torch.tanh(torch.tanh(x))) == 2
-    assert device.count_work(lambda: x * x.sum().item()) is None
-    assert device.count_work(lambda: x.clone().add_(1)) == 2  # a copy and a kernel
-    with pytest.raises(ZeroDivisionError):
-        device.count_work(lambda: 1 / 0)
-    assert not torch.cuda.is_current_stream_capturing()
+    device.warm_up()
+    paces = [pace for _ in range(5) if (pace := device.pace()) is not None]
+    assert len(paces) == 5
+    assert max(pace.cycles for pace in paces) < 1.1 * min(pace.cycles for pace in paces), paces
+    assert all(5e8 < pace.hertz < 5e9 for pace in paces), paces
 
 
 def test_both_sides_are_replayed_as_graphs(judge: Judge) -> None:

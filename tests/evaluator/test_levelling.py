@@ -2,40 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-import torch
 from judge_harness import request
-from kerneldyno.evaluator.devices.cpu import CpuDevice
-from kerneldyno.evaluator.judge import examination, trial
-from kerneldyno.evaluator.judge.levelling import Level, count_kernels
-from kerneldyno.evaluator.judge.problems import Known
+from kerneldyno.evaluator.devices import open_device
+from kerneldyno.evaluator.judge import trial
+from kerneldyno.evaluator.judge.counting import Counted, count
+from kerneldyno.evaluator.judge.levelling import Level, shared_kernels
 from kerneldyno.evaluator.judge.timing import Burst, conclude_trusted
 from kerneldyno.evaluator.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
 
+CPU = open_device("cpu:0")
 
-def test_each_kernel_of_the_reference_is_as_much_slower_as_the_process_of_the_candidate() -> None:
-    assert Level(judge=1.9e-6, runner=2.05e-6, kernels=20).seconds == pytest.approx(3e-6)
-    assert Level(judge=2.05e-6, runner=1.9e-6, kernels=1).seconds == pytest.approx(-0.15e-6)
+
+def test_all_kernels_are_as_in_a_typical_runner_and_shared_ones_as_in_the_candidates() -> None:
+    level = Level(judge=1.9e-6, typical=2.0e-6, runner=2.05e-6, kernels=20, shared=4)
+    assert level.seconds == pytest.approx(20 * 0.1e-6 + 4 * 0.05e-6)
+    level = Level(judge=2.1e-6, typical=2.0e-6, runner=1.9e-6, kernels=1, shared=1)
+    assert level.seconds == pytest.approx(-0.2e-6)
 
 
 @pytest.mark.parametrize(
     "level",
     [
         Level(),
-        Level(judge=0.0, runner=2e-6, kernels=5),  # a device whose processes do not differ, or a host that was too slow
-        Level(judge=2e-6, runner=0.0, kernels=5),
-        Level(judge=2e-6, runner=2.1e-6, kernels=0),  # replayed
-        Level(judge=2e-6, runner=9e-6, kernels=5),  # somebody was in the way
-        Level(judge=2e-6, runner=float("nan"), kernels=5),
-        Level(judge=2e-6, runner=float("inf"), kernels=5),
+        Level(0.0, 0.0, 2e-6, 5, 5),  # a device whose processes do not differ, or a host that was too slow
+        Level(2e-6, 0.0, 2.1e-6, 5, 5),
+        Level(2e-6, 2e-6, 0.0, 5, 5),
+        Level(2e-6, 2.1e-6, 2.2e-6, 0, 0),  # replayed
+        Level(2e-6, 2e-6, 9e-6, 5, 5),  # somebody was in the way
+        Level(2e-6, 9e-6, 9e-6, 5, 5),
+        Level(2e-6, 2e-6, float("nan"), 5, 5),
+        Level(2e-6, 2e-6, float("inf"), 5, 5),
     ],
 )
 def test_what_is_not_known_changes_nothing(level: Level) -> None:
     assert level.seconds == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kernels", "launching", "candidates", "shared"),
+    [
+        (20, 80e-6, 80e-6, 20),  # the reference itself
+        (20, 80e-6, 20e-6, 5),
+        (20, 80e-6, 1e-9, 1),  # there is one at least
+        (20, 80e-6, 9e-3, 20),
+        (1, 80e-6, 9e-3, 1),
+        (20, 0.0, 20e-6, 1),  # not queued ahead
+        (20, 80e-6, 0.0, 1),
+        (0, 80e-6, 80e-6, 0),
+    ],
+)
+def test_a_candidate_seems_to_have_as_many_kernels_as_it_takes_to_launch(
+    kernels: int, launching: float, candidates: float, shared: float
+) -> None:
+    assert shared_kernels(kernels, launching, candidates) == pytest.approx(shared)
 
 
 def test_all_times_of_the_reference_are_levelled_and_none_becomes_nothing() -> None:
@@ -45,55 +66,42 @@ def test_all_times_of_the_reference_are_levelled_and_none_becomes_nothing() -> N
     assert min(conclude_trusted(bursts, -5e-6).samples) > 0
 
 
-class Counting(CpuDevice):
-    """A CPU whose kernels somebody has counted."""
-
-    def __init__(self, counted: Callable[[], int | None]) -> None:
-        super().__init__()
-        self._counted = counted
-
-    def count_work(self, call: Callable[[], Any]) -> int | None:
-        call()
-        return self._counted()
-
-
-def known_and_example(device: CpuDevice, expression: str = "torch.tanh(x)") -> tuple[Known, trial.Trial]:
+def counted(body: str) -> Counted:
     source = f"""
 import torch
 
 class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
     def forward(self, x):
-        return {expression}
+        {body}
 
 def get_inputs():
     return [torch.randn(3, 4)]
 """
     spec = EvalSpec.from_json(request("", reference_code=source))
-    problem = toolkits()[spec.toolkit].build(spec, device.torch_device, 5)
-    known = Known(problem, examination.examine(problem, spec, device))
-    return known, trial.prepare(problem, spec, device, 0)
-
-
-def _no_memory() -> int:
-    raise torch.OutOfMemoryError
-
-
-def _broken() -> int:
-    raise RuntimeError("operation not permitted when stream is capturing")
+    problem = toolkits()[spec.toolkit].build(spec, CPU.torch_device, 5)
+    return count(problem, CPU, trial.prepare(problem, spec, CPU, 0))
 
 
 @pytest.mark.parametrize(
-    ("counted", "kernels"), [(lambda: 20, 20), (lambda: None, 1), (lambda: 0, 1), (_no_memory, 1), (_broken, 1)]
+    ("body", "kernels"),
+    [
+        ("return torch.tanh(torch.tanh(x))", 2),
+        ("return self.layer(x).relu()", 2),
+        ("return x.t().reshape(2, 6)[0].clone()", 2),  # a transposed matrix is copied to be reshaped
+        ("return torch.empty_like(x).copy_(x)", 1),
+        ("return x if x.sum().item() > 1e9 else x.softmax(0)", 2),
+        ("return x.view(4, 3)", 1),  # none, and one at least
+        ("return torch.sort(x).values + x.new_zeros(4)", 3),
+    ],
 )
-def test_kernels_are_counted_or_taken_to_be_one(counted: Callable[[], int | None], kernels: int) -> None:
-    device = Counting(counted)
-    known, example = known_and_example(device)
-    assert count_kernels(known, device, example) == kernels
+def test_operations_that_do_something_are_counted(body: str, kernels: int) -> None:
+    assert counted(body).kernels == kernels
 
 
-def test_what_a_reference_does_to_its_inputs_while_it_is_counted_is_undone() -> None:
-    device = Counting(lambda: 1)
-    known, example = known_and_example(device, "x.add_(1)")
-    before = example.inputs.master.clone()
-    count_kernels(known, device, example)
-    assert torch.equal(before, example.inputs.master)
+def test_a_reference_that_exits_under_the_counter_does_not_take_the_judge_with_it() -> None:
+    body = "import torch.utils._python_dispatch as d; assert d._get_current_dispatch_mode() is None or exit(); return x"
+    assert counted(body) == Counted()

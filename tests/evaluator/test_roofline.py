@@ -16,12 +16,13 @@ from judge_harness import request
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.judge import roofline, trial
+from kerneldyno.evaluator.judge.counting import count
 from kerneldyno.evaluator.judge.examination import Examination
 from kerneldyno.evaluator.judge.lease import Lease
 from kerneldyno.evaluator.judge.measuring import Quiet
 from kerneldyno.evaluator.judge.problems import Known, Problems
 from kerneldyno.evaluator.judge.record import Record
-from kerneldyno.evaluator.judge.roofline import Roof, Work, count_flops, implausible, position, work_of
+from kerneldyno.evaluator.judge.roofline import Roof, Work, implausible, position, work_of
 from kerneldyno.evaluator.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import Problem, toolkits
 from kerneldyno.v1.evaluation_pb2 import Roofline
@@ -61,7 +62,7 @@ def made(asked: dict[str, Any]) -> tuple[Problem, trial.Trial]:
 
 
 def counted(problem: Problem, example: trial.Trial) -> Work:
-    return work_of(problem, example, count_flops(problem, CPU, example))
+    return work_of(problem, example, count(problem, CPU, example).flops)
 
 
 def test_a_linear_layer_is_counted_exactly() -> None:
@@ -93,7 +94,7 @@ def test_a_reference_that_the_counter_cannot_run_has_no_operations() -> None:
 def test_counting_leaves_the_trial_as_it_was() -> None:
     problem, example = built("return xs[0].mul_(2)")
     before = example.inputs.master.clone()
-    count_flops(problem, CPU, example)
+    count(problem, CPU, example)
     assert torch.equal(example.inputs.master, before)
 
 
@@ -269,11 +270,11 @@ def test_counting_does_not_bring_dynamo_along() -> None:
     program = """
 import sys
 import torch
-from kerneldyno.evaluator.judge.roofline import _Counter
-counter = _Counter()
+from kerneldyno.evaluator.judge.counting import _Counter
+counter = _Counter("cpu")
 with torch.no_grad(), counter:
     torch.ones(2, 3) @ torch.ones(3, 4)
-assert counter.flops == 2 * 2 * 3 * 4
+assert (counter.flops, counter.kernels) == (2 * 2 * 3 * 4, 3)
 assert "torch._dynamo" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -1083,9 +1083,10 @@ class TimingStats(_message.Message):
     candidate is in its process. 0 on the CPU device.
     """
     levelled_seconds: _builtins.float
-    """Reference only: what was added to its times, so that they are what it would take in the candidate's process: the
-    difference of the two paces for each kernel that a call is recorded as. 0 where a CUDA graph is replayed, which takes as
-    long in one process as in another.
+    """Reference only: what was added to its times, so that they do not depend on the process that they were measured in: for
+    each of its kernels the difference between a typical pace and that of its process, and for as many as the candidate
+    seems to have the difference between the candidate's pace and a typical one. 0 where a CUDA graph is replayed, which
+    takes as long in one process as in another.
     """
     def __init__(
         self,

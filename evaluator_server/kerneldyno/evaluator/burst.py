@@ -97,8 +97,9 @@ class Station:
 
 
 def _shifts(count: int) -> list[int]:
-    """Return by how many places each of so many calls is moved on: at random, yet equally many in all bursts of a length."""
-    shifts = [index % _PLACES for index in range(count)]
+    """Return by how many places each of so many calls is moved on: at random, each number as often as the others."""
+    first = secrets.randbelow(_PLACES)
+    shifts = [(first + index) % _PLACES for index in range(count)]
     secrets.SystemRandom().shuffle(shifts)
     return shifts
 

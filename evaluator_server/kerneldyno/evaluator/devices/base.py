@@ -6,6 +6,7 @@ import contextlib
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +25,18 @@ class Arena(ABC):
     @abstractmethod
     def close(self) -> None:
         """Give the memory back. No tensor over it may be used afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long a kernel that does next to nothing takes in one process.
+
+    In cycles: seconds would also say whether somebody else has just made the device so hot that its clock is lowered.
+    """
+
+    cycles: float
+    #: Cycles a second, while that was measured.
+    hertz: float
 
 
 class Device(ABC):
@@ -135,15 +148,8 @@ class Device(ABC):
         """Judge: what the driver says about clocks, power and temperature; empty where it says nothing."""
         return {}
 
-    def pace_seconds(self) -> float:
-        """How long a kernel that does next to nothing takes in this process; 0 where processes do not differ in that."""
-        return 0.0
-
-    def count_work(self, call: Callable[[], Any]) -> int | None:
-        """Judge: return how many kernels and copies `call` gives the device; None where that cannot be told.
-
-        Calls it. Raises what it raises while nothing is counted.
-        """
+    def pace(self) -> Pace | None:
+        """How long a kernel that does next to nothing takes in this process; None where processes do not differ in that."""
         return None
 
     @abstractmethod

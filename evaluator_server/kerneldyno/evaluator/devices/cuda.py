@@ -19,11 +19,11 @@ from typing import Any
 import torch
 
 from . import nvml
-from .base import Arena, Device, Gate, Stopwatch
+from .base import Arena, Device, Gate, Pace, Stopwatch
 from .driver import Driver
 from .fuse import Fuse
-from .graphs import capture, count
-from .pace import pace
+from .graphs import capture
+from .pace import measure
 
 #: Where the two words of a gate lie in its page, in words: far enough apart that writing one does not evict the other.
 _OPENED, _FINISHED = 0, 32
@@ -169,11 +169,8 @@ class CudaDevice(Device):
         torch.cuda.empty_cache()  # a pool of its own cannot have what torch keeps for others
         return capture(calls, self.driver, self._stream_of_graphs)
 
-    def count_work(self, call: Callable[[], Any]) -> int | None:
-        return count(call, self.driver, self._stream_of_graphs)
-
-    def pace_seconds(self) -> float:
-        return pace(self.torch_device)
+    def pace(self) -> Pace | None:
+        return measure(self.torch_device)
 
     def probe_seconds(self) -> float:
         watch = self.stopwatch(1)

@@ -91,12 +91,6 @@ class Driver:
         self._call("cuStreamEndCapture", ctypes.c_void_p(stream), ctypes.byref(graph))
         return graph.value or 0
 
-    def count_nodes(self, graph: int) -> int:
-        """Return how many pieces of work a graph has."""
-        number = ctypes.c_size_t()
-        self._call("cuGraphGetNodes", ctypes.c_void_p(graph), None, ctypes.byref(number))
-        return number.value
-
     def instantiate(self, graph: int, stream: int) -> int:
         """Make a graph ready to be launched, and have `stream` bring it to the device."""
         ready = ctypes.c_void_p()

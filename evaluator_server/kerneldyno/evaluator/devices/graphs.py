@@ -11,13 +11,11 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from .driver import Driver
-
-_T = TypeVar("_T")
 
 #: Libraries make handles and workspaces for a stream when they first use it, which cannot be recorded.
 _CALLS_BEFORE = 2
@@ -30,7 +28,14 @@ class Graph:
         """Record `call` on `stream`, which is the current one. Raises whatever it raises, or the driver does."""
         self._driver = driver
         self._device = stream.device
-        graph, self._result = _record(call, driver, stream)
+        driver.begin_capture(stream.cuda_stream)
+        try:
+            self._result = call()
+        except BaseException:
+            with contextlib.suppress(RuntimeError):  # refused, where it was spoilt
+                driver.destroy_graph(driver.end_capture(stream.cuda_stream))
+            raise
+        graph = driver.end_capture(stream.cuda_stream)
         try:
             self._ready = driver.instantiate(graph, stream.cuda_stream)
         finally:
@@ -51,58 +56,26 @@ def capture(
 
     The first is called before, and raises what it raises then. Raises OutOfMemoryError.
     """
-
-    def graphs(pool: Any) -> list[Callable[[], Any]]:
-        return [Graph(call, driver, stream, pool) for call in calls]
-
-    return _recording(calls[0], stream, graphs)
-
-
-def count(call: Callable[[], Any], driver: Driver, stream: torch.cuda.Stream) -> int | None:
-    """Return how many pieces of work `call` is recorded as; None and raises as `capture` does."""
-
-    def counted(pool: Any) -> int:
-        graph, _ = _record(call, driver, stream)
-        try:
-            return driver.count_nodes(graph)
-        finally:
-            driver.destroy_graph(graph)
-
-    return _recording(call, stream, counted)
-
-
-def _recording(call: Callable[[], Any], stream: torch.cuda.Stream, record: Callable[[Any], _T]) -> _T | None:
-    """Return what `record` does, on `stream` and with a memory pool of its own, after `call` has been called there."""
     device = stream.device
     pool = torch.cuda.MemPool()
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
         for _ in range(_CALLS_BEFORE):
-            call()
+            calls[0]()
         stream.synchronize()
+        graphs: list[Callable[[], Any]]
         try:
             with torch.cuda.use_mem_pool(pool, device):
-                return record(pool)
+                graphs = [Graph(call, driver, stream, pool) for call in calls]
         except torch.OutOfMemoryError:  # says nothing about the calls
             raise
         except Exception:  # what cannot be recorded fails in many ways
-            pass
+            graphs = []
         finally:
             stream.synchronize()
-    _forget_error(device)
-    return None
-
-
-def _record(call: Callable[[], Any], driver: Driver, stream: torch.cuda.Stream) -> tuple[int, Any]:
-    """Record `call` on `stream`; return the graph and what the call returned."""
-    driver.begin_capture(stream.cuda_stream)
-    try:
-        result = call()
-    except BaseException:
-        with contextlib.suppress(RuntimeError):  # refused, where it was spoilt
-            driver.destroy_graph(driver.end_capture(stream.cuda_stream))
-        raise
-    return driver.end_capture(stream.cuda_stream), result
+    if not graphs:
+        _forget_error(device)
+    return graphs or None
 
 
 def _forget_error(device: torch.device) -> None:

@@ -2,8 +2,8 @@
 
 The very same kernel takes up to 0.2 us longer in one process than in another, cold or warm, for as long as both live: by
 chance, in a few steps, and not when it is replayed as part of a CUDA graph (seen on H200s). It goes by the queue that work
-is given to, and less by the kernel, so it is likely to be where the driver has put what each launch needs. Nobody can
-choose that; but it can be measured within 0.02 us, and taken into account (`judge/levelling.py`).
+is given to, and less by the kernel, so it is likely to be where the driver has put what each launch needs. It can be
+measured within 0.02 us, and taken into account (`judge/levelling.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from .base import Pace
 
 #: Numbers that the kernels work on: as many threads as fit the device at once, and next to no work.
 _NUMBERS = 1 << 16
@@ -24,8 +26,8 @@ _HELD_CYCLES = 400_000
 _MOST_HELD_CYCLES = 8_000_000
 
 
-def pace(device: torch.device) -> float:
-    """Return seconds a kernel, the mean of several kernels; 0 where the host is too slow to queue so many."""
+def measure(device: torch.device) -> Pace | None:
+    """Return the pace, the mean of several kernels; None where the host is too slow to queue so many."""
     event: Callable[..., Any] = torch.cuda.Event
     sleep: Callable[[int], None] = torch.cuda._sleep
     target = torch.zeros(_NUMBERS, device=device)
@@ -33,9 +35,10 @@ def pace(device: torch.device) -> float:
     steps: list[Callable[[], torch.Tensor]] = [target.tanh_, target.abs_, target.sigmoid_, lambda: target.add_(1.0)]
     for step in steps:
         step()
-    shortest, timed, held = math.inf, 0, _HELD_CYCLES
+    shortest, hertz, timed, held = math.inf, 0.0, 0, _HELD_CYCLES
     while timed < _CHAINS and held <= _MOST_HELD_CYCLES:
-        begin, end = event(enable_timing=True), event(enable_timing=True)
+        first, begin, end = (event(enable_timing=True) for _ in range(3))
+        first.record()
         sleep(held)
         steps[0]()
         begin.record()
@@ -50,4 +53,5 @@ def pace(device: torch.device) -> float:
         else:
             timed += 1
             shortest = min(shortest, begin.elapsed_time(end) * 1e-3)
-    return shortest / (_LINKS * len(steps)) if timed else 0.0
+            hertz = max(hertz, held / (first.elapsed_time(begin) * 1e-3))
+    return Pace(shortest / (_LINKS * len(steps)) * hertz, hertz) if timed else None

@@ -65,8 +65,8 @@ class Runner:
         self.descriptors = descriptors
         #: Whether a candidate was put into it.
         self.has_candidate = False
-        #: How long a kernel that does next to nothing takes in it, in seconds, as it was before any candidate was there.
-        self.pace_seconds = 0.0
+        #: How long a kernel that does next to nothing takes in it, in cycles, as it was before any candidate was there.
+        self.pace = 0.0
         self._stopped_total = 0.0
         self._stopped_since: float | None = None
         self._exit: asyncio.Future[ExitReport] = asyncio.get_running_loop().create_future()
@@ -89,7 +89,7 @@ class Runner:
             raise RunnerStartError(f"{type(error).__name__}: {report.logs.strip()[-2000:] or 'no output'}") from None
         match answer:
             case {"ok": "ready", "pace": float(pace)}:
-                self.pace_seconds = pace
+                self.pace = pace
             case _:
                 await self.end()
                 raise RunnerStartError(f"unexpected greeting {str(answer)[:200]}")

@@ -217,7 +217,7 @@ class Lane:
             raise DeviceBusyError
         async with lease.work():
             session.judge()
-        timed = report(candidate, measured)
+        timed = report(candidate, measured, bench.quiet.pace, bench.pool.typical_pace)
         seconds = timed["candidate_timing"]["median_seconds"]
         placed = roofline.place(bench.roof, known, bench.problems, self._announce, first, self._record, seconds)
         return timed | await placed

@@ -1,60 +1,51 @@
-"""Levelling: what the reference takes in the judge, as it would take it in the process that a candidate runs in.
+"""Levelling: what the reference takes in the judge, as it would take it elsewhere.
 
 Processes differ in how long the very same kernel takes (`devices/pace.py`): a chain of twenty took 42 to 45 us, by
 process. The judge is one such process and each runner another, so whoever compares a reference here with a candidate there
-compares chance with chance. A runner measures its pace before a candidate is in it, and says so in its greeting; the judge
-measures its own. The difference is added to the reference's times, once for each kernel of it. The candidate's are left as
+compares chance with chance. Runners measure their pace before a candidate is in them, and say so in their greeting; the
+judge measures its own. All kernels of the reference are then counted as in a typical runner, so that speedups do not depend
+on which judge it was, and as many of them as the candidate has as in the candidate's own. The candidate's times are left as
 they are.
 """
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
-import torch
-
-from ..devices.base import Device
-from .problems import Known
-from .trial import Trial
-
-_log = logging.getLogger("kerneldyno.judge")
-
-#: Paces that differ by more than this, in seconds, are no matter of chance: one was disturbed, and says nothing.
-_MOST = 0.5e-6
-#: Inputs and outputs of more bytes are for kernels that take so long that none of this matters.
-_LARGEST = 256 << 20
+#: Paces that differ by more than this, in seconds, are no matter of chance: one was disturbed, and says nothing. (On one
+#: H200 they were seen to differ by 0.25 us.)
+_MOST = 0.3e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Paces of the judge and of a runner, in seconds a kernel, and how many kernels the reference has."""
+    """Paces in seconds a kernel, and how many kernels they are for."""
 
     judge: float = 0.0
+    #: The median of the runners born lately.
+    typical: float = 0.0
+    #: The candidate's own.
     runner: float = 0.0
+    #: Kernels of the reference, and how many of them the candidate seems to have as well.
     kernels: int = 0
+    shared: float = 0.0
 
     @property
     def seconds(self) -> float:
         """What is added to each of the reference's times; 0 where that is not known."""
-        difference = self.runner - self.judge
-        if not self.judge or not self.runner or not abs(difference) <= _MOST:
-            return 0.0
-        return self.kernels * difference
+        return self.kernels * _apart(self.typical, self.judge) + self.shared * _apart(self.runner, self.typical)
 
 
-def count_kernels(known: Known, device: Device, example: Trial) -> int:
-    """Return how many kernels and copies a call of the reference on the inputs of `example` is; 1 where that cannot be told.
+def _apart(one: float, other: float) -> float:
+    difference = one - other
+    return difference if one and other and abs(difference) <= _MOST else 0.0
 
-    A reference that fails here fails in its timing too, and is reported there.
+
+def shared_kernels(kernels: int, launching: float, candidate_launching: float) -> float:
+    """Return how many of the reference's kernels a candidate seems to have, by the host seconds that launching a call takes.
+
+    One at least; a runner may say what it likes of the latter, between one and all.
     """
-    call = known.problem.timed
-    if call is None or example.inputs.set_bytes + example.slot_bytes > _LARGEST:
-        return 1
-    try:
-        arguments = example.inputs.arguments(example.inputs.master.clone(), device)
-        with torch.no_grad():
-            return max(1, device.count_work(lambda: call(*arguments)) or 1)
-    except Exception as error:  # no memory for it, for example: an estimate spoils no verdict
-        _log.info("the kernels of a reference could not be counted: %s: %s", type(error).__name__, error)
-        return 1
+    if not launching or not candidate_launching:
+        return min(kernels, 1)
+    return min(kernels, max(1.0, kernels * candidate_launching / launching))

@@ -9,6 +9,7 @@ true. More warm ones are made until the clock is sharp.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import secrets
@@ -18,11 +19,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..devices.base import Device
+import torch
+
+from ..devices.base import Device, Pace
 from . import timing, verdict
 from .bursts import CAPTURED_SETS, Bursts
 from .candidate import Candidate
-from .levelling import Level, count_kernels
+from .levelling import Level, shared_kernels
 from .problems import Announce, Known, Problems
 from .trial import Trial
 
@@ -55,8 +58,8 @@ class Quiet:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        #: How long a kernel that does next to nothing takes in this process, in seconds.
-        self.pace_seconds = device.pace_seconds()
+        #: How long a kernel that does next to nothing takes in this process.
+        self.pace = device.pace()
         self._best = min((device.probe_seconds() for _ in range(5)), default=0.0)
 
     async def wait(self) -> bool:
@@ -82,7 +85,7 @@ class Measured:
     #: Whether the candidate's calls, and the reference's, were replayed as CUDA graphs.
     replayed: bool
     reference_replayed: bool
-    level: Level
+    reference_kernels: int
 
 
 class Session:
@@ -92,6 +95,7 @@ class Session:
         self._candidate = candidate
         self._known = known
         self._example = example
+        self._kernels = 1
         self._quiet = quiet
         self._rng = random.Random(secrets.randbits(64))
         self._bursts = Bursts(candidate, known, announce, example, self._rng)
@@ -100,10 +104,12 @@ class Session:
         self._lengths = timing.lengths(candidate.spec.perf_trials, self._bursts.longest, _COLD_BURSTS, self._rng)
 
     async def prepare(self, problems: Problems, announce: Announce) -> None:
-        """Learn and draw ahead what will be needed. Raises ReferenceFailure."""
-        if self._known.kernels is None:
+        """Count and draw ahead what will be needed. Raises ReferenceFailure."""
+        with contextlib.suppress(torch.OutOfMemoryError):  # another time, then
             async with problems.executing(announce):
-                self._known.kernels = count_kernels(self._known, self._candidate.device, self._example)
+                counted = self._known.count(problems.device, self._example)
+            # Nobody knows how many are left when torch.compile has made one of several.
+            self._kernels = 1 if self._candidate.spec.torch_compile else counted.kernels
         longest = self._bursts.longest
         warmup = min(max(1, self._candidate.spec.warmup), longest)
         captured = [CAPTURED_SETS] if self._candidate.spec.cuda_graph else []
@@ -134,7 +140,7 @@ class Session:
             self._lengths = timing.lengths(calls, bursts.longest, _COLD_BURSTS, self._rng)
         state = _state(before, candidate.device.state())
         measured = Measured(
-            evidence, evidence.cold_reference, state, bursts.replays, bursts.reference_replays, self._level()
+            evidence, evidence.cold_reference, state, bursts.replays, bursts.reference_replays, self._kernels
         )
         bursts.release()
         return measured
@@ -190,11 +196,6 @@ class Session:
                     reference.append(await bursts.reference(count))
         baseline.reference.extend(reference)
         return cold, list(empties), list(baseline.reference)
-
-    def _level(self) -> Level:
-        """Return what makes the reference comparable; a replay takes as long in one process as in another."""
-        kernels = 0 if self._bursts.reference_replays else self._known.kernels or 0
-        return Level(self._quiet.pace_seconds, self._candidate.runner.pace_seconds, kernels)
 
     @property
     def _kind(self) -> tuple[Hashable, ...]:
@@ -260,27 +261,45 @@ async def _warm_up(bursts: Bursts, candidate: Candidate, *, reference: bool, not
     return last.wall_seconds / last.calls
 
 
-def report(candidate: Candidate, measured: Measured) -> verdict.Result:
-    """Return the part of the result that says how fast the candidate is; whatever is doubted becomes a finding."""
+def report(candidate: Candidate, measured: Measured, judge: Pace | None, typical: float) -> verdict.Result:
+    """Return the part of the result that says how fast the candidate is; whatever is doubted becomes a finding.
+
+    `judge` is the pace of this process, `typical` that of runners, in cycles.
+    """
     record, reference = candidate.record, measured.reference
     conclusion = timing.conclude(measured.evidence)
     _log.debug("%s", timing.summary(measured.evidence))
     if conclusion.doubt is not None:
         record.find(conclusion.doubt[0], "SEVERITY_WARNING", conclusion.doubt[1])
-    level = measured.level
-    timed = conclusion.to_json() | _launched(measured.evidence.cold, measured.replayed)
-    timed["pace_seconds"] = level.runner
+    level = _level(candidate, measured, judge, typical)
+    launched = _launched(measured.evidence.cold, measured.replayed)
+    timed = conclusion.to_json() | launched | {"pace_seconds": level.runner}
     result: verdict.Result = {"candidate_timing": timed, "correctness": record.report()}
     if measured.state:
         result["device_state"] = measured.state
     if reference:
         baseline = timing.conclude_trusted(reference, level.seconds)
         low, high = timing.ratio_interval(baseline, conclusion, random.Random(secrets.randbits(64)), level.kernels)
+        launched = _launched(reference, measured.reference_replayed)
         levelled = {"pace_seconds": level.judge, "levelled_seconds": level.seconds}
-        result["reference_timing"] = baseline.to_json() | _launched(reference, measured.reference_replayed) | levelled
+        result["reference_timing"] = baseline.to_json() | launched | levelled
         result["speedup"] = baseline.median / conclusion.median
         result["speedup_interval"] = {"low": low, "high": high}
     return result
+
+
+def _level(candidate: Candidate, measured: Measured, judge: Pace | None, typical: float) -> Level:
+    """Return what makes the reference comparable; a replay takes as long in one process as in another."""
+    if judge is None:
+        return Level()
+    kernels, shared = 0, 0.0
+    if measured.reference and not measured.reference_replayed:
+        kernels = measured.reference_kernels
+        launching = timing.launching(measured.reference), timing.launching(measured.evidence.cold)
+        shared = shared_kernels(kernels, *launching)
+    in_seconds = 1 / judge.hertz
+    paces = judge.cycles * in_seconds, typical * in_seconds, candidate.runner.pace * in_seconds
+    return Level(*paces, kernels, shared)
 
 
 def _launched(bursts: Sequence[timing.Burst], replayed: bool) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import asyncio
 import dataclasses
 import logging
 import socket
-from collections import Counter
+import statistics
+from collections import Counter, deque
 from typing import Any
 
 from .. import wire
@@ -22,6 +23,8 @@ _log = logging.getLogger("kerneldyno.judge")
 
 #: Failures in a row after which the pool says that runners cannot be started.
 _MAX_FAILURES = 3
+#: Runners whose median pace is the typical one.
+_PACES = 64
 
 
 class Pool:
@@ -42,11 +45,17 @@ class Pool:
         #: Every runner that is alive, spares and taken ones: what the lease stops.
         self.runners: set[Runner] = set()
         self.lease = Lease(self.runners)
+        self._paces: deque[float] = deque(maxlen=_PACES)
         self.spawns = 0
         self.exits: Counter[str] = Counter(clean=0, killed=0, signal=0, error=0)
         self._ready: asyncio.Queue[Runner | RunnerStartError] = asyncio.Queue()
         self._wanted = asyncio.Semaphore(0)
         self._failures = 0
+
+    @property
+    def typical_pace(self) -> float:
+        """How long a kernel that does next to nothing takes in runners born lately, in cycles; 0 if that is not known."""
+        return statistics.median(self._paces) if self._paces else 0.0
 
     @property
     def spares_ready(self) -> int:
@@ -83,6 +92,8 @@ class Pool:
             self.runners.discard(runner)
             self.exits["error"] += 1
             raise
+        if runner.pace:
+            self._paces.append(runner.pace)
         return runner
 
     async def keep_ready(self) -> None:

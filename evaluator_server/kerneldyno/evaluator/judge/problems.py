@@ -17,8 +17,10 @@ from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import Problem, toolkits
 from .baseline import Baseline
+from .counting import Counted, count
 from .examination import Examination, examine
 from .lease import Lease
+from .trial import Trial
 
 #: Built problems that are kept; each holds its model's parameters on the device.
 _KEPT = 32
@@ -37,12 +39,16 @@ class Known:
     waits: bool = False
     #: How long one input set took to draw, in seconds, when it was last done.
     seconds_a_set: float = 0.0
-    #: How many kernels and copies a call of its reference is, once counted (see `levelling`).
-    kernels: int | None = None
-    #: What its reference computes in matrix products and the like, once counted (see `roofline`).
-    flops: int | None = None
+    #: What a call of its reference is made of, once counted.
+    counted: Counted | None = None
     #: What earlier timings have found out about the reference and about bursts of nothing.
     baseline: Baseline = field(default_factory=Baseline)
+
+    def count(self, device: Device, example: Trial) -> Counted:
+        """Return what a call of the reference is made of, counted now if it has not been. Raises OutOfMemoryError."""
+        if self.counted is None:
+            self.counted = count(self.problem, device, example)
+        return self.counted
 
 
 class Problems:

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from ..devices.base import Device
 from ..precision import of_dtype
@@ -122,10 +120,9 @@ async def place(
     `example` is the first trial: timed calls are like it. Who is quicker than its inputs can be read gets a finding.
     """
     try:
-        if known.flops is None:
-            async with problems.executing(announce):
-                known.flops = count_flops(known.problem, problems.device, example)
-        work = work_of(known.problem, example, known.flops)
+        async with problems.executing(announce):
+            counted = known.count(problems.device, example)
+        work = work_of(known.problem, example, counted.flops)
         rates = await roof.rates(_tier(record.precision, example) if work.flops else "") if work.bytes else None
     except Exception as error:  # no memory for it beside the candidate's, for example: an estimate spoils no verdict
         _log.warning("no roofline: %s: %s", type(error).__name__, error)
@@ -136,46 +133,6 @@ async def place(
     if doubt:
         record.find("T21", "SEVERITY_INFO", doubt)
     return {"roofline": position(work, *rates, seconds)}
-
-
-def count_flops(problem: Problem, device: Device, example: Trial) -> int:
-    """Count what the reference computes on the inputs of `example`; 0 where it cannot run under the counter.
-
-    What it ran without and fails under is torch.compile, or a library that bears no such mode.
-    """
-    counter = _Counter()  # type: ignore[no-untyped-call]
-    try:
-        with torch.no_grad(), counter:
-            problem.expected(0, example.inputs.arguments(example.inputs.master.clone(), device), example.seed)
-        device.synchronize()
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:
-        _log.info("no operations can be counted: %s", error)
-        return 0
-    return counter.flops
-
-
-class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up what torch's own formulas say of each operation."""
-
-    flops = 0
-
-    def count(
-        self, operation: Any, types: Any, arguments: Sequence[Any] = (), keywords: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Execute one operation, and add its operations."""
-        result = operation(*arguments, **(keywords or {}))
-        if operation.overloadpacket == torch.ops.aten._scaled_dot_product_flash_attention_for_cpu:
-            flops_of: Callable[..., int] = sdpa_flop_count  # the one that torch has no formula for
-            self.flops += flops_of(*(tensor.shape for tensor in arguments[:3]))
-        elif (formula := flop_registry.get(operation.overloadpacket)) is not None:
-            self.flops += formula(*arguments, **(keywords or {}), out_val=result)
-        return result
-
-
-# Under another name in the class: torch has what is defined there import the whole of Dynamo first, which takes two seconds.
-_Counter.__torch_dispatch__ = _Counter.count  # type: ignore[method-assign, assignment]
 
 
 def work_of(problem: Problem, example: Trial, flops: int) -> Work:

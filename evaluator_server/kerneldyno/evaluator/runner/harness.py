@@ -53,7 +53,8 @@ def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratc
     if device.kind == "cpu":
         sandbox.limit_address_space(int(frame["memory_bytes"]))
     harness = _Harness(device, shared_fds, scratch, channel)
-    wire.send(channel, {"ok": "ready", "pace": device.pace_seconds()})
+    pace = device.pace()
+    wire.send(channel, {"ok": "ready", "pace": pace.cycles if pace else 0.0})
     while (received := wire.receive(channel)) is not None:
         order = received[0]
         try:

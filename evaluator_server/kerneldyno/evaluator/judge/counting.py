@@ -1,0 +1,83 @@
+"""What one call of a reference is made of, counted once for each problem: operations of arithmetic, and kernels.
+
+By torch's dispatcher, in one more run. (A graph of the call would say more; but to record one executes those parts of a call
+that use the legacy stream without the others.) So kernels that torch does not launch itself are not seen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
+
+from ..devices.base import Device
+from ..toolkits import Problem
+from .trial import Trial
+
+_log = logging.getLogger("kerneldyno.judge")
+
+#: Operations that are no views and launch nothing all the same.
+_IDLE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "resize_", "set_"}
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a call is made of."""
+
+    #: Operations of matrix products, convolutions and attention, a multiply-add as two; 0 when none is known.
+    flops: int = 0
+    #: Operations that make the device do something, at least one: about as many kernels.
+    kernels: int = 1
+
+
+def count(problem: Problem, device: Device, example: Trial) -> Counted:
+    """Count what the reference does on the inputs of `example`; next to nothing where it cannot run under the counter.
+
+    What it ran without and fails under is torch.compile, or a library that bears no such mode. Raises OutOfMemoryError.
+    """
+    counter = _Counter(device.torch_device.type)
+    arguments = example.inputs.arguments(example.inputs.master.clone(), device)
+    try:
+        with torch.no_grad(), counter:
+            problem.expected(0, arguments, example.seed)
+        device.synchronize()
+    except torch.OutOfMemoryError:
+        raise
+    except BaseException as error:  # a reference may catch what it did not expect, and exit
+        _log.info("a reference cannot be counted: %s: %s", type(error).__name__, error)
+        return Counted()
+    return Counted(counter.flops, max(1, counter.kernels))
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up what torch's own formulas say of each operation, and the operations that the device has a part in."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = 0
+        self.kernels = 0
+        self._kind = kind
+
+    def count(
+        self, operation: Any, types: Any, arguments: Sequence[Any] = (), keywords: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Execute one operation, and count it."""
+        result = operation(*arguments, **(keywords or {}))
+        if operation.overloadpacket == torch.ops.aten._scaled_dot_product_flash_attention_for_cpu:
+            flops_of: Callable[..., int] = sdpa_flop_count  # the one that torch has no formula for
+            self.flops += flops_of(*(tensor.shape for tensor in arguments[:3]))
+        elif (formula := flop_registry.get(operation.overloadpacket)) is not None:
+            self.flops += formula(*arguments, **(keywords or {}), out_val=result)
+        if not operation.is_view and operation.overloadpacket.__name__ not in _IDLE:
+            made = result if isinstance(result, (list, tuple)) else [result]
+            self.kernels += any(isinstance(one, torch.Tensor) and one.device.type == self._kind for one in made)
+        return result
+
+
+# Under another name in the class: torch has what is defined there import the whole of Dynamo first, which takes two seconds.
+_Counter.__torch_dispatch__ = _Counter.count  # type: ignore[method-assign, assignment]
