@@ -19,6 +19,7 @@ from kerneldyno.evaluator.judge.timing import (
     nothing_is_noisier,
     quickest,
     ratio_interval,
+    settled,
     sharp,
 )
 
@@ -52,6 +53,19 @@ def judged(
     said = warm if warm is not None else cold if isinstance(cold, float) else sum(cold) / len(cold)
     warm_bursts = bursts(true, said, overhead=10e-6, noise=noise)
     return conclude(Evidence(bursts(true, cold, noise=noise), EMPTY, warm_bursts, WARM_EMPTY, kind))
+
+
+def test_whom_chance_has_delayed_is_cleared_by_more_bursts_and_who_lies_is_not() -> None:
+    def pair(true: float, delay: float = 0.0) -> list[Burst]:
+        return [Burst(count, 300e-6 + count * true + late, [50e-6] * count) for count, late in ((4, 0), (16, delay))]
+
+    nothing = [Burst(count, 300e-6, [2e-6] * count) for count in (4, 16, 4, 16)]
+    delayed = pair(50e-6, 500e-6) + pair(50e-6, 505e-6)
+    for warm, calm in ((delayed, False), (delayed + pair(50e-6) * 6, True), (pair(90e-6) * 16, False)):
+        evidence = Evidence(bursts(50e-6, 50e-6), EMPTY, warm, nothing, "cuda")
+        assert sharp(evidence)
+        assert settled(evidence) == calm
+        assert (conclude(evidence).doubt is None) == calm
 
 
 def test_slope_takes_fixed_costs_off() -> None:

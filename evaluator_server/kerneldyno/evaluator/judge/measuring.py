@@ -3,7 +3,7 @@
 Inputs are drawn before, outputs compared and conclusions drawn after; what lies between happens under the exclusive lease,
 and the runner stands still except in its own bursts. Cold bursts of reference, nothing and candidate in turn give the
 reported times; warm ones, in which nothing lies between the calls, tell by the judge's clock alone whether those can be
-true. More warm ones are made until the clock is sharp.
+true. More warm ones are made until the clock is sharp, and while it contradicts what is claimed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .trial import Trial
 
 _log = logging.getLogger("kerneldyno.judge")
 
-#: Bursts of each kind; warm ones until the clock is sharp, at the most so many pairs.
+#: Bursts of each kind; warm ones until the clock is settled, at the most so many pairs.
 _COLD_BURSTS = 8
 _WARM_PAIRS = 2
 _MOST_WARM_PAIRS = {"cuda": 16, "cpu": 6}
@@ -212,7 +212,7 @@ class Session:
         return self._timed and sum(burst.wall_seconds for burst in reference) < _MAX_REFERENCE_SECONDS
 
     async def _add_warm_bursts(self, evidence: timing.Evidence, per_call: float) -> None:
-        """Make pairs of a short and a long warm burst until the judge's clock is sharp, or fewer calls can be queued."""
+        """Make pairs of a short and a long warm burst until the judge's clock is settled, or fewer calls can be queued."""
         bursts, baseline = self._bursts, self._known.baseline
         long = self._long(per_call)
         evidence.warm_reference.extend(baseline.warm_reference)
@@ -234,7 +234,7 @@ class Session:
             if longer > 2 * long:  # what was taken for long calls was somebody else's noise: too short to tell anything
                 long = longer
                 evidence.warm.clear()
-            elif len(evidence.warm) >= 2 * _WARM_PAIRS and timing.sharp(evidence):
+            elif len(evidence.warm) >= 2 * _WARM_PAIRS and timing.settled(evidence):
                 break
             else:
                 noisy = timing.nothing_is_noisier(evidence)

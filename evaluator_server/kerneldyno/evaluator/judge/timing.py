@@ -216,6 +216,20 @@ def sharp(evidence: Evidence) -> bool:
     return not _uncertain(evidence, warm_clock(evidence))
 
 
+def settled(evidence: Evidence) -> bool:
+    """Say whether the clock is sharp, and does not contradict what is claimed.
+
+    Where it does, more warm bursts may clear somebody whom chance has delayed, and do not help whoever has lied.
+    """
+    return sharp(evidence) and not _beyond(evidence, warm_clock(evidence))
+
+
+def _beyond(evidence: Evidence, clock: Clock) -> bool:
+    """Say whether warm bursts took longer by the judge's clock than what is claimed for their calls."""
+    noise = evidence.slack + _STANDARD_ERRORS * clock.error
+    return clock.seconds > _WARM_FACTOR[evidence.kind] * _claimed_mean(_samples(evidence.warm)) + noise
+
+
 def nothing_is_noisier(evidence: Evidence) -> bool:
     """Say whether more warm bursts of nothing would sharpen the clock more than more of the candidate's."""
     return quickest(evidence.warm_empty).error > quickest(evidence.warm).error
@@ -291,10 +305,9 @@ def _doubt(evidence: Evidence, samples: Sequence[float], cold: Clock, clock: Clo
     least = _LEAST * statistics.median(_samples(evidence.cold_empty))
     if claimed <= least:
         return "T28", f"device times say {claimed * 1e6:.1f} us a call, less than a call that does nothing"
-    warm = _claimed_mean(_samples(evidence.warm))
+    if _beyond(evidence, clock):
+        return "T01", _disagreement(_claimed_mean(_samples(evidence.warm)), clock.seconds)
     noise = evidence.slack + _STANDARD_ERRORS * clock.error
-    if clock.seconds > _WARM_FACTOR[evidence.kind] * warm + noise:
-        return "T01", _disagreement(warm, clock.seconds)
     if clock.seconds > _COLD_TO_WARM * evidence.warmed(claimed) + noise:
         said = f"device times say {claimed * 1e6:.1f} us for a call that finds a cold cache"
         return "T16", f"{said}, the judge's clock {clock.seconds * 1e6:.1f} us for one that finds a warm one"
