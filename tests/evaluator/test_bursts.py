@@ -290,7 +290,7 @@ class Queue(CpuDevice):
 
 
 @pytest.mark.parametrize("cold", [True, False])
-def test_cold_calls_take_turns_at_the_places_of_the_queue(cold: bool) -> None:
+def test_cold_calls_begin_at_random_places_of_the_queue(cold: bool) -> None:
     queue, orders = Queue(), set()
     for _ in range(20):
         queue.between.clear()

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from kerneldyno.evaluator.judge.measuring import Session
 from kerneldyno.evaluator.judge.timing import (
     Burst,
     Evidence,
@@ -66,6 +67,15 @@ def test_whom_chance_has_delayed_is_cleared_by_more_bursts_and_who_lies_is_not()
         assert sharp(evidence)
         assert settled(evidence) == calm
         assert (conclude(evidence).doubt is None) == calm
+
+
+@pytest.mark.parametrize(("scale", "enough"), [(1, False), (1000, True)])
+def test_no_more_than_some_seconds_are_spent_on_whom_the_clock_contradicts(scale: float, enough: bool) -> None:
+    lying = [Burst(count, 300e-6 + count * 90e-6 * scale, [50e-6 * scale] * count) for count in (4, 16)] * 4
+    nothing = [Burst(count, 300e-6, [2e-6] * count) for count in (4, 16)] * 2
+    evidence = Evidence(bursts(50e-6, 50e-6), EMPTY, lying, nothing, "cuda")
+    assert sharp(evidence)
+    assert Session._settled(evidence) == enough
 
 
 def test_slope_takes_fixed_costs_off() -> None:

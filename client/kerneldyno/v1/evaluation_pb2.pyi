@@ -1007,7 +1007,7 @@ Global___Interval: _TypeAlias = Interval  # noqa: Y015
 
 @_typing.final
 class TimingStats(_message.Message):
-    """TimingStats describes the duration of one call. All values are in seconds and greater than 0."""
+    """TimingStats describes the duration of one call, in seconds; medians, means, extremes and percentiles are greater than 0."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1080,7 +1080,8 @@ class TimingStats(_message.Message):
     pace_seconds: _builtins.float
     """How long a kernel that does next to nothing takes in a queue of such, in the process that was timed. Processes differ in
     it by chance, by up to 0.2 us on an H200, and every kernel takes as much longer or shorter there. Measured before a
-    candidate is in its process. 0 on the CPU device.
+    candidate is in its process, in cycles; a second is that of the judge's clock when it began. 0 on the CPU device, and
+    where the host is too slow to tell.
     """
     levelled_seconds: _builtins.float
     """Reference only: what was added to its times, so that they do not depend on the process that they were measured in: for

@@ -22,7 +22,7 @@ from . import tree
 from .devices import seeding
 from .devices.base import Device, Gate
 
-#: Places of the queue that calls take turns at (see `Device.shift_queue`).
+#: Places of the queue, of which calls begin at random ones (see `Device.shift_queue`).
 _PLACES = 4
 #: Share of what two inputs make a result differ by that a replay's result may be off: rounding, but nothing stale.
 _ALIKE = 0.1

@@ -22,7 +22,9 @@ from .trial import Trial
 _log = logging.getLogger("kerneldyno.judge")
 
 #: Operations that are no views and launch nothing all the same.
-_IDLE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "resize_", "set_"}
+_MAKERS = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
+_VIEWS = {"_unsafe_view", "as_strided_", "resize_", "set_", "squeeze_", "t_", "transpose_", "unsqueeze_"}
+_IDLE = _MAKERS | _VIEWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,9 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.flops += formula(*arguments, **(keywords or {}), out_val=result)
         if not operation.is_view and operation.overloadpacket.__name__ not in _IDLE:
             made = result if isinstance(result, (list, tuple)) else [result]
-            self.kernels += any(isinstance(one, torch.Tensor) and one.device.type == self._kind for one in made)
+            self.kernels += any(
+                isinstance(one, torch.Tensor) and one.numel() > 0 and one.device.type == self._kind for one in made
+            )
         return result
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 #: Paces that differ by more than this, in seconds, are no matter of chance: one was disturbed, and says nothing. (On one
 #: H200 they were seen to differ by 0.25 us.)
 _MOST = 0.3e-6
+#: What two processes may differ by for each kernel, in seconds, once that is taken into account, and where it is not.
+_LEFT, _UNLEVELLED = 0.05e-6, 0.2e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +33,23 @@ class Level:
     shared: float = 0.0
 
     @property
+    def unsure(self) -> float:
+        """By how many seconds the reference may be longer or shorter all the same."""
+        known = _known(self.typical, self.judge) and _known(self.runner, self.typical)
+        return self.kernels * (_LEFT if known else _UNLEVELLED)
+
+    @property
     def seconds(self) -> float:
         """What is added to each of the reference's times; 0 where that is not known."""
         return self.kernels * _apart(self.typical, self.judge) + self.shared * _apart(self.runner, self.typical)
 
 
 def _apart(one: float, other: float) -> float:
-    difference = one - other
-    return difference if one and other and abs(difference) <= _MOST else 0.0
+    return one - other if _known(one, other) else 0.0
+
+
+def _known(one: float, other: float) -> bool:
+    return bool(one and other and abs(one - other) <= _MOST)
 
 
 def shared_kernels(kernels: int, launching: float, candidate_launching: float) -> float:

@@ -37,6 +37,8 @@ _WARM_PAIRS = 2
 _MOST_WARM_PAIRS = {"cuda": 16, "cpu": 6}
 #: Bursts of the reference and of nothing that are made in every timing, however well known they are.
 _AGAIN = 3
+#: No more warm bursts than this, in seconds, for whom a sharp clock contradicts.
+_SETTLING_SECONDS = 2.0
 #: Length of a long warm burst: about so many seconds, and at least so many calls. Longer ones would be no sharper.
 _WARM_SECONDS = 0.1
 _SHORTEST_LONG = 2
@@ -58,9 +60,9 @@ class Quiet:
 
     def __init__(self, device: Device) -> None:
         self._device = device
+        self._best = min((device.probe_seconds() for _ in range(5)), default=0.0)
         #: How long a kernel that does next to nothing takes in this process.
         self.pace = device.pace()
-        self._best = min((device.probe_seconds() for _ in range(5)), default=0.0)
 
     async def wait(self) -> bool:
         """Wait until the device is quiet; False when it does not become so."""
@@ -106,8 +108,7 @@ class Session:
     async def prepare(self, problems: Problems, announce: Announce) -> None:
         """Count and draw ahead what will be needed. Raises ReferenceFailure."""
         with contextlib.suppress(torch.OutOfMemoryError):  # another time, then
-            async with problems.executing(announce):
-                counted = self._known.count(problems.device, self._example)
+            counted = await problems.count(self._known, self._example, announce)
             # Nobody knows how many are left when torch.compile has made one of several.
             self._kernels = 1 if self._candidate.spec.torch_compile else counted.kernels
         longest = self._bursts.longest
@@ -234,11 +235,17 @@ class Session:
             if longer > 2 * long:  # what was taken for long calls was somebody else's noise: too short to tell anything
                 long = longer
                 evidence.warm.clear()
-            elif len(evidence.warm) >= 2 * _WARM_PAIRS and timing.settled(evidence):
+            elif len(evidence.warm) >= 2 * _WARM_PAIRS and self._settled(evidence):
                 break
             else:
                 noisy = timing.nothing_is_noisier(evidence)
         baseline.warm_reference[:] = evidence.warm_reference
+
+    @staticmethod
+    def _settled(evidence: timing.Evidence) -> bool:
+        """Say whether the clock is sharp, and contradicts nothing, or has been asked for long enough whether it does."""
+        spent = sum(burst.wall_seconds for burst in evidence.warm)
+        return timing.settled(evidence) or (timing.sharp(evidence) and spent > _SETTLING_SECONDS)
 
     def _long(self, per_call: float) -> int:
         """Return the length of a long warm burst of calls that take so long, in seconds."""
@@ -279,7 +286,7 @@ def report(candidate: Candidate, measured: Measured, judge: Pace | None, typical
         result["device_state"] = measured.state
     if reference:
         baseline = timing.conclude_trusted(reference, level.seconds)
-        low, high = timing.ratio_interval(baseline, conclusion, random.Random(secrets.randbits(64)), level.kernels)
+        low, high = timing.ratio_interval(baseline, conclusion, random.Random(secrets.randbits(64)), level.unsure)
         launched = _launched(reference, measured.reference_replayed)
         levelled = {"pace_seconds": level.judge, "levelled_seconds": level.seconds}
         result["reference_timing"] = baseline.to_json() | launched | levelled
@@ -290,16 +297,16 @@ def report(candidate: Candidate, measured: Measured, judge: Pace | None, typical
 
 def _level(candidate: Candidate, measured: Measured, judge: Pace | None, typical: float) -> Level:
     """Return what makes the reference comparable; a replay takes as long in one process as in another."""
-    if judge is None:
-        return Level()
+    judge_pace, cycle = (judge.cycles / judge.hertz, 1 / judge.hertz) if judge else (0.0, 0.0)
     kernels, shared = 0, 0.0
     if measured.reference and not measured.reference_replayed:
         kernels = measured.reference_kernels
+        if judge_pace:  # what was counted may have been made less by whoever compiled it
+            most = timing.conclude_trusted(measured.reference).median / judge_pace
+            kernels = max(1, min(kernels, int(most)))
         launching = timing.launching(measured.reference), timing.launching(measured.evidence.cold)
         shared = shared_kernels(kernels, *launching)
-    in_seconds = 1 / judge.hertz
-    paces = judge.cycles * in_seconds, typical * in_seconds, candidate.runner.pace * in_seconds
-    return Level(*paces, kernels, shared)
+    return Level(judge_pace, typical * cycle, candidate.runner.pace * cycle, kernels, shared)
 
 
 def _launched(bursts: Sequence[timing.Burst], replayed: bool) -> dict[str, Any]:

@@ -44,12 +44,6 @@ class Known:
     #: What earlier timings have found out about the reference and about bursts of nothing.
     baseline: Baseline = field(default_factory=Baseline)
 
-    def count(self, device: Device, example: Trial) -> Counted:
-        """Return what a call of the reference is made of, counted now if it has not been. Raises OutOfMemoryError."""
-        if self.counted is None:
-            self.counted = count(self.problem, device, example)
-        return self.counted
-
 
 class Problems:
     """The judge's problems."""
@@ -80,6 +74,13 @@ class Problems:
                 self.hits += 1
                 self._built.move_to_end(key)
             return known
+
+    async def count(self, known: Known, example: Trial, announce: Announce) -> Counted:
+        """Return what a call of a reference is made of, counted now if it has not been. Raises OutOfMemoryError."""
+        if known.counted is None:
+            async with self.executing(announce):
+                known.counted = count(known.problem, self.device, example)
+        return known.counted
 
     @contextlib.asynccontextmanager
     async def executing(self, announce: Announce) -> AsyncIterator[None]:

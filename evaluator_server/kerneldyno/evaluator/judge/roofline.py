@@ -120,8 +120,7 @@ async def place(
     `example` is the first trial: timed calls are like it. Who is quicker than its inputs can be read gets a finding.
     """
     try:
-        async with problems.executing(announce):
-            counted = known.count(problems.device, example)
+        counted = await problems.count(known, example, announce)
         work = work_of(known.problem, example, counted.flops)
         rates = await roof.rates(_tier(record.precision, example) if work.flops else "") if work.bytes else None
     except Exception as error:  # no memory for it beside the candidate's, for example: an estimate spoils no verdict

@@ -42,11 +42,9 @@ _LEAST = 0.5
 #: A mean this much above the typical call is made of calls that do the work and calls that do not (T27).
 _UNEVEN = {"cuda": 1.3, "cpu": 2.5}
 _RESAMPLES = 200
-#: Share by which two timings of one kernel may differ, seconds on each side, and seconds for each kernel of the reference:
-#: what is left of the differences between processes when they have been levelled (seen on H200s; `levelling`).
+#: Share by which two timings of one kernel may differ, and seconds on each side (seen on H200s; more in `levelling`).
 _DEAD_BAND = 0.003
 _DEAD_SECONDS = 0.2e-6
-_DEAD_SECONDS_A_KERNEL = 0.05e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,15 +341,17 @@ def conclude_trusted(bursts: Sequence[Burst], level: float = 0.0) -> Timing:
     return Timing(samples, "CLOCK_DEVICE_EVENTS", max(SHORTEST, statistics.fmean(samples)), blocks=blocks)
 
 
-def ratio_interval(reference: Timing, candidate: Timing, rng: random.Random, kernels: int = 0) -> tuple[float, float]:
-    """Return a 95 % interval of the ratio of medians, reference over candidate; `kernels` is how many the reference is.
+def ratio_interval(
+    reference: Timing, candidate: Timing, rng: random.Random, unsure: float = 0.0
+) -> tuple[float, float]:
+    """Return a 95 % interval of the ratio of medians, reference over candidate; `unsure`: by what the former may be off.
 
     Calls of one burst have more in common than those of different ones, so whole bursts are drawn anew (block bootstrap).
     What two processes differ by, though they run the same kernel, shows in no burst of either: the dead band.
     """
     ratios = sorted(_resampled(reference, rng) / _resampled(candidate, rng) for _ in range(_RESAMPLES))
     band = 1 + _DEAD_BAND + _DEAD_SECONDS / candidate.median
-    band += (_DEAD_SECONDS + kernels * _DEAD_SECONDS_A_KERNEL) / reference.median
+    band += (_DEAD_SECONDS + unsure) / reference.median
     return ratios[round(0.025 * _RESAMPLES)] / band, ratios[round(0.975 * _RESAMPLES) - 1] * band
 
 
