@@ -38,7 +38,7 @@ _MOST_WARM_PAIRS = {"cuda": 16, "cpu": 6}
 #: Bursts of the reference and of nothing that are made in every timing, however well known they are.
 _AGAIN = 3
 #: No more warm bursts than this, in seconds, for whom a sharp clock contradicts.
-_SETTLING_SECONDS = 2.0
+_SETTLING_SECONDS = 0.5
 #: Length of a long warm burst: about so many seconds, and at least so many calls. Longer ones would be no sharper.
 _WARM_SECONDS = 0.1
 _SHORTEST_LONG = 2
