@@ -97,7 +97,7 @@ class Station:
 
 
 def _shifts(count: int) -> list[int]:
-    """Return by how many places each of so many calls is moved on: at random, each number as often as the others."""
+    """Return by how many places each of so many calls is moved on: at random, each number about as often as the others."""
     first = secrets.randbelow(_PLACES)
     shifts = [(first + index) % _PLACES for index in range(count)]
     secrets.SystemRandom().shuffle(shifts)
