@@ -36,9 +36,16 @@ async def run(plan: Plan) -> list[Figure]:
 
 
 async def _full(plan: Plan, cluster: Cluster) -> list[Figure]:
-    """The limit is below the end of the write-ahead log, so that every write fails; what the scheduler logs still fits."""
-    await run_clients(cluster, {"before": _large("b", 200)}, limit_seconds=120)
+    """The limit is below the end of the write-ahead log, so that every write fails; what the scheduler logs still fits.
+
+    What comes before makes some 6 of the 16 MiB after which the log is moved to the file and begun anew: a log that had
+    been would have room below the limit, for the first that come.
+    """
+    await run_clients(cluster, {"before": _large("b", 80)}, limit_seconds=120)
+    store = cluster.directory / "store.sqlite"
+    assert store.stat().st_size < 100_000, "the log was moved to the file: fewer evaluations before the fault"
     scheduler, log = cluster.scheduler.pid, len(cluster.scheduler_log())
+    assert store.with_name(store.name + "-wal").stat().st_size > log + 1_000_000, "more evaluations before the fault"
     limits = resource.prlimit(scheduler, resource.RLIMIT_FSIZE)
     resource.prlimit(scheduler, resource.RLIMIT_FSIZE, (log + 500_000, limits[1]))
     cluster.history.note("fault", "info", what="disk full", target="store")
