@@ -31,6 +31,7 @@ from .judge.mutants import MUTANTS, Mutant
 from .judge.stress import Stress
 from .spec import EvalSpec, Limits, ToleranceRule
 from .toolkits import Problem, ReferenceFailure, toolkits
+from .toolkits.settings import seclude
 
 #: Nominal trials that a mutant must pass to count as right by chance no more: as many as candidates get.
 _NOMINAL_TRIALS = 5
@@ -142,7 +143,7 @@ def _spec(source: str, rule: ToleranceRule) -> EvalSpec:
 
 
 def _build(spec: EvalSpec, device: Device, seed: int) -> Problem:
-    return toolkits()[spec.toolkit].build(spec, device.torch_device, seed)
+    return seclude(lambda: toolkits()[spec.toolkit].build(spec, device.torch_device, seed))
 
 
 def _broken(report: Report, error: dict[str, Any]) -> None:

@@ -160,7 +160,7 @@ class Bursts:
             return True
         await self.announce("begin")
         try:
-            with torch.no_grad():
+            with self.known.settings.in_force(), torch.no_grad():
                 self._replays = capture(self._problem.timed, self._own, self.longest)
         except BaseException as error:
             raise ReferenceFailure("timing", error) from error
@@ -231,7 +231,7 @@ class Bursts:
         await self.announce("begin")
         try:
             self._shadow[: self._staged.numel()].copy_(self._staged)
-            with torch.no_grad():
+            with self.known.settings.in_force(), torch.no_grad():
                 launching = 0.0
                 run = functools.partial(run_burst, call, self._own, plan, replays=self._replays)
                 if gate is None:

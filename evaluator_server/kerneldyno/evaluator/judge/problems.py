@@ -16,6 +16,7 @@ from typing import Any
 from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import Problem, toolkits
+from ..toolkits.settings import Settings, seclude
 from .baseline import Baseline
 from .counting import Counted, count
 from .examination import Examination, examine
@@ -35,6 +36,8 @@ class Known:
 
     problem: Problem
     examination: Examination
+    #: Those of torch that its reference executes under.
+    settings: Settings = field(default_factory=Settings)
     #: Whether its reference waits for the device in mid-call, and so can never be queued ahead.
     waits: bool = False
     #: How long one input set took to draw, in seconds, when it was last done.
@@ -66,8 +69,9 @@ class Problems:
             if known is None:
                 self.misses += 1
                 # The seed is secret and of this judge alone: no candidate can have computed anything ahead for it.
-                problem = toolkits()[spec.toolkit].build(spec, self.device.torch_device, secrets.randbits(31))
-                known = self._built[key] = Known(problem, examine(problem, spec, self.device))
+                seed = secrets.randbits(31)
+                problem = seclude(lambda: toolkits()[spec.toolkit].build(spec, self.device.torch_device, seed))
+                known = self._built[key] = Known(problem, examine(problem, spec, self.device), problem.settings)
                 while len(self._built) > _KEPT:
                     self._built.popitem(last=False)
             else:
