@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from kerneldyno.evaluator.judge.baseline import Baseline
 from kerneldyno.evaluator.judge.measuring import Session
 from kerneldyno.evaluator.judge.timing import (
     Burst,
@@ -76,6 +79,42 @@ def test_no_more_than_some_seconds_are_spent_on_whom_the_clock_contradicts(scale
     evidence = Evidence(bursts(50e-6, 50e-6), EMPTY, lying, nothing, "cuda")
     assert sharp(evidence)
     assert Session._settled(evidence) == enough
+
+
+class Made:
+    """Bursts of calls that take 50 us each, and what delays the long ones of the first pairs."""
+
+    gated, longest, replays, strides, queued_ahead = True, 16, False, (), (True, 16)
+
+    def __init__(self, delays: Sequence[float]) -> None:
+        self.delays = iter(delays)
+
+    def draw(self, count: int) -> dict[int, Any]:
+        return {}
+
+    def nothing(self, count: int, *, cold: bool) -> Burst:
+        return Burst(count, 300e-6, [2e-6] * count)
+
+    async def candidate_burst(self, count: int, right: dict[int, Any], *, cold: bool) -> Burst:
+        late = next(self.delays) if count == 16 else 0.0
+        return Burst(count, 300e-6 + count * 50e-6 + late, [50e-6] * count)
+
+
+@pytest.mark.parametrize(
+    ("delays", "pairs"),
+    [
+        ([0.0] * 20, range(2, 3)),
+        ([500e-6, 505e-6, *[0.0] * 20], range(3, 16)),
+        ([16 * 40e-6] * 20, range(16, 17)),
+    ],
+)
+async def test_more_bursts_are_made_for_whom_the_clock_contradicts(delays: list[float], pairs: range) -> None:
+    session = object.__new__(Session)
+    session._bursts, session._known = Made(delays), SimpleNamespace(baseline=Baseline())  # type: ignore[assignment]
+    evidence = Evidence(bursts(50e-6, 50e-6), EMPTY, [], [], "cuda")
+    await session._add_warm_bursts(evidence, 50e-6)
+    assert len(evidence.warm) // 2 in pairs
+    assert (conclude(evidence).doubt is None) == (delays[-1] == 0)
 
 
 def test_slope_takes_fixed_costs_off() -> None:
