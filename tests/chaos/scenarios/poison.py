@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import grpc.aio
 from kerneldyno.rpc import channel
@@ -17,6 +18,9 @@ from chaos.scenario import Figure, Plan, at_least, at_most, audit_all, exactly, 
 
 ROWS = (14, 15)
 TITLE = "Candidates that crash, and one that kills every node it runs on"
+
+#: How much later than the scheduler, which loses a connection, the cluster may notice that a process has ended.
+_NOTICED_SECONDS = 2.0
 
 
 async def run(plan: Plan) -> list[Figure]:
@@ -79,10 +83,15 @@ def _deadly(id: str) -> EvalRequest:
 
 
 def _bound(events: list[Event], crashing: list[EvalRequest]) -> int:
-    """One attempt for each, and one more for each that was lost with its node."""
-    ended = {e["token"] for e in events if e.op == "attempt" and e.kind != "invoke"}
-    lost = [e for e in of_kind(events, "attempt", "invoke") if e["work"].startswith("x") and e["token"] not in ended]
-    return len(crashing) + len(lost)
+    """One attempt for each, and one more for each after which its node died: a result may be lost that was there already."""
+    deaths = [(e["target"], e.at) for e in of_kind(events, "fault", "info", what="died")]
+    attempts = of_kind(events, "attempt", "invoke")
+    lost = 0
+    for one in crashing:
+        tries = [e for e in attempts if e["work"] == one.id]
+        for this, following in itertools.pairwise(tries):
+            lost += any(node == this["node"] and this.at < at < following.at + _NOTICED_SECONDS for node, at in deaths)
+    return len(crashing) + lost
 
 
 async def _release(cluster: Cluster) -> int:
