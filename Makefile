@@ -46,12 +46,15 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: $(READY)
 	$(PYTHON) examples/demo.py
 
-# Tests of these folders wait more than they compute, and run beside each other, each file on one worker. The others watch
+# These wait more than they compute, and run beside each other, each file on one worker, the longest first. The others watch
 # processors, processes and directories of the machine, or time candidates, and have it to themselves.
-BESIDE := $(addprefix tests/,rpc rewards training rollout gateway client scheduler deploy metrics monitoring report tracing docs release)
+BESIDE := $(addprefix tests/evaluator/test_,$(addsuffix .py,vet examples_static node_cells node_fleet server_process fuzz_channel \
+	server_edge bursts compare examination levelling mutants provenance roofline stress timing tree_and_wire)) \
+	$(addprefix tests/,e2e/test_tools.py e2e/test_many_clients.py e2e/test_bad_input.py wrong rpc rewards training rollout gateway client \
+	scheduler deploy metrics monitoring report tracing docs release)
 
 test: $(READY)
-	$(PYTHON) -m pytest -m "not gpu" -n auto --maxprocesses 4 --dist loadfile $(BESIDE)
+	$(PYTHON) -m pytest -m "not gpu" -n 3 --dist loadfile $(BESIDE)
 	$(PYTHON) -m pytest -m "not gpu" $(BESIDE:%=--ignore=%)
 
 test-gpu: $(READY)

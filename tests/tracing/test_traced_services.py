@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
 
 import e2e_harness as e2e
 import grpc
+import psutil
 import pytest
 from collector import Collector, Span, environment, settings, traced_client
 from command import invoke
@@ -18,6 +19,7 @@ from kerneldyno.client import AsyncClient, turn
 from kerneldyno.v1.evaluation_pb2 import EvalResult, Stage
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, EvaluateRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from waiting import wait_until
 
 #: A candidate that tells what it can see of the services' settings.
 SPY = """
@@ -166,12 +168,19 @@ class TestOneRequest:
             assert word not in result.logs
 
     def test_neither_does_any_child_of_the_evaluator(self, services: tuple[e2e.Service, e2e.Service]) -> None:
-        family = e2e.descendants(services[1].process.pid)
-        assert len(family) >= 4, "judge, zygote, warden and runner"
-        for process in family:
-            names = process.environ().keys()
-            assert "PATH" in names
-            assert not [name for name in names if name.startswith("OTEL_")], process.cmdline()
+        seen: list[dict[str, str]] = []
+
+        def look() -> bool:
+            seen.clear()
+            for process in e2e.descendants(services[1].process.pid):
+                with suppress(psutil.NoSuchProcess):  # some end with the candidate that they were there for
+                    seen.append(process.environ())
+            return len(seen) >= 4
+
+        wait_until(look, "judge, zygote, warden and runner")
+        for variables in seen:
+            assert "PATH" in variables
+            assert not [name for name in variables if name.startswith("OTEL_")]
 
     def test_the_collector_gets_the_key(self, spans: list[Span], collector: Collector) -> None:
         assert collector.keys == {SECRET}
