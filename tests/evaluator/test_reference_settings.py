@@ -210,6 +210,5 @@ def test_a_selfish_reference_harms_nobody(judge: Judge, top: str, call: str) -> 
     assert own["outcome"] == "CORRECT", own
     other = judge.evaluate(request(candidate(), run_performance=True))
     assert other["outcome"] == "CORRECT", other
-    assert other["speedup"] < 1, (
-        other
-    )  # the interpreter is slow; a reference that sleeps in each operation would be slower
+    # A reference that sleeps in each of its operations would take a hundred times as long as this candidate.
+    assert other["speedup"] < 10, other

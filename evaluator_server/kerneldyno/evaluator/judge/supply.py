@@ -104,7 +104,9 @@ class Supply:
     def _draw(self, count: int) -> Batch:
         size = self.set_bytes
         data = torch.zeros(count * size, dtype=torch.uint8, device=self.device.torch_device)
-        with self.known.settings.in_force():  # once for all of them: to look what is set takes as long as to draw a small one
+        with (
+            self.known.settings.in_force()
+        ):  # once for all of them: to look what is set takes as long as to draw a small one
             for index in range(count):
                 self._draw_one(data[index * size :][:size], index)
         self.known.examination.season(self.device, data, self.specs, count)
