@@ -31,7 +31,7 @@ from .judge.mutants import MUTANTS, Mutant
 from .judge.stress import Stress
 from .spec import EvalSpec, Limits, ToleranceRule
 from .toolkits import Problem, ReferenceFailure, toolkits
-from .toolkits.settings import seclude
+from .toolkits.torch_settings import seclude
 
 #: Nominal trials that a mutant must pass to count as right by chance no more: as many as candidates get.
 _NOMINAL_TRIALS = 5

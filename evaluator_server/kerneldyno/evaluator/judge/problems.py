@@ -16,7 +16,7 @@ from typing import Any
 from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import Problem, toolkits
-from ..toolkits.settings import Settings, seclude
+from ..toolkits.torch_settings import TorchSettings, seclude
 from .baseline import Baseline
 from .counting import Counted, count
 from .examination import Examination, examine
@@ -37,7 +37,7 @@ class Known:
     problem: Problem
     examination: Examination
     #: Those of torch that its reference executes under.
-    settings: Settings = field(default_factory=Settings)
+    settings: TorchSettings = field(default_factory=TorchSettings)
     #: Whether its reference waits for the device in mid-call, and so can never be queued ahead.
     waits: bool = False
     #: How long one input set took to draw, in seconds, when it was last done.

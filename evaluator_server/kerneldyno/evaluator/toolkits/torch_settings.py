@@ -77,7 +77,7 @@ _SETTINGS = [
 ]
 
 
-class Settings:
+class TorchSettings:
     """Those of one reference. What it changed in `in_force` is in force again the next time; outside, nothing is changed."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ def _leave(depths: tuple[int, int]) -> None:
 class Secluded(Problem):
     """A problem whose reference executes under settings of its own."""
 
-    def __init__(self, problem: Problem, settings: Settings) -> None:
+    def __init__(self, problem: Problem, settings: TorchSettings) -> None:
         self._problem = problem
         self.settings = settings
         self.symbol, self.instantiate = problem.symbol, problem.instantiate
@@ -172,6 +172,6 @@ class Secluded(Problem):
 
 def seclude(build: Callable[[], Problem]) -> Secluded:
     """Build a problem under settings of its own. Raises ReferenceFailure."""
-    settings = Settings()
+    settings = TorchSettings()
     with settings.in_force():
         return Secluded(build(), settings)

@@ -10,7 +10,7 @@ import torch
 from judge_harness import Judge, candidate, request
 from kerneldyno.evaluator.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
-from kerneldyno.evaluator.toolkits.settings import _SETTINGS, Settings, seclude
+from kerneldyno.evaluator.toolkits.torch_settings import _SETTINGS, TorchSettings, seclude
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -70,7 +70,7 @@ CHANGES: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_is_set_holds_inside_and_again_the_next_time(name: str) -> None:
-    before, settings = everything(), Settings()
+    before, settings = everything(), TorchSettings()
     with settings.in_force():
         CHANGES[name]()
         own = everything()
@@ -84,7 +84,7 @@ def test_what_is_set_holds_inside_and_again_the_next_time(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["TF32, the old way", "TF32, by precision", "TF32, the new way"])
 def test_older_and_newer_names_of_the_same_agree_afterwards(name: str) -> None:
-    with Settings().in_force():
+    with TorchSettings().in_force():
         CHANGES[name]()
     assert BACKENDS.cuda.matmul.allow_tf32 is False  # torch refuses to tell where the two contradict each other
     assert torch.get_float32_matmul_precision() == "highest"
@@ -103,7 +103,7 @@ def test_older_and_newer_names_of_the_same_agree_afterwards(name: str) -> None:
     ],
 )
 def test_a_mode_that_is_not_left_ends_with_the_call(enter: Callable[[], Any]) -> None:
-    settings = Settings()
+    settings = TorchSettings()
     with settings.in_force():
         enter()
     assert type(torch.zeros(2) + 1) is torch.Tensor
@@ -112,7 +112,7 @@ def test_a_mode_that_is_not_left_ends_with_the_call(enter: Callable[[], Any]) ->
 
 def test_modes_that_were_there_before_stay() -> None:
     with Dispatch() as outer, Function():
-        with Settings().in_force():
+        with TorchSettings().in_force():
             Dispatch().__enter__()
             Function().__enter__()
         assert torch.utils._python_dispatch._get_current_dispatch_mode() is outer
@@ -120,7 +120,7 @@ def test_modes_that_were_there_before_stay() -> None:
 
 
 def test_what_raises_leaves_nothing() -> None:
-    settings = Settings()
+    settings = TorchSettings()
 
     def fail() -> None:
         with settings.in_force():
@@ -136,7 +136,7 @@ def test_what_raises_leaves_nothing() -> None:
 
 
 def test_one_inside_the_other_is_one() -> None:
-    settings = Settings()
+    settings = TorchSettings()
     with settings.in_force():
         with settings.in_force():
             torch.set_default_dtype(torch.float64)
@@ -146,7 +146,7 @@ def test_one_inside_the_other_is_one() -> None:
 
 
 def test_what_is_set_back_is_forgotten() -> None:
-    settings = Settings()
+    settings = TorchSettings()
     with settings.in_force():
         torch.set_default_dtype(torch.float64)
     with settings.in_force():
