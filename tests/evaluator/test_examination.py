@@ -61,6 +61,15 @@ def test_ordinary_problems_bear_everything_and_are_not_weak(returned: str) -> No
     assert warnings(found) == []
 
 
+@pytest.mark.parametrize("returned", ["int(x.sum())", "x.sum().long()"])
+def test_draws_that_agree_by_chance_make_no_constant_reference(returned: str) -> None:
+    fourth_differs = (
+        "torch.full((4, 4), float(get_inputs.__dict__.setdefault('n', []).append(0) or len(get_inputs.n) > 3))"
+    )
+    assert examined(returned, fourth_differs, stress_inputs=False).varies
+    assert not examined(returned, "torch.ones(4, 4)", stress_inputs=False).varies
+
+
 @pytest.mark.parametrize(
     ("returned", "inputs"),
     [

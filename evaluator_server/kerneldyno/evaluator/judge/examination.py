@@ -7,6 +7,7 @@ candidates get; results of weak problems say so (finding D06).
 
 from __future__ import annotations
 
+import itertools
 import math
 import secrets
 from collections.abc import Sequence
@@ -32,6 +33,8 @@ _MAKES_TIES = {"sparse"}
 PRECISION_MUTANTS = {mutant.name for mutant in MUTANTS if mutant.bits is not None}
 #: Elements that are looked at before all are.
 _GLANCE = 4096
+#: Further draws before answers are said to be always the same.
+_DRAWS = 8
 
 
 @dataclass(slots=True)
@@ -43,7 +46,7 @@ class Examination:
     held: list[stress.Stress] = field(default_factory=list)
     #: For each leaf of the output, whether it has a float64 twin on nominal inputs.
     twins: list[bool] = field(default_factory=list)
-    #: Whether two draws have different right answers, by the problem's own tolerance.
+    #: Whether draws have different right answers, by the problem's own tolerance.
     varies: bool = True
     #: Mutants that pass nominal trials, and those that pass all.
     pass_nominal: list[str] = field(default_factory=list)
@@ -100,13 +103,22 @@ def _look_for_weakness(
     other = trial.prepare(problem, spec, device, 0)
     if [leaf.spec for leaf in other.expected.leaves] != [leaf.spec for leaf in nominal.expected.leaves]:
         return []  # outputs of varying shape: nothing to compare with
-    found.varies = not right(nominal, spec, [leaf.value for leaf in other.expected.leaves])
+    found.varies = _varies(problem, spec, device, nominal, other)
     if not nominal.expected.leaves:
-        found.varies = other.expected.structure != nominal.expected.structure
         return []  # a number or nothing at all: mutants are made of tensors
     passing = surviving(MUTANTS, problem, spec, device, nominal, other)
     found.pass_nominal = sorted(mutant.name for mutant in passing)
     return passing
+
+
+def _varies(problem: Problem, spec: EvalSpec, device: Device, nominal: trial.Trial, other: trial.Trial) -> bool:
+    """Say whether answers differ between draws: two counts, or two indices, may well be the same by chance."""
+    answers = itertools.chain([other], (trial.prepare(problem, spec, device, 0) for _ in range(_DRAWS)))
+    return any(
+        answer.expected.structure != nominal.expected.structure
+        or not right(nominal, spec, [leaf.value for leaf in answer.expected.leaves])
+        for answer in answers
+    )
 
 
 def _hold(
