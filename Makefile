@@ -54,7 +54,7 @@ BESIDE := $(addprefix tests/evaluator/test_,$(addsuffix .py,vet examples_static 
 	scheduler deploy metrics monitoring report tracing docs release)
 
 test: $(READY)
-	$(PYTHON) -m pytest -m "not gpu" -n 3 --dist loadfile $(BESIDE)
+	$(PYTHON) -m pytest -m "not gpu" -n auto --maxprocesses 4 --dist loadfile $(BESIDE)
 	$(PYTHON) -m pytest -m "not gpu" $(BESIDE:%=--ignore=%)
 
 test-gpu: $(READY)

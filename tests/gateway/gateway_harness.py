@@ -92,6 +92,8 @@ async def listening(settings: Settings) -> AsyncIterator[str]:
         finally:
             server.should_exit = True
             await serving
+            for connection in list(server.server_state.connections):  # accepted while it ended
+                connection.transport.abort()
             await asyncio.sleep(0.02)  # connections that it has closed are so in the loop's next turns only
 
 
