@@ -1,7 +1,8 @@
 """Arguments and results as JSON, with tensors by description: how values cross the wall without being pickled.
 
-`flatten` takes a value apart into a JSON structure and its tensors; `rebuild` is the inverse. `layout` says where tensors
-lie in an arena, by one rule that both sides compute. The judge compares structures from a runner; it never rebuilds them.
+`flatten` takes a value apart into a JSON structure and its tensors; `rebuild` is the inverse. `layout` says where
+tensors lie in an arena, by one rule that both sides compute. The judge compares structures from a runner; it never
+rebuilds them.
 """
 
 from __future__ import annotations
@@ -107,33 +108,38 @@ def is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
 def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
     """Return `value` as JSON, tensors replaced by their index, and those tensors. Raises UnsupportedValueError."""
     tensors: list[torch.Tensor] = []
+    return _take_apart(value, tensors, 0), tensors
 
-    def walk(item: Any, depth: int) -> Any:
-        if depth > 32:
-            raise UnsupportedValueError("nested deeper than 32 levels")
-        if item is None or isinstance(item, bool | int | float | str):
-            return item
-        if isinstance(item, torch.Tensor):
-            _require_plain(item)
-            tensors.append(item)
-            return {"tensor": len(tensors) - 1}
-        if isinstance(item, list):
-            return [walk(part, depth + 1) for part in item]
-        if isinstance(item, tuple):
-            return {"tuple": [walk(part, depth + 1) for part in item]}
-        if isinstance(item, dict):
-            return {"dict": [[walk(key, depth + 1), walk(part, depth + 1)] for key, part in item.items()]}
-        if isinstance(item, torch.dtype):
-            return {"dtype": str(item).removeprefix("torch.")}
-        if isinstance(item, torch.device):
-            return {"device": item.type}
-        if hasattr(item, "item") and getattr(item, "ndim", None) == 0:  # NumPy scalars
-            return walk(item.item(), depth + 1)
-        raise UnsupportedValueError(
-            f"a value of type {type(item).__name__}; use tensors, numbers, strings, None, lists, tuples and dicts"
-        )
 
-    return walk(value, 0), tensors
+# Not a closure of `flatten`: a function that calls itself by a name of its enclosing scope is part of a reference
+# cycle, and so is all that it holds. Every output of a timed call would then live until the cyclic collector runs.
+def _take_apart(item: Any, tensors: list[torch.Tensor], depth: int) -> Any:
+    if depth > 32:
+        raise UnsupportedValueError("nested deeper than 32 levels")
+    if item is None or isinstance(item, bool | int | float | str):
+        return item
+    if isinstance(item, torch.Tensor):
+        _require_plain(item)
+        tensors.append(item)
+        return {"tensor": len(tensors) - 1}
+    if isinstance(item, list):
+        return [_take_apart(part, tensors, depth + 1) for part in item]
+    if isinstance(item, tuple):
+        return {"tuple": [_take_apart(part, tensors, depth + 1) for part in item]}
+    if isinstance(item, dict):
+        pairs = [
+            [_take_apart(key, tensors, depth + 1), _take_apart(part, tensors, depth + 1)] for key, part in item.items()
+        ]
+        return {"dict": pairs}
+    if isinstance(item, torch.dtype):
+        return {"dtype": str(item).removeprefix("torch.")}
+    if isinstance(item, torch.device):
+        return {"device": item.type}
+    if hasattr(item, "item") and getattr(item, "ndim", None) == 0:  # NumPy scalars
+        return _take_apart(item.item(), tensors, depth + 1)
+    raise UnsupportedValueError(
+        f"a value of type {type(item).__name__}; use tensors, numbers, strings, None, lists, tuples and dicts"
+    )
 
 
 def _require_plain(tensor: torch.Tensor) -> None:
