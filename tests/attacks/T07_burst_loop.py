@@ -1,7 +1,7 @@
-"""T07: the evaluator's own timed loop is replaced by a kinder one.
+"""T07: the evaluator's own timed loops are replaced by kinder ones.
 
-Every function called run_burst, in every module, is replaced by one that does the same but starts the watch after the work. On an evaluator
-without such a function it does nothing but the work.
+Every function called run_burst or run_paced, in every module, is replaced by one that does the same but starts the watch after the work, or
+reads a clock that goes slowly. On an evaluator without such functions it does nothing but the work.
 
 problem: chained_tanh
 backend: torch
@@ -11,6 +11,7 @@ devices: cpu, cuda
 """
 
 import sys
+import time
 
 import torch
 import torch.nn as nn
@@ -42,10 +43,23 @@ def kinder(original):
     return run_burst
 
 
+def slower(original):
+    def run_paced(call, station, *rest, **more):
+        clock = time.perf_counter
+        time.perf_counter = lambda: clock() / 100
+        try:
+            return original(call, station, *rest, **more)
+        finally:
+            time.perf_counter = clock
+
+    return run_paced
+
+
 for module in list(sys.modules.values()):
-    function = getattr(module, "__dict__", {}).get("run_burst")
-    if type(function) is type(kinder):
-        module.run_burst = kinder(function)
+    for name, kind in (("run_burst", kinder), ("run_paced", slower)):
+        function = getattr(module, "__dict__", {}).get(name)
+        if type(function) is type(kinder):
+            setattr(module, name, kind(function))
 
 
 def work(x):

@@ -257,7 +257,7 @@ def test_work_that_is_skipped_once_timed_is_found_out(judge: Judge) -> None:
 
 def test_clock_of_the_candidate_is_not_believed(judge: Judge) -> None:
     cheat = candidate(
-        prologue="import time\nreal = time.perf_counter_ns\ntime.perf_counter_ns = lambda: real() // 1000\n",
+        prologue="import time\nreal = time.perf_counter\ntime.perf_counter = lambda: real() / 1000\n",
         body="time.sleep(0.02)",
     )
     result = judge.evaluate(request(cheat, run_performance=True))

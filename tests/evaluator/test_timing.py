@@ -1,31 +1,30 @@
-"""The clock: what is believed, what is not, and what a lie costs. The bursts are made up; real ones are elsewhere."""
+"""Device time: what is believed, what is not, and what a lie costs. The bursts are made up; real ones are elsewhere."""
 
 from __future__ import annotations
 
 import itertools
 import random
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from kerneldyno.evaluator.judge.baseline import Baseline
-from kerneldyno.evaluator.judge.measuring import Session
 from kerneldyno.evaluator.judge.timing import (
     Burst,
     Evidence,
     Timing,
+    by_judge,
     conclude,
     conclude_trusted,
     fit,
     launching,
-    lengths,
+    length,
     nothing_is_noisier,
     quickest,
-    ratio_interval,
     settled,
     sharp,
 )
+
+#: Lengths as a session makes them.
+LENGTHS = [length(24, 40, random.Random(seed)) for seed in range(8)]
 
 
 def bursts(
@@ -40,7 +39,7 @@ def bursts(
     rng = random.Random(seed)
     made: list[Burst] = []
     spread = itertools.cycle([device] if isinstance(device, float) else device)
-    for count in lengths(200, 40, 8, random.Random(1)):
+    for count in LENGTHS:
         samples = list(itertools.islice(spread, count))
         made.append(Burst(count, fixed + count * (overhead + per_call) + rng.uniform(-noise, noise), samples))
     return made
@@ -50,13 +49,11 @@ EMPTY = bursts(0.0, 2e-6, seed=3)
 WARM_EMPTY = bursts(0.0, 2e-6, overhead=10e-6, seed=4)
 
 
-def judged(
-    true: float, cold: float | Sequence[float], warm: float | None = None, *, kind: str = "cuda", noise: float = 5e-6
-) -> Timing:
+def judged(true: float, cold: float | Sequence[float], warm: float | None = None, *, noise: float = 5e-6) -> Timing:
     """What is concluded about a kernel that takes `true` seconds and whose runner says `cold` and `warm`."""
     said = warm if warm is not None else cold if isinstance(cold, float) else sum(cold) / len(cold)
     warm_bursts = bursts(true, said, overhead=10e-6, noise=noise)
-    return conclude(Evidence(bursts(true, cold, noise=noise), EMPTY, warm_bursts, WARM_EMPTY, kind))
+    return conclude(Evidence(bursts(true, cold, noise=noise), EMPTY, warm_bursts, WARM_EMPTY))
 
 
 def test_whom_chance_has_delayed_is_cleared_by_more_bursts_and_who_lies_is_not() -> None:
@@ -66,55 +63,10 @@ def test_whom_chance_has_delayed_is_cleared_by_more_bursts_and_who_lies_is_not()
     nothing = [Burst(count, 300e-6, [2e-6] * count) for count in (4, 16, 4, 16)]
     delayed = pair(50e-6, 500e-6) + pair(50e-6, 505e-6)
     for warm, calm in ((delayed, False), (delayed + pair(50e-6) * 6, True), (pair(90e-6) * 16, False)):
-        evidence = Evidence(bursts(50e-6, 50e-6), EMPTY, warm, nothing, "cuda")
+        evidence = Evidence(bursts(50e-6, 50e-6), EMPTY, warm, nothing)
         assert sharp(evidence)
         assert settled(evidence) == calm
         assert (conclude(evidence).doubt is None) == calm
-
-
-@pytest.mark.parametrize(("scale", "enough"), [(1, False), (1000, True)])
-def test_no_more_than_some_seconds_are_spent_on_whom_the_clock_contradicts(scale: float, enough: bool) -> None:
-    lying = [Burst(count, 300e-6 + count * 90e-6 * scale, [50e-6 * scale] * count) for count in (4, 16)] * 4
-    nothing = [Burst(count, 300e-6, [2e-6] * count) for count in (4, 16)] * 2
-    evidence = Evidence(bursts(50e-6, 50e-6), EMPTY, lying, nothing, "cuda")
-    assert sharp(evidence)
-    assert Session._settled(evidence) == enough
-
-
-class Made:
-    """Bursts of calls that take 50 us each, and what delays the long ones of the first pairs."""
-
-    gated, longest, replays, strides, queued_ahead = True, 16, False, (), (True, 16)
-
-    def __init__(self, delays: Sequence[float]) -> None:
-        self.delays = iter(delays)
-
-    def draw(self, count: int) -> dict[int, Any]:
-        return {}
-
-    def nothing(self, count: int, *, cold: bool) -> Burst:
-        return Burst(count, 300e-6, [2e-6] * count)
-
-    async def candidate_burst(self, count: int, right: dict[int, Any], *, cold: bool) -> Burst:
-        late = next(self.delays) if count == 16 else 0.0
-        return Burst(count, 300e-6 + count * 50e-6 + late, [50e-6] * count)
-
-
-@pytest.mark.parametrize(
-    ("delays", "pairs"),
-    [
-        ([0.0] * 20, range(2, 3)),
-        ([500e-6, 505e-6, *[0.0] * 20], range(3, 16)),
-        ([16 * 40e-6] * 20, range(16, 17)),
-    ],
-)
-async def test_more_bursts_are_made_for_whom_the_clock_contradicts(delays: list[float], pairs: range) -> None:
-    session = object.__new__(Session)
-    session._bursts, session._known = Made(delays), SimpleNamespace(baseline=Baseline())  # type: ignore[assignment]
-    evidence = Evidence(bursts(50e-6, 50e-6), EMPTY, [], [], "cuda")
-    await session._add_warm_bursts(evidence, 50e-6)
-    assert len(evidence.warm) // 2 in pairs
-    assert (conclude(evidence).doubt is None) == (delays[-1] == 0)
 
 
 def test_slope_takes_fixed_costs_off() -> None:
@@ -185,13 +137,13 @@ def test_the_references_own_device_times_are_trusted() -> None:
 
 def test_noisy_bursts_accuse_nobody_and_count_as_they_are() -> None:
     noisy = bursts(48e-6, 50e-6, overhead=10e-6, noise=1.5e-3)
-    evidence = Evidence(noisy, EMPTY, noisy, WARM_EMPTY, "cuda")
+    evidence = Evidence(noisy, EMPTY, noisy, WARM_EMPTY)
     assert not sharp(evidence)
     timing = conclude(evidence)
     assert timing.doubt is None
     assert timing.clock == "CLOCK_JUDGE"
     assert timing.median >= 50e-6
-    assert sharp(Evidence(EMPTY, EMPTY, bursts(50e-6, 50e-6), WARM_EMPTY, "cuda"))
+    assert sharp(Evidence(EMPTY, EMPTY, bursts(50e-6, 50e-6), WARM_EMPTY))
 
 
 def delayed(
@@ -220,8 +172,8 @@ def test_the_quickest_bursts_tell_and_know_how_well(pairs: int) -> None:
 def test_it_is_known_which_side_is_the_noisier() -> None:
     rng = random.Random(3)
     quiet, loud = (delayed(20e-6, rng, pairs=4, scale=scale) for scale in (5e-6, 500e-6))
-    assert nothing_is_noisier(Evidence(EMPTY, EMPTY, quiet, loud, "cuda"))
-    assert not nothing_is_noisier(Evidence(EMPTY, EMPTY, loud, quiet, "cuda"))
+    assert nothing_is_noisier(Evidence(EMPTY, EMPTY, quiet, loud))
+    assert not nothing_is_noisier(Evidence(EMPTY, EMPTY, loud, quiet))
 
 
 def test_bursts_of_many_lengths_are_fitted() -> None:
@@ -236,7 +188,7 @@ def test_hidden_work_shows_however_much_the_clock_jitters() -> None:
             Burst(burst.calls, burst.wall_seconds, [50e-6] * burst.calls)  # what it takes is twice what is claimed
             for burst in delayed(110e-6, rng, pairs=16)
         ]
-        timing = conclude(Evidence(bursts(50e-6, 50e-6), EMPTY, warm, delayed(10e-6, rng, pairs=16), "cuda"))
+        timing = conclude(Evidence(bursts(50e-6, 50e-6), EMPTY, warm, delayed(10e-6, rng, pairs=16)))
         assert timing.doubt is not None
         assert timing.median > 95e-6
 
@@ -250,7 +202,7 @@ def test_a_clock_that_is_not_sharp_adds_only_what_it_says_beyond_the_claim() -> 
         Burst(burst.calls, burst.wall_seconds + (0.4e-3 if at % 2 else 0.0), burst.device_seconds)
         for at, burst in enumerate(slower)
     ]
-    timing = conclude(Evidence(bursts(60e-6, 60e-6), EMPTY, ragged, WARM_EMPTY, "cuda"))
+    timing = conclude(Evidence(bursts(60e-6, 60e-6), EMPTY, ragged, WARM_EMPTY))
     assert timing.doubt is None
     assert timing.clock == "CLOCK_JUDGE"
     assert 60e-6 <= timing.median < 90e-6
@@ -262,7 +214,7 @@ def test_noise_is_no_cover_for_a_cold_claim_that_no_warm_call_bears_out() -> Non
         Burst(burst.calls, burst.wall_seconds + (30e-3 if at % 2 else 0.0), [2e-3] * burst.calls)
         for at, burst in enumerate(bursts(2e-3, 2e-3, overhead=10e-6))
     ]
-    evidence = Evidence(bursts(2e-3, 8e-6, noise=20e-3), EMPTY, warm, WARM_EMPTY, "cpu")
+    evidence = Evidence(bursts(2e-3, 8e-6, noise=20e-3), EMPTY, warm, WARM_EMPTY)
     assert not sharp(evidence)
     assert conclude(evidence).median > 1e-3
 
@@ -281,38 +233,67 @@ def test_noise_is_no_cover_for_a_clock_that_is_forged_everywhere(pairs: int, sca
             for count in (pairs, 4)
         )
         nothing = delayed(10e-6, rng, pairs=6, fixed=1e-3, scale=1e-3)
-        assert conclude(Evidence(cold, nothing, warm, nothing, "cpu")).median > 0.75 * 3e-3
-
-
-def test_a_kernel_against_itself_is_not_called_faster() -> None:
-    rng, wins = random.Random(8), 0
-    for _ in range(100):
-        sides = []
-        for _ in range(2):
-            process = rng.gauss(50e-6, 0.05e-6)  # what two processes differ by
-            sides.append(
-                conclude_trusted([Burst(12, 1.0, [rng.gauss(process, 0.4e-6) for _ in range(12)]) for _ in range(8)])
-            )
-        low, high = ratio_interval(*sides, rng)
-        wins += low > 1 or high < 1
-    assert wins == 0
-
-
-def test_interval_holds_the_ratio() -> None:
-    rng = random.Random(3)
-    noisy = [Burst(20, 1.0, [rng.gauss(60e-6, 3e-6) for _ in range(20)]) for _ in range(5)]
-    faster = [Burst(20, 1.0, [rng.gauss(30e-6, 1e-6) for _ in range(20)]) for _ in range(5)]
-    low, high = ratio_interval(conclude_trusted(noisy), conclude_trusted(faster), rng)
-    assert 1.8 < low < 2.0 < high < 2.2
+        assert conclude(Evidence(cold, nothing, warm, nothing)).median > 0.75 * 3e-3
 
 
 def test_lengths_differ_cannot_be_predicted_and_stay_within_the_longest() -> None:
-    first, second = lengths(100, 40, 8, random.Random(1)), lengths(100, 40, 8, random.Random(2))
+    first, second = ([length(12, 40, random.Random(seed + at)) for at in range(20)] for seed in (1, 100))
     assert first != second
     assert max(first) >= 2 * min(first)
-    assert 80 <= sum(first) <= 120
-    assert max(lengths(1000, 40, 8, random.Random(1))) == 40
-    assert lengths(1, 40, 8, random.Random(1)) == [1]
+    assert 9 <= sum(first) / 20 <= 15
+    assert max(length(40, 40, random.Random(seed)) for seed in range(20)) == 40
+    assert {length(1, 40, random.Random(seed)) for seed in range(20)} <= {1, 2}
+    assert length(24, 1, random.Random(1)) == 1
+
+
+# Bursts of one length only: no more calls can be queued, or each takes long
+
+
+def alike(
+    per_call: float, claimed: float, *, calls: int = 1, late: Sequence[float] = (0.0, 80e-6, 150e-6)
+) -> list[Burst]:
+    return [Burst(calls, 900e-6 + calls * per_call + each, [claimed] * calls) for each in late]
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_bursts_of_one_length_are_held_against_nothing_of_the_same_length(calls: int) -> None:
+    clock = by_judge(alike(20e-3, 0.0, calls=calls), alike(1e-5, 0.0, calls=calls), 0.65e-3)
+    assert clock.seconds == pytest.approx(20e-3, rel=0.01)
+    assert clock.error < 0.4e-3
+
+
+def test_honest_calls_that_take_long_are_believed() -> None:
+    seen, nothing = alike(20e-3, 20e-3), alike(1e-5, 2e-6)
+    timing = conclude(Evidence(seen, nothing, seen, nothing))
+    assert timing.clock == "CLOCK_DEVICE_EVENTS"
+    assert timing.median == 20e-3
+
+
+def test_and_lies_about_them_are_not() -> None:
+    seen, nothing = alike(20e-3, 10e-3), alike(1e-5, 2e-6)
+    timing = conclude(Evidence(seen, nothing, seen, nothing))
+    assert timing.doubt is not None
+    assert timing.median >= 19e-3
+
+
+def test_one_late_cold_burst_accuses_nobody() -> None:
+    """What delays a burst is never negative: the one that leaves least tells what a call costs."""
+    seen = bursts(70e-6, 70e-6)
+    for at in range(len(seen) - 1):
+        delayed_ones = [
+            Burst(burst.calls, burst.wall_seconds + (6e-3 if number <= at else 0.0), burst.device_seconds)
+            for number, burst in enumerate(seen)
+        ]
+        warm = bursts(70e-6, 70e-6, overhead=10e-6)
+        assert conclude(Evidence(delayed_ones, EMPTY, warm, WARM_EMPTY)).doubt is None
+
+
+def test_bursts_made_to_last_equally_long_hide_nothing() -> None:
+    levelled = [Burst(burst.calls, 40 * 160e-6, [5e-6] * burst.calls) for burst in bursts(60e-6, 5e-6)]
+    honest_when_warm = bursts(60e-6, 60e-6, overhead=10e-6)
+    timing = conclude(Evidence(levelled, EMPTY, honest_when_warm, WARM_EMPTY))
+    assert timing.doubt is not None
+    assert timing.median > 40e-6
 
 
 def revealed(spread: Sequence[float]) -> list[Burst]:

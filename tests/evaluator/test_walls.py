@@ -55,6 +55,9 @@ def test_wall(folder: Path, forbidden: str) -> None:
     seen = files(folder)
     assert seen
     for path in seen:
+        # The one door: references are timed in runners of their own, which no candidate ever enters.
+        if forbidden == "kerneldyno.evaluator.toolkits" and path.name == "reference.py":
+            continue
         crossing = {name for name in imports(path) if name == forbidden or name.startswith(forbidden + ".")}
         assert not crossing, f"{path.relative_to(ROOT)} imports {sorted(crossing)}"
 

@@ -26,7 +26,36 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
+if sys.version_info >= (3, 13):
+    from warnings import deprecated as _deprecated
+else:
+    from typing_extensions import deprecated as _deprecated
+
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _SpeedupKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SpeedupKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SpeedupKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SPEEDUP_KIND_UNSPECIFIED: _SpeedupKind.ValueType  # 0
+    """Where it is asked: the default of the field. In results: never sent."""
+    SPEEDUP_KIND_DEVICE: _SpeedupKind.ValueType  # 1
+    """EvalResult.speedup: by the time that the device works on a call that is queued ahead of it."""
+    SPEEDUP_KIND_END_TO_END: _SpeedupKind.ValueType  # 2
+    """EvalResult.end_to_end_speedup: by the time that a caller waits who makes a call on an idle device."""
+
+class SpeedupKind(_SpeedupKind, metaclass=_SpeedupKindEnumTypeWrapper):
+    """SpeedupKind names one of the two speedups of a result."""
+
+SPEEDUP_KIND_UNSPECIFIED: SpeedupKind.ValueType  # 0
+"""Where it is asked: the default of the field. In results: never sent."""
+SPEEDUP_KIND_DEVICE: SpeedupKind.ValueType  # 1
+"""EvalResult.speedup: by the time that the device works on a call that is queued ahead of it."""
+SPEEDUP_KIND_END_TO_END: SpeedupKind.ValueType  # 2
+"""EvalResult.end_to_end_speedup: by the time that a caller waits who makes a call on an idle device."""
+Global___SpeedupKind: _TypeAlias = SpeedupKind  # noqa: Y015
 
 class _ProvenancePolicy:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -70,10 +99,9 @@ class _LaunchModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LaunchMode
     """
     LAUNCH_MODE_CUDA_GRAPH: _LaunchMode.ValueType  # 2
     """Calls of reference and candidate are captured as CUDA graphs, one for each input set, and a timed call replays that of its
-    set. What cannot be captured, or whose replay does not do what the call does, is timed eagerly, and its TimingStats say so:
-    calls that wait for the device, draw random numbers or launch on the legacy stream, calls on more than 256 MiB, fixed cases,
-    a candidate whose reference cannot be captured, and everything on the CPU device. A candidate that cannot be captured is
-    timed beside a replayed reference.
+    set. Where one of the two cannot be captured, or its replay does not do what the call does, both are timed eagerly, and
+    TimingStats say so: calls that wait for the device, draw random numbers or launch on the legacy stream, calls on more than
+    256 MiB, fixed cases, and everything on the CPU device.
     """
 
 class LaunchMode(_LaunchMode, metaclass=_LaunchModeEnumTypeWrapper):
@@ -87,10 +115,9 @@ the time; what lies between two kernels on the device is.
 """
 LAUNCH_MODE_CUDA_GRAPH: LaunchMode.ValueType  # 2
 """Calls of reference and candidate are captured as CUDA graphs, one for each input set, and a timed call replays that of its
-set. What cannot be captured, or whose replay does not do what the call does, is timed eagerly, and its TimingStats say so:
-calls that wait for the device, draw random numbers or launch on the legacy stream, calls on more than 256 MiB, fixed cases,
-a candidate whose reference cannot be captured, and everything on the CPU device. A candidate that cannot be captured is
-timed beside a replayed reference.
+set. Where one of the two cannot be captured, or its replay does not do what the call does, both are timed eagerly, and
+TimingStats say so: calls that wait for the device, draw random numbers or launch on the legacy stream, calls on more than
+256 MiB, fixed cases, and everything on the CPU device.
 """
 Global___LaunchMode: _TypeAlias = LaunchMode  # noqa: Y015
 
@@ -293,6 +320,8 @@ class EvalRequest(_message.Message):
     TOTAL_TIMEOUT_FIELD_NUMBER: _builtins.int
     TRACE_CONTEXT_FIELD_NUMBER: _builtins.int
     LAUNCH_MODE_FIELD_NUMBER: _builtins.int
+    TIMING_PRECISION_FIELD_NUMBER: _builtins.int
+    SPEEDUP_KIND_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The caller's own name for this request, 1 to 200 printable characters, unique within the caller's client id.
     Results carry it back. Sending the same id with the same body again is answered with the same result; with another
@@ -320,7 +349,10 @@ class EvalRequest(_message.Message):
     num_correct_trials: _builtins.int
     """Correctness trials, each on fresh secret inputs; 1 to 20. Absent means 5."""
     num_perf_trials: _builtins.int
-    """Timed calls of the candidate, 1 to 1000. Absent means 100. The evaluator may stop earlier when the timing limit nears."""
+    """Timed calls of the candidate for each of the two times, at most; 1 to 1000. Absent means 100. Timing stops earlier when
+    both speedups are known to `timing_precision`, or when its time is up: two seconds of the device for calls of less than
+    0.1 s, five seconds or ten calls for others.
+    """
     num_warmup: _builtins.int
     """Untimed calls before the timed ones, 0 to 100. Absent means 3."""
     allowed_precision: Global___Precision.ValueType
@@ -354,6 +386,14 @@ class EvalRequest(_message.Message):
     """
     launch_mode: Global___LaunchMode.ValueType
     """How timed calls of both sides reach the device. UNSPECIFIED means eager."""
+    timing_precision: _builtins.float
+    """Width of the 95 % confidence intervals, relative to the speedup, at which timing stops; 0.001 to 1. What rounds of one
+    timing cannot show (see EvalResult.speedup_interval) is not counted. Absent means 0.01.
+    """
+    speedup_kind: Global___SpeedupKind.ValueType
+    """Which of the two speedups counts: in rewards, cards, reports and feedback. Both are measured and reported in any case, so
+    this is not part of the work's identity. UNSPECIFIED means device time.
+    """
     @_builtins.property
     def tolerance(self) -> Global___Tolerance:
         """How close is close enough. Absent means the calibrated default (see Tolerance)."""
@@ -420,10 +460,12 @@ class EvalRequest(_message.Message):
         total_timeout: _duration_pb2.Duration | None = ...,
         trace_context: Global___TraceContext | None = ...,
         launch_mode: Global___LaunchMode.ValueType = ...,
+        timing_precision: _builtins.float | None = ...,
+        speedup_kind: Global___SpeedupKind.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "allowed_precision", b"allowed_precision", "backend", b"backend", "cases", b"cases", "cases_code", b"cases_code", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "cases", b"cases", "cases_code", b"cases_code", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__enable_profiling: _TypeAlias = _typing.Literal["enable_profiling"]  # noqa: Y015
     _WhichOneofArgType__enable_profiling: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling"]  # noqa: Y015
@@ -437,6 +479,8 @@ class EvalRequest(_message.Message):
     _WhichOneofArgType__run_performance: _TypeAlias = _typing.Literal["_run_performance", b"_run_performance"]  # noqa: Y015
     _WhichOneofReturnType__stress_inputs: _TypeAlias = _typing.Literal["stress_inputs"]  # noqa: Y015
     _WhichOneofArgType__stress_inputs: _TypeAlias = _typing.Literal["_stress_inputs", b"_stress_inputs"]  # noqa: Y015
+    _WhichOneofReturnType__timing_precision: _TypeAlias = _typing.Literal["timing_precision"]  # noqa: Y015
+    _WhichOneofArgType__timing_precision: _TypeAlias = _typing.Literal["_timing_precision", b"_timing_precision"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__enable_profiling) -> _WhichOneofReturnType__enable_profiling | None: ...
     @_typing.overload
@@ -449,6 +493,8 @@ class EvalRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__run_performance) -> _WhichOneofReturnType__run_performance | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stress_inputs) -> _WhichOneofReturnType__stress_inputs | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timing_precision) -> _WhichOneofReturnType__timing_precision | None: ...
 
 Global___EvalRequest: _TypeAlias = EvalRequest  # noqa: Y015
 
@@ -789,6 +835,12 @@ class EvalResult(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     MERGED_FIELD_NUMBER: _builtins.int
     ROOFLINE_FIELD_NUMBER: _builtins.int
+    END_TO_END_SPEEDUP_FIELD_NUMBER: _builtins.int
+    END_TO_END_SPEEDUP_INTERVAL_FIELD_NUMBER: _builtins.int
+    CANDIDATE_END_TO_END_FIELD_NUMBER: _builtins.int
+    REFERENCE_END_TO_END_FIELD_NUMBER: _builtins.int
+    TIMING_EFFORT_FIELD_NUMBER: _builtins.int
+    SPEEDUP_KIND_FIELD_NUMBER: _builtins.int
     INCORRECT_FIELD_NUMBER: _builtins.int
     COMPILE_ERROR_FIELD_NUMBER: _builtins.int
     RUNTIME_ERROR_FIELD_NUMBER: _builtins.int
@@ -807,8 +859,9 @@ class EvalResult(_message.Message):
     correct: _builtins.bool
     """Whether every compared output was right. Always present in a finished result; true exactly when outcome is CORRECT."""
     speedup: _builtins.float
-    """Reference time over candidate time, medians, both in seconds by the same clock. Always present in a finished result;
-    0 when the candidate was not timed or is not CORRECT.
+    """Device time of the reference over that of the candidate, both in the same regime: the median over rounds, in each of which
+    both are timed in turn. Always present in a finished result; 0 when the candidate was not timed, has no reference to be
+    compared with, or is not CORRECT.
     """
     coverage: _builtins.float
     """Share (0 to 1) of device time spent in kernels that the candidate wrote. Absent when not profiled."""
@@ -826,17 +879,25 @@ class EvalResult(_message.Message):
     """
     merged: _builtins.bool
     """True when a run that another request had started, and that was still under way, answered this one."""
+    end_to_end_speedup: _builtins.float
+    """End-to-end time of the reference over that of the candidate: the median over rounds. 0 or absent as `speedup` is."""
+    speedup_kind: Global___SpeedupKind.ValueType
+    """Which speedup counts, as the request says. UNSPECIFIED when not timed."""
     @_builtins.property
     def speedup_interval(self) -> Global___Interval:
-        """95 % confidence interval of `speedup` (bootstrap). Absent when not timed."""
+        """95 % confidence interval of `speedup`: by what rounds differ in, and wider by what none shows, since twin processes differ
+        a little for as long as they live. Absent when there is no speedup.
+        """
 
     @_builtins.property
     def candidate_timing(self) -> Global___TimingStats:
-        """How long one call of the candidate takes. Absent when not timed."""
+        """How long the device works on one call of the candidate; its end-to-end time where calls are not queued ahead
+        (REGIME_AS_CALLED). Absent when not timed.
+        """
 
     @_builtins.property
     def reference_timing(self) -> Global___TimingStats:
-        """How long one call of the reference takes. Absent when not timed."""
+        """The same for the reference, measured in a process like the candidate's. Absent when there is no speedup."""
 
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]:
@@ -877,6 +938,24 @@ class EvalResult(_message.Message):
     @_builtins.property
     def roofline(self) -> Global___Roofline:
         """How near the candidate comes to what its device can do. Absent when not timed."""
+
+    @_builtins.property
+    def end_to_end_speedup_interval(self) -> Global___Interval:
+        """95 % confidence interval of `end_to_end_speedup`, as `speedup_interval`."""
+
+    @_builtins.property
+    def candidate_end_to_end(self) -> Global___TimingStats:
+        """How long a caller waits who makes one call of the candidate on an idle device and waits for its result: launches, host
+        and device, by the judge's own clock, with what an empty call costs taken off. Absent when not timed.
+        """
+
+    @_builtins.property
+    def reference_end_to_end(self) -> Global___TimingStats:
+        """The same for the reference. Absent when there is no speedup."""
+
+    @_builtins.property
+    def timing_effort(self) -> Global___TimingEffort:
+        """What timing has cost. Absent when not timed."""
 
     @_builtins.property
     def incorrect(self) -> Global___IncorrectEvidence:
@@ -942,6 +1021,12 @@ class EvalResult(_message.Message):
         digest: _builtins.str = ...,
         merged: _builtins.bool = ...,
         roofline: Global___Roofline | None = ...,
+        end_to_end_speedup: _builtins.float | None = ...,
+        end_to_end_speedup_interval: Global___Interval | None = ...,
+        candidate_end_to_end: Global___TimingStats | None = ...,
+        reference_end_to_end: Global___TimingStats | None = ...,
+        timing_effort: Global___TimingEffort | None = ...,
+        speedup_kind: Global___SpeedupKind.ValueType = ...,
         incorrect: Global___IncorrectEvidence | None = ...,
         compile_error: Global___ExceptionEvidence | None = ...,
         runtime_error: Global___CrashEvidence | None = ...,
@@ -952,9 +1037,9 @@ class EvalResult(_message.Message):
         reference_error: Global___ExceptionEvidence | None = ...,
         infrastructure_error: Global___InfrastructureEvidence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_speedup", b"_speedup", "accept_time", b"accept_time", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "environment", b"environment", "evidence", b"evidence", "finish_time", b"finish_time", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "out_of_memory", b"out_of_memory", "profile", b"profile", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "finish_time", b"finish_time", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "out_of_memory", b"out_of_memory", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "timeout", b"timeout", "timing_effort", b"timing_effort"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "cached", b"cached", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "digest", b"digest", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "labels", b"labels", "logs", b"logs", "merged", b"merged", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "profile", b"profile", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "stages", b"stages", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "cached", b"cached", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "digest", b"digest", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "labels", b"labels", "logs", b"logs", "merged", b"merged", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "speedup_kind", b"speedup_kind", "stages", b"stages", "timeout", b"timeout", "timing_effort", b"timing_effort"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__compiled: _TypeAlias = _typing.Literal["compiled"]  # noqa: Y015
     _WhichOneofArgType__compiled: _TypeAlias = _typing.Literal["_compiled", b"_compiled"]  # noqa: Y015
@@ -962,6 +1047,8 @@ class EvalResult(_message.Message):
     _WhichOneofArgType__correct: _TypeAlias = _typing.Literal["_correct", b"_correct"]  # noqa: Y015
     _WhichOneofReturnType__coverage: _TypeAlias = _typing.Literal["coverage"]  # noqa: Y015
     _WhichOneofArgType__coverage: _TypeAlias = _typing.Literal["_coverage", b"_coverage"]  # noqa: Y015
+    _WhichOneofReturnType__end_to_end_speedup: _TypeAlias = _typing.Literal["end_to_end_speedup"]  # noqa: Y015
+    _WhichOneofArgType__end_to_end_speedup: _TypeAlias = _typing.Literal["_end_to_end_speedup", b"_end_to_end_speedup"]  # noqa: Y015
     _WhichOneofReturnType__speedup: _TypeAlias = _typing.Literal["speedup"]  # noqa: Y015
     _WhichOneofArgType__speedup: _TypeAlias = _typing.Literal["_speedup", b"_speedup"]  # noqa: Y015
     _WhichOneofReturnType_evidence: _TypeAlias = _typing.Literal["incorrect", "compile_error", "runtime_error", "timeout", "out_of_memory", "rejected", "invalid", "reference_error", "infrastructure_error"]  # noqa: Y015
@@ -972,6 +1059,8 @@ class EvalResult(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__correct) -> _WhichOneofReturnType__correct | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__coverage) -> _WhichOneofReturnType__coverage | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_to_end_speedup) -> _WhichOneofReturnType__end_to_end_speedup | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__speedup) -> _WhichOneofReturnType__speedup | None: ...
     @_typing.overload
@@ -1006,6 +1095,40 @@ class Interval(_message.Message):
 Global___Interval: _TypeAlias = Interval  # noqa: Y015
 
 @_typing.final
+class TimingEffort(_message.Message):
+    """TimingEffort says what timing one candidate has cost."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    ROUNDS_FIELD_NUMBER: _builtins.int
+    CANDIDATE_CALLS_FIELD_NUMBER: _builtins.int
+    REFERENCE_CALLS_FIELD_NUMBER: _builtins.int
+    lease_seconds: _builtins.float
+    """How long the device was held for it alone, in seconds."""
+    rounds: _builtins.int
+    """Rounds, in each of which candidate and reference were timed in turn."""
+    candidate_calls: _builtins.int
+    """Timed calls of the candidate, of all kinds."""
+    reference_calls: _builtins.int
+    """Timed calls of the reference, of all kinds."""
+    def __init__(
+        self,
+        *,
+        lease_seconds: _builtins.float = ...,
+        rounds: _builtins.int = ...,
+        candidate_calls: _builtins.int = ...,
+        reference_calls: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidate_calls", b"candidate_calls", "lease_seconds", b"lease_seconds", "reference_calls", b"reference_calls", "rounds", b"rounds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TimingEffort: _TypeAlias = TimingEffort  # noqa: Y015
+
+@_typing.final
 class TimingStats(_message.Message):
     """TimingStats describes the duration of one call, in seconds; medians, means, extremes and percentiles are greater than 0."""
 
@@ -1020,11 +1143,13 @@ class TimingStats(_message.Message):
         CLOCK_UNSPECIFIED: TimingStats._Clock.ValueType  # 0
         """Never sent."""
         CLOCK_DEVICE_EVENTS: TimingStats._Clock.ValueType  # 1
-        """Device events (on the CPU device the runner's own timer), which agreed with the judge's clock."""
+        """Device events, which agreed with the judge's clock."""
         CLOCK_JUDGE: TimingStats._Clock.ValueType  # 2
-        """The judge's own wall clock over bursts of calls, with the cost of an empty burst taken off. It counts where the
-        runner's times were lower than it can explain by noise.
+        """The judge's own wall clock over bursts of calls, with the cost of an empty burst taken off. It counts where what was
+        said or seen of single calls was lower than it can explain by noise.
         """
+        CLOCK_EACH_CALL: TimingStats._Clock.ValueType  # 3
+        """The judge's own wall clock over each single call, which it releases and waits for."""
 
     class Clock(_Clock, metaclass=_ClockEnumTypeWrapper):
         """Clock says which clock the numbers come from."""
@@ -1032,10 +1157,39 @@ class TimingStats(_message.Message):
     CLOCK_UNSPECIFIED: TimingStats.Clock.ValueType  # 0
     """Never sent."""
     CLOCK_DEVICE_EVENTS: TimingStats.Clock.ValueType  # 1
-    """Device events (on the CPU device the runner's own timer), which agreed with the judge's clock."""
+    """Device events, which agreed with the judge's clock."""
     CLOCK_JUDGE: TimingStats.Clock.ValueType  # 2
-    """The judge's own wall clock over bursts of calls, with the cost of an empty burst taken off. It counts where the
-    runner's times were lower than it can explain by noise.
+    """The judge's own wall clock over bursts of calls, with the cost of an empty burst taken off. It counts where what was
+    said or seen of single calls was lower than it can explain by noise.
+    """
+    CLOCK_EACH_CALL: TimingStats.Clock.ValueType  # 3
+    """The judge's own wall clock over each single call, which it releases and waits for."""
+
+    class _Regime:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _RegimeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[TimingStats._Regime.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        REGIME_UNSPECIFIED: TimingStats._Regime.ValueType  # 0
+        """Never sent."""
+        REGIME_QUEUED_AHEAD: TimingStats._Regime.ValueType  # 1
+        """All calls of a burst are queued before the device may begin with the first: the host's work costs no device time."""
+        REGIME_AS_CALLED: TimingStats._Regime.ValueType  # 2
+        """Each call is made when the one before is done, and the host's work counts: on the CPU device, and on a GPU where calls
+        of one side wait for the device or launch more than its queue holds.
+        """
+
+    class Regime(_Regime, metaclass=_RegimeEnumTypeWrapper):
+        """Regime says how calls reached the device. It is the same for both sides: times of two regimes cannot be compared."""
+
+    REGIME_UNSPECIFIED: TimingStats.Regime.ValueType  # 0
+    """Never sent."""
+    REGIME_QUEUED_AHEAD: TimingStats.Regime.ValueType  # 1
+    """All calls of a burst are queued before the device may begin with the first: the host's work costs no device time."""
+    REGIME_AS_CALLED: TimingStats.Regime.ValueType  # 2
+    """Each call is made when the one before is done, and the host's work counts: on the CPU device, and on a GPU where calls
+    of one side wait for the device or launch more than its queue holds.
     """
 
     MEDIAN_SECONDS_FIELD_NUMBER: _builtins.int
@@ -1051,6 +1205,8 @@ class TimingStats(_message.Message):
     LAUNCH_MODE_FIELD_NUMBER: _builtins.int
     PACE_SECONDS_FIELD_NUMBER: _builtins.int
     LEVELLED_SECONDS_FIELD_NUMBER: _builtins.int
+    REGIME_FIELD_NUMBER: _builtins.int
+    QUEUED_SECONDS_FIELD_NUMBER: _builtins.int
     median_seconds: _builtins.float
     """Median of the samples."""
     mean_seconds: _builtins.float
@@ -1079,15 +1235,25 @@ class TimingStats(_message.Message):
     """
     pace_seconds: _builtins.float
     """How long a kernel that does next to nothing takes in a queue of such, in the process that was timed. Processes differ in
-    it by chance, by up to 0.2 us on an H200, and every kernel takes as much longer or shorter there. Measured before a
-    candidate is in its process, in cycles; a second is that of the judge's clock when it began. 0 on the CPU device, and
-    where the host is too slow to tell.
+    it by chance, by up to 0.2 us on an H200, and every kernel takes as much longer or shorter there; a candidate is therefore
+    timed beside a reference in a process of the same pace. Measured before a candidate is in its process, in cycles; a second
+    is that of the judge's clock when it began. 0 on the CPU device, and where the host is too slow to tell.
     """
-    levelled_seconds: _builtins.float
-    """Reference only: what was added to its times, so that they do not depend on the process that they were measured in: for
-    each of its kernels the difference between a typical pace and that of its process, and for as many as the candidate
-    seems to have the difference between the candidate's pace and a typical one. 0 where a CUDA graph is replayed, which
-    takes as long in one process as in another.
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def levelled_seconds(self) -> _builtins.float:
+        """Not used any more, always 0: times were once corrected for the pace of their processes."""
+
+    @levelled_seconds.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def levelled_seconds(self, value: _builtins.float) -> None:
+        """Not used any more, always 0: times were once corrected for the pace of their processes."""
+
+    regime: Global___TimingStats.Regime.ValueType
+    """How calls reached the device."""
+    queued_seconds: _builtins.float
+    """Reference only, and only where its calls could be queued ahead and the candidate's could not: what one takes queued ahead.
+    Else 0. Over the candidate's median it is what rewards pay at most (finding T31).
     """
     def __init__(
         self,
@@ -1105,10 +1271,12 @@ class TimingStats(_message.Message):
         launch_mode: Global___LaunchMode.ValueType = ...,
         pace_seconds: _builtins.float = ...,
         levelled_seconds: _builtins.float = ...,
+        regime: Global___TimingStats.Regime.ValueType = ...,
+        queued_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "judge_seconds", b"judge_seconds", "launch_mode", b"launch_mode", "launch_seconds", b"launch_seconds", "levelled_seconds", b"levelled_seconds", "max_seconds", b"max_seconds", "mean_seconds", b"mean_seconds", "median_seconds", b"median_seconds", "min_seconds", b"min_seconds", "p10_seconds", b"p10_seconds", "p90_seconds", b"p90_seconds", "pace_seconds", b"pace_seconds", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "judge_seconds", b"judge_seconds", "launch_mode", b"launch_mode", "launch_seconds", b"launch_seconds", "levelled_seconds", b"levelled_seconds", "max_seconds", b"max_seconds", "mean_seconds", b"mean_seconds", "median_seconds", b"median_seconds", "min_seconds", b"min_seconds", "p10_seconds", b"p10_seconds", "p90_seconds", b"p90_seconds", "pace_seconds", b"pace_seconds", "queued_seconds", b"queued_seconds", "regime", b"regime", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

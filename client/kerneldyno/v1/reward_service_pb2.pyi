@@ -127,9 +127,9 @@ class RewardSpec(_message.Message):
         SPEEDUP_BASIS_UNSPECIFIED: RewardSpec._SpeedupBasis.ValueType  # 0
         """From the preset; the presets have SPEEDUP_BASIS_MEDIAN."""
         SPEEDUP_BASIS_MEDIAN: RewardSpec._SpeedupBasis.ValueType  # 1
-        """EvalResult.speedup."""
+        """The speedup that counts (`speedup_kind`): EvalResult.speedup, or EvalResult.end_to_end_speedup."""
         SPEEDUP_BASIS_INTERVAL_LOW: RewardSpec._SpeedupBasis.ValueType  # 2
-        """The lower end of EvalResult.speedup_interval: what is certain."""
+        """The lower end of its interval: what is certain."""
 
     class SpeedupBasis(_SpeedupBasis, metaclass=_SpeedupBasisEnumTypeWrapper):
         """SpeedupBasis says which number is paid for."""
@@ -137,9 +137,9 @@ class RewardSpec(_message.Message):
     SPEEDUP_BASIS_UNSPECIFIED: RewardSpec.SpeedupBasis.ValueType  # 0
     """From the preset; the presets have SPEEDUP_BASIS_MEDIAN."""
     SPEEDUP_BASIS_MEDIAN: RewardSpec.SpeedupBasis.ValueType  # 1
-    """EvalResult.speedup."""
+    """The speedup that counts (`speedup_kind`): EvalResult.speedup, or EvalResult.end_to_end_speedup."""
     SPEEDUP_BASIS_INTERVAL_LOW: RewardSpec.SpeedupBasis.ValueType  # 2
-    """The lower end of EvalResult.speedup_interval: what is certain."""
+    """The lower end of its interval: what is certain."""
 
     class _CoverageBasis:
         ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -182,6 +182,7 @@ class RewardSpec(_message.Message):
     REJECTED_REWARD_FIELD_NUMBER: _builtins.int
     REMEASURE_ABOVE_FIELD_NUMBER: _builtins.int
     FEEDBACK_CHARS_FIELD_NUMBER: _builtins.int
+    SPEEDUP_KIND_FIELD_NUMBER: _builtins.int
     preset: _builtins.str
     """Name of a preset that fills every field not given: "drkernel" (the release's constants), "drkernel_paper", "kevin",
     "tiers". Empty means "drkernel".
@@ -214,6 +215,11 @@ class RewardSpec(_message.Message):
     """
     feedback_chars: _builtins.int
     """Longest feedback, in characters, 0 to 20000; 0 means none. Absent means 2000."""
+    speedup_kind: _evaluation_pb2.SpeedupKind.ValueType
+    """Which of the two speedups is paid, tiers and second measurements included. UNSPECIFIED means that of the evaluation
+    (EvalRequest.speedup_kind); where that does not say either, device time. A speedup by device time of a candidate that
+    cannot be queued ahead, beside a reference that can, is paid at most what it is beside the queued reference (finding T31).
+    """
     @_builtins.property
     def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpeedupTier]:
         """Bonuses by speedup: the one with the largest min_speedup that is reached is added. At most 20."""
@@ -235,10 +241,11 @@ class RewardSpec(_message.Message):
         rejected_reward: _builtins.float | None = ...,
         remeasure_above: _builtins.float | None = ...,
         feedback_chars: _builtins.int | None = ...,
+        speedup_kind: _evaluation_pb2.SpeedupKind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_correctness_weight", b"_correctness_weight", "_coverage_weight", b"_coverage_weight", "_failure_reward", b"_failure_reward", "_feedback_chars", b"_feedback_chars", "_incorrect_reward", b"_incorrect_reward", "_rejected_reward", b"_rejected_reward", "_remeasure_above", b"_remeasure_above", "_speedup_clip", b"_speedup_clip", "_speedup_floor", b"_speedup_floor", "_speedup_weight", b"_speedup_weight", "correctness_weight", b"correctness_weight", "coverage_weight", b"coverage_weight", "failure_reward", b"failure_reward", "feedback_chars", b"feedback_chars", "incorrect_reward", b"incorrect_reward", "rejected_reward", b"rejected_reward", "remeasure_above", b"remeasure_above", "speedup_clip", b"speedup_clip", "speedup_floor", b"speedup_floor", "speedup_weight", b"speedup_weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_correctness_weight", b"_correctness_weight", "_coverage_weight", b"_coverage_weight", "_failure_reward", b"_failure_reward", "_feedback_chars", b"_feedback_chars", "_incorrect_reward", b"_incorrect_reward", "_rejected_reward", b"_rejected_reward", "_remeasure_above", b"_remeasure_above", "_speedup_clip", b"_speedup_clip", "_speedup_floor", b"_speedup_floor", "_speedup_weight", b"_speedup_weight", "correctness_weight", b"correctness_weight", "coverage_basis", b"coverage_basis", "coverage_weight", b"coverage_weight", "failure_reward", b"failure_reward", "feedback_chars", b"feedback_chars", "incorrect_reward", b"incorrect_reward", "preset", b"preset", "rejected_reward", b"rejected_reward", "remeasure_above", b"remeasure_above", "speedup_basis", b"speedup_basis", "speedup_clip", b"speedup_clip", "speedup_floor", b"speedup_floor", "speedup_weight", b"speedup_weight", "tiers", b"tiers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_correctness_weight", b"_correctness_weight", "_coverage_weight", b"_coverage_weight", "_failure_reward", b"_failure_reward", "_feedback_chars", b"_feedback_chars", "_incorrect_reward", b"_incorrect_reward", "_rejected_reward", b"_rejected_reward", "_remeasure_above", b"_remeasure_above", "_speedup_clip", b"_speedup_clip", "_speedup_floor", b"_speedup_floor", "_speedup_weight", b"_speedup_weight", "correctness_weight", b"correctness_weight", "coverage_basis", b"coverage_basis", "coverage_weight", b"coverage_weight", "failure_reward", b"failure_reward", "feedback_chars", b"feedback_chars", "incorrect_reward", b"incorrect_reward", "preset", b"preset", "rejected_reward", b"rejected_reward", "remeasure_above", b"remeasure_above", "speedup_basis", b"speedup_basis", "speedup_clip", b"speedup_clip", "speedup_floor", b"speedup_floor", "speedup_kind", b"speedup_kind", "speedup_weight", b"speedup_weight", "tiers", b"tiers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__correctness_weight: _TypeAlias = _typing.Literal["correctness_weight"]  # noqa: Y015
     _WhichOneofArgType__correctness_weight: _TypeAlias = _typing.Literal["_correctness_weight", b"_correctness_weight"]  # noqa: Y015
@@ -347,11 +354,11 @@ class StreamRewardsResponse(_message.Message):
 
     @_builtins.property
     def result(self) -> _evaluation_pb2.EvalResult:
-        """The verdict."""
+        """The verdict. Its `speedup_kind` is that of the speedup that was paid."""
 
     @_builtins.property
     def remeasured(self) -> _evaluation_pb2.EvalResult:
-        """The second measurement of an anomalous speedup. Absent when there was none."""
+        """The second measurement of an anomalous speedup, with the same `speedup_kind`. Absent when there was none."""
 
     @_builtins.property
     def extraction(self) -> Global___Extraction:

@@ -380,8 +380,8 @@ class ListEvaluationsRequest(_message.Message):
     digest: _builtins.str
     """Only those whose work has this digest, in hexadecimal."""
     full_results: _builtins.bool
-    """Whether each finished evaluation carries its whole result. Without it the result has id, outcome, message, speedup,
-    labels and times only.
+    """Whether each finished evaluation carries its whole result. Without it the result has id, outcome, message, both
+    speedups, labels and times only.
     """
     @_builtins.property
     def outcomes(self) -> _containers.RepeatedScalarFieldContainer[_evaluation_pb2.EvalResult.Outcome.ValueType]:

@@ -1,9 +1,10 @@
-"""The timed loop: one burst of calls on inputs from an arena, outputs into an arena. Both sides run this same code.
+"""The timed loops: a burst of calls on inputs from an arena, outputs into an arena. Both sides run this same code.
 
-The runner runs it on the candidate, the judge on the reference and on nothing at all; so whatever the loop itself costs
-is the same in all three, and the judge can take it off. Each call of a burst has an input set and an output slot of its
-own. On a GPU the whole burst is queued behind a gate before its inputs exist: what the host needs to launch it costs no
-time that anybody could hide work in.
+One runner runs it on the candidate, another one on the reference and on a call that does nothing; so whatever the
+loop itself costs is the same in all three, and the judge can take it off. Each call of a burst has an input set and
+an output slot of its own. There are two loops. `run_burst` gives the device all calls before it may begin with the
+first, and times each by device events: *device time*. `run_paced` makes one call at a time, waits for the device, and
+is timed by the judge from outside: *end-to-end time*, host and launches included.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import torch
 from . import tree
 from .devices import seeding
 from .devices.base import Device, Gate
+from .devices.signals import DONE, READY, RELEASED, Signals
 
 #: Places of the queue, of which calls begin at random ones (see `Device.shift_queue`).
 _PLACES = 4
@@ -32,10 +34,10 @@ _ALIKE = 0.1
 class Plan:
     """What one burst does: input set, output slot and random seed of each call, and whether calls find a cold cache.
 
-    Cold calls get copies of their inputs, every other one at an address used before with nothing visible changed (not
-    even its version counter), the others at new addresses; calls that are replayed cannot, and work on the arena. Warm ones
-    work on the arena itself, without anything between the calls but the copy of the output: no time passes in them that is
-    not the candidate's.
+    Cold calls of `run_burst` get copies of their inputs, every other one at an address used before with nothing
+    visible changed (not even its version counter), the others at new addresses; calls that are replayed cannot, and
+    work on the arena. Warm ones work on the arena itself, without anything between the calls but the copy of the
+    output: no time passes in them that is not the candidate's.
     """
 
     sets: Sequence[int]
@@ -107,9 +109,9 @@ def _shifts(count: int) -> list[int]:
 def capture(call: Callable[..., Any], station: Station, count: int) -> list[Callable[[], Any]]:
     """Record `call` on each of the first `count` input sets (two at least), where they are; return what replays each.
 
-    Nothing where that is impossible, or where a replay does not do what the call does: neither work on the legacy stream nor
-    random numbers of the host are recorded, and nobody says so. The first two input sets must differ; they are lost. Raises
-    what the call raises.
+    Nothing where that is impossible, or where a replay does not do what the call does: neither work on the legacy
+    stream nor random numbers of the host are recorded, and nobody says so. The first two input sets must differ; they
+    are lost. Raises what the call raises.
     """
     device = station.device
 
@@ -158,6 +160,16 @@ def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
     return float(torch.linalg.vector_norm(difference))
 
 
+def lead_in(call: Callable[..., Any], station: Station, count: int) -> None:
+    """Make `count` untimed calls on whatever lies in the first input set, and forget what they return.
+
+    The caches of a process that has just been stopped are cold, and memory that was given back has to be taken anew.
+    """
+    for _ in range(count):
+        call(*tree.rebuild(station.structure, station.inputs[0], station.device.torch_device))
+    station.device.synchronize()
+
+
 def run_burst(
     call: Callable[..., Any],
     station: Station,
@@ -168,11 +180,11 @@ def run_burst(
     value: int = 0,
     queued: Callable[[float], None] = lambda launching: None,
 ) -> list[float]:
-    """Carry out `plan` behind `gate`; return each call's device seconds.
+    """Carry out `plan` behind `gate`, or without one; return each call's device seconds.
 
-    `replays` are what `capture` returned; without, each call is made as it is.
-    When all of it is in the queue, `queued` is called with the host seconds that one call took (their median; 0 where
-    nothing was queued ahead). Returns only when the device has finished everything. Raises whatever the call raises.
+    `replays` are what `capture` returned; without, each call is made as it is. When all of it is in the queue behind
+    a gate, `queued` is called with the host seconds that one call took (their median). Returns only when the device
+    has finished everything. Raises whatever the call raises.
     """
     device = station.device
     watch = device.stopwatch(len(plan.sets))
@@ -181,9 +193,7 @@ def run_burst(
     launching = []
     shifts = _shifts(len(plan.sets)) if plan.cold else []
     device.settle_cache()
-    if gate is None:
-        queued(0.0)
-    else:
+    if gate is not None:
         gate.wait(value)
     for step, (index, slot) in enumerate(zip(plan.sets, plan.slots, strict=True)):
         given = station.inputs[index]
@@ -205,8 +215,48 @@ def run_burst(
         launching.append(time.perf_counter() - before)
         watch.stop(step)
         station.store(result, slot)
+        del result, launch, arguments, given  # or the next call would need memory beside all of this
     if gate is not None:
         gate.finish(value)
         queued(statistics.median(launching))
     device.synchronize()
     return watch.seconds()
+
+
+def run_paced(
+    call: Callable[..., Any],
+    station: Station,
+    plan: Plan,
+    *,
+    signals: Signals,
+    base: int,
+    replays: Sequence[Callable[[], Any]] = (),
+) -> list[float]:
+    """Carry out `plan` one call at a time, each when the judge releases it; return the seconds that each took, as seen here.
+
+    Signals count up from `base`: ready for the inputs, then ready for, released and done with each call. A call begins on
+    an idle device and ends when its output is in the judge's memory: what is left to be done when it returns is done in its
+    time. Inputs lie in the arena itself. Raises whatever the call raises.
+    """
+    device = station.device
+    seconds = []
+    device.settle_cache()
+    signals.tell(READY, base)
+    signals.wait(RELEASED, base)
+    for step, (index, slot) in enumerate(zip(plan.sets, plan.slots, strict=True)):
+        arguments = tree.rebuild(station.structure, station.inputs[index], device.torch_device)
+        launch = replays[index] if replays else functools.partial(call, *arguments)
+        if plan.cold:
+            device.flush_cache()
+        seeding.seed(device.torch_device, plan.seeds[step])
+        device.synchronize()
+        signals.tell(READY, base + step + 1)
+        signals.wait(RELEASED, base + step + 1)
+        before = time.perf_counter()
+        result = launch()
+        station.store(result, slot)
+        device.synchronize()
+        signals.tell(DONE, base + step + 1)
+        seconds.append(time.perf_counter() - before)
+        del result, launch, arguments
+    return seconds

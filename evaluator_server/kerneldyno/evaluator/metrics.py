@@ -37,6 +37,7 @@ FINDINGS = (
     "T21",
     "T27",
     "T28",
+    "T31",
     "D06",
     "other",
 )
@@ -44,13 +45,19 @@ FINDINGS = (
 RESTART_CAUSES = ("judge", "zygote", "reference", "reference_timeout", "protocol", "silent", "start")
 RUNNER_EXITS = ("clean", "killed", "signal", "error")
 SEVERITIES = ("info", "warning", "reject")
-CLOCKS = ("device_events", "judge")
+CLOCKS = {
+    pb.TimingStats.CLOCK_DEVICE_EVENTS: "device_events",
+    pb.TimingStats.CLOCK_JUDGE: "judge",
+    pb.TimingStats.CLOCK_EACH_CALL: "each_call",
+}
 #: Those in which an attempt is on a device.
 STAGES = ("preparing", "loading", "compiling", "checking", "awaiting_lease", "timing", "profiling")
 #: Seconds, two to a decade; fewer than elsewhere, since there is a histogram for each stage and outcome.
 _STAGE_SECONDS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
 #: Dense around 1, where it is decided what a kernel is worth.
 _SPEEDUPS = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
+#: Seconds; short calls have at most two, others five or ten calls.
+_LEASE_SECONDS = (0.03, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 
 
 class Metrics:
@@ -67,8 +74,14 @@ class Metrics:
         self._stage_seconds = histogram(
             "stage_seconds", "Time that attempts spent in a stage.", _STAGE_SECONDS, stage=STAGES, outcome=OUTCOMES
         )
-        self._speedups = histogram("speedup", "Speedups of attempts that were right and timed.", _SPEEDUPS)
-        self._timings = counter("timings", "Timings, by the clock that counted.", clock=CLOCKS)
+        self._speedups = histogram("speedup", "Speedups by device time, of attempts that were right.", _SPEEDUPS)
+        self._end_to_end_speedups = histogram(
+            "end_to_end_speedup", "Speedups by end-to-end time, of attempts that were right.", _SPEEDUPS
+        )
+        self._lease_seconds = histogram(
+            "timing_lease_seconds", "Time that a device was held to time one candidate.", _LEASE_SECONDS
+        )
+        self._timings = counter("timings", "Timings, by the clock that counted.", clock=CLOCKS.values())
         self._throttled = counter(
             "throttled_timings", "Timings on a throttled GPU.", device=device, reason=THROTTLE_REASONS.values()
         )
@@ -104,14 +117,17 @@ class Metrics:
             if stage in STAGES:
                 self._stage_seconds.labels(stage, outcome).observe(span.duration.ToNanoseconds() / 1e9)
         if result.HasField("candidate_timing"):
-            judge = result.candidate_timing.clock == pb.TimingStats.CLOCK_JUDGE
-            self._timings.labels("judge" if judge else "device_events").inc()
+            self._timings.labels(CLOCKS.get(result.candidate_timing.clock, "device_events")).inc()
             if result.environment.device in self._devices:
                 for reason in result.device_state.throttle_reasons:
                     if reason in THROTTLE_REASONS.values():
                         self._throttled.labels(result.environment.device, reason).inc()
         if result.outcome == pb.EvalResult.CORRECT and result.speedup > 0:
             self._speedups.observe(result.speedup)
+        if result.outcome == pb.EvalResult.CORRECT and result.end_to_end_speedup > 0:
+            self._end_to_end_speedups.observe(result.end_to_end_speedup)
+        if result.HasField("timing_effort"):
+            self._lease_seconds.observe(result.timing_effort.lease_seconds)
 
 
 class DeviceMetrics:

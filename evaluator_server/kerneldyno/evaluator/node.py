@@ -1,8 +1,9 @@
 """The node: its devices, the attempts on them, and the short queue before them.
 
-`work.py` starts the scheduler's attempts here, `server.py` those of direct callers; cells report what became of them. An
-attempt gets the ready device with the most free lanes. Results are kept until the scheduler acknowledges or a direct caller
-collects them, for a bounded time and in bounded size. Nothing here touches a device or knows what a verdict means.
+`work.py` starts the scheduler's attempts here, `server.py` those of direct callers; cells report what became of them.
+An attempt gets the ready device with the most free lanes. Results are kept until the scheduler acknowledges or a
+direct caller collects them, for a bounded time and in bounded size. Nothing here touches a device or knows what a
+verdict means.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ log = logging.getLogger(__name__)
 
 #: Runs of one attempt, counting those that a dying judge cut short.
 MAX_RUNS = 3
-#: Seconds that a result waits for the scheduler's acknowledgement, and how many bytes of them may wait; beyond that the
-#: oldest go, and the scheduler has them run again. The leases ended long before, unless it is the scheduler that is away.
+#: Seconds that a result waits for the scheduler's acknowledgement, and how many bytes of them may wait; beyond that
+#: the oldest go, and the scheduler has them run again. The leases ended long before, unless it is the scheduler that
+#: is away.
 _UNACKNOWLEDGED_SECONDS = 3600.0
 _UNACKNOWLEDGED_BYTES = 256 * 1024 * 1024
-#: Seconds that a direct caller's result waits to be collected, and that it stays afterwards should its stream have broken
-#: on the way.
+#: Seconds that a direct caller's result waits to be collected, and that it stays afterwards should its stream have
+#: broken on the way.
 _RESULT_SECONDS = 600.0
 _COLLECTED_SECONDS = 30.0
 #: Results held for direct callers; beyond it the oldest goes. At 100 KiB each, logs and all, that is 100 MiB.
@@ -115,7 +117,8 @@ class Node:
     ) -> Attempt:
         """Check a request from outside, fill in its defaults, and start it.
 
-        `trace` is what it came with (kerneldyno.rpc.trace_context), should it not say itself. The judge is told of neither.
+        `trace` is what it came with (kerneldyno.rpc.trace_context), should it not say itself. The judge is told of
+        neither.
 
         Raises:
             InvalidRequestError: it is malformed.
@@ -302,6 +305,9 @@ class Node:
         result.id = attempt.request.id
         result.labels.clear()
         result.labels.update(attempt.request.labels)
+        result.ClearField("speedup_kind")
+        if result.HasField("candidate_timing"):
+            result.speedup_kind = attempt.request.speedup_kind or pb.SPEEDUP_KIND_DEVICE
         result.attempts = attempt.runs
         result.environment.node_id = self.node_id
         result.finish_time.GetCurrentTime()

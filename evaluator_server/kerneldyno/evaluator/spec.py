@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,8 @@ class EvalSpec:
     correct_trials: int
     perf_trials: int
     warmup: int
+    #: Relative width of the speedup's interval at which timing stops.
+    timing_precision: float
     tolerance: ToleranceRule
     allowed_precision: str
     torch_compile: bool
@@ -63,6 +66,22 @@ class EvalSpec:
             digest.update(len(encoded).to_bytes(8, "big") + encoded)
         return digest.hexdigest()
 
+    def to_plain(self) -> dict[str, Any]:
+        """Return what `from_plain` reads, without the candidate: numbers, strings, lists and dicts."""
+        return dataclasses.asdict(dataclasses.replace(self, kernel_code=""))
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> EvalSpec:
+        """The inverse of `to_plain`, whose tuples may have become lists on the way."""
+        return cls(
+            **{
+                **plain,
+                "tolerance": ToleranceRule(**plain["tolerance"]),
+                "limits": Limits(**plain["limits"]),
+                "cases": tuple((inputs, expected) for inputs, expected in plain["cases"]),
+            }
+        )
+
     @classmethod
     def from_json(cls, request: dict[str, Any]) -> EvalSpec:
         """Read the proto-JSON of an effective EvalRequest (original field names, defaults filled in)."""
@@ -77,6 +96,7 @@ class EvalSpec:
             correct_trials=request["num_correct_trials"],
             perf_trials=request["num_perf_trials"],
             warmup=request.get("num_warmup", 0),
+            timing_precision=request.get("timing_precision", 0.01),
             tolerance=ToleranceRule(
                 tolerance.get("preset", "PRESET_CALIBRATED"), tolerance.get("atol"), tolerance.get("rtol")
             ),

@@ -1,8 +1,8 @@
 """Vetting problems: can a problem in KernelBench's form tell a kernel from a shrug? `kerneldyno vet` runs this module.
 
-It executes references, which are trusted, and no candidate: a bank of lazy answers (`judge/mutants.py`) is held against a
-problem's own trials, under the rule of the judge without and with stress, and under `allclose` as the public benchmark has
-it. What the judge would find out about a problem is found by the same code (`judge/examination.py`).
+It executes references, which are trusted, and no candidate: a bank of lazy answers (`judge/mutants.py`) is held
+against a problem's own trials, under the rule of the judge without and with stress, and under `allclose` as the public
+benchmark has it. What the judge would find out about a problem is found by the same code (`judge/examination.py`).
 """
 
 from __future__ import annotations
@@ -128,6 +128,7 @@ def _spec(source: str, rule: ToleranceRule) -> EvalSpec:
         correct_trials=_NOMINAL_TRIALS,
         perf_trials=0,
         warmup=0,
+        timing_precision=0.01,
         tolerance=rule,
         allowed_precision="PRECISION_UNSPECIFIED",
         torch_compile=False,

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from .signals import Signals
+
 
 class Arena(ABC):
     """Memory that the judge owns and one runner can reach. `data` is all of it as a 1-D uint8 tensor on the device."""
@@ -56,7 +58,10 @@ class Device(ABC):
 
     @abstractmethod
     def runner_descriptors(self) -> list[int]:
-        """Fresh file descriptors that a runner of this device must be born with; the caller closes them."""
+        """Fresh file descriptors that a runner of this device must be born with, the page of signals first.
+
+        The caller closes them.
+        """
 
     @abstractmethod
     def new_arena(self, nbytes: int, descriptors: Sequence[int], number: int) -> Arena:
@@ -67,16 +72,18 @@ class Device(ABC):
         """Runner: return the judge's memory as a 1-D uint8 tensor."""
 
     @abstractmethod
-    def gate(self, descriptors: Sequence[int], *, queues: bool) -> Gate | None:
-        """Return the gate between judge and the runner that was born with `descriptors`; None where calls are never queued.
+    def signals(self, descriptors: Sequence[int]) -> Signals:
+        """Return one side's view of the page through which judge and runner pace each other."""
+
+    @abstractmethod
+    def gate(self, signals: Signals, *, queues: bool) -> Gate | None:
+        """Return the gate that lies in the page of `signals`; None on a device where calls are never queued ahead.
 
         Both sides hold one: the runner, who `queues` behind it, and the judge, who opens it.
         """
 
-    def own_gate(self) -> Gate | None:
-        """Judge: return a gate for work of its own."""
-        return None
-
+    #: Environment that every runner of this device is born with.
+    runner_environment: Mapping[str, str] = MappingProxyType({})
     #: Environment in which a runner is born sooner, but has work of several streams wait for each other.
     one_stream: Mapping[str, str] = MappingProxyType({})
 
@@ -91,9 +98,10 @@ class Device(ABC):
     def shift_queue(self, places: int) -> None:  # noqa: B027
         """Queue next to nothing, so often: the next call then starts at another place of the queue.
 
-        What launches need lies side by side, and is evicted like everything else: whether a call finds it there depends on
-        how many launches came before. On an H200 a kernel takes 0.1, 0.4 or 1 us longer than with a warm cache by the place
-        that it happens to have, of four; calls that always take as many launches always have the same one.
+        What launches need lies side by side, and is evicted like everything else: whether a call finds it there
+        depends on how many launches came before. On an H200 a kernel takes 0.1, 0.4 or 1 us longer than with a warm
+        cache by the place that it happens to have, of four; calls that always take as many launches always have the
+        same one.
         """
 
     @abstractmethod
@@ -110,8 +118,8 @@ class Device(ABC):
     def capture(self, calls: Sequence[Callable[[], Any]]) -> list[Callable[[], Any]] | None:
         """Record the device work of each call; return what does it again, over the same memory, with the same result.
 
-        None where one cannot be recorded, and on devices that record nothing. Raises what the first call raises while it is
-        not recorded, and OutOfMemoryError.
+        None where one cannot be recorded, and on devices that record nothing. Raises what the first call raises while
+        it is not recorded, and OutOfMemoryError.
         """
         return None
 
@@ -138,7 +146,14 @@ class Device(ABC):
         """Judge: give memory back that is only kept for later, if it is much."""
 
     def clear(self) -> None:  # noqa: B027
-        """Judge: give all of it back."""
+        """Give back all memory that this process keeps for later."""
+
+    def displace(self, nbytes: int) -> None:  # noqa: B027
+        """Runner: give back all memory that is kept for later, and hold as much and `nbytes` more where it was.
+
+        What is allocated next then lies elsewhere in physical memory. On an H200 one and the same kernel of cuDNN took
+        4.2 or 5.7 ms, by where its operands happened to lie, and for as long as they lay there.
+        """
 
     def probe_seconds(self) -> float:
         """Judge: how long a fixed piece of device work takes now. Longer than usual: somebody else uses the device."""
@@ -180,14 +195,6 @@ class Gate(ABC):
         """Open the gate at once."""
 
     @abstractmethod
-    def open_after(self, value: int, seconds: float) -> None:
-        """Have the gate open after `seconds`, even if this process is stuck behind it; `value` - 1 opens at once."""
-
-    @abstractmethod
-    def hold(self, value: int) -> bool:
-        """Take `open_after` back; say whether the gate has been opened already. It may still let `value` + 1 through."""
-
-    @abstractmethod
     def is_finished(self, value: int) -> bool:
         """Say whether what was let go with `value` is done, or somebody who can write the gate's words says so."""
 
@@ -199,8 +206,13 @@ class Gate(ABC):
 class Stopwatch(ABC):
     """Times intervals of device work; `seconds` is valid after the device was synchronised."""
 
-    start: Callable[[int], None]
-    stop: Callable[[int], None]
+    @abstractmethod
+    def start(self, index: int) -> None:
+        """Begin an interval."""
+
+    @abstractmethod
+    def stop(self, index: int) -> None:
+        """End an interval."""
 
     @abstractmethod
     def seconds(self) -> list[float]:

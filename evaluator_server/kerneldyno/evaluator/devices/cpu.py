@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from .base import Arena, Device, Stopwatch
+from .signals import Signals, new_page
 
 #: Larger than the last-level caches of the machines this runs on would be costly here, and the interpreter's own
 #: overhead is a thousand times that of a cache miss: enough to evict the second-level cache.
@@ -24,9 +25,17 @@ _FLUSH_BYTES = 4 << 20
 #: Where the kernel does not tell.
 _USUAL_CACHE_BYTES = 64 << 20
 
-#: glibc's switch that fills what is allocated, with the complement of this byte: 0xFE, a huge negative number as a float.
+#: glibc's switch that fills what is allocated, with the complement of this byte: 0xFE, a huge negative number as a
+#: float.
 _M_PERTURB, _PERTURB = -6, 0x01
+#: glibc's switches for when memory is taken from the system for one block alone, and given back: by default both move
+#: with what a process has freed before, so that one and the same call faults its output in page by page in one process
+#: and finds memory at hand in another one. Blocks up to the first (the most that glibc takes) come from the heap,
+#: which is not given back.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_MOST_FROM_HEAP, _NEVER_GIVEN_BACK = 32 << 20, 1 << 30
 _mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 class CpuDevice(Device):
@@ -39,24 +48,32 @@ class CpuDevice(Device):
         self._flush: torch.Tensor | None = None
 
     def warm_up(self) -> None:
-        # One thread for reference and candidate alike: the interpreter has only one, and forked OpenMP pools are trouble.
+        # One thread for reference and candidate alike: the interpreter has only one, and forked OpenMP pools are
+        # trouble.
         torch.set_num_threads(1)
         torch.ones(8).sum().item()
+        if _mallopt is not None:
+            _mallopt(_M_MMAP_THRESHOLD, _MOST_FROM_HEAP)
+            _mallopt(_M_TRIM_THRESHOLD, _NEVER_GIVEN_BACK)
 
     def describe(self) -> dict[str, Any]:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return {"model": _processor(), "memory_bytes": memory, "driver_version": "", "cuda_version": ""}
 
     def runner_descriptors(self) -> list[int]:
-        return [os.memfd_create(f"kerneldyno-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) for name in ("in", "out")]
+        flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+        return [new_page(), *(os.memfd_create(f"kerneldyno-{name}", flags) for name in ("in", "out"))]
 
     def new_arena(self, nbytes: int, descriptors: Sequence[int], number: int) -> Arena:
-        return _MemoryFileArena(nbytes, descriptors[number])
+        return _MemoryFileArena(nbytes, descriptors[1 + number])
 
     def reach_arena(self, ticket: dict[str, Any], descriptors: Sequence[int], number: int) -> torch.Tensor:
-        return torch.frombuffer(mmap.mmap(descriptors[number], int(ticket["nbytes"])), dtype=torch.uint8)
+        return torch.frombuffer(mmap.mmap(descriptors[1 + number], int(ticket["nbytes"])), dtype=torch.uint8)
 
-    def gate(self, descriptors: Sequence[int], *, queues: bool) -> None:
+    def signals(self, descriptors: Sequence[int]) -> Signals:
+        return Signals(descriptors[0])
+
+    def gate(self, signals: Signals, *, queues: bool) -> None:
         return None
 
     def synchronize(self) -> None:
@@ -79,6 +96,13 @@ class CpuDevice(Device):
 
     def cache_bytes(self) -> int:
         return _largest_cache()
+
+    def clear(self) -> None:
+        if _malloc_trim is not None:
+            _malloc_trim(0)
+
+    def displace(self, nbytes: int) -> None:
+        self.clear()  # the pages that are faulted in next are other ones
 
     def stopwatch(self, count: int) -> Stopwatch:
         return _HostStopwatch(count)
@@ -103,8 +127,12 @@ class _HostStopwatch(Stopwatch):
     def __init__(self, count: int) -> None:
         self._begin = [0] * count
         self._end = [0] * count
-        self.start = lambda index: self._begin.__setitem__(index, time.perf_counter_ns())
-        self.stop = lambda index: self._end.__setitem__(index, time.perf_counter_ns())
+
+    def start(self, index: int) -> None:
+        self._begin[index] = time.perf_counter_ns()
+
+    def stop(self, index: int) -> None:
+        self._end[index] = time.perf_counter_ns()
 
     def seconds(self) -> list[float]:
         return [(end - begin) * 1e-9 for begin, end in zip(self._begin, self._end, strict=True)]

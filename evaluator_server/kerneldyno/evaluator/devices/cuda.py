@@ -8,10 +8,8 @@ runner shares no file system with the judge. Sources: CUDA Driver API, "cuIpcGet
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import mmap
-import os
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -21,13 +19,12 @@ import torch
 from . import nvml
 from .base import Arena, Device, Gate, Pace, Stopwatch
 from .driver import Driver
-from .fuse import Fuse
 from .graphs import capture
 from .pace import measure
+from .signals import FINISHED, OPENED, Signals, new_page
 
-#: Where the two words of a gate lie in its page, in words: far enough apart that writing one does not evict the other.
-_OPENED, _FINISHED = 0, 32
-#: Memory that does not fill its last page is shared in small pages: reading it took 112 us for 256 MB on an H200, not 70.
+#: Memory that does not fill its last page is shared in small pages: reading it took 112 us for 256 MB on an H200, not
+#: 70.
 _PAGE_BYTES = 2 << 20
 #: Less free memory than this is next to nothing.
 _LITTLE_BYTES = 1 << 30
@@ -63,6 +60,7 @@ class CudaDevice(Device):
     def __init__(self, index: int) -> None:
         self.torch_device = torch.device("cuda", index)
         self._driver: Driver | None = None
+        self._held: torch.Tensor | None = None
 
     @property
     def driver(self) -> Driver:
@@ -90,16 +88,16 @@ class CudaDevice(Device):
             "cuda_version": torch.version.cuda or "",
         }
 
-    # Each queue between a context and the device takes the driver time to make, and to unmake: eight contexts were there
-    # after 1.04 s and gone after 0.49 s with the usual number of them, after 0.44 s and 0.20 s with one (H200).
+    # Each queue between a context and the device takes the driver time to make, and to unmake: eight contexts were
+    # there after 1.04 s and gone after 0.49 s with the usual number of them, after 0.44 s and 0.20 s with one (H200).
     one_stream: Mapping[str, str] = MappingProxyType({"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
 
+    # A queue of 4,094 launches instead of 1,022: what does not fit cannot be queued ahead, and many a network makes
+    # more than a thousand in one call. Costs a process 20 ms at its birth.
+    runner_environment: Mapping[str, str] = MappingProxyType({"CUDA_SCALE_LAUNCH_QUEUES": "4x"})
+
     def runner_descriptors(self) -> list[int]:
-        page = os.memfd_create("kerneldyno-gate", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(page, mmap.PAGESIZE)
-        # A runner that shrank the file would kill the judge with SIGBUS.
-        fcntl.fcntl(page, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-        return [page]
+        return [new_page()]
 
     def new_arena(self, nbytes: int, descriptors: Sequence[int], number: int) -> Arena:
         return _DeviceArena(self, nbytes)
@@ -108,16 +106,15 @@ class CudaDevice(Device):
         pointer = self.driver.reach(bytes.fromhex(ticket["handle"]))
         return torch.as_tensor(_Bytes(pointer, int(ticket["nbytes"])), device=self.torch_device)
 
-    def gate(self, descriptors: Sequence[int], *, queues: bool) -> Gate:
-        page = torch.frombuffer(mmap.mmap(descriptors[0], mmap.PAGESIZE), dtype=torch.int32)
+    def signals(self, descriptors: Sequence[int]) -> Signals:
+        return Signals(descriptors[0])
+
+    def gate(self, signals: Signals, *, queues: bool) -> Gate:
+        page = torch.frombuffer(signals.memory, dtype=torch.int32)
         pointer = self.driver.register(page.data_ptr(), mmap.PAGESIZE) if queues else 0
         # Streams are made when one is first wanted, which waits for the device: not behind a closed gate, then.
         side = None if queues else _stream(self.torch_device)
-        return _StreamGate(self.driver, page, pointer, self.torch_device, side)
-
-    def own_gate(self) -> Gate:
-        page = torch.zeros(mmap.PAGESIZE // 4, dtype=torch.int32).pin_memory()
-        return _StreamGate(self.driver, page, page.data_ptr(), self.torch_device, _stream(self.torch_device))
+        return _StreamGate(self.driver, signals, pointer, self.torch_device, side)
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
@@ -163,6 +160,17 @@ class CudaDevice(Device):
     def clear(self) -> None:
         torch.cuda.empty_cache()
 
+    def displace(self, nbytes: int) -> None:
+        before = torch.cuda.memory_reserved(self.torch_device)
+        before -= 0 if self._held is None else self._held.numel()
+        self._held = None
+        torch.cuda.empty_cache()
+        freed = max(0, before - torch.cuda.memory_reserved(self.torch_device))
+        for size in (freed + nbytes, nbytes):  # nothing at all where there is no room for that either
+            with contextlib.suppress(torch.OutOfMemoryError):
+                self._held = torch.empty(size, dtype=torch.uint8, device=self.torch_device)
+                return
+
     def capture(self, calls: Sequence[Callable[[], Any]]) -> list[Callable[[], Any]] | None:
         with contextlib.suppress(torch.OutOfMemoryError):
             return capture(calls, self.driver, self._stream_of_graphs)
@@ -189,7 +197,8 @@ class CudaDevice(Device):
 
 
 class _DeviceArena(Arena):
-    # Each candidate's is made anew: who has seen the handle of an arena can open it, from any namespace, while it exists.
+    # Each candidate's is made anew: who has seen the handle of an arena can open it, from any namespace, while it
+    # exists.
     def __init__(self, device: CudaDevice, nbytes: int) -> None:
         self._driver = device.driver
         self._nbytes = nbytes
@@ -215,29 +224,26 @@ class _DeviceArena(Arena):
 class _StreamGate(Gate):
     """Two words of host memory: one that the stream waits for, one that it writes (CUDA Driver API, "cuStreamWaitValue32").
 
-    In host memory, since whoever opens the gate or watches for the end then needs no launch, no message and no call of the
-    driver: loading a kernel for the first time may wait for the whole device, and so for ever behind a gate that this very
-    kernel was to open. And a processor sees the word change within 3 us, where messages were seen to vary by 200 (H200).
+    In host memory, since whoever opens the gate or watches for the end then needs no launch, no message and no call
+    of the driver: loading a kernel for the first time may wait for the whole device, and so for ever behind a gate
+    that this very kernel was to open. And a processor sees the word change within 3 us, where messages were seen to
+    vary by 200 (H200).
     """
 
     def __init__(
         self,
         driver: Driver,
-        page: torch.Tensor,
+        signals: Signals,
         pointer: int,
         device: torch.device,
         side: torch.cuda.Stream | None,
     ) -> None:
         """`pointer` is where the device finds the page; who only opens the gate needs none. Who opens it needs `side`."""
         self._driver = driver
-        self._words = page.numpy()  # keeps the page alive
+        self._signals = signals
         self._pointer = pointer
         self._device = device
         self._side = side
-
-    @functools.cached_property
-    def _fuse(self) -> Fuse:
-        return Fuse(self._words[_OPENED:].ctypes.data)
 
     @property
     def _queue(self) -> int:
@@ -245,10 +251,10 @@ class _StreamGate(Gate):
         return queue
 
     def wait(self, value: int) -> None:
-        self._driver.wait_value(self._queue, self._pointer + 4 * _OPENED, value)
+        self._driver.wait_value(self._queue, self._pointer + 4 * OPENED, value)
 
     def finish(self, value: int) -> None:
-        self._driver.write_value(self._queue, self._pointer + 4 * _FINISHED, value)
+        self._driver.write_value(self._queue, self._pointer + 4 * FINISHED, value)
 
     def open(self, value: int) -> None:
         assert self._side is not None
@@ -256,18 +262,10 @@ class _StreamGate(Gate):
         self.force(value)
 
     def force(self, value: int) -> None:
-        self._words[_OPENED] = value
-
-    def open_after(self, value: int, seconds: float) -> None:
-        self.force(value - 1)
-        self._fuse.light(seconds)
-
-    def hold(self, value: int) -> bool:
-        self._fuse.put_out()
-        return bool(self._words[_OPENED] >= value)
+        self._signals.tell(OPENED, value)
 
     def is_finished(self, value: int) -> bool:
-        return bool(self._words[_FINISHED] >= value)
+        return self._signals.has(FINISHED, value)
 
     def beside(self) -> contextlib.AbstractContextManager[Any]:
         return torch.cuda.stream(self._side)
@@ -278,8 +276,12 @@ class _EventStopwatch(Stopwatch):
         event: Callable[..., Any] = torch.cuda.Event
         self._begin = [event(enable_timing=True) for _ in range(count)]
         self._end = [event(enable_timing=True) for _ in range(count)]
-        self.start = lambda index: self._begin[index].record()
-        self.stop = lambda index: self._end[index].record()
+
+    def start(self, index: int) -> None:
+        self._begin[index].record()
+
+    def stop(self, index: int) -> None:
+        self._end[index].record()
 
     def seconds(self) -> list[float]:
         return [begin.elapsed_time(end) * 1e-3 for begin, end in zip(self._begin, self._end, strict=True)]

@@ -34,8 +34,20 @@ class Profile:
     host_seconds: float
 
 
-def read_call(answer: Any) -> tuple[Any, list[tree.TensorSpec], int | None]:
-    """Return structure, tensors and launches of the answer to a call. Raises RunnerGarbled."""
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What a runner says of one call."""
+
+    structure: Any
+    specs: list[tree.TensorSpec]
+    #: Launches of the candidate's own kernels, or None where they cannot be counted.
+    launches: int | None
+    #: How long it took, which decides how many calls are planned for, and nothing else.
+    seconds: float
+
+
+def read_call(answer: Any) -> Called:
+    """Return the answer to a call. Raises RunnerGarbled."""
     try:
         count = answer["launches"]
         if count is not None and (type(count) is not int or not 0 <= count < 1 << 40):
@@ -43,7 +55,8 @@ def read_call(answer: Any) -> tuple[Any, list[tree.TensorSpec], int | None]:
         specs = answer["specs"]
         if not isinstance(specs, list):
             raise TypeError("specs")
-        return answer["structure"], [tree.TensorSpec.from_json(spec) for spec in specs], count
+        (seconds,) = read_burst([answer["seconds"]], 1)
+        return Called(answer["structure"], [tree.TensorSpec.from_json(spec) for spec in specs], count, seconds)
     except (KeyError, TypeError, tree.UnsupportedValueError) as error:
         raise RunnerGarbled(f"malformed answer: {error}") from None
 

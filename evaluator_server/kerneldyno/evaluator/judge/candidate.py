@@ -6,20 +6,21 @@ answering becomes a verdict. Nothing in an answer is believed; what counts is in
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from .. import tree, wire
-from ..burst import Plan, Station
-from ..devices.base import Arena, Device
+from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
 from . import verdict
-from .answers import read_burst, read_call, read_listing
-from .handle import Runner, RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
+from .answers import Called, read_call, read_listing
+from .handle import Runner, RunnerLate
 from .lease import Lease
 from .record import Finished, Record
+from .side import Side, Sizes
 from .trial import Trial
 
 #: What slots hold before a call, and the arena behind the inputs: as a float of any size, not a number.
@@ -28,81 +29,36 @@ POISON = 0xFF
 _GUARD_BYTES = 1 << 20
 
 
-class Candidate:
+class Candidate(Side):
     """One candidate in its runner."""
 
     def __init__(
         self, spec: EvalSpec, device: Device, lease: Lease, runner: Runner, record: Record, memory_bytes: int
     ) -> None:
+        super().__init__(device, lease, runner)
         self.spec = spec
-        self.device = device
-        self.runner = runner
         self.record = record
-        self._lease = lease
         self._memory_bytes = memory_bytes
-        self._arenas: list[Arena] = []
-        self._station: Station | None = None
         self._spent = 0.0
+        #: The quickest call so far, as the runner says, in seconds: what is planned by.
+        self.quickest_call = math.inf
         self.stage = "load"
         self.overdue = False
-
-    @property
-    def station(self) -> Station:
-        """Input sets and output slots."""
-        assert self._station is not None
-        return self._station
-
-    def close(self) -> None:
-        """Give the arenas back."""
-        self._station = None
-        for arena in self._arenas:
-            arena.close()
 
     def enter(self, stage: str) -> None:
         """Begin a stage: its limit counts from here."""
         self.stage = stage
         self._spent = 0.0
 
-    async def open_arenas(self, problem: Problem, trials: Sequence[Trial], sets: int, slots: int) -> None:
-        """Allocate the shared memory and have the runner reach it. What fails here is not the candidate's doing."""
-        first = trials[0]
-        set_bytes = max(each.inputs.set_bytes for each in trials)
-        slot_bytes = max(each.slot_bytes for each in trials)
+    async def open_for(self, problem: Problem, trials: Sequence[Trial], sizes: Sizes) -> None:
+        """Open arenas of `sizes` that hold the inputs of each of `trials` and the secret parameters as well."""
         _, state_bytes = tree.layout([tree.describe(tensor) for tensor in problem.state().values()])
-        room = max(sets * first.inputs.set_bytes, set_bytes, state_bytes)
-        async with self._lease.work():
-            for number, size in enumerate((room, slots * slot_bytes)):
-                self._arenas.append(self.device.new_arena(size, self.runner.descriptors, number))
-            arena_in, arena_out = (arena.data for arena in self._arenas)
-            self.gate = self.device.gate(self.runner.descriptors, queues=False)
-        order = {
-            "op": "arenas",
-            "tickets": [arena.ticket() for arena in self._arenas],
-            "structure": first.inputs.structure,
-            "specs": [spec.to_json() for spec in first.inputs.specs],
-            "sets": sets,
-            "slots": slots,
-        }
-        try:
-            answer = await self.runner.ask(order, 60)
-        except (RunnerGone, RunnerLate) as error:
-            raise RunnerStartError(f"the runner could not reach the arenas: {type(error).__name__}") from None
-        if "error" in answer:
-            raise RunnerStartError(f"the runner could not reach the arenas: {answer['error']}")
-        self._station = Station.over(
-            self.device,
-            first.inputs.structure,
-            first.inputs.specs,
-            arena_in,
-            arena_out,
-            sets=sets,
-            slots=slots,
-        )
+        await self.open_arenas(sizes, room=max(state_bytes, *(each.inputs.set_bytes for each in trials)))
 
     async def load(self, symbol: str) -> None:
         """Have the source imported."""
         order = {"op": "load", "source": self.spec.kernel_code, "backend": self.spec.backend, "symbol": symbol}
-        answer = await self._ask(order)
+        answer = await self.ask(order)
         if not (isinstance(answer, dict) and answer.get("defines") is True):
             raise Finished(verdict.invalid("kernel_code", f"defines no {symbol}"))
 
@@ -124,7 +80,7 @@ class Candidate:
             "seed": problem.init_seed,
         }
         state = problem.state()
-        listing = read_listing(await self._ask({**order, "listing": bool(state)}))
+        listing = read_listing(await self.ask({**order, "listing": bool(state)}))
         if not state:
             return
         specs = {name: tree.describe(tensor, keep_layout=False) for name, tensor in state.items()}
@@ -138,10 +94,10 @@ class Candidate:
                 view.copy_(tensor)
             self.device.synchronize()
         names = [[target, specs[source].to_json()] for target, source in pairs.items()]
-        await self._ask({**order, "op": "reconstruct", "state": names})
+        await self.ask({**order, "op": "reconstruct", "state": names})
         self.record.parameters_perturbed = len(pairs)
 
-    async def call(self, trial: Trial, *, ghost: bool = False) -> tuple[Any, list[tree.TensorSpec], int | None]:
+    async def call(self, trial: Trial, *, ghost: bool = False) -> Called:
         """Call once on a trial's inputs; with `ghost`, with the candidate's own kernels doing nothing.
 
         Slot 0 then holds the output, slots 1 and 2 what the calls before returned, as it is now.
@@ -157,7 +113,9 @@ class Candidate:
             self.device.synchronize()
         specs = [spec.to_json() for spec in inputs.specs]
         order = {"op": "call", "seed": trial.seed, "structure": inputs.structure, "specs": specs, "ghost": ghost}
-        return read_call(await self._ask(order))
+        called = read_call(await self.ask(order))
+        self.quickest_call = min(self.quickest_call, called.seconds)
+        return called
 
     async def profile(self, trial: Trial, calls: int) -> Any:
         """Profile `calls` calls on a trial's inputs; returns what the harness says, unread."""
@@ -166,62 +124,21 @@ class Candidate:
             self.device.synchronize()
         specs = [spec.to_json() for spec in trial.inputs.specs]
         structure = trial.inputs.structure
-        return await self._ask({"op": "profile", "structure": structure, "specs": specs, "calls": calls})
+        return await self.ask({"op": "profile", "structure": structure, "specs": specs, "calls": calls})
 
-    async def capture(self, count: int) -> bool:
-        """Have the call captured on the first `count` input sets of the arena; say whether bursts will replay it."""
-        return await self._ask({"op": "capture", "count": count}) is True
-
-    async def order_burst(self, plan: Plan, value: int) -> None:
-        """Send the order for a burst; the answers are read by `queued` and `finished`."""
-        self.runner.send(
-            {
-                "op": "burst",
-                "sets": list(plan.sets),
-                "slots": list(plan.slots),
-                "seeds": list(plan.seeds),
-                "cold": plan.cold,
-                "value": value,
-            }
-        )
-
-    async def queued(self, patience: float) -> float | None:
-        """Wait until the burst is queued; return the host seconds of one call, or None after `patience` seconds."""
-        try:
-            answer = await self.runner.answer(patience)
-        except RunnerLate:
-            return None
-        if await self._heed(answer) != "queued":
-            raise RunnerGarbled("a burst that was never queued")
-        (launching,) = read_burst([answer.get("launching")], 1)
-        return launching
-
-    async def finished(self, *, queued: bool) -> Any:
-        """Return the answer to the burst; `queued` says whether its first half has been read."""
-        if not queued:
-            first = await self._receive()
-            if first != "queued":
-                raise RunnerGarbled("a burst that was never queued")
-        return await self._receive()
-
-    async def _ask(self, order: wire.Frame) -> Any:
-        self.runner.send(order)
-        return await self._receive()
-
-    async def _receive(self) -> Any:
-        """Return the next answer, within what is left of the stage's limit; every other event ends the evaluation."""
+    async def _frame(self) -> wire.Frame:
+        """Return the next frame, within what is left of the stage's limit; every other event ends the evaluation."""
         limit = getattr(self.spec.limits, self.stage)
         begin, stopped = time.monotonic(), self.runner.stopped_seconds
         try:
-            answer = await self.runner.answer(max(0.0, limit - self._spent))
+            return await self.runner.answer(max(0.0, limit - self._spent))
         except RunnerLate:
             self.overdue = True
             raise Finished(verdict.late(self.stage, limit)) from None
         finally:
             self._spent += time.monotonic() - begin - (self.runner.stopped_seconds - stopped)
-        return await self._heed(answer)
 
-    async def _heed(self, answer: wire.Frame) -> Any:
+    def _heed(self, answer: wire.Frame) -> Any:
         if "ok" in answer:
             return answer["ok"]
         raise Finished(verdict.raised(self.stage, answer.get("error"), self._memory_bytes, self.record.findings))

@@ -83,7 +83,8 @@ async def _try(
     announce: Announce,
 ) -> None:
     record, spec, station = candidate.record, candidate.spec, candidate.station
-    structure, specs, launches = await candidate.call(current)
+    called = await candidate.call(current)
+    structure, specs, launches = called.structure, called.specs, called.launches
     record.launched(launches)
     record.trials += 1
     record.stress_trials += bool(current.stress)

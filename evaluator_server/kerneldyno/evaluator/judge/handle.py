@@ -65,6 +65,8 @@ class Runner:
         self.descriptors = descriptors
         #: Whether a candidate was put into it.
         self.has_candidate = False
+        #: Whether it stands still whatever the lease does, except where its owner has it go on.
+        self.parked = False
         #: How long a kernel that does next to nothing takes in it, in cycles, as it was before any candidate was there.
         self.pace = 0.0
         self._stopped_total = 0.0
@@ -148,6 +150,11 @@ class Runner:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_TIMEOUT):
                 await self._stopped.wait()
+
+    async def park(self) -> None:
+        """Stop it for good, but for what its owner has it do."""
+        self.parked = True
+        await self.stop()
 
     def resume(self) -> None:
         """Let a stopped process tree go on."""

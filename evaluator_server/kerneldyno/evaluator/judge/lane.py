@@ -1,7 +1,7 @@
 """One candidate's way through the judge: load, compile, check, time, profile, verdict. The only caller of what is beside it.
 
-Whatever the runner does instead of answering becomes an outcome. The runner is killed at the end in every case, and what it
-printed is attached to the result.
+Whatever the runner does instead of answering becomes an outcome. The runner is killed at the end in every case, and
+what it printed is attached to the result.
 """
 
 from __future__ import annotations
@@ -24,24 +24,31 @@ from . import examination, provenance, roofline, trial, verdict
 from .candidate import Candidate
 from .checking import check
 from .handle import RunnerGarbled, RunnerGone, RunnerStartError
-from .measuring import DeviceBusyError, Quiet, Session, report
+from .measuring import DeviceBusyError, Measured, Quiet, Session
 from .pool import Pool
 from .problems import Announce, Known, Problems
 from .record import Finished, Record
+from .reference import References
+from .report import report
+from .side import Sizes
 from .stages import Stages
 
-#: Memory of one arena beyond what one input set or output slot needs, in bytes: more sets make longer bursts. No more of a
-#: small device's memory than this share.
-_ARENA_BUDGET = {"cuda": 1 << 30, "cpu": 64 << 20}
-_ARENA_SHARE = 1 / 64
+#: Memory of one arena beyond what one input set or output slot needs, in bytes: more sets make longer bursts. No more
+#: of a small device's memory than this share.
+_ARENA_BUDGET = {"cuda": 512 << 20, "cpu": 64 << 20}
+_ARENA_SHARE = 1 / 128
 _MAX_SETS = 40
-#: Fewest sets and slots of a candidate that is timed: bursts must differ in length.
+#: Fewest input sets of a candidate that is timed, since bursts must differ in length, unless they would take more
+#: than this share of the device's memory: calls on so much take so long that they are timed one by one.
 _MIN_SETS = 3
+_MIN_SETS_SHARE = 1 / 32
+#: Output slots: earlier outputs stay alive.
+_MIN_SLOTS = 3
 #: How often a candidate waits for a device that others keep busy, each time as long as one timing.
 _BUSY_RETRIES = 20
 _BUSY_SECONDS = 1.0
-#: Who uses several streams says so, or uses what does; who hides it has them wait for each other. Graphs may have branches,
-#: and recurrent layers of libraries have streams of their own.
+#: Who uses several streams says so, or uses what does; who hides it has them wait for each other. Graphs may have
+#: branches, and recurrent layers of libraries have streams of their own.
 _STREAMS = re.compile("stream|graph|rnn|lstm|gru|compile", re.IGNORECASE)
 
 
@@ -52,12 +59,19 @@ class Bench:
     device: Device
     pool: Pool
     problems: Problems
+    references: References
     quiet: Quiet
     memory_bytes: int
+    #: The processor on which both sides are timed; None lets the host choose.
+    processor: int | None = None
     busy_seconds: float = 0.0
+    #: Cycles of the device's clock a second, as seen when the judge began; 1 on a device without such a clock.
+    hertz: float = 1.0
     roof: roofline.Roof = field(init=False)
 
     def __post_init__(self) -> None:
+        if (pace := self.device.pace()) is not None:
+            self.hertz = pace.hertz
         self.roof = roofline.Roof(self.device, self.pool.lease, self.quiet)
 
 
@@ -140,21 +154,24 @@ class Lane:
         known = await bench.problems.get(spec, self._announce)
         # Fixed cases are no secret, and may differ in size; random ones are drawn when they are needed.
         trials = [await self._prepare(known, number) for number in range(known.problem.cases or 1)]
-        runner = await bench.pool.take(streams=bool(_STREAMS.search(spec.kernel_code)))
+        streams = self._uses_streams()
+        runner = await bench.pool.take(streams=streams, classes=bench.references.classes(spec, streams=streams))
         candidate = Candidate(spec, bench.device, bench.pool.lease, runner, record, bench.memory_bytes)
         self._candidate = candidate
-        await candidate.open_arenas(known.problem, trials, *self._sizes(trials))
+        await candidate.open_for(known.problem, trials, self._sizes(trials))
         self._enter("load", "STAGE_LOADING")
         await candidate.load(known.problem.symbol)
         self._enter("compile", "STAGE_COMPILING")
         await candidate.construct(known.problem)
         # Called once, unjudged: kernels are compiled and tuned here.
-        record.launched((await candidate.call(trials[0]))[2])
+        record.launched((await candidate.call(trials[0])).launches)
+        for prepared in trials:
+            prepared.forget_inputs()
         self._enter("correctness", "STAGE_CHECKING")
         last = await check(candidate, known, bench.problems, self._announce)
         provenance.check_launches(candidate)
         record.findings += examination.warnings(known.examination)
-        timed = await self._time(candidate, known, trials[0], last) if spec.run_performance else {}
+        timed = await self._time(candidate, known, last) if spec.run_performance else {}
         if spec.enable_profiling:
             self._enter("correctness", "STAGE_PROFILING")
             timed |= await provenance.profile(candidate, last)
@@ -176,35 +193,55 @@ class Lane:
         finally:
             await self._announce("end")
 
-    def _sizes(self, trials: list[trial.Trial]) -> tuple[int, int]:
-        """Return how many input sets and output slots the arenas hold. Three slots at least: earlier outputs stay alive."""
-        if not self._spec.run_performance:
-            return 1, 3
-        device = self._bench.device
-        budget = device.at_most(_ARENA_BUDGET[device.kind], _ARENA_SHARE)
-        sets = budget // trials[0].inputs.set_bytes
-        slots = budget // max(each.slot_bytes for each in trials)
-        both = max(_MIN_SETS, min(_MAX_SETS, sets, slots))
-        return both, both
+    def _uses_streams(self) -> bool:
+        """Say whether either side may use several streams: both then run in processes that have queues for them."""
+        return any(_STREAMS.search(source) for source in (self._spec.kernel_code, self._spec.reference_code))
+
+    def _sizes(self, trials: list[trial.Trial]) -> Sizes:
+        """Return what the arenas hold."""
+        first, device = trials[0].inputs, self._bench.device
+        slot_bytes = max(each.slot_bytes for each in trials)
+        sets, slots = 1, _MIN_SLOTS
+        if self._spec.run_performance:
+            budget = device.at_most(_ARENA_BUDGET[device.kind], _ARENA_SHARE)
+            enough = device.at_most(_MIN_SETS * first.set_bytes, _MIN_SETS_SHARE) >= _MIN_SETS * first.set_bytes
+            least = _MIN_SETS if enough or device.kind == "cpu" else 1
+            sets = max(least, min(_MAX_SETS, budget // first.set_bytes, budget // slot_bytes))
+            slots = max(sets, _MIN_SLOTS)
+        return Sizes(first.structure, first.specs, sets, slots, slot_bytes)
 
     async def _prepare(self, known: Known, number: int) -> trial.Trial:
         """Draw inputs and answers from entropy that did not exist before now."""
         async with self._bench.problems.executing(self._announce):
             return trial.prepare(known.problem, self._spec, self._bench.device, number)
 
-    async def _time(self, candidate: Candidate, known: Known, first: trial.Trial, last: trial.Trial) -> verdict.Result:
+    async def _time(self, candidate: Candidate, known: Known, last: trial.Trial) -> verdict.Result:
+        """Time the candidate beside its reference, and say how near it comes to what the device can do."""
+        bench, sizes = self._bench, self._sizes([last])
+        beside = bench.references.beside(known, self._spec, sizes, candidate.runner, streams=self._uses_streams())
+        async with beside as reference:
+            same_pace = bench.pool.class_of(reference.runner) == bench.pool.class_of(candidate.runner)
+            session = Session(candidate, reference, known, last, bench.quiet, bench.processor, same_pace=same_pace)
+            await session.prepare(bench.problems, self._announce)
+            measured = await self._measure(candidate, session)
+        async with bench.pool.lease.work():
+            session.judge()
+        paces = [runner.pace / bench.hertz for runner in (reference.runner, candidate.runner)]
+        timed = report(self._record, measured, (paces[0], paces[1]), bench.device.kind)
+        seconds = timed["candidate_timing"]["median_seconds"]
+        placed = roofline.place(bench.roof, known, bench.problems, self._announce, last, self._record, seconds)
+        return timed | await placed
+
+    async def _measure(self, candidate: Candidate, session: Session) -> Measured:
         """Wait for the lease and measure; a device that others keep busy is left to them for a while."""
         bench, lease = self._bench, self._bench.pool.lease
-        session = Session(candidate, known, last, self._announce, bench.quiet)
-        await session.prepare(bench.problems, self._announce)
         for _ in range(_BUSY_RETRIES):
             self._enter("timing", "STAGE_AWAITING_LEASE")
             async with lease.exclusive(candidate.runner):
                 self._stages.enter("STAGE_TIMING")
                 begin = time.monotonic()
                 try:
-                    measured = await session.measure()
-                    break
+                    return await session.measure()
                 except DeviceBusyError:
                     if lease.alone(candidate.runner):
                         evidence = "the candidate keeps the device busy after it has answered"
@@ -213,14 +250,7 @@ class Lane:
                     candidate.runner.resume()
                     bench.busy_seconds += time.monotonic() - begin
             await asyncio.sleep(_BUSY_SECONDS)
-        else:
-            raise DeviceBusyError
-        async with lease.work():
-            session.judge()
-        timed = report(candidate, measured, bench.quiet.pace, bench.pool.typical_pace)
-        seconds = timed["candidate_timing"]["median_seconds"]
-        placed = roofline.place(bench.roof, known, bench.problems, self._announce, first, self._record, seconds)
-        return timed | await placed
+        raise DeviceBusyError
 
     def _enter(self, stage: str, name: str) -> None:
         assert self._candidate is not None

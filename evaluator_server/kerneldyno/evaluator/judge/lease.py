@@ -1,8 +1,8 @@
 """The timing lease: while one candidate is timed, nothing else of this device runs.
 
-`exclusive` stops every other runner (SIGSTOP to its whole tree, by its warden) and lets them go on afterwards. The judge's
-own work on the device goes on under `work`, one piece at a time and never during a timing. A runner keeps count of the time
-for which it was stopped, so that its limits stand still meanwhile.
+`exclusive` stops every other runner (SIGSTOP to its whole tree, by its warden) and lets them go on afterwards. The
+judge's own work on the device goes on under `work`, one piece at a time and never during a timing. A runner keeps
+count of the time for which it was stopped, so that its limits stand still meanwhile.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Lease:
         """Hold the device for the body; `holder` alone is not stopped."""
         async with self._lock:
             self._quiet.clear()
-            others = [runner for runner in self._runners if runner is not holder]
+            others = [runner for runner in self._runners if runner is not holder and not runner.parked]
             try:
                 await asyncio.gather(*(runner.stop() for runner in others))
                 yield

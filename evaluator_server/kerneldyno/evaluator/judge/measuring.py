@@ -1,51 +1,62 @@
-"""Timing one candidate: which bursts are made, in which order, and what follows from them. Called by the lane.
+"""Timing one candidate beside its reference: which bursts are made, in which order, until when. Called by the lane.
 
-Inputs are drawn before, outputs compared and conclusions drawn after; what lies between happens under the exclusive lease,
-and the runner stands still except in its own bursts. Cold bursts of reference, nothing and candidate in turn give the
-reported times; warm ones, in which nothing lies between the calls, tell by the judge's clock alone whether those can be
-true. More warm ones are made until the clock is sharp, and while it contradicts what is claimed.
+Inputs are drawn before, outputs compared and conclusions drawn after (`timed`); what lies between happens under the
+exclusive lease. In each round both sides are woken in turn, by the same steps: a burst that is queued ahead of the
+device (device time), and one call by call (end-to-end time). Rounds end when the speedup is known as precisely as was
+asked for. Warm bursts of the candidate, in which nothing lies between the calls, tell by the judge's clock alone
+whether its device times can be true; more are made until that clock is sharp, and while it contradicts what is
+claimed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
 import secrets
 import statistics
 import time
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from ..devices.base import Device, Pace
-from . import timing, verdict
-from .bursts import CAPTURED_SETS, Bursts
+from ..devices.base import Device
+from . import effort, ratio, timing
+from .bursts import CAPTURED_SETS, LONGEST, Bursts, NotQueuedError
 from .candidate import Candidate
-from .levelling import Level, shared_kernels
+from .effort import Effort
+from .paced import PacedBurst
 from .problems import Announce, Known, Problems
+from .reference import ReferenceRunner
+from .side import Side
+from .supply import Batch
+from .timing import Burst
 from .trial import Trial
 
-_log = logging.getLogger("kerneldyno.judge")
-
-#: Bursts of each kind; warm ones until the clock is settled, at the most so many pairs.
-_COLD_BURSTS = 8
+#: Warm bursts until the clock is settled: fewest pairs of a short and a long one, and most.
 _WARM_PAIRS = 2
-_MOST_WARM_PAIRS = {"cuda": 16, "cpu": 6}
-#: Bursts of the reference and of nothing that are made in every timing, however well known they are.
-_AGAIN = 3
-#: No more warm bursts than this, in seconds, for whom a sharp clock contradicts.
-_SETTLING_SECONDS = 0.5
-#: Length of a long warm burst: about so many seconds, and at least so many calls. Longer ones would be no sharper.
-_WARM_SECONDS = 0.1
+_MOST_WARM_PAIRS = 16
+#: Time limit in seconds for warm bursts of a candidate that the judge's clock contradicts, or is not sharp enough for.
+_SETTLING_SECONDS = 0.2
+#: Length of a long warm burst: about so many seconds from end to end, and at least so many calls.
+_QUEUING_SECONDS = 0.04
 _SHORTEST_LONG = 2
-#: Share of the timing limit that planned calls may take.
-_TIMING_SHARE = 0.3
-#: Longest stretch of reference bursts in one timing, in seconds.
-_MAX_REFERENCE_SECONDS = 20.0
+#: Bursts of nothing of one kind that are enough; cold ones are of many lengths.
+_NOTHING = 3
+_COLD_NOTHING = 6
+#: Calls of a first paced burst, which tells how long calls take.
+_FIRST_CALLS = 2
+#: A candidate whose calls took this long while they were checked needs no more warm-up, in seconds.
+_WARM_BY_NOW = 0.05
+#: Memory is moved by so much from one round to the next, in pages of 2 MiB.
+_DISPLACED_PAGES = 128
+_PAGE_BYTES = 2 << 20
+#: Queued bursts of a reference whose candidate cannot be queued: what that costs the reference is said.
+_QUEUED_ALONE = 3
+#: Calls that are drawn ahead for so many rounds.
+_ROUNDS_AHEAD = 4
 #: How much slower than at its quietest the device may be before somebody else must be using it.
 _QUIET_FACTOR = 1.3
 _QUIET_SECONDS = 0.5
@@ -61,8 +72,6 @@ class Quiet:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._best = min((device.probe_seconds() for _ in range(5)), default=0.0)
-        #: How long a kernel that does next to nothing takes in this process.
-        self.pace = device.pace()
 
     async def wait(self) -> bool:
         """Wait until the device is quiet; False when it does not become so."""
@@ -78,240 +87,429 @@ class Quiet:
 
 
 @dataclass(frozen=True, slots=True)
+class Visit:
+    """What one side did in one round, and how its calls reached the device."""
+
+    regime: str
+    paced: PacedBurst
+    #: None where calls are not queued ahead, and in rounds that were made when device times were known already.
+    queued: Burst | None
+
+    @property
+    def device_seconds(self) -> float:
+        """Device time of a call, its median."""
+        assert self.queued is not None
+        return statistics.median(self.queued.device_seconds)
+
+    @property
+    def paced_seconds(self) -> float:
+        """End-to-end time of a call, its median, with what the loop costs in it."""
+        return statistics.median(self.paced.seconds)
+
+
+@dataclass(slots=True)
 class Measured:
     """What a timing has found."""
 
-    evidence: timing.Evidence
-    reference: Sequence[timing.Burst]
-    state: dict[str, Any]
-    #: Whether the candidate's calls, and the reference's, were replayed as CUDA graphs.
-    replayed: bool
-    reference_replayed: bool
-    reference_kernels: int
+    effort: Effort
+    regime: str = ""
+    replayed: bool = False
+    #: One visit of each side for each round; none of the reference where there is none to be timed.
+    candidate: list[Visit] = field(default_factory=list)
+    reference: list[Visit] = field(default_factory=list)
+    paced_nothing: Sequence[PacedBurst] = ()
+    #: For what is queued ahead: what checks the candidate's device times.
+    cold_nothing: Sequence[Burst] = ()
+    warm: list[Burst] = field(default_factory=list)
+    warm_nothing: Sequence[Burst] = ()
+    warm_reference: Sequence[Burst] = ()
+    #: What a call of the reference takes queued ahead, where only the candidate cannot be, in seconds.
+    queued_reference: float = 0.0
+    #: Kernels of the reference, and whether both processes have the same pace.
+    kernels: int = 1
+    same_pace: bool = True
+    state: dict[str, Any] = field(default_factory=dict)
+    #: Seconds that the device was held, by what for.
+    phases: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the device was held."""
+        return sum(self.phases.values())
+
+    @property
+    def queued(self) -> bool:
+        """Whether there are device times."""
+        return self.candidate[0].queued is not None
+
+    def device_ratio(self) -> ratio.Ratio:
+        """Return the ratio of device times, from the rounds that have them."""
+        reference, candidate = (
+            [visit.device_seconds for visit in visits if visit.queued] for visits in (self.reference, self.candidate)
+        )
+        return ratio.of_rounds(reference, candidate, displaced=self.effort.displaced)
+
+    def paced_ratio(self, like: ratio.Ratio | None, overhead: float) -> ratio.Ratio:
+        """Return the ratio of end-to-end times: of all rounds, or of those that `like` has told from others."""
+        reference, candidate = (
+            [max(timing.SHORTEST, visit.paced_seconds - overhead) for visit in visits]
+            for visits in (self.reference, self.candidate)
+        )
+        if like is None or like.is_paired:
+            return ratio.of_rounds(reference, candidate)
+        return ratio.in_rounds(reference, candidate, like)
 
 
 class Session:
     """The timing of one candidate. `prepare` before it has the device to itself, `measure` while it has, `judge` after."""
 
-    def __init__(self, candidate: Candidate, known: Known, example: Trial, announce: Announce, quiet: Quiet) -> None:
+    def __init__(
+        self,
+        candidate: Candidate,
+        reference: ReferenceRunner,
+        known: Known,
+        example: Trial,
+        quiet: Quiet,
+        processor: int | None,
+        *,
+        same_pace: bool,
+    ) -> None:
         self._candidate = candidate
+        self._reference = reference
         self._known = known
-        self._example = example
-        self._kernels = 1
         self._quiet = quiet
+        self._processor = processor
+        self._same_pace = same_pace
+        self._kernels = 1
         self._rng = random.Random(secrets.randbits(64))
-        self._bursts = Bursts(candidate, known, announce, example, self._rng)
-        self._timed = known.problem.timed is not None
-        # Short calls are the rule: what they need is known beforehand. Longer ones will be called less often.
-        self._lengths = timing.lengths(candidate.spec.perf_trials, self._bursts.longest, _COLD_BURSTS, self._rng)
+        self._bursts = Bursts(candidate, reference, known, example, self._rng)
+        #: In the order in which the first round wakes them.
+        self._sides: tuple[Side, ...] = (reference, candidate) if reference.timed else (candidate,)
+        self._lengths: list[int] = []
+        self._warm: list[int] = []
+        #: What was planned before anything was timed, and drawn for.
+        self._likely: Effort | None = None
 
     async def prepare(self, problems: Problems, announce: Announce) -> None:
         """Count and draw ahead what will be needed. Raises ReferenceFailure."""
+        candidate, bursts = self._candidate, self._bursts
         with contextlib.suppress(torch.OutOfMemoryError):  # another time, then
-            counted = await problems.count(self._known, self._example, announce)
+            counted = await problems.count(self._known, bursts.example, announce)
             # Nobody knows how many are left when torch.compile has made one of several.
-            self._kernels = 1 if self._candidate.spec.torch_compile else counted.kernels
-        longest = self._bursts.longest
-        warmup = min(max(1, self._candidate.spec.warmup), longest)
-        captured = [CAPTURED_SETS] if self._candidate.spec.cuda_graph else []
-        warm = [max(1, longest // 4), longest] * _WARM_PAIRS
-        counts = [*captured, warmup, warmup, *self._lengths, *warm]
-        await self._bursts.supply.draw_ahead(counts, lambda: problems.executing(announce))
-
-    async def measure(self) -> Measured:
-        """Make all bursts. Raises Finished, ReferenceFailure, DeviceBusyError."""
-        candidate, bursts, baseline = self._candidate, self._bursts, self._known.baseline
-        await candidate.runner.stop()
-        if not await self._quiet.wait():
-            raise DeviceBusyError
-        bursts.begin()
-        before = candidate.device.state()
-        if candidate.spec.cuda_graph:
-            await bursts.capture()
-            baseline.expect(replayed=bursts.reference_replays)
-        known = baseline.nothing(self._cold_kind)
-        per_call = await _warm_up(
-            bursts, candidate, reference=self._timed and not baseline.reference, nothing=not known
-        )
-        affordable = int(_TIMING_SHARE * candidate.spec.limits.timing / max(per_call, 1e-7))
-        calls = max(1, min(candidate.spec.perf_trials, max(affordable, _COLD_BURSTS)))
-        if calls < candidate.spec.perf_trials:
-            self._lengths = timing.lengths(calls, bursts.longest, _COLD_BURSTS, self._rng)
-        while (evidence := await self._evidence(per_call)) is None:
-            self._lengths = timing.lengths(calls, bursts.longest, _COLD_BURSTS, self._rng)
-        state = _state(before, candidate.device.state())
-        measured = Measured(
-            evidence, evidence.cold_reference, state, bursts.replays, bursts.reference_replays, self._kernels
-        )
-        bursts.release()
-        return measured
+            self._kernels = 1 if candidate.spec.torch_compile else counted.kernels
+        likely = self._plan(candidate.quickest_call)
+        captured = [CAPTURED_SETS] * len(self._sides) if candidate.spec.cuda_graph else []
+        warm_up = [self._warm_up_calls()] * 2 if likely.lead_in else []
+        self._lengths = [timing.length(likely.queued, self._most_queued(), self._rng) for _ in range(_ROUNDS_AHEAD)]
+        queued = self._lengths if bursts.regime.queued else []
+        warm = [*self._warm_lengths(candidate.quickest_call)] * _WARM_PAIRS if bursts.regime.queued else []
+        counts = [*captured, *warm_up, _FIRST_CALLS, *queued, *[likely.paced] * _ROUNDS_AHEAD, *warm]
+        self._likely = likely
+        await bursts.supply.draw_ahead(counts, lambda: problems.executing(announce))
+        await candidate.settle(self._processor)
 
     def judge(self) -> None:
         """Compare what the bursts have left. Raises Finished."""
         self._bursts.judge()
 
-    async def _evidence(self, per_call: float) -> timing.Evidence | None:
-        """Make all bursts that count; None when it turns out that not so many calls can be queued ahead, or none at all."""
-        queued = self._bursts.queued_ahead
-        cold_bursts = await self._cold_bursts()
-        if cold_bursts is None:
-            return None
-        cold, cold_empty, reference = cold_bursts
-        evidence = timing.Evidence(
-            cold, cold_empty, [], [], self._candidate.device.kind, self._bursts.gated, cold_reference=reference
+    async def measure(self) -> Measured:
+        """Make all bursts. Raises Finished, ReferenceFailure, DeviceBusyError."""
+        candidate, reference, bursts = self._candidate, self._reference, self._bursts
+        begun = time.monotonic()
+        await candidate.runner.stop()
+        if not await self._quiet.wait():
+            raise DeviceBusyError
+        bursts.begin()
+        reference.limit = candidate.spec.limits.timing
+        before = candidate.device.state()
+        per_call = await self._begin()
+        measured = Measured(self._plan(per_call), kernels=self._kernels, same_pace=self._same_pace)
+
+        def lap(phase: str) -> None:
+            measured.phases[phase] = measured.phases.get(phase, 0.0) + time.monotonic() - begun - measured.seconds
+
+        lap("begin")
+        unqueued: Side | None = None
+        while not measured.candidate:
+            try:
+                if bursts.regime.queued:
+                    await self._check_device_times(measured, per_call)
+                lap("check")
+                measured.paced_nothing = await self._paced_nothing(measured.effort)
+                lap("nothing")
+                await self._make_rounds(measured, per_call, begun)
+            except NotQueuedError as late:
+                measured.candidate, measured.reference, measured.warm = [], [], []
+                unqueued = late.side
+                if unqueued is reference:
+                    self._known.queueable = bursts.regime.queueable
+        measured.regime, measured.replayed = bursts.regime.name, bursts.regime.replayed
+        if not bursts.regime.queued and unqueued is candidate and reference.timed:
+            measured.queued_reference = await self._queue_reference_alone(measured.effort, per_call)
+        measured.state = _state(before, candidate.device.state())
+        lap("rounds")
+        return measured
+
+    async def _begin(self) -> float:
+        """Warm both sides up; return what a call takes from end to end, the slower side's, in seconds."""
+        candidate, reference, bursts = self._candidate, self._reference, self._bursts
+        async with bursts.awake(reference):
+            await reference.prepare_nothing(bursts.example.expected.structure, bursts.nothing_like())
+        if candidate.spec.cuda_graph:
+            await bursts.capture()
+        if not reference.warmed_up:
+            async with bursts.awake(reference):
+                for cold in (False, True):
+                    await bursts.warm_up(reference, self._warm_up_calls(), cold=cold, nothing=True)
+                reference.per_call = await self._warm_up(reference) if reference.timed else 0.0
+            reference.warmed_up = True
+        async with bursts.awake(candidate):
+            return max(reference.per_call, await self._warm_up(candidate))
+
+    async def _warm_up(self, side: Side) -> float:
+        """Make untimed calls of each kind, and return how long one takes from end to end, in seconds."""
+        bursts, count = self._bursts, 1
+        if self._candidate.quickest_call < _WARM_BY_NOW:
+            for cold in (False, True):
+                await bursts.warm_up(side, self._warm_up_calls(), cold=cold)
+            count = min(_FIRST_CALLS, bursts.longest)
+        first = await bursts.paced_burst(side, bursts.supply.take(count), cold=False)
+        return min(first.seconds)
+
+    def _warm_up_calls(self) -> int:
+        return max(1, min(self._candidate.spec.warmup, self._bursts.longest))
+
+    def _plan(self, per_call: float) -> Effort:
+        """Plan for calls that take so long; as what has been drawn ahead allows, where that comes near it."""
+        spec, likely = self._candidate.spec, self._likely
+        planned = effort.plan(
+            per_call,
+            per_set=2 * self._known.seconds_a_set,
+            calls=spec.perf_trials,
+            longest=self._bursts.longest,
+            limit=spec.limits.timing,
         )
-        await self._add_warm_bursts(evidence, per_call)
-        return evidence if self._bursts.queued_ahead == queued else None
+        if likely is not None and likely.cold == planned.cold and _near(likely.paced, planned.paced):
+            return replace(planned, queued=likely.queued, paced=likely.paced)
+        return planned
 
-    async def _cold_bursts(self) -> tuple[list[timing.Burst], list[timing.Burst], list[timing.Burst]] | None:
-        """Make bursts of reference, nothing and candidate in turn; fewer of the former two where they are known.
+    def _most_queued(self) -> int:
+        return max(1, min(self._bursts.longest, self._bursts.regime.queueable, LONGEST))
 
-        None when fewer calls can be queued than was thought.
-        """
-        bursts, baseline = self._bursts, self._known.baseline
-        queued = bursts.queued_ahead
-        empties = baseline.nothing(self._cold_kind)
-        rounds = range(len(self._lengths))
-        again = set(self._rng.sample(rounds, min(len(rounds), _AGAIN)))
-        cold: list[timing.Burst] = []
-        reference: list[timing.Burst] = []
-        for at, length in enumerate(self._lengths):
-            count = min(length, bursts.longest)
-            right = bursts.draw(count)
-            # What a stopped candidate left on the device would slow the reference down.
-            if not await self._quiet.wait():
-                raise self._candidate.record.reject("T26", "the candidate keeps the device busy after it has answered")
-            if self._affords(reference) and (at in again or len(baseline.reference) < len(rounds)):
-                reference.append(await bursts.reference(count))
-            if at in again or len(empties) < len(rounds):
-                empties.append(bursts.nothing(count, cold=True))
-            cold.append(await bursts.candidate_burst(count, right, cold=True))
-            if bursts.queued_ahead != queued:
-                baseline.reference.extend(reference)
-                return None
-        if len(reference) < len(rounds) and not baseline.still_true(reference):
-            baseline.forget_reference()
-            for length in self._lengths[len(reference) :]:
-                if self._affords(reference):
-                    bursts.draw(count := min(length, bursts.longest))
-                    reference.append(await bursts.reference(count))
-        baseline.reference.extend(reference)
-        return cold, list(empties), list(baseline.reference)
-
-    @property
-    def _kind(self) -> tuple[Hashable, ...]:
-        """What bursts of nothing must have in common with the candidate's."""
-        return self._bursts.gated, self._bursts.replays, self._bursts.strides
-
-    @property
-    def _cold_kind(self) -> tuple[Hashable, ...]:
-        """Which cold bursts of nothing go with the candidate's."""
-        return True, *self._kind
-
-    def _affords(self, reference: list[timing.Burst]) -> bool:
-        """Say whether the reference is to be timed, and has not taken too long already."""
-        return self._timed and sum(burst.wall_seconds for burst in reference) < _MAX_REFERENCE_SECONDS
-
-    async def _add_warm_bursts(self, evidence: timing.Evidence, per_call: float) -> None:
-        """Make pairs of a short and a long warm burst until the judge's clock is settled, or fewer calls can be queued."""
-        bursts, baseline = self._bursts, self._known.baseline
-        long = self._long(per_call)
-        evidence.warm_reference.extend(baseline.warm_reference)
-        noisy, queued = False, bursts.queued_ahead
-        while len(evidence.warm) < 2 * _MOST_WARM_PAIRS[evidence.kind]:
-            kinds = {count: (False, *self._kind, count) for count in (max(1, long // 4), long)}
-            first = not evidence.warm
-            for count, kind in kinds.items():
-                right = bursts.draw(count)
-                if evidence.cold_reference and len(evidence.warm_reference) < 2 and evidence.kind == "cuda":
-                    evidence.warm_reference.append(await bursts.reference(count, cold=False))
-                if first or noisy or len(baseline.nothing(kind)) < _WARM_PAIRS:
-                    baseline.nothing(kind).append(bursts.nothing(count, cold=False))
-                evidence.warm.append(await bursts.candidate_burst(count, right, cold=False))
-            if bursts.queued_ahead != queued:
+    async def _make_rounds(self, measured: Measured, per_call: float, begun: float) -> None:
+        """Make rounds until both ratios are known. Raises NotQueuedError."""
+        planned, precision = measured.effort, self._candidate.spec.timing_precision
+        left = {"queued": planned.calls, "paced": planned.calls}
+        wants_device = self._bursts.regime.queued
+        while True:
+            began = time.monotonic()
+            visits = await self._round(measured, per_call, left if wants_device else left | {"queued": 0})
+            measured.candidate.append(made := visits[self._candidate])
+            if self._reference.timed:
+                measured.reference.append(visits[self._reference])
+            left["paced"] -= made.paced.calls
+            left["queued"] -= made.queued.calls if made.queued else 0
+            now = time.monotonic()
+            if left["paced"] <= 0:
                 return
-            evidence.warm_empty[:] = [burst for kind in kinds.values() for burst in baseline.nothing(kind)]
-            longer = self._long(evidence.warm[-1].wall_seconds / long)
-            if longer > 2 * long:  # what was taken for long calls was somebody else's noise: too short to tell anything
-                long = longer
-                evidence.warm.clear()
-            elif len(evidence.warm) >= 2 * _WARM_PAIRS and self._settled(evidence):
-                break
-            else:
-                noisy = timing.nothing_is_noisier(evidence)
-        baseline.warm_reference[:] = evidence.warm_reference
+            if len(measured.candidate) < planned.least_rounds:
+                continue
+            if now - begun + (now - began) > planned.seconds:
+                return
+            wants_device = wants_device and left["queued"] > 0 and not self._knows_device_time(measured, precision)
+            if not wants_device and self._knows_end_to_end_time(measured, precision):
+                return
 
     @staticmethod
-    def _settled(evidence: timing.Evidence) -> bool:
+    def _knows_device_time(measured: Measured, precision: float) -> bool:
+        """Say whether device times are known well enough, and do not depend on where memory lies."""
+        if not measured.reference:
+            return False
+        found = measured.device_ratio()
+        return found.is_paired and found.width <= precision
+
+    @staticmethod
+    def _knows_end_to_end_time(measured: Measured, precision: float) -> bool:
+        if not measured.reference:
+            return False
+        like = measured.device_ratio() if measured.queued else None
+        return measured.paced_ratio(like, 0.0).width <= precision
+
+    async def _round(self, measured: Measured, per_call: float, left: dict[str, int]) -> dict[Side, Visit]:
+        """Wake both sides in turn, in an order that changes from round to round, on the same inputs."""
+        bursts, planned, at = self._bursts, measured.effort, len(measured.candidate)
+        sides = self._sides if at % 2 == 0 else self._sides[::-1]
+        device = bool(left["queued"])
+        displace = 0
+        if planned.displaced and (device or not bursts.regime.queued):
+            displace = self._rng.randrange(1, _DISPLACED_PAGES + 1) * _PAGE_BYTES
+        queued: dict[Side, Burst] = {}
+        paced: dict[Side, PacedBurst] = {}
+
+        async def queue(side: Side, batch: Batch) -> None:
+            queued[side] = await bursts.queued_burst(
+                side, batch, per_call, cold=planned.cold, lead_in=planned.lead_in, displace=displace
+            )
+
+        async def pace(side: Side, batch: Batch) -> None:
+            # The first burst has already warmed what was cold, and moved what is to be moved.
+            lead_in, moved = (0, 0) if side in queued else (planned.lead_in, displace)
+            paced[side] = await bursts.paced_burst(side, batch, cold=planned.cold, lead_in=lead_in, displace=moved)
+
+        steps = []
+        if device:
+            count = planned.queued if planned.long else self._length(at, planned)
+            steps.append((queue, max(1, min(count, self._most_queued(), left["queued"]))))
+        steps.append((pace, max(1, min(planned.paced, left["paced"]))))
+        # Inputs of both steps at once, where there is room for them: then each side is woken once.
+        for part in [[step] for step in steps] if bursts.is_huge else [steps]:
+            batches = [(step, bursts.supply.take(count)) for step, count in part]
+            for side in sides:
+                # What a stopped candidate left on the device would slow the reference down.
+                if not await self._quiet.wait():
+                    evidence = "the candidate keeps the device busy after it has answered"
+                    raise self._candidate.record.reject("T26", evidence)
+                async with bursts.awake(side):
+                    for step, batch in batches:
+                        await step(side, batch)
+        return {side: Visit(bursts.regime.name, paced[side], queued.get(side)) for side in sides}
+
+    def _length(self, at: int, planned: Effort) -> int:
+        if at < len(self._lengths):
+            return self._lengths[at]
+        return timing.length(planned.queued, self._most_queued(), self._rng)
+
+    async def _check_device_times(self, measured: Measured, per_call: float) -> None:
+        """Make what the candidate's device times are checked by. Raises NotQueuedError."""
+        planned, reference, kind = measured.effort, self._reference, self._kind
+        if planned.long:  # the bursts of the rounds are warm ones, and all of one length
+            count = max(1, min(planned.queued, self._most_queued(), planned.calls))
+            measured.warm_nothing = await self._nothing(reference.warm_nothing((kind, count)), [count])
+            measured.cold_nothing = measured.warm_nothing
+            return
+        lengths = [timing.length(planned.queued, self._most_queued(), self._rng) for _ in range(_COLD_NOTHING)]
+        measured.cold_nothing = await self._nothing(reference.cold_nothing(kind), lengths, cold=True)
+        await self._add_warm_bursts(measured, per_call)
+
+    @property
+    def _kind(self) -> Hashable:
+        """What bursts of nothing must have in common with the candidate's."""
+        return self._bursts.regime.replayed, self._bursts.nothing_like()
+
+    async def _nothing(self, kept: Any, lengths: Sequence[int], *, cold: bool = False) -> list[Burst]:
+        """Return the queued bursts of nothing that are kept, once there are enough of them."""
+        missing = (_COLD_NOTHING if cold else _NOTHING) - len(kept)
+        if missing > 0:
+            async with self._bursts.awake(self._reference):
+                for at in range(missing):
+                    kept.append(await self._one_of_nothing(lengths[at % len(lengths)], cold=cold))
+        return list(kept)
+
+    async def _one_of_nothing(self, count: int, *, cold: bool) -> Burst:
+        bursts = self._bursts
+        return await bursts.queued_burst(
+            self._reference, bursts.supply.take(count), 0.0, cold=cold, nothing=True, lead_in=1
+        )
+
+    async def _paced_nothing(self, planned: Effort) -> list[PacedBurst]:
+        bursts = self._bursts
+        count = max(1, min(planned.paced, planned.calls))
+        kept = self._reference.paced_nothing((self._kind, count, planned.cold))
+        if len(kept) < _NOTHING:
+            async with bursts.awake(self._reference):
+                while len(kept) < _NOTHING:
+                    kept.append(
+                        await bursts.paced_burst(
+                            self._reference, bursts.supply.take(count), cold=planned.cold, nothing=True, lead_in=1
+                        )
+                    )
+        return list(kept)
+
+    async def _add_warm_bursts(self, measured: Measured, per_call: float) -> None:
+        """Make pairs of a short and a long warm burst until the judge's clock is settled. Raises NotQueuedError."""
+        bursts, reference = self._bursts, self._reference
+        lengths = self._warm_lengths(per_call)
+        while len(measured.warm) < 2 * _MOST_WARM_PAIRS:
+            noisy = len(measured.warm) >= 2 * _WARM_PAIRS and timing.nothing_is_noisier(evidence(measured))
+            nothing: list[Burst] = []
+            for count in lengths:
+                kept = reference.warm_nothing((self._kind, count))
+                await self._nothing(kept, [count])
+                if noisy:
+                    async with bursts.awake(reference):
+                        kept.append(await self._one_of_nothing(count, cold=False))
+                nothing += kept
+            measured.warm_nothing = nothing
+            batches = [bursts.supply.take(count) for count in lengths]
+            if reference.timed and not reference.warm:
+                async with bursts.awake(reference):
+                    reference.warm += [
+                        await bursts.queued_burst(reference, batch, per_call, cold=False, lead_in=1)
+                        for batch in batches
+                    ]
+            async with bursts.awake(self._candidate):
+                measured.warm += [
+                    await bursts.queued_burst(self._candidate, batch, per_call, cold=False, lead_in=1)
+                    for batch in batches
+                ]
+            measured.warm_reference = reference.warm
+            if len(measured.warm) >= _WARM_PAIRS * len(lengths) and self._settled(measured):
+                return
+
+    @staticmethod
+    def _settled(measured: Measured) -> bool:
         """Say whether the clock is sharp, and contradicts nothing, or has been asked for long enough whether it does."""
-        spent = sum(burst.wall_seconds for burst in evidence.warm)
-        return timing.settled(evidence) or (timing.sharp(evidence) and spent > _SETTLING_SECONDS)
+        spent = sum(burst.wall_seconds for burst in measured.warm)
+        return spent > _SETTLING_SECONDS or timing.settled(evidence(measured))
 
-    def _long(self, per_call: float) -> int:
-        """Return the length of a long warm burst of calls that take so long, in seconds."""
-        return min(self._bursts.longest, max(_SHORTEST_LONG, int(_WARM_SECONDS / max(per_call, 1e-6))))
+    def _warm_lengths(self, per_call: float) -> list[int]:
+        """Return the lengths of a short and a long warm burst of calls that take so long from end to end, in seconds.
 
+        One length where no more calls can be queued than one.
+        """
+        long = max(_SHORTEST_LONG, int(_QUEUING_SECONDS / max(per_call, 1e-6)))
+        long = min(self._most_queued(), long)
+        if self._warm and _near(self._warm[-1], long):
+            long = self._warm[-1]
+        self._warm = sorted({max(1, long // 4), long})
+        return self._warm
 
-async def _warm_up(bursts: Bursts, candidate: Candidate, *, reference: bool, nothing: bool) -> float:
-    """Make the untimed calls that were asked for, and of what else is new; return how long one takes, in seconds.
-
-    Nothing waits behind a gate yet: what is loaded or tuned at first use would wait for the device, and so for the gate.
-    """
-    for cold in (False, True):
-        count = min(max(1, candidate.spec.warmup), bursts.longest)
-        right = bursts.draw(count)
-        if reference:
-            await bursts.reference(count, gated=False)
-        if nothing:
-            bursts.nothing(count, cold=cold, gated=False)
-        last = await bursts.candidate_burst(count, right, cold=cold, gated=False)
-    return last.wall_seconds / last.calls
-
-
-def report(candidate: Candidate, measured: Measured, judge: Pace | None, typical: float) -> verdict.Result:
-    """Return the part of the result that says how fast the candidate is; whatever is doubted becomes a finding.
-
-    `judge` is the pace of this process, `typical` that of runners, in cycles.
-    """
-    record, reference = candidate.record, measured.reference
-    conclusion = timing.conclude(measured.evidence)
-    _log.debug("%s", timing.summary(measured.evidence))
-    if conclusion.doubt is not None:
-        record.find(conclusion.doubt[0], "SEVERITY_WARNING", conclusion.doubt[1])
-    level = _level(candidate, measured, judge, typical)
-    launched = _launched(measured.evidence.cold, measured.replayed)
-    timed = conclusion.to_json() | launched | {"pace_seconds": level.runner}
-    result: verdict.Result = {"candidate_timing": timed, "correctness": record.report()}
-    if measured.state:
-        result["device_state"] = measured.state
-    if reference:
-        baseline = timing.conclude_trusted(reference, level.seconds)
-        low, high = timing.ratio_interval(baseline, conclusion, random.Random(secrets.randbits(64)), level.unsure)
-        launched = _launched(reference, measured.reference_replayed)
-        levelled = {"pace_seconds": level.judge, "levelled_seconds": level.seconds}
-        result["reference_timing"] = baseline.to_json() | launched | levelled
-        result["speedup"] = baseline.median / conclusion.median
-        result["speedup_interval"] = {"low": low, "high": high}
-    return result
+    async def _queue_reference_alone(self, planned: Effort, per_call: float) -> float:
+        """Return what a call of the reference takes queued ahead, in seconds; 0 where it cannot be either."""
+        bursts = self._bursts
+        found: list[float] = []
+        count = max(1, min(planned.queued, bursts.longest, self._known.queueable, LONGEST // 10))
+        try:
+            async with bursts.awake(self._reference):
+                for _ in range(_QUEUED_ALONE):
+                    batch = bursts.supply.take(count)
+                    made = await bursts.queued_burst(
+                        self._reference, batch, per_call, cold=planned.cold, lead_in=planned.lead_in
+                    )
+                    found += made.device_seconds
+        except NotQueuedError:
+            self._known.queueable = 0
+            return 0.0
+        return statistics.median(found)
 
 
-def _level(candidate: Candidate, measured: Measured, judge: Pace | None, typical: float) -> Level:
-    """Return what makes the reference comparable; a replay takes as long in one process as in another."""
-    judge_pace, cycle = (judge.cycles / judge.hertz, 1 / judge.hertz) if judge else (0.0, 0.0)
-    kernels, shared = 0, 0.0
-    if measured.reference and not measured.reference_replayed:
-        kernels = measured.reference_kernels
-        if judge_pace:  # what was counted may have been made less by whoever compiled it
-            most = timing.conclude_trusted(measured.reference).median / judge_pace
-            kernels = max(1, min(kernels, int(most)))
-        launching = timing.launching(measured.reference), timing.launching(measured.evidence.cold)
-        shared = shared_kernels(kernels, *launching)
-    return Level(judge_pace, typical * cycle, candidate.runner.pace * cycle, kernels, shared)
+def _near(one: int, other: int) -> bool:
+    """Say whether two numbers of calls are so alike that either will do."""
+    return max(one, other) <= 2 * min(one, other)
 
 
-def _launched(bursts: Sequence[timing.Burst], replayed: bool) -> dict[str, Any]:
-    mode = "LAUNCH_MODE_CUDA_GRAPH" if replayed else "LAUNCH_MODE_EAGER"
-    return {"launch_seconds": timing.launching(bursts), "launch_mode": mode}
+def evidence(measured: Measured, rounds: Sequence[int] | None = None) -> timing.Evidence:
+    """Return what there is to judge the candidate's device times by, from some of the rounds or from all."""
+    visits = measured.candidate if rounds is None else [measured.candidate[at] for at in rounds]
+    cold = [visit.queued for visit in visits if visit.queued]
+    return timing.Evidence(
+        cold,
+        measured.cold_nothing,
+        measured.warm or cold,
+        list(measured.warm_nothing),
+        list(measured.warm_reference),
+        [visit.queued for visit in measured.reference if visit.queued],
+    )
 
 
 def _state(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:

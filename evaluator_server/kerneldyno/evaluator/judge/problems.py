@@ -1,7 +1,7 @@
 """References, built and examined once and kept hot: the problems that candidates are judged against, by identity.
 
-Everything that executes a reference goes through here, so that the server can be told (a reference that kills the judge is
-known by its attempt) and so that no reference runs while a candidate is being timed.
+Everything that executes a reference goes through here, so that the server can be told (a reference that kills the
+judge is known by its attempt) and so that no reference runs while a candidate is being timed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import Problem, toolkits
 from ..toolkits.torch_settings import TorchSettings, seclude
-from .baseline import Baseline
 from .counting import Counted, count
 from .examination import Examination, examine
 from .lease import Lease
@@ -38,14 +37,14 @@ class Known:
     examination: Examination
     #: Those of torch that its reference executes under.
     settings: TorchSettings = field(default_factory=TorchSettings)
-    #: Whether its reference waits for the device in mid-call, and so can never be queued ahead.
-    waits: bool = False
+    #: What it was built under; secret.
+    seed: int = 0
+    #: How many calls of its reference can be queued ahead of the device, as far as has been seen; 0: not even one.
+    queueable: int = 1 << 30
     #: How long one input set took to draw, in seconds, when it was last done.
     seconds_a_set: float = 0.0
     #: What a call of its reference is made of, once counted.
     counted: Counted | None = None
-    #: What earlier timings have found out about the reference and about bursts of nothing.
-    baseline: Baseline = field(default_factory=Baseline)
 
 
 class Problems:
@@ -71,7 +70,8 @@ class Problems:
                 # The seed is secret and of this judge alone: no candidate can have computed anything ahead for it.
                 seed = secrets.randbits(31)
                 problem = seclude(lambda: toolkits()[spec.toolkit].build(spec, self.device.torch_device, seed))
-                known = self._built[key] = Known(problem, examine(problem, spec, self.device), problem.settings)
+                examined = examine(problem, spec, self.device)
+                known = self._built[key] = Known(problem, examined, problem.settings, seed)
                 while len(self._built) > _KEPT:
                     self._built.popitem(last=False)
             else:

@@ -72,13 +72,15 @@ async def replay_as_ghost(candidate: Candidate, known: Known, problems: Problems
         current = await _prepare(candidate, known, kind, problems, announce)
         telling = telling or _differs(candidate, current, nominal)
         try:
-            structure, specs, left_out = await candidate.call(current, ghost=True)
+            called = await candidate.call(current, ghost=True)
         except (Finished, RunnerGone):
             return  # without its kernels it does not even run
         async with problems.executing(announce):
-            comparison = trial.judge(current, candidate.spec, structure, specs, candidate.station.outputs[0])
-        if comparison.mismatch is not None or left_out is None:
+            slot = candidate.station.outputs[0]
+            comparison = trial.judge(current, candidate.spec, called.structure, called.specs, slot)
+        if comparison.mismatch is not None or called.launches is None:
             return
+        left_out = called.launches
     if telling:
         evidence = (
             f"{left_out} launches of its kernels were left out" if left_out else "it launches its kernels no more"

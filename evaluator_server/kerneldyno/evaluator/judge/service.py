@@ -10,7 +10,6 @@ import asyncio
 import logging
 import platform
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +27,8 @@ from .lane import Bench, Lane
 from .measuring import Quiet
 from .pool import Pool
 from .problems import Problems
+from .processors import reserve_processor
+from .reference import References
 
 _log = logging.getLogger("kerneldyno.judge")
 
@@ -67,7 +68,9 @@ class Service:
         )
         device.keep_within(_SHARE_OF_MEMORY)
         problems = Problems(device, self._pool.lease)
-        self._bench = Bench(device, self._pool, problems, Quiet(device), settings.memory_bytes)
+        processor = reserve_processor(settings.device_name)
+        references = References(device, self._pool, processor)
+        self._bench = Bench(device, self._pool, problems, references, Quiet(device), settings.memory_bytes, processor)
         self._lanes: dict[str, asyncio.Task[None]] = {}
         self._layers: list[Layer] = []
         self._writer: asyncio.StreamWriter | None = None
@@ -170,13 +173,16 @@ class Service:
         async def announce(state: str) -> None:
             self._send({"op": "reference", "attempt": attempt, "state": state})
 
-        tell: Callable[[str], None] = lambda stage: self._send({"op": "stage", "attempt": attempt, "stage": stage})  # noqa: E731
+        def tell(stage: str) -> None:
+            self._send({"op": "stage", "attempt": attempt, "stage": stage})
+
         try:
             spec = EvalSpec.from_json(request)
             async with self._company.shared():
                 result = await Lane(self._bench, spec, tell, announce).evaluate()
             if lacked_memory(result) and self._device.kind != "cpu":
                 async with self._company.alone():
+                    await self._bench.references.clear()
                     self._device.clear()
                     result = await Lane(self._bench, spec, tell, announce).evaluate()
         except asyncio.CancelledError:
@@ -204,7 +210,8 @@ class Service:
 
     def _check_idle(self) -> None:
         """While nothing is going on, see whether all memory has come back."""
-        if self._lanes or self._pool.spares_ready < self._settings.spares or self._hygiene is None:
+        references = len(self._bench.references)
+        if self._lanes or references or self._pool.spares_ready < self._settings.spares or self._hygiene is None:
             return
         try:
             self._hygiene.check_idle()
@@ -225,6 +232,7 @@ class Service:
                     "reference_cache_problems": len(problems),
                 }
             )
+            await self._bench.references.expire()
             self._check_idle()
             await asyncio.sleep(1)
 

@@ -1,7 +1,7 @@
 """Fresh secret inputs for bursts, and what is right for a few of them that nobody else knows. Used by `bursts`.
 
-What a candidate will be timed on is drawn before it has the device to itself, as far as memory allows: while it is timed
-everybody else stands still, and drawing takes as long as the bursts do.
+What a candidate will be timed on is drawn before it has the device to itself, as far as memory allows: while it is
+timed everybody else stands still, and drawing takes as long as the bursts do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .problems import Known
 #: Outputs of one burst that are compared: of large ones, fewer. All together, of every size, some dozens are.
 _CHECKED = 4
 _CHECKED_LARGE = 2
-_LARGE_BYTES = 16 << 20
+_LARGE_BYTES, _HUGE_BYTES = 16 << 20, 1 << 30
 #: Memory for inputs that are drawn ahead, in bytes, and no more of a small device's than this share.
 _AHEAD_BYTES = {"cuda": 3 << 30, "cpu": 32 << 20}
 _AHEAD_SHARE = 3 / 64
@@ -81,8 +81,8 @@ class Supply:
     @property
     def checks(self) -> int:
         """How many outputs of a burst are looked at."""
-        large = self.set_bytes + self.example.slot_bytes > _LARGE_BYTES
-        return _CHECKED_LARGE if large else _CHECKED
+        size = self.set_bytes + self.example.slot_bytes
+        return 1 if size > _HUGE_BYTES else _CHECKED_LARGE if size > _LARGE_BYTES else _CHECKED
 
     async def draw_ahead(self, counts: Iterable[int], turn: Callable[[], AbstractAsyncContextManager[None]]) -> None:
         """Draw batches of these sizes for later, each in a `turn` of its own, until memory for them is used up."""
@@ -92,16 +92,19 @@ class Supply:
             if room < 0:
                 return
             async with turn():
-                self._ahead.append(self._draw(count))
+                self._ahead.append(self._draw(count, self.checks))
 
     def take(self, count: int) -> Batch:
-        """Return a batch of `count` sets that nobody has seen, drawn ahead if there is one. Raises ReferenceFailure."""
+        """Return a batch of `count` sets that nobody has seen, drawn ahead if there is one. Raises ReferenceFailure.
+
+        Of others, drawn while everybody stands still, fewer outputs are looked at.
+        """
         for at, batch in enumerate(self._ahead):
             if batch.count == count:
                 return self._ahead.pop(at)
-        return self._draw(count)
+        return self._draw(count, checks=1)
 
-    def _draw(self, count: int) -> Batch:
+    def _draw(self, count: int, checks: int) -> Batch:
         size = self.set_bytes
         data = torch.zeros(count * size, dtype=torch.uint8, device=self.device.torch_device)
         with (
@@ -110,7 +113,7 @@ class Supply:
             for index in range(count):
                 self._draw_one(data[index * size :][:size], index)
         self.known.examination.season(self.device, data, self.specs, count)
-        checked = self.rng.sample(range(count), min(count, self.checks))
+        checked = self.rng.sample(range(count), min(count, checks))
         right = {index: self._answer(index, data[index * size :][:size]) for index in checked}
         self.device.synchronize()
         return Batch(count, data, right)

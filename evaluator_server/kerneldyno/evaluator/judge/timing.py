@@ -1,11 +1,12 @@
-"""The clock: how long one call of a candidate takes, by the judge's own time.
+"""Device time: how long the device works on one call that is queued ahead, by device events and the judge's own clock.
 
-A burst counts from the moment at which the judge lets its inputs into the arena to the moment at which its outputs have
-been copied out of it. What one call costs is the slope of burst time over burst length, less the slope of empty bursts of
-the same loop, so that fixed costs of messages and waiting cancel. Waiting is never negative: of bursts of one length the
-quickest tells most, and a burst that was quick has done all its work, or its outputs would be wrong. Times that the runner
-reports from device events are finer, and are believed only while they agree with that slope within its own standard error;
-else the slower one counts, and a finding says so. Pure arithmetic; `bursts` makes what is fitted here.
+A burst counts from the moment at which the judge lets its inputs into the arena to the moment at which its outputs
+have been copied out of it. What one call costs is the slope of burst time over burst length, less the slope of empty
+bursts of the same loop, so that fixed costs of messages and waiting cancel. Waiting is never negative: of bursts of
+one length the quickest tells most, and a burst that was quick has done all its work, or its outputs would be wrong.
+Times that the runner reports from device events are finer, and are believed only while they agree with that slope
+within its own standard error; else the slower one counts, and a finding says so. Pure arithmetic; `bursts` makes what
+is fitted here.
 """
 
 from __future__ import annotations
@@ -18,33 +19,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 #: Disagreement between the clocks that is still called agreement: this factor, this many seconds a call, and so many
-#: standard errors. Cold bursts have the cache flushed between calls, which leaves more to be taken off. Between cold and
-#: warm calls lies a difference of its own: honest kernels were seen to take 1.4 times as long on memory first touched.
-_WARM_FACTOR = {"cuda": 1.1, "cpu": 1.25}
+#: standard errors. Cold bursts have the cache flushed between calls, which leaves more to be taken off. Between cold
+#: and warm calls lies a difference of its own: honest kernels were seen to take 1.4 times as long on memory first
+#: touched.
+_WARM_FACTOR = 1.1
 _COLD_FACTOR = 1.25
 _COLD_TO_WARM = 1.5
-_WARM_SLACK = {"cuda": 3e-6, "cpu": 100e-6}
-_COLD_SLACK = {"cuda": 10e-6, "cpu": 200e-6}
-#: The same where calls cannot be queued ahead, so that launching them takes part of the time.
-_UNGATED_SLACK = 50e-6
+_WARM_SLACK = 3e-6
+_COLD_SLACK = 10e-6
 _STANDARD_ERRORS = 2.0
-#: What messages, waking up and waiting may cost a burst of a runner more than one of the judge's own, in seconds; and what
-#: changing from one context to the other and back may cost a warm one that is queued ahead: 0.35 to 0.61 ms on an H200.
-_MESSAGES = {"cuda": 1e-3, "cpu": 20e-3}
+#: What messages, waking up and waiting may cost a cold burst more than one of nothing, in seconds; and what changing
+#: from one context to the other and back may cost a warm one: 0.35 to 0.61 ms on an H200.
+_MESSAGES = 1e-3
 _CHANGES = 0.65e-3
-#: How much longer than the quickest the judge's copy of the inputs may have taken without counting, in seconds: who works on
-#: what has been copied already gains no more than this in a burst.
+#: Share of that which it usually is: the standard error of a clock that sees bursts of one length only.
+_SHARE_OF_OVERHEAD = 0.25
+#: How much longer than the quickest the judge's copy of the inputs may have taken without counting, in seconds: who
+#: works on what has been copied already gains no more than this in a burst.
 _REVEALING = 50e-6
 #: What a time of nothing at all counts as, in seconds: no clock ticks faster, and ratios of times must exist.
 SHORTEST = 1e-9
 #: Share of the device time of an empty call below which a device time is an invention.
 _LEAST = 0.5
 #: A mean this much above the typical call is made of calls that do the work and calls that do not (T27).
-_UNEVEN = {"cuda": 1.3, "cpu": 2.5}
-_RESAMPLES = 200
-#: Share by which two timings of one kernel may differ, and seconds on each side (seen on H200s; more in `levelling`).
-_DEAD_BAND = 0.003
-_DEAD_SECONDS = 0.2e-6
+_UNEVEN = 1.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,8 @@ class Burst:
     device_seconds: Sequence[float]
     #: How long the judge took, of the wall time, to put inputs there that are of the same size in each burst.
     revealing_seconds: float = 0.0
-    #: Host seconds that one call took while all were queued ahead, by the clock of its own process; 0 where they were not.
+    #: Host seconds that one call took while all were queued ahead, by the clock of its own process; 0 where they were
+    #: not.
     launch_seconds: float = 0.0
 
 
@@ -86,8 +85,6 @@ class Timing:
     judge_seconds: float
     #: Why the runner's times were not believed: id of the finding and a sentence. Empty when they were.
     doubt: tuple[str, str] | None = None
-    #: How many samples each burst has given, in their order.
-    blocks: Sequence[int] = ()
 
     @property
     def median(self) -> float:
@@ -112,14 +109,15 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Bursts of a candidate and of nothing: cold ones, which are reported, and warm ones, which check them."""
+    """Bursts of a candidate and of nothing: cold ones, which are reported, and warm ones, which check them.
+
+    Calls that take long have one kind of burst only, which is both: no cache matters to them.
+    """
 
     cold: Sequence[Burst]
     cold_empty: Sequence[Burst]
-    warm: list[Burst]
-    warm_empty: list[Burst]
-    kind: str
-    gated: bool = True
+    warm: list[Burst] = field(default_factory=list)
+    warm_empty: list[Burst] = field(default_factory=list)
     #: Warm bursts of the reference: how much longer a call takes whose inputs lie where no call has been, if at all.
     warm_reference: list[Burst] = field(default_factory=list)
     cold_reference: Sequence[Burst] = ()
@@ -131,18 +129,10 @@ class Evidence:
         warm, cold = (statistics.median(_samples(bursts)) for bursts in (self.warm_reference, self.cold_reference))
         return max(seconds, seconds * warm / cold, seconds + warm - cold)
 
-    @property
-    def slack(self) -> float:
-        """Seconds a call by which warm bursts may disagree."""
-        return _WARM_SLACK[self.kind] if self.gated else max(_UNGATED_SLACK, _WARM_SLACK[self.kind])
 
-
-def lengths(calls: int, longest: int, bursts: int, rng: random.Random) -> list[int]:
-    """Divide `calls` into at least `bursts` bursts of random, clearly different lengths that nobody can predict."""
-    count = max(min(bursts, max(1, calls // 2)), math.ceil(1.4 * calls / longest))
-    weights = [rng.uniform(0.4, 1.6) for _ in range(count)]
-    total = sum(weights)
-    return [max(1, min(longest, round(calls * weight / total))) for weight in weights]
+def length(mean: int, longest: int, rng: random.Random) -> int:
+    """Return the length of a burst that nobody can predict, in calls: about `mean`, and clearly different from others."""
+    return max(1, min(longest, round(mean * rng.uniform(0.5, 1.5))))
 
 
 def fit(bursts: Sequence[Burst]) -> Line:
@@ -170,8 +160,8 @@ def _evened(bursts: Sequence[Burst]) -> list[float]:
 def quickest(bursts: Sequence[Burst]) -> Line:
     """Draw the line through the quickest of the short bursts and the quickest of the long ones; `fit` where lengths vary.
 
-    What makes others slower is taken to be exponential: the least of n such delays has 1/n of their scale for its error,
-    and their median lies ln 2 - 1/n of the scale above it.
+    What makes others slower is taken to be exponential: the least of n such delays has 1/n of their scale for its
+    error, and their median lies ln 2 - 1/n of the scale above it.
     """
     lengths = sorted({burst.calls for burst in bursts})
     if len(lengths) != 2:
@@ -181,8 +171,7 @@ def quickest(bursts: Sequence[Burst]) -> Line:
     for length in lengths:
         walls = sorted(wall for burst, wall in evened if burst.calls == length)
         least.append(walls[0])
-        delay = statistics.median(walls) - walls[0]
-        errors.append(delay / max(0.5, len(walls) * math.log(2) - 1) if len(walls) > 1 else walls[0])
+        errors.append(_delay(walls) if len(walls) > 1 else walls[0])
     span = lengths[1] - lengths[0]
     slope = (least[1] - least[0]) / span
     return Line(slope, math.hypot(*errors) / span, least[0] - slope * lengths[0])
@@ -191,11 +180,14 @@ def quickest(bursts: Sequence[Burst]) -> Line:
 def by_judge(bursts: Sequence[Burst], empty: Sequence[Burst], overhead: float) -> Clock:
     """Return what one call costs beyond an empty one, by the judge's clock.
 
-    Fixed costs cancel in the slope, but only up to the `overhead` that a runner's burst may have, in seconds: whoever makes
-    short bursts wait, so that they look as long as the long ones, pays for the wait in each call of the longest burst. So
-    does whom chance has made wait: however noisy a slope is, the calls of the quickest long burst have not taken more time
-    than that burst, nor much less.
+    Fixed costs cancel in the slope, but only up to the `overhead` that a runner's burst may have, in seconds: whoever
+    makes short bursts wait, so that they look as long as the long ones, pays for the wait in each call of the longest
+    burst. So does whom chance has made wait: however noisy a slope is, the calls of the quickest long burst have not
+    taken more time than that burst, nor much less. Bursts that are all of one length, since no more calls can be
+    queued or each takes long, are held against as long ones of nothing, which come from a process like theirs.
     """
+    if len({burst.calls for burst in (*bursts, *empty)}) == 1:
+        return _above(bursts, empty, overhead)
     ours, nothing = quickest(bursts), quickest(empty)
     error = math.hypot(ours.error, nothing.error)
     longest = max(burst.calls for burst in bursts)
@@ -203,10 +195,37 @@ def by_judge(bursts: Sequence[Burst], empty: Sequence[Burst], overhead: float) -
     return Clock(max(0.0, ours.slope - max(0.0, nothing.slope)) + waited, error)
 
 
+def _above(bursts: Sequence[Burst], empty: Sequence[Burst], overhead: float) -> Clock:
+    """Return by how much the quickest of `bursts` is above the quickest of `empty`, all of one length, for each call."""
+    calls = bursts[0].calls
+    ours, nothing = (sorted(_evened(kind)) for kind in (bursts, empty))
+    spread = math.hypot(*(_delay(walls) for walls in (ours, nothing)))
+    return Clock(max(0.0, ours[0] - nothing[0]) / calls, (spread + _SHARE_OF_OVERHEAD * overhead) / calls)
+
+
+def _delay(walls: Sequence[float]) -> float:
+    """Return the standard error of the least of some sorted wall times, whose delays are taken to be exponential."""
+    delay = statistics.median(walls) - walls[0]
+    return delay / max(0.5, len(walls) * math.log(2) - 1) if len(walls) > 1 else 0.0
+
+
+def cold_clock(evidence: Evidence) -> Clock:
+    """Return what the judge's clock says of a cold call: by the burst that leaves least for it.
+
+    What delays a burst is never negative, and a burst in which work was hidden takes its time all the same.
+    """
+    nothing = fit(evidence.cold_empty)
+    least = min(
+        (wall - nothing.intercept - nothing.slope * burst.calls) / burst.calls
+        for burst, wall in zip(evidence.cold, _evened(evidence.cold), strict=True)
+    )
+    longest = max(burst.calls for burst in evidence.cold)
+    return Clock(max(0.0, least), _SHARE_OF_OVERHEAD * _MESSAGES / longest)
+
+
 def warm_clock(evidence: Evidence) -> Clock:
     """Return what the judge's clock says of a warm call."""
-    queued = evidence.gated and evidence.kind == "cuda"
-    return by_judge(evidence.warm, evidence.warm_empty, _CHANGES if queued else _MESSAGES[evidence.kind])
+    return by_judge(evidence.warm, evidence.warm_empty, _CHANGES)
 
 
 def sharp(evidence: Evidence) -> bool:
@@ -224,8 +243,8 @@ def settled(evidence: Evidence) -> bool:
 
 def _beyond(evidence: Evidence, clock: Clock) -> bool:
     """Say whether warm bursts took longer by the judge's clock than what is claimed for their calls."""
-    noise = evidence.slack + _STANDARD_ERRORS * clock.error
-    return clock.seconds > _WARM_FACTOR[evidence.kind] * _claimed_mean(_samples(evidence.warm)) + noise
+    noise = _WARM_SLACK + _STANDARD_ERRORS * clock.error
+    return clock.seconds > _WARM_FACTOR * _claimed_mean(_samples(evidence.warm)) + noise
 
 
 def nothing_is_noisier(evidence: Evidence) -> bool:
@@ -235,34 +254,33 @@ def nothing_is_noisier(evidence: Evidence) -> bool:
 
 def _uncertain(evidence: Evidence, clock: Clock) -> float:
     """Return by how many seconds a call the clock may be wrong beyond what lies can be told by."""
-    tellable = (_WARM_FACTOR[evidence.kind] - 1) * max(clock.seconds, _claimed_mean(_samples(evidence.warm)))
-    return max(0.0, _STANDARD_ERRORS * clock.error - max(evidence.slack, tellable))
+    tellable = (_WARM_FACTOR - 1) * max(clock.seconds, _claimed_mean(_samples(evidence.warm)))
+    return max(0.0, _STANDARD_ERRORS * clock.error - max(_WARM_SLACK, tellable))
 
 
 def conclude(evidence: Evidence) -> Timing:
     """Decide what the bursts of a candidate say."""
     samples = _samples(evidence.cold)
-    cold = by_judge(evidence.cold, evidence.cold_empty, _MESSAGES[evidence.kind])
+    cold = cold_clock(evidence)
     clock = warm_clock(evidence)
     doubt = _doubt(evidence, samples, cold, clock)
     judge_seconds = max(SHORTEST, clock.seconds)
-    blocks = [len(burst.device_seconds) for burst in evidence.cold]
     uncertain = _uncertain(evidence, clock)
     if doubt is None and not uncertain:
-        return Timing(samples, "CLOCK_DEVICE_EVENTS", judge_seconds, blocks=blocks)
+        return Timing(samples, "CLOCK_DEVICE_EVENTS", judge_seconds)
     if doubt is None:
-        # Too noisy to tell: what the clock may say beyond the device times of the very same bursts is added to each call,
-        # and no call takes clearly less than that. An uncertain time must not be a good one.
+        # Too noisy to tell: what the clock may say beyond the device times of the very same bursts is added to each
+        # call, and no call takes clearly less than that. An uncertain time must not be a good one.
         most = clock.seconds + uncertain
         hidden = max(0.0, most - _claimed_mean(_samples(evidence.warm)))
         least = most / _COLD_FACTOR
-        return Timing([max(sample + hidden, least) for sample in samples], "CLOCK_JUDGE", judge_seconds, blocks=blocks)
+        return Timing([max(sample + hidden, least) for sample in samples], "CLOCK_JUDGE", judge_seconds)
     # Whatever is slower is believed, and so is everything that was hidden.
     bounds = [clock.seconds + _STANDARD_ERRORS * clock.error, statistics.fmean(samples)]
     if doubt[0] == "T01":
         bounds.append(cold.seconds)
     bound = max(judge_seconds, *bounds)
-    return Timing([max(sample, bound) for sample in samples], "CLOCK_JUDGE", judge_seconds, doubt, blocks)
+    return Timing([max(sample, bound) for sample in samples], "CLOCK_JUDGE", judge_seconds, doubt)
 
 
 def summary(evidence: Evidence) -> str:
@@ -275,6 +293,7 @@ def summary(evidence: Evidence) -> str:
             ("warm", evidence.warm),
             ("warm_empty", evidence.warm_empty),
         )
+        if bursts
     }
     fitted = " ".join(
         f"{name}={line.slope * 1e6:.1f}+-{line.error * 1e6:.1f}/call+{line.intercept * 1e6:.0f}"
@@ -288,7 +307,7 @@ def summary(evidence: Evidence) -> str:
 
 def launching(bursts: Sequence[Burst]) -> float:
     """Return what the host needs to launch a call, in seconds; 0 where calls were not queued ahead."""
-    if not all(burst.launch_seconds for burst in bursts):
+    if not bursts or not all(burst.launch_seconds for burst in bursts):
         return 0.0
     return statistics.median(burst.launch_seconds for burst in bursts)
 
@@ -305,14 +324,14 @@ def _doubt(evidence: Evidence, samples: Sequence[float], cold: Clock, clock: Clo
         return "T28", f"device times say {claimed * 1e6:.1f} us a call, less than a call that does nothing"
     if _beyond(evidence, clock):
         return "T01", _disagreement(_claimed_mean(_samples(evidence.warm)), clock.seconds)
-    noise = evidence.slack + _STANDARD_ERRORS * clock.error
+    noise = _WARM_SLACK + _STANDARD_ERRORS * clock.error
     if clock.seconds > _COLD_TO_WARM * evidence.warmed(claimed) + noise:
         said = f"device times say {claimed * 1e6:.1f} us for a call that finds a cold cache"
         return "T16", f"{said}, the judge's clock {clock.seconds * 1e6:.1f} us for one that finds a warm one"
-    if cold.seconds > _COLD_FACTOR * claimed + _COLD_SLACK[evidence.kind] + _STANDARD_ERRORS * cold.error:
+    if cold.seconds > _COLD_FACTOR * claimed + _COLD_SLACK + _STANDARD_ERRORS * cold.error:
         return "T01", _disagreement(claimed, cold.seconds)
     mean = statistics.fmean(samples)
-    if len(samples) >= 10 and mean > _UNEVEN[evidence.kind] * claimed + _COLD_SLACK[evidence.kind]:
+    if len(samples) >= 10 and mean > _UNEVEN * claimed + _COLD_SLACK:
         return "T27", f"most calls take {claimed * 1e6:.1f} us or less, and the mean is {mean * 1e6:.1f} us"
     return None
 
@@ -334,30 +353,7 @@ def _disagreement(device: float, judge: float) -> str:
     )
 
 
-def conclude_trusted(bursts: Sequence[Burst], level: float = 0.0) -> Timing:
-    """The same for the reference, whose device times are the judge's own; `level` is added to each, in seconds."""
-    samples = [max(SHORTEST, sample + level) for sample in _samples(bursts)]
-    blocks = [len(burst.device_seconds) for burst in bursts]
-    return Timing(samples, "CLOCK_DEVICE_EVENTS", max(SHORTEST, statistics.fmean(samples)), blocks=blocks)
-
-
-def ratio_interval(
-    reference: Timing, candidate: Timing, rng: random.Random, unsure: float = 0.0
-) -> tuple[float, float]:
-    """Return a 95 % interval of the ratio of medians, reference over candidate; `unsure`: by what the former may be off.
-
-    Calls of one burst have more in common than those of different ones, so whole bursts are drawn anew (block bootstrap).
-    What two processes differ by, though they run the same kernel, shows in no burst of either: the dead band.
-    """
-    ratios = sorted(_resampled(reference, rng) / _resampled(candidate, rng) for _ in range(_RESAMPLES))
-    band = 1 + _DEAD_BAND + _DEAD_SECONDS / candidate.median
-    band += (_DEAD_SECONDS + unsure) / reference.median
-    return ratios[round(0.025 * _RESAMPLES)] / band, ratios[round(0.975 * _RESAMPLES) - 1] * band
-
-
-def _resampled(timed: Timing, rng: random.Random) -> float:
-    blocks, start = [], 0
-    for size in timed.blocks or [1] * len(timed.samples):
-        blocks.append(timed.samples[start : start + size])
-        start += size
-    return statistics.median(sample for block in rng.choices(blocks, k=len(blocks)) for sample in block)
+def conclude_trusted(bursts: Sequence[Burst]) -> Timing:
+    """The same for the reference, whose device times are believed: no candidate comes near its process."""
+    samples = [max(SHORTEST, sample) for sample in _samples(bursts)]
+    return Timing(samples, "CLOCK_DEVICE_EVENTS", max(SHORTEST, statistics.fmean(samples)))

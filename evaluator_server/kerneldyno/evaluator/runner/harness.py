@@ -2,18 +2,24 @@
 
 It obeys the judge, frame by frame: open the arenas, load the candidate, construct it, call it, run bursts. It holds
 neither expected values nor the reference nor the clock; a candidate that takes it over can only make itself fail.
-Each frame gets one answer, {"ok": ...} or {"error": ...} with a traceback of the candidate's own lines; a burst gets two,
-the first one when all of it is queued.
+Each frame gets one answer, {"ok": ...} or {"error": ...} with a traceback of the candidate's own lines; a burst
+behind a gate gets two, the first one when all of it is queued.
+
+The same harness, in a runner of its own without any candidate, times references (`reference.py`): a reference and a
+candidate that are the same code then take the same time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
+import gc
 import importlib.util
 import io
 import os
 import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
 from types import ModuleType
@@ -25,8 +31,9 @@ from .. import burst, tree, wire
 from ..backends import Backend, backends
 from ..devices import open_device, seeding
 from ..devices.base import Device, Gate
+from ..devices.signals import Signals
 from ..tracebacks import CANDIDATE_FILE, describe_error
-from . import parameters, probe, profiler, sandbox
+from . import parameters, probe, profiler, reference, sandbox
 
 #: Outputs of earlier calls that are kept, and must not change.
 _KEPT_ALIVE = 2
@@ -38,6 +45,7 @@ def preload(kind: str) -> None:
     """Get ready what every harness on a device of this kind needs; called once, in the zygote."""
     for backend in backends().values():
         backend.preload(kind)
+    reference.preload()
 
 
 def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratch: str) -> None:
@@ -60,7 +68,7 @@ def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratc
         try:
             answer = {"ok": getattr(harness, f"do_{order['op']}")(order)}
         except BaseException as error:  # SystemExit and KeyboardInterrupt of the candidate are its failures too
-            answer = {"error": describe_error(error, CANDIDATE_FILE)}
+            answer = {"error": describe_error(error, harness.file)}
         wire.send(channel, answer)
 
 
@@ -74,18 +82,25 @@ class _Harness:
         self._module: ModuleType | None = None
         self._backend: Backend | None = None
         self._call: Callable[..., Any] | None = None
+        self._nothing: Callable[..., Any] | None = None
         self._replays: list[Callable[[], Any]] = []
         self._station: burst.Station | None = None
+        self._signals: Signals | None = None
         self._gate: Gate | None = None
+        #: What is in force while timed calls are made; a reference has settings of torch of its own.
+        self._circumstances: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+        #: The source whose lines tracebacks show.
+        self.file = CANDIDATE_FILE
         self._earlier: deque[Any] = deque(maxlen=_KEPT_ALIVE)
         self._construction: parameters.Construction | None = None
 
     def do_arenas(self, order: wire.Frame) -> None:
-        """Reach the judge's memory, and the gate."""
+        """Reach the judge's memory, the page of signals and the gate."""
         arena_in, arena_out = (
             self._device.reach_arena(ticket, self._shared_fds, number) for number, ticket in enumerate(order["tickets"])
         )
-        self._gate = self._device.gate(self._shared_fds, queues=True)
+        self._signals = self._device.signals(self._shared_fds)
+        self._gate = self._device.gate(self._signals, queues=True)
         for descriptor in self._shared_fds:
             os.close(descriptor)  # for tidiness: Python's mmap keeps one of its own, and the seals hold anyway
         specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
@@ -153,8 +168,11 @@ class _Harness:
         self._poison_free_memory()
         counting = self._backend.suppress_launches if order["ghost"] else self._backend.count_launches
         with counting(self._device) as launches, torch.no_grad():
+            begin = time.perf_counter()
             with self._device.soiled_memory():
                 result = self._call_once(order)
+            self._device.synchronize()
+            seconds = time.perf_counter() - begin
             assert self._station is not None
             structure, returned = self._station.store(result, 0)
             for slot, earlier in enumerate(self._earlier, 1):
@@ -162,30 +180,68 @@ class _Harness:
             self._device.synchronize()
         self._earlier.appendleft(result)
         specs = [tree.describe(tensor).to_json() for tensor in returned]
-        return {"structure": structure, "specs": specs, "launches": launches.count}
+        return {"structure": structure, "specs": specs, "launches": launches.count, "seconds": seconds}
+
+    def do_build(self, order: wire.Frame) -> wire.Frame:
+        """Build a reference instead of loading a candidate; say whether there is one to be timed."""
+        self.file = reference.FILE
+        self._call, self._circumstances = reference.build(order["spec"], order["seed"], self._device)
+        return {"timed": self._call is not None}
+
+    def do_nothing(self, order: wire.Frame) -> None:
+        """Have a call ready that does nothing, and returns zeros of these descriptions."""
+        specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
+        device = self._device.torch_device
+        leaves = [
+            torch.empty_strided(spec.shape, spec.stride, dtype=spec.torch_dtype, device=device).zero_()
+            for spec in specs
+        ]
+        answer = tree.rebuild(order["structure"], leaves, device)
+        self._nothing = lambda *_: answer
+
+    def do_settle(self, order: wire.Frame) -> None:
+        """Begin to be timed: on one processor, which both sides share, and with no memory kept from what came before."""
+        if order["processor"] is not None:
+            with contextlib.suppress(OSError):  # not ours to choose
+                os.sched_setaffinity(0, {order["processor"]})
+        self._earlier.clear()
+        gc.collect()
+        self._device.clear()
 
     def do_capture(self, order: wire.Frame) -> bool:
         """Have bursts replay CUDA graphs of the call, if that is possible, and say whether it is."""
         assert self._station is not None
         assert self._call is not None
-        with torch.no_grad():
+        with self._circumstances(), torch.no_grad():
             self._replays = burst.capture(self._call, self._station, order["count"])
             self._device.synchronize()
         return bool(self._replays)
 
     def do_burst(self, order: wire.Frame) -> list[float]:
-        """Run one burst; the judge holds the clock, these device times only refine it."""
+        """Run one burst; the judge holds the clock, these times only refine it."""
+        call = self._nothing if order["nothing"] else self._call
         assert self._station is not None
-        assert self._call is not None
+        assert self._signals is not None
+        assert call is not None
         self._earlier.clear()
         plan = burst.Plan(order["sets"], order["slots"], order["seeds"], order["cold"])
-        with torch.no_grad():
+        replays = self._replays if order["replay"] else []
+        if replays and order["nothing"]:
+            replays = [call] * len(self._replays)
+        with self._circumstances(), torch.no_grad():
+            if order["displace"]:
+                self._device.displace(order["displace"])
+            burst.lead_in(call, self._station, order["lead_in"])
+            if order["paced"]:
+                return burst.run_paced(
+                    call, self._station, plan, signals=self._signals, base=order["value"], replays=replays
+                )
             return burst.run_burst(
-                self._call,
+                call,
                 self._station,
                 plan,
-                replays=self._replays,
-                gate=self._gate,
+                replays=replays,
+                gate=self._gate if order["gated"] else None,
                 value=order["value"],
                 queued=lambda launching: wire.send(self._channel, {"ok": "queued", "launching": launching}),
             )

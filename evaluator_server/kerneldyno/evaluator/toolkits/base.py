@@ -31,6 +31,14 @@ class ReferenceFailure(Exception):  # noqa: N818  (a failure of the problem, not
         self.detail = {"stage": stage, **describe_error(error, REFERENCE_FILE)}
         del self.detail["bases"]
 
+    @classmethod
+    def from_runner(cls, stage: str, described: dict[str, Any]) -> ReferenceFailure:
+        """Make one of what `describe_error` has said in the runner of a reference."""
+        failure = cls(stage, RuntimeError(described["message"]))
+        failure.args = (f"{stage}: {described['type']}: {described['message']}",)
+        failure.detail = {"stage": stage, **{name: described[name] for name in ("type", "message", "traceback")}}
+        return failure
+
 
 class Problem(ABC):
     """One built problem, shared by all its candidates. Every method may raise whatever the reference raises."""
@@ -44,8 +52,12 @@ class Problem(ABC):
     init_seed: int = 0
     #: Number of fixed cases, or None when inputs are drawn at random.
     cases: int | None = None
-    #: Called on the inputs of a call to time the reference; None when there is none to compare with.
+    #: Called on the inputs of a call to time the reference; None when there is none to compare with. The judge only
+    #: looks whether it is there: it is called in a runner of its own, after `make_ready`.
     timed: Callable[..., Any] | None = None
+
+    def make_ready(self, seed: int) -> None:  # noqa: B027
+        """Do what must be done before `timed` is called for the first time, and in no process that does not time it."""
 
     @abstractmethod
     def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
@@ -70,7 +82,8 @@ class Problem(ABC):
     def state(self) -> dict[str, torch.Tensor]:
         """Return the constant parameters and buffers that `build` replaced by secret values, by name.
 
-        The candidate's tensors of the same names get these values before it is called, so that it cannot leave them out.
+        The candidate's tensors of the same names get these values before it is called, so that it cannot leave them
+        out.
         """
         return {}
 

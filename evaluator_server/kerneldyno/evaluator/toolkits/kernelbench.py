@@ -1,7 +1,7 @@
 """The KernelBench form: a reference file with `Model`, `get_inputs` and `get_init_inputs`; a candidate with `ModelNew`.
 
-Files of the public KernelBench work unchanged (https://github.com/ScalingIntelligence/KernelBench). `get_init_inputs` may
-return positional arguments, or `[[positional...], {keyword: ...}]`.
+Files of the public KernelBench work unchanged (https://github.com/ScalingIntelligence/KernelBench). `get_init_inputs`
+may return positional arguments, or `[[positional...], {keyword: ...}]`.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ class _KernelBenchProblem(Problem):
         self._has_precise = True
         self._draws_on_device = device.type != "cpu"
         self.timed = self._model
-        if spec.torch_compile:
+        self._compiled = spec.torch_compile
+
+    def make_ready(self, seed: int) -> None:
+        if self._compiled:
             self.timed = torch.compile(self._model)
-            with torch.no_grad():
-                self.timed(*self.inputs(0, seed))  # compiled now, once, and not while others wait for a lease
 
     def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
         made = self._draw(seed)
@@ -111,8 +112,8 @@ class _KernelBenchProblem(Problem):
 def _replace_constants(model: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]:
     """Replace parameters and buffers of which all elements are equal by secret values near them; return these by name.
 
-    A candidate could otherwise leave out a scale of ones and a bias of zeros. Single numbers stay: they are settings, and
-    a candidate may rightly have them in its source.
+    A candidate could otherwise leave out a scale of ones and a bias of zeros. Single numbers stay: they are settings,
+    and a candidate may rightly have them in its source.
     """
     generator = torch.Generator().manual_seed(seed)
     replaced = {}

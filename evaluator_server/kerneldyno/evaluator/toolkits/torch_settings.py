@@ -1,8 +1,8 @@
 """torch's settings of the process, each reference's apart: what one sets is in force whenever it executes, and only then.
 
-References of a device share the judge. One that begins with `torch.set_default_dtype(torch.float16)`, or enters a mode and
-never leaves it, would change what every later one computes, and how fast. What is Python's (a module that is patched, an
-environment variable) is not kept apart: references are trusted to do no harm on purpose.
+References of a device share the judge. One that begins with `torch.set_default_dtype(torch.float16)`, or enters a
+mode and never leaves it, would change what every later one computes, and how fast. What is Python's (a module that is
+patched, an environment variable) is not kept apart: references are trusted to do no harm on purpose.
 """
 
 from __future__ import annotations
@@ -146,6 +146,11 @@ class Secluded(Problem):
         self.symbol, self.instantiate = problem.symbol, problem.instantiate
         self.init_args, self.init_kwargs, self.init_seed = problem.init_args, problem.init_kwargs, problem.init_seed
         self.cases, self.timed = problem.cases, problem.timed
+
+    def make_ready(self, seed: int) -> None:
+        with self.settings.in_force():
+            self._problem.make_ready(seed)
+            self.timed = self._problem.timed
 
     def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
         with self.settings.in_force():

@@ -1,0 +1,80 @@
+"""How much is measured: as many calls as the answer needs, in as little of everybody's time as that takes. Pure arithmetic.
+
+While a candidate is timed nobody else gets on. Timing stops when the speedup is known as precisely as was asked for,
+when as many calls have been made as were allowed, or when the time is up: two seconds for calls of less than a tenth
+of a second, for others five seconds or ten calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Time that the bursts of one lease may take, in seconds; the rest is for what lies around them.
+_LEASE_SECONDS = 1.5
+_LONG_LEASE_SECONDS = 4.0
+#: Calls of both sides together in a lease of calls that take this long.
+_SLOW, _SLOW_CALLS = 0.1, 9
+#: Share of the limit of the timing stage that it may take.
+_SHARE = 0.3
+#: Calls of each kind and side in one round take about so long, with the drawing of their inputs, in seconds.
+_ROUND_SECONDS = 0.01
+#: Fewest of them, but for calls that take long themselves.
+_FEWEST = 4
+#: Lengths that are chosen from: bursts of nothing are kept by their length, and held against others as long.
+_LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 40)
+#: From here on no cache matters, nor what a burst costs, nor waking up.
+_LONG = 0.02
+#: From here on it matters where memory lies (seen from 2 ms on).
+_DISPLACED = 0.2e-3
+#: Rounds that allowed calls are divided into, at the least.
+_DIVIDED = 4
+_LEAST_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What one timing may spend, and how it spends it."""
+
+    #: From here on no round is begun that would not be over by then, in seconds after the first call.
+    seconds: float
+    #: Calls of one side in one round: mean length of a queued burst, and length of a paced one.
+    queued: int
+    paced: int
+    #: Timed calls of one side and kind, at the most.
+    calls: int
+    least_rounds: int
+    #: Untimed calls whenever a side has been woken.
+    lead_in: int
+    #: Whether calls find a cold cache.
+    cold: bool
+    #: Whether memory is somewhere else in each round.
+    displaced: bool
+
+    @property
+    def long(self) -> bool:
+        """Whether calls take so long that the judge's clock is sharp without more bursts."""
+        return not self.cold
+
+
+def plan(per_call: float, *, per_set: float, calls: int, longest: int, limit: float) -> Effort:
+    """Return the effort for calls that take `per_call` seconds from end to end, and whose inputs take `per_set` to draw.
+
+    `calls` are allowed of each side and kind, `longest` fit one burst, and the timing stage may take `limit` seconds.
+    """
+    slow = per_call >= _SLOW
+    long = per_call >= _LONG
+    seconds = max(_LONG_LEASE_SECONDS, _SLOW_CALLS * per_call) if slow else _LEASE_SECONDS
+    each = int(_ROUND_SECONDS / max(per_call + per_set, 1e-7))
+    each = max(each, min(_FEWEST, int(_ROUND_SECONDS / max(per_call, 1e-7))))
+    most = max(1, min(each, longest, calls // _DIVIDED))
+    each = max(length for length in _LENGTHS if length <= most)
+    return Effort(
+        seconds=min(seconds, _SHARE * limit),
+        queued=each,
+        paced=each,
+        calls=calls,
+        least_rounds=2 if slow else _LEAST_ROUNDS,
+        lead_in=0 if long else 1,
+        cold=not long,
+        displaced=per_call >= _DISPLACED and not long,
+    )

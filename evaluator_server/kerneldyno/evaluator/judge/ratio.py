@@ -1,0 +1,138 @@
+"""From rounds to a ratio: how much faster a candidate is than its reference, and how sure that is. Pure arithmetic.
+
+In each round both sides are timed one after the other, so that what slows a host or a device down for a while slows
+both of them down: the ratio is the median of the rounds' ratios. Where rounds of one side differ because of where its
+memory happened to lie (`Device.displace`), the quickest rounds of each side are held against each other instead: both
+have then been seen where their memory lies well, and not one of them by luck.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: Rounds this much slower than the quickest are rounds in which memory lay badly.
+_PLACED = 1.015
+#: By how much the quick rounds of one side may be off, as a factor: with several of them, and with one.
+_OFF, _OFF_ALONE = 1.01, 1.03
+#: What a single round says nothing about: its own error, as a factor.
+_ALONE = 1.1
+#: Share of the rounds at each end that a trimmed mean leaves out, once there are enough of them.
+_TRIMMED, _ENOUGH_TO_TRIM = 0.2, 5
+#: Student's t of a two-sided 95 % interval for one and two degrees of freedom; the normal distribution's quantile.
+_STUDENT = {1: 12.71, 2: 4.30}
+_NORMAL = 1.96
+#: Share by which two timings of one kernel may differ though no round shows it, and seconds on each side, and seconds
+#: for each kernel of the reference in processes of the same pace, and of different ones (seen on H200s;
+#: `devices/pace.py`).
+_DEAD_BAND = 0.003
+_DEAD_SECONDS = 0.2e-6
+_KERNEL_SECONDS = {True: 0.05e-6, False: 0.2e-6}
+#: The same for a call that is nothing but work of the host: twin processes differ by so much, as a share.
+_HOST_BAND = 0.015
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Reference over candidate, and the 95 % interval by what rounds differ in."""
+
+    value: float
+    low: float
+    high: float
+    #: The rounds of reference and of candidate that it is made of.
+    reference_rounds: Sequence[int]
+    rounds: Sequence[int]
+
+    @property
+    def width(self) -> float:
+        """Width of the interval, relative to the value."""
+        return (self.high - self.low) / self.value
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether it is made of all rounds, each of which has a ratio of its own."""
+        return self.rounds == self.reference_rounds
+
+    def scaled(self, factor: float) -> Ratio:
+        """Return the ratio for a candidate whose calls are found to take `factor` times as long."""
+        return Ratio(self.value / factor, self.low / factor, self.high / factor, self.reference_rounds, self.rounds)
+
+
+def of_rounds(reference: Sequence[float], candidate: Sequence[float], *, displaced: bool = False) -> Ratio:
+    """Return the ratio of both sides' medians, in seconds, one for each round of both.
+
+    `displaced`: their memory was somewhere else in each round.
+    """
+    quick = [_quick(side) if displaced else list(range(len(side))) for side in (reference, candidate)]
+    if all(len(rounds) == len(candidate) for rounds in quick):
+        value, low, high = _paired(reference, candidate)
+    else:
+        ours, theirs = ([side[at] for at in rounds] for side, rounds in zip((reference, candidate), quick, strict=True))
+        value = statistics.median(ours) / statistics.median(theirs)
+        off = math.prod(_OFF if len(rounds) > 1 else _OFF_ALONE for rounds in quick)
+        low, high = value / off, value * off
+    return Ratio(value, low, high, *quick)
+
+
+def in_rounds(reference: Sequence[float], candidate: Sequence[float], like: Ratio) -> Ratio:
+    """Return the ratio of other times of the same rounds, of those that `like` is made of."""
+    ours, theirs = [reference[at] for at in like.reference_rounds], [candidate[at] for at in like.rounds]
+    value = statistics.median(ours) / statistics.median(theirs)
+    off = math.exp(math.hypot(*(_trimmed([math.log(second) for second in side])[1] for side in (ours, theirs))))
+    low, high = value / off, value * off
+    return Ratio(value, low, high, like.reference_rounds, like.rounds)
+
+
+def widened(
+    ratio: Ratio, reference: float, candidate: float, *, kernels: int = 0, same_pace: bool = True, host: float = 0.0
+) -> tuple[float, float]:
+    """Return the interval with what no round shows, since two processes differ for as long as they live.
+
+    `reference` and `candidate` are the medians of both sides, in seconds; `kernels` are those of the reference, where
+    device times are compared, and `host` is the share of a call that is work of the host, where end-to-end times are.
+    """
+    band = 1 + _DEAD_BAND + host * _HOST_BAND + _DEAD_SECONDS / candidate
+    band += (_DEAD_SECONDS + kernels * _KERNEL_SECONDS[same_pace]) / reference
+    return ratio.low / band, ratio.high * band
+
+
+def _quick(seconds: Sequence[float]) -> list[int]:
+    least = min(seconds)
+    return [at for at, second in enumerate(seconds) if second <= _PLACED * least]
+
+
+def _paired(reference: Sequence[float], candidate: Sequence[float]) -> tuple[float, float, float]:
+    """Return the trimmed mean of the rounds' ratios, by their logarithms, and its interval."""
+    middle, half = _trimmed([math.log(ours / theirs) for ours, theirs in zip(reference, candidate, strict=True)])
+    return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
+
+
+def _trimmed(values: Sequence[float]) -> tuple[float, float]:
+    """Return a trimmed mean and half the width of its 95 % interval.
+
+    Source: Tukey and McLaughlin, "Less vulnerable confidence and significance procedures for location based on a single
+    sample", Sankhya A 25(3), 1963: Student's t with the winsorised standard deviation.
+    """
+    count, ordered = len(values), sorted(values)
+    cut = int(_TRIMMED * count) if count >= _ENOUGH_TO_TRIM else 0
+    kept = ordered[cut : count - cut]
+    if count == 1:
+        return kept[0], math.log(_ALONE)
+    winsorised = [kept[0]] * cut + kept + [kept[-1]] * cut
+    error = statistics.stdev(winsorised) / ((1 - 2 * cut / count) * math.sqrt(count))
+    return statistics.fmean(kept), _student(len(kept) - 1) * error
+
+
+def _student(freedom: int) -> float:
+    """Return Student's t of a two-sided 95 % interval, by its expansion (Abramowitz and Stegun, 26.7.5)."""
+    if freedom in _STUDENT:
+        return _STUDENT[freedom]
+    z: float = _NORMAL
+    terms: tuple[float, ...] = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(term / float(freedom**power) for power, term in enumerate(terms, 1))

@@ -1,0 +1,46 @@
+"""How much is measured: never more than was allowed, never longer than others can be kept waiting."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kerneldyno.evaluator.judge.effort import plan
+
+
+@given(
+    per_call=st.floats(1e-7, 100),
+    per_set=st.floats(0, 1),
+    calls=st.integers(1, 1000),
+    longest=st.integers(1, 40),
+    limit=st.floats(0.1, 3600),
+)
+def test_no_plan_goes_beyond_what_was_asked_for(
+    per_call: float, per_set: float, calls: int, longest: int, limit: float
+) -> None:
+    made = plan(per_call, per_set=per_set, calls=calls, longest=longest, limit=limit)
+    assert 1 <= made.paced == made.queued <= min(longest, max(1, calls))
+    assert made.calls == calls
+    assert made.seconds <= limit
+    assert made.seconds < 2 or per_call >= 0.1
+    # Both sides, both kinds: what is made whatever the time says.
+    assert made.least_rounds * 4 * made.paced <= 10 or per_call < 0.1
+
+
+@pytest.mark.parametrize(
+    ("per_call", "cold", "displaced", "least"),
+    [(20e-6, True, False, 3), (1e-3, True, True, 3), (30e-3, False, False, 3), (0.5, False, False, 2)],
+)
+def test_short_calls_are_many_and_cold_and_long_ones_few(
+    per_call: float, cold: bool, displaced: bool, least: int
+) -> None:
+    made = plan(per_call, per_set=0.0, calls=100, longest=40, limit=60)
+    assert (made.cold, made.displaced, made.least_rounds) == (cold, displaced, least)
+    assert made.long != cold
+    assert made.paced * per_call <= 0.02 or made.paced == 1
+
+
+def test_inputs_that_are_slow_to_draw_make_rounds_short() -> None:
+    quick, slow = (plan(100e-6, per_set=each, calls=100, longest=40, limit=60) for each in (0.0, 5e-3))
+    assert slow.paced < quick.paced
+    assert slow.paced >= 4

@@ -1,0 +1,149 @@
+"""What a timing comes to: two speedups, each of one regime, and never one of two."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kerneldyno.evaluator.judge.effort import plan
+from kerneldyno.evaluator.judge.measuring import Measured, Visit
+from kerneldyno.evaluator.judge.paced import PacedBurst
+from kerneldyno.evaluator.judge.record import Finished, Record
+from kerneldyno.evaluator.judge.report import report
+from kerneldyno.evaluator.judge.timing import Burst
+from kerneldyno.v1 import evaluation_pb2
+
+QUEUED, CALLED = "REGIME_QUEUED_AHEAD", "REGIME_AS_CALLED"
+PACES = (2e-6, 2e-6)
+
+
+def paced(per_call: float, calls: int = 4) -> PacedBurst:
+    seconds = [5e-6 + per_call] * calls
+    return PacedBurst(seconds, seconds, sum(seconds) + 70e-6 * (calls + 1))
+
+
+def queued(device: float, calls: int = 4, *, overhead: float = 100e-6) -> Burst:
+    return Burst(calls, 300e-6 + calls * (device + overhead), [device] * calls, launch_seconds=30e-6)
+
+
+def visit(regime: str, device: float, end_to_end: float) -> Visit:
+    return Visit(regime, paced(end_to_end), queued(device) if regime == QUEUED else None)
+
+
+def measured(
+    candidate: list[Visit], reference: list[Visit], regime: str, *, device: float = 100e-6, **changes: Any
+) -> Measured:
+    return Measured(
+        plan(1e-4, per_set=0.0, calls=100, longest=40, limit=60),
+        regime,
+        candidate=candidate,
+        reference=reference,
+        paced_nothing=[paced(0.0)],
+        cold_nothing=[queued(0.0, calls) for calls in (2, 4, 8)],
+        warm=[queued(device, calls, overhead=10e-6) for calls in (4, 16)] * 2,
+        warm_nothing=[queued(0.0, calls, overhead=10e-6) for calls in (4, 16)] * 2,
+        **changes,
+    )
+
+
+def reported(made: Measured) -> tuple[dict[str, Any], Record]:
+    record = Record()
+    found = report(record, made, PACES, "cuda")
+    json_format.ParseDict({**found, "findings": record.findings}, evaluation_pb2.EvalResult())
+    return found, record
+
+
+def test_there_are_two_times_of_both_sides_and_two_speedups() -> None:
+    rounds = 5
+    found, record = reported(
+        measured([visit(QUEUED, 100e-6, 150e-6)] * rounds, [visit(QUEUED, 200e-6, 900e-6)] * rounds, QUEUED)
+    )
+    assert found["speedup"] == pytest.approx(2.0)
+    assert found["end_to_end_speedup"] == pytest.approx(6.0)
+    for name in ("speedup", "end_to_end_speedup"):
+        interval = found[f"{name}_interval"]
+        assert interval["low"] < found[name] < interval["high"]
+    medians = [
+        found[f"{side}_{time}"]["median_seconds"]
+        for side in ("candidate", "reference")
+        for time in ("timing", "end_to_end")
+    ]
+    assert medians == pytest.approx([100e-6, 150e-6, 200e-6, 900e-6])
+    assert {found[f"{side}_timing"]["regime"] for side in ("candidate", "reference")} == {QUEUED}
+    assert {found[f"{side}_end_to_end"]["regime"] for side in ("candidate", "reference")} == {CALLED}
+    assert record.findings == []
+    assert found["timing_effort"]["rounds"] == rounds
+
+
+def test_what_cannot_be_queued_has_one_time() -> None:
+    found, _ = reported(measured([visit(CALLED, 0, 150e-6)] * 3, [visit(CALLED, 0, 900e-6)] * 3, CALLED))
+    assert found["speedup"] == found["end_to_end_speedup"] == pytest.approx(6.0)
+    assert found["candidate_timing"]["median_seconds"] == found["candidate_end_to_end"]["median_seconds"]
+    assert found["candidate_timing"]["clock"] == "CLOCK_EACH_CALL"
+
+
+def test_rounds_that_were_made_for_end_to_end_times_alone_count_for_these() -> None:
+    later = [Visit(QUEUED, paced(300e-6), None)] * 6
+    found, _ = reported(
+        measured([visit(QUEUED, 100e-6, 150e-6)] * 3 + later, [visit(QUEUED, 200e-6, 150e-6)] * 3 + later, QUEUED)
+    )
+    assert found["speedup"] == pytest.approx(2.0)
+    assert found["candidate_timing"]["samples"] == 12
+    assert found["candidate_end_to_end"]["samples"] == 36
+
+
+def test_without_a_reference_there_are_times_and_no_speedup() -> None:
+    found, _ = reported(measured([visit(QUEUED, 100e-6, 150e-6)] * 3, [], QUEUED))
+    assert {"candidate_timing", "candidate_end_to_end", "timing_effort"} <= found.keys()
+    assert not {"speedup", "end_to_end_speedup", "reference_timing"} & found.keys()
+
+
+def test_a_lie_about_device_times_costs_the_speedup() -> None:
+    lying = [Visit(QUEUED, paced(150e-6), Burst(4, queued(100e-6).wall_seconds, [1e-5] * 4))] * 4
+    found, record = reported(measured(lying, [visit(QUEUED, 200e-6, 900e-6)] * 4, QUEUED))
+    assert found["speedup"] < 2.2
+    assert [finding["id"] for finding in record.findings] in (["T01"], ["T16"])
+
+
+def test_a_candidate_that_alone_cannot_be_queued_is_told_what_that_is_worth() -> None:
+    found, record = reported(
+        measured([visit(CALLED, 0, 150e-6)] * 3, [visit(CALLED, 0, 900e-6)] * 3, CALLED, queued_reference=200e-6)
+    )
+    assert found["reference_timing"]["queued_seconds"] == 200e-6
+    (finding,) = record.findings
+    assert (finding["id"], finding["severity"]) == ("T31", "SEVERITY_WARNING")
+    assert "1.33 times" in finding["evidence"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    sides=st.tuples(
+        st.lists(st.sampled_from([QUEUED, CALLED]), min_size=1, max_size=6),
+        st.lists(st.sampled_from([QUEUED, CALLED]), min_size=0, max_size=6),
+    ),
+    named=st.sampled_from([QUEUED, CALLED]),
+)
+def test_no_speedup_is_of_two_regimes(seed: int, sides: tuple[list[str], list[str]], named: str) -> None:
+    rng = random.Random(seed)
+    rounds = min(map(len, sides)) or len(sides[0])
+    candidate, reference = (
+        [visit(regime, rng.uniform(5e-5, 2e-4), rng.uniform(2e-4, 9e-4)) for regime in side[:rounds]] for side in sides
+    )
+    made = measured(candidate, reference, named, device=1e-4)
+    seen = {each.regime for each in (*candidate, *reference)}
+    if seen == {named}:
+        found, _ = reported(made)
+        assert {found[field]["regime"] for field in found if field.endswith("_timing")} == {named}
+        assert {found[field]["regime"] for field in found if field.endswith("_end_to_end")} == {CALLED}
+        return
+    with pytest.raises(Finished) as finished:
+        reported(made)
+    result = finished.value.result
+    assert result["outcome"] == "INFRASTRUCTURE_ERROR"
+    assert result["infrastructure_error"]["cause"] == "MIXED_REGIMES"
+    assert result["speedup"] == 0

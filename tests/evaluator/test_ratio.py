@@ -1,0 +1,117 @@
+"""From rounds to a ratio: what slows both sides down cancels, luck of one side does not count, and intervals cover."""
+
+from __future__ import annotations
+
+import random
+import statistics
+
+import pytest
+from kerneldyno.evaluator.judge import ratio
+from kerneldyno.evaluator.judge.ratio import in_rounds, of_rounds, widened
+
+
+def noisy(rng: random.Random, middle: float, spread: float, rounds: int) -> list[float]:
+    return [middle * rng.lognormvariate(0, spread) for _ in range(rounds)]
+
+
+def test_what_slows_both_sides_down_for_a_while_cancels() -> None:
+    rng = random.Random(1)
+    host = [rng.choice([1.0, 1.7]) for _ in range(20)]
+    found = of_rounds([3e-3 * slow for slow in host], [2e-3 * slow for slow in host])
+    assert found.value == pytest.approx(1.5)
+    assert found.width < 1e-9
+    assert found.is_paired
+
+
+def test_a_round_that_goes_wrong_changes_nothing() -> None:
+    reference = [1e-3] * 10
+    candidate = [1e-3] * 9 + [80e-3]
+    assert of_rounds(reference, candidate).value == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("rounds", [3, 4, 5, 10, 30])
+def test_intervals_cover_the_truth_as_often_as_they_say(rounds: int) -> None:
+    rng = random.Random(rounds)
+    covered = 0
+    for _ in range(400):
+        found = of_rounds(noisy(rng, 2e-3, 0.05, rounds), noisy(rng, 1e-3, 0.05, rounds))
+        covered += found.low <= 2.0 <= found.high
+        assert found.low <= found.value <= found.high
+    assert covered >= 0.92 * 400
+
+
+def test_more_rounds_say_more() -> None:
+    rng = random.Random(7)
+    widths = [
+        statistics.median(
+            of_rounds(noisy(rng, 1e-3, 0.05, rounds), noisy(rng, 1e-3, 0.05, rounds)).width for _ in range(50)
+        )
+        for rounds in (3, 6, 12, 25, 50)
+    ]
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_one_round_knows_nothing_of_its_own_error() -> None:
+    found = of_rounds([2e-3], [1e-3])
+    assert found.value == 2.0
+    assert found.width > 0.15
+
+
+def placed(rng: random.Random, chance: float, rounds: int) -> list[float]:
+    """A kernel that takes 4.9 ms, or 6.4 where its memory lies badly."""
+    return [(4.9e-3 if rng.random() < chance else 6.4e-3) * rng.gauss(1, 0.002) for _ in range(rounds)]
+
+
+def test_memory_that_lies_badly_on_one_side_is_no_speedup() -> None:
+    rng, far = random.Random(4), 0
+    for _ in range(100):
+        found = of_rounds(placed(rng, 0.5, 15), placed(rng, 0.4, 15), displaced=True)
+        far += abs(found.value - 1) > 0.01
+        assert not found.is_paired
+    assert far <= 2
+
+
+def test_where_all_memory_lies_alike_rounds_are_paired_though_they_were_displaced() -> None:
+    rng = random.Random(4)
+    found = of_rounds(placed(rng, 1.0, 6), placed(rng, 1.0, 6), displaced=True)
+    assert found.is_paired
+    assert found.rounds == list(range(6))
+
+
+def test_other_times_of_the_rounds_are_taken_from_those_whose_memory_lay_well() -> None:
+    device = of_rounds([4.9, 6.4, 4.9, 4.9], [6.4, 4.9, 4.9, 6.4], displaced=True)
+    assert (device.reference_rounds, device.rounds) == ([0, 2, 3], [1, 2])
+    found = in_rounds([5.0, 9.9, 5.1, 5.0], [9.9, 5.0, 5.0, 9.9], device)
+    assert found.value == pytest.approx(1.0)
+    assert found.low < 1 < found.high
+
+
+def test_a_candidate_that_is_found_slower_has_a_smaller_ratio_and_interval() -> None:
+    found = of_rounds([2e-3, 2.1e-3, 2.05e-3], [1e-3] * 3).scaled(2)
+    assert found.value == pytest.approx(1.025, rel=0.02)
+    assert found.low < found.value < found.high < 1.5
+
+
+def test_what_no_round_shows_makes_the_interval_wider() -> None:
+    exact = of_rounds([50e-6] * 5, [50e-6] * 5)
+    low, high = widened(exact, 50e-6, 50e-6)
+    assert 0.98 < low < 0.994
+    assert 1.006 < high < 1.02
+    for more in ({"kernels": 20}, {"kernels": 20, "same_pace": False}, {"host": 0.9}):
+        wider = widened(exact, 50e-6, 50e-6, **more)  # type: ignore[arg-type]
+        assert wider[0] < low
+        assert wider[1] > high
+    assert widened(exact, 5e-6, 5e-6)[1] > high  # a fixed error is more of a short call
+    assert widened(exact, 1, 1)[1] == pytest.approx(1 + ratio._DEAD_BAND, abs=1e-5)
+
+
+def test_a_kernel_against_itself_is_not_called_faster() -> None:
+    rng, wins = random.Random(8), 0
+    for _ in range(200):
+        sides = []
+        for _ in range(2):
+            process = rng.gauss(50e-6, 0.05e-6)  # what two processes differ by
+            sides.append([process + rng.gauss(0, 0.2e-6) for _ in range(4)])
+        low, high = widened(of_rounds(sides[0], sides[1]), 50e-6, 50e-6)
+        wins += low > 1 or high < 1
+    assert wins <= 4
