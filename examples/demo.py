@@ -21,6 +21,7 @@ from statistics import median
 from typing import Any
 
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, KernelDynoError, LocalServiceError, LocalServices
+from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rpc.jsonio import request_from_json, stage_name
 from kerneldyno.v1.evaluation_pb2 import Finding
 from kerneldyno.v1.fleet_service_pb2 import Node
@@ -304,10 +305,10 @@ def outcome_of(result: EvalResult) -> str:
 
 def speedup_of(result: EvalResult) -> str:
     """The speedup with its interval, or "-" where there is none."""
-    if not result.speedup:
+    counted = counted_speedup(result)
+    if not counted.value or counted.interval is None:
         return "-"
-    interval = result.speedup_interval
-    return f"{short(result.speedup)} [{short(interval.low)}, {short(interval.high)}]"
+    return f"{short(counted.value)} [{short(counted.interval.low)}, {short(counted.interval.high)}]"
 
 
 def short(number: float) -> str:

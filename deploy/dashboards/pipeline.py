@@ -13,6 +13,7 @@ _BUSY = evaluator("kerneldyno_device_busy_seconds_total")
 _HITS = evaluator("kerneldyno_reference_cache_hits_total")
 _MISSES = evaluator("kerneldyno_reference_cache_misses_total")
 _CLOCKS = evaluator("kerneldyno_timings_total")
+_LEASE = evaluator("kerneldyno_timing_lease_seconds")
 
 SUMMARY = [
     number(
@@ -128,16 +129,21 @@ TIMING = [
         "percentunit",
         Query(f"rate({_BUSY}{WINDOW})", "{{instance}} {{device}}"),
         most=1,
-        width=8,
+    ),
+    lines(
+        "A device held for one timing",
+        "How long the device was held to time one candidate and its reference. Nobody else is timed meanwhile; a wider "
+        "`timing_precision` shortens it.",
+        "s",
+        *(Query(quantile(rank, _LEASE), f"p{rank * 100:g}") for rank in (0.5, 0.95)),
     ),
     lines(
         "Whose clock counted",
-        "Share of timings by clock. `judge` counts where device times cannot be believed, or are not sharp; a rise on GPUs "
-        "deserves a look at the findings.",
+        "Share of timings by the clock of the device time. `judge` counts where device times cannot be believed; a rise on "
+        "GPUs deserves a look at the findings. `each_call` is usual on a CPU; on a GPU calls could not be queued ahead.",
         "percentunit",
         Query(share(_CLOCKS, _CLOCKS, "clock"), "{{clock}}"),
         stacked=True,
-        width=8,
     ),
     lines(
         "Mean attempts of a job, retries",
@@ -145,7 +151,6 @@ TIMING = [
         "none",
         Query(mean(scheduler("kerneldyno_evaluation_attempts")), "attempts of a job"),
         Query(share(scheduler("kerneldyno_retries_total"), scheduler("kerneldyno_placements_total")), "share retried"),
-        width=8,
     ),
 ]
 

@@ -355,6 +355,7 @@ async def _judge(request: ev.EvalRequest, told_to_stop: asyncio.Event) -> ev.Eva
             await told_to_stop.wait()
     except TimeoutError:
         result = ev.EvalResult(id=request.id, outcome=ev.EvalResult.CORRECT, compiled=True, correct=True, speedup=2.0)
+        result.end_to_end_speedup, result.speedup_kind = 3.0, request.speedup_kind
     else:
         result = ev.EvalResult(id=request.id, outcome=ev.EvalResult.INFRASTRUCTURE_ERROR, compiled=False, correct=False)
         result.infrastructure_error.cause = "CANCELLED"

@@ -7,9 +7,11 @@ from collections import Counter
 
 from google.protobuf.duration_pb2 import Duration
 from kerneldyno.client import EvalResult
-from kerneldyno.client.cli.cards import plain, seconds, summary_table, verdict_card
+from kerneldyno.client.cli.cards import facts, plain, seconds, speedup_words, summary_table, verdict_card
 from kerneldyno.v1.evaluation_pb2 import (
     LAUNCH_MODE_CUDA_GRAPH,
+    SPEEDUP_KIND_DEVICE,
+    SPEEDUP_KIND_END_TO_END,
     STAGE_COMPILING,
     CrashEvidence,
     ExceptionEvidence,
@@ -55,6 +57,79 @@ def test_a_timed_candidate() -> None:
     assert "graph" not in text
     result.candidate_timing.launch_mode = LAUNCH_MODE_CUDA_GRAPH
     assert "clock: judge, as a CUDA graph)" in shown(verdict_card(result))
+
+
+def both_times(regime: TimingStats.Regime.ValueType = TimingStats.REGIME_QUEUED_AHEAD) -> EvalResult:
+    result = EvalResult(
+        outcome=EvalResult.CORRECT,
+        speedup=1.5,
+        speedup_interval=Interval(low=1.4, high=1.6),
+        end_to_end_speedup=3.0,
+        end_to_end_speedup_interval=Interval(low=2.9, high=3.1),
+        candidate_timing=TimingStats(median_seconds=4e-5, clock=TimingStats.CLOCK_DEVICE_EVENTS, regime=regime),
+        reference_timing=TimingStats(median_seconds=6e-5, clock=TimingStats.CLOCK_DEVICE_EVENTS, regime=regime),
+        candidate_end_to_end=TimingStats(median_seconds=6.1e-5, clock=TimingStats.CLOCK_EACH_CALL, regime=regime),
+        reference_end_to_end=TimingStats(median_seconds=1.8e-4, clock=TimingStats.CLOCK_EACH_CALL, regime=regime),
+        speedup_kind=SPEEDUP_KIND_DEVICE,
+    )
+    effort = result.timing_effort
+    effort.lease_seconds, effort.rounds, effort.candidate_calls, effort.reference_calls = 0.4, 8, 240, 220
+    return result
+
+
+def test_both_speedups_and_the_one_that_counts() -> None:
+    result = both_times()
+    told = dict(facts(result))
+    assert list(told) == [
+        *("speedup", "other speedup", "candidate", "reference", "candidate, end to end", "reference, end to end"),
+        *("regime", "timed in"),
+    ]
+    assert told["speedup"] == "1.500 by device time (95 % between 1.400 and 1.600), which counts"
+    assert told["other speedup"] == "3.000 end to end (95 % between 2.900 and 3.100)"
+    assert told["candidate, end to end"].startswith("61 us")
+    assert "clock: each call" in told["reference, end to end"]
+    assert told["regime"] == "queued ahead: device time is without the host's work"
+    assert told["timed in"] == "400 ms, 8 rounds, 240 calls of the candidate, 220 of the reference"
+    title = shown(verdict_card(result)).splitlines()[0]
+    assert "CORRECT  1.50x" in title
+    assert "end to end" not in title
+
+    result.speedup_kind = SPEEDUP_KIND_END_TO_END
+    told = dict(facts(result))
+    assert told["speedup"] == "3.000 end to end (95 % between 2.900 and 3.100), which counts"
+    assert told["other speedup"] == "1.500 by device time (95 % between 1.400 and 1.600)"
+    assert "CORRECT  3.00x end to end" in shown(verdict_card(result))
+
+
+def test_a_speedup_that_counts_and_was_not_measured_is_not_the_other_one() -> None:
+    older = EvalResult(
+        outcome=EvalResult.CORRECT,
+        speedup=1.5,
+        speedup_interval=Interval(low=1.4, high=1.6),
+        candidate_timing=TimingStats(median_seconds=4e-5),
+        speedup_kind=SPEEDUP_KIND_END_TO_END,
+    )
+    told = dict(facts(older))
+    assert told["speedup"] == "not measured end to end, which is the time that counts"
+    assert told["other speedup"] == "1.500 by device time (95 % between 1.400 and 1.600)"
+    assert "1.50x" not in shown(verdict_card(older))
+    assert speedup_words(older) == ""
+    older.speedup_kind = SPEEDUP_KIND_DEVICE
+    assert dict(facts(older))["speedup"] == "1.500 by device time (95 % between 1.400 and 1.600)"
+    assert not {"other speedup", "regime", "timed in"} & set(dict(facts(older)))
+
+
+def test_calls_that_are_not_queued_ahead_have_one_time() -> None:
+    result = both_times(TimingStats.REGIME_AS_CALLED)
+    told = dict(facts(result))
+    assert told["speedup"] == "1.500 by device time (95 % between 1.400 and 1.600), which counts"
+    assert told["regime"] == "as called: the host's work is in both times"
+    assert "candidate, end to end" not in told
+    assert "paid" not in told
+    result.reference_timing.queued_seconds = 5e-5
+    assert dict(facts(result))["paid"] == "at most 1.25x: queued ahead, the reference is faster (finding T31)"
+    result.speedup_kind = SPEEDUP_KIND_END_TO_END
+    assert "paid" not in dict(facts(result))
 
 
 def test_the_roofline() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from command import NOBODY, finished, run, started
 from fake_scheduler import FakeScheduler
+from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, SPEEDUP_KIND_UNSPECIFIED
 from waiting import eventually
 
 
@@ -62,6 +63,18 @@ class TestEvaluate:
         assert not request.run_performance
         assert not request.HasField("enable_profiling")
 
+    @pytest.mark.parametrize("word", ["end-to-end", "END_TO_END"])
+    async def test_precision_and_the_speedup_that_counts(
+        self, scheduler: FakeScheduler, sources: tuple[Path, Path], word: str
+    ) -> None:
+        options = ["--timing-precision", 0.05, "--speedup-kind", word]
+        assert (await run("evaluate", *sources, *options, "--address", scheduler.address)).status == 0
+        assert (await run("evaluate", *sources, "--address", scheduler.address)).status == 0
+        given, plain = (message.requests[0] for message in scheduler.messages if message.requests)
+        assert (given.timing_precision, given.speedup_kind) == (0.05, SPEEDUP_KIND_END_TO_END)
+        assert not plain.HasField("timing_precision")
+        assert plain.speedup_kind == SPEEDUP_KIND_UNSPECIFIED
+
     async def test_cases_take_the_place_of_a_reference(
         self, scheduler: FakeScheduler, sources: tuple[Path, Path]
     ) -> None:
@@ -81,6 +94,12 @@ class TestEvaluate:
             (["{reference}", "{candidate}", "--devices", "cpu"], "--local"),
             (["{reference}", "{candidate}", "--trials", "99999999999999"], "num_correct_trials"),
             (["{reference}", "{candidate}", "--no-such-option"], "--no-such-option"),
+            (["{reference}", "{candidate}", "--timing-precision", "high"], "--timing-precision"),
+            (
+                ["{reference}", "{candidate}", "--speedup-kind", "wall"],
+                "'wall' is unknown; choose device or end-to-end",
+            ),
+            (["{reference}", "{candidate}", "--speedup-kind", ""], "choose device or end-to-end"),
         ],
     )
     async def test_usage(self, sources: tuple[Path, Path], arguments: list[str], says: str) -> None:
@@ -119,6 +138,30 @@ class TestBatch:
         found = results(output)
         assert found.keys() == {f"r{i}" for i in range(300)}
         assert {"compiled", "correct", "speedup", "findings", "outcome"} <= found["r7"].keys()
+
+    async def test_options_are_for_requests_that_leave_the_fields_open(
+        self, scheduler: FakeScheduler, tmp_path: Path
+    ) -> None:
+        source = tasks(
+            tmp_path / "t.jsonl",
+            {"id": "open", "kernel_code": "k", "labels": {"step": "1"}},
+            {"id": "says", "kernel_code": "k", "speedup_kind": "device", "timing_precision": 0.5},
+        )
+        options = ["--speedup-kind", "end-to-end", "--timing-precision", 0.02, "--address", scheduler.address]
+        assert (await run("batch", source, "--output", tmp_path / "r.jsonl", *options)).status == 0
+        sent = {one.id: one for message in scheduler.messages for one in message.requests}
+        assert (sent["open"].timing_precision, sent["open"].speedup_kind) == (0.02, SPEEDUP_KIND_END_TO_END)
+        assert (dict(sent["open"].labels), sent["open"].kernel_code) == ({"step": "1"}, "k")
+        assert (sent["says"].timing_precision, sent["says"].speedup_kind) == (0.5, SPEEDUP_KIND_DEVICE)
+
+    async def test_an_option_that_is_not_known_is_refused_before_anything_is_written(self, tmp_path: Path) -> None:
+        source = tasks(tmp_path / "t.jsonl", {"id": "a", "kernel_code": "k"})
+        ran = await run(
+            "batch", source, "--output", tmp_path / "r.jsonl", "--speedup-kind", "both", "--address", NOBODY
+        )
+        assert (ran.status, ran.out) == (2, "")
+        assert "'both' is unknown; choose device or end-to-end" in ran.err
+        assert not (tmp_path / "r.jsonl").exists()
 
     async def test_malformed_lines_are_answered_each_and_once(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
         source = tasks(

@@ -12,7 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from kerneldyno.client.cli.evaluations import _time
 from kerneldyno.client.cli.nodes import _state
 from kerneldyno.v1 import fleet_service_pb2 as pb
-from kerneldyno.v1.evaluation_pb2 import EvalRequest
+from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_END_TO_END, EvalRequest
 from waiting import eventually
 
 DIGESTS = ("abcdef01" * 8, "abcdef02" * 8)
@@ -125,6 +125,15 @@ class TestEvaluations:
         ran = await invoke("evaluations", "--limit", 2, "--address", history.address)
         assert "Only the newest 2 are shown" in ran.out
         assert history.lists[-1].page_size == 3
+
+    async def test_the_speedup_is_the_one_that_counts(self, history: FakeScheduler) -> None:
+        history.submit("x", EvalRequest(id="ended", kernel_code="ok", speedup_kind=SPEEDUP_KIND_END_TO_END))
+        await eventually(lambda: history.work["x", "ended"].task.done())
+        ran = await invoke("evaluations", "--address", history.address, COLUMNS="160")
+        lines = {line.split()[0]: line for line in ran.out.splitlines() if "CORRECT" in line}
+        assert "3.00x end to end" in lines["ended"]
+        assert "2.00x" in lines["c"]
+        assert "end to end" not in lines["c"]
 
     async def test_json_has_whole_results(self, history: FakeScheduler) -> None:
         ran = await invoke("evaluations", "--json", "--limit", 3, "--address", history.address)

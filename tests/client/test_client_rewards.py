@@ -9,6 +9,7 @@ from kerneldyno.client.reward_ledger import BATCH_BYTES, RewardLedger
 from kerneldyno.client.sources import prepared_turn
 from kerneldyno.rewards.presets import spec
 from kerneldyno.rpc.turns import MAX_TURN_ID_CHARS
+from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_END_TO_END
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsRequest
 
 REWARD = spec("tiers")
@@ -195,3 +196,17 @@ def test_the_exception_counts_the_causes() -> None:
     error = NoRewardError([failed("a"), failed("b"), reference])
     assert "3 turns have no reward: 2 x NODE_LOST (), 1 x REFERENCE_ERROR (no torch)" in str(error)
     assert [answer.id for answer in error.answers] == ["a", "b", "c"]
+
+
+def test_the_error_says_when_the_time_that_is_paid_was_not_measured() -> None:
+    told = "not timed end to end, which is the time that counts: its evaluator is too old"
+    older, newer = (StreamRewardsResponse(id=id) for id in "ab")
+    for verdict in (older.result, newer.result, newer.remeasured):
+        verdict.outcome, verdict.message = EvalResult.CORRECT, "all outputs of 5 trials are right"
+        verdict.speedup_kind = SPEEDUP_KIND_END_TO_END
+        verdict.candidate_timing.median_seconds = 1e-3
+    assert f"1 turn has no reward: 1 x CORRECT ({told})" in str(NoRewardError([older]))
+    newer.result.candidate_end_to_end.median_seconds = 2e-3
+    assert told in str(NoRewardError([newer])), "the second measurement lacks it"
+    newer.remeasured.candidate_end_to_end.median_seconds = 2e-3
+    assert "all outputs of 5 trials are right" in str(NoRewardError([newer]))

@@ -159,8 +159,8 @@ async def test_both_measurements_of_a_turn(address: str, id: str) -> None:
     assert answers[0].remeasured.speedup == 2
     ran = await trace(address, id)
     first, _, second = ran.out.partition("second measurement of the turn")
-    assert "CORRECT  9x" in first
-    assert "CORRECT  2x" in second
+    assert "CORRECT  9.00x" in first
+    assert "CORRECT  2.00x" in second
     assert "again=true" in second
     found = (await trace(address, id, "--json")).json["evaluations"]
     assert [one["id"] for one in found] == ["t", "t~again"]

@@ -44,7 +44,7 @@ def test_fields_of_requests_exist() -> None:
 
 
 def test_fields_of_results_exist() -> None:
-    parts = {"profile", "environment", "correctness", "candidate_timing", "reference_timing"}
+    parts = {"profile", "environment", "correctness", "candidate_timing", "reference_timing", "candidate_end_to_end"}
     assert parts <= RESULT
     for page, title in ((KERNELGYM, "Responses"), (KERNELBENCH, "`KernelExecResult`")):
         found = set().union(*(named(cells[1]) for cells in rows(page, title)))

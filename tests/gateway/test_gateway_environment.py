@@ -63,6 +63,13 @@ async def test_an_episode() -> None:
         assert (await env.reset())["observation"]["turn"] == 0
 
 
+async def test_a_step_tells_the_speedup_that_counts() -> None:
+    async with gateway({"options": {"speedup_kind": "end-to-end"}}) as served, session(served) as env:
+        await env.reset(problem="second")
+        seen = await env.step(response("speedup=1.5 end_to_end=2.5"))
+        assert (seen["reward"], seen["observation"]["speedup"]) == (pytest.approx(2.8), 2.5)
+
+
 async def test_reset_chooses_by_seed_or_in_turn() -> None:
     async with gateway() as served, session(served) as env:
         by_seed = [(await env.reset(seed=seed))["observation"]["problem"] for seed in (0, 4, 2)]

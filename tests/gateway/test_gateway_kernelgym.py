@@ -62,6 +62,19 @@ async def test_a_right_candidate_in_milliseconds() -> None:
     assert (status["status"], status["assigned_device"]) == ("completed", "cpu:0")
 
 
+async def test_speedup_and_times_are_those_that_count() -> None:
+    """KernelGYM's own times contain launches: `--request '{"speedup_kind": "end-to-end"}'` compares with them."""
+    async with gateway({"options": {"speedup_kind": "end-to-end"}}) as served:
+        data = (await evaluate(served, "a", "speedup=2 end_to_end=4")).json()
+        older = (await evaluate(served, "b", "speedup=2 end_to_end=none")).json()
+    assert data["speedup"] == 4.0
+    assert data["reference_runtime"] == pytest.approx(2 * REFERENCE_SECONDS * 1e3)
+    assert data["kernel_runtime"] == pytest.approx(2 * REFERENCE_SECONDS * 1e3 / 4)
+    assert data["metadata"]["kerneldyno"]["speedup"] == 2.0
+    assert (older["correctness"], older["speedup"]) == (True, 0.0)
+    assert (older["reference_runtime"], older["kernel_runtime"]) == (-1.0, -1.0), "never the other time"
+
+
 VERDICTS = [
     # script, status, compiled, decoy, error code
     ("outcome=INCORRECT", "completed", True, False, "CORRECTNESS_ERROR"),

@@ -8,6 +8,9 @@ import math
 
 import pytest
 from gateway_harness import PROBLEMS, PROMPT, REFERENCE, gateway, response
+from kerneldyno.rewards import presets
+from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_END_TO_END
+from kerneldyno.v1.reward_service_pb2 import RewardSpec
 
 #: The kevin preset: 0.3 for being right, and the speedup as it is.
 RIGHT = 0.3
@@ -96,6 +99,26 @@ async def test_labels(label: object) -> None:
     async with gateway() as served:
         answer = await served.rm(response(), label)
     assert (answer.status_code, answer.json()) == (200, pytest.approx(RIGHT + 2.0))
+
+
+async def test_the_spec_says_which_speedup_is_paid_and_told() -> None:
+    spec = RewardSpec(preset="kevin", speedup_kind=SPEEDUP_KIND_END_TO_END)
+    text = response("speedup=1.5 end_to_end=2.5")
+    async with gateway({"reward": presets.spec(spec)}) as served:
+        slime = (await served.rm(text, "first", "?form=object")).json()
+        openrlhf = (await served.get_reward((text, "second"), query="?extra_logs=1")).json()
+        older = await served.rm(response("speedup=1.5 end_to_end=none"), "first")
+    assert (slime["score"], slime["speedup"]) == (pytest.approx(2.8), 2.5)
+    assert openrlhf["rewards"] == [pytest.approx(2.8)]
+    assert openrlhf["extra_logs"]["speedup"] == [2.5]
+    assert older.status_code == 422, "a repetition would find the same"
+    assert "not timed end to end" in older.text
+
+
+async def test_the_turn_may_say_which_speedup_counts() -> None:
+    async with gateway({"options": {"speedup_kind": "end-to-end"}}) as served:
+        told = (await served.rm(response("speedup=1.5 end_to_end=2.5"), "first", "?form=object")).json()
+    assert (told["score"], told["speedup"]) == (pytest.approx(2.8), 2.5)
 
 
 async def test_slime_gets_a_number_or_an_object() -> None:

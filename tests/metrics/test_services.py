@@ -177,6 +177,13 @@ def test_stages_clocks_and_speedups(watched: Watched) -> None:
     assert grown("evaluator", stage, stage="awaiting_lease", outcome="CORRECT") == timed > 0
     assert grown("evaluator", stage, stage="timing") >= timed
     assert grown("evaluator", "kerneldyno_speedup_count") == timed
+    assert grown("evaluator", "kerneldyno_end_to_end_speedup_count") == timed
+    assert grown("evaluator", "kerneldyno_timing_lease_seconds_count") == timed
+    assert (
+        0
+        < grown("evaluator", "kerneldyno_timing_lease_seconds_sum")
+        < grown("evaluator", "kerneldyno_stage_seconds_sum", stage="timing")
+    )
     assert grown("evaluator", "kerneldyno_stage_seconds_sum", stage="compiling", outcome="TIMEOUT") > 0.9
     assert grown("evaluator", "kerneldyno_device_busy_seconds_total") > 0
     assert ON_GPU or grown("evaluator", "kerneldyno_throttled_timings_total") == 0

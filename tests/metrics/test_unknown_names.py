@@ -71,6 +71,29 @@ def test_what_a_judge_invents_is_other_or_nothing() -> None:
     assert after.value("kerneldyno_starting_runners", device="cuda:0") == 1
 
 
+def test_both_speedups_and_the_lease_are_counted_and_only_where_they_were_measured() -> None:
+    registry = CollectorRegistry()
+    metrics = EvaluatorMetrics(registry, ["cuda:0"])
+    older = pb.EvalResult(outcome=pb.EvalResult.CORRECT, speedup=2.0)
+    older.candidate_timing.clock = pb.TimingStats.CLOCK_DEVICE_EVENTS
+    wrong = pb.EvalResult(outcome=pb.EvalResult.INCORRECT, speedup=0.0, end_to_end_speedup=0.0)
+    both = pb.EvalResult(outcome=pb.EvalResult.CORRECT, speedup=1.5, end_to_end_speedup=40.0)
+    both.candidate_timing.clock = pb.TimingStats.CLOCK_EACH_CALL
+    both.timing_effort.lease_seconds = 0.5
+    newer = pb.EvalResult(outcome=pb.EvalResult.CORRECT)
+    newer.candidate_timing.clock = 9  # type: ignore[assignment]
+    for result in (older, wrong, both, newer):
+        metrics.record(result)
+    after = scrape(registry)
+    assert (after.value("kerneldyno_speedup_count"), after.value("kerneldyno_speedup_sum")) == (2, 3.5)
+    assert after.value("kerneldyno_end_to_end_speedup_count") == 1
+    assert after.value("kerneldyno_end_to_end_speedup_bucket", le="30.0") == 0
+    assert after.value("kerneldyno_timing_lease_seconds_count") == 1
+    assert after.value("kerneldyno_timing_lease_seconds_sum") == 0.5
+    assert after.value("kerneldyno_timings_total", clock="each_call") == 1
+    assert after.value("kerneldyno_timings_total", clock="device_events") == 2, "and a clock of a later release"
+
+
 def test_every_finding_of_the_threat_model_has_a_series() -> None:
     page = (Path(__file__).parents[2] / "docs" / "threat-model.md").read_text()
     table = page.partition("\n## Findings\n")[2].partition("\n## ")[0]

@@ -142,6 +142,9 @@ def test_sorting(browser: Browser, results_page: Path) -> None:
         page.locator("#candidate-table th button", has_text="speedup").click()
         assert [float(text.split("x")[0]) for text in column(page, "speedup") if text] == speedups[::-1]
         assert page.locator("th[aria-sort=ascending]").inner_text().strip() == "speedup"
+        others = [text.split() for text in column(page, "other time") if text]
+        assert [words[1:] for words in others] == [["end", "to", "end"]] * len(speedups)
+        assert all(float(words[0].removesuffix("x")) > 0 for words in others)
         page.locator("#candidate-sort").select_option("outcome:1")
         assert column(page, "outcome") == sorted(OUTCOMES.values())
 

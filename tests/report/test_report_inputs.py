@@ -66,6 +66,7 @@ class Contents(HTMLParser):
 
     def __init__(self, page: str) -> None:
         super().__init__()
+        self.page = page
         self.elements: list[str] = []
         self.acting: list[str] = []
         self.scripts: list[tuple[dict[str, str | None], str]] = []
@@ -128,6 +129,73 @@ def test_fast_at_p_and_its_denominator() -> None:
     assert (every.low[at_one], every.shares[at_one], every.high[at_one]) == (0.25, 0.5, 0.5)
     assert dict(found.lost) == {"the reference failed": 1, "infrastructure failed": 1}
     assert found.median_speedup == 1.0
+
+
+def both(id: str, device: float, end_to_end: float, kind: str = "", **changes: Any) -> dict[str, Any]:
+    """A result with both speedups; `kind` is "DEVICE" or "END_TO_END", or nothing, as older evaluators have it."""
+    ended = {"end_to_end_speedup": end_to_end, "speedup_kind": f"SPEEDUP_KIND_{kind}" if kind else None}
+    if end_to_end:
+        ended |= {"end_to_end_speedup_interval": {"low": 0.5 * end_to_end, "high": 2 * end_to_end}}
+        ended |= {"candidate_end_to_end": {"median_seconds": 5e-3}}
+        ended |= {"reference_end_to_end": {"median_seconds": end_to_end * 5e-3}}
+    return result(id, speedup=device) | ended | changes
+
+
+def test_the_speedup_that_counts_ranks_and_the_other_one_is_told() -> None:
+    found = candidates(
+        lines(
+            both("p/a", 2.0, 8.0, "END_TO_END"),
+            both("p/b", 4.0, 1.0, "END_TO_END"),
+            both("q/c", 1.5, 9.0, "DEVICE"),
+            both("q/d", 3.0, 0.0),
+            both("q/e", 3.0, 0.0, "END_TO_END"),
+        )
+    )
+    seen = [(one.speedup, one.by, one.other, one.low, one.candidate_seconds, one.reference_seconds) for one in found]
+    assert seen == [
+        (8.0, "end to end", 2.0, 4.0, 5e-3, 40e-3),
+        (1.0, "end to end", 4.0, 0.5, 5e-3, 5e-3),
+        (1.5, "by device time", 9.0, pytest.approx(1.35), 1e-3, 1.5e-3),
+        (3.0, "by device time", None, pytest.approx(2.7), 1e-3, 3e-3),
+        (None, "", 3.0, None, None, None),
+    ]
+    counted = figures(found)
+    assert (counted.timed, counted.median_speedup) == (4, 2.25)
+    assert counted.speedups_by == [("end to end", 2), ("by device time", 2)]
+    (every, best) = counted.curves
+    assert every.at_thresholds == [0.8, 0.6, 0.6, 0.4, 0.4], (
+        "what was not measured is not fast, whatever the other time"
+    )
+    assert best.at_thresholds == [1.0, 1.0, 1.0, 1.0, 1.0], "8x and 3x"
+    assert counted.to_json()["speedups_by"] == [("end to end", 2), ("by device time", 2)]
+
+
+def test_a_page_says_by_which_time_its_speedups_are(tmp_path: Path) -> None:
+    mixed = page(tmp_path, lines(both("p/a", 2.0, 8.0, "END_TO_END"), both("p/b", 4.0, 1.0, "DEVICE")))
+    (index,) = mixed.data("index")
+    assert (index["speedup"], index["other"]) == ([8.0, 4.0], [2.0, 1.0])
+    assert index["by"] == ["end to end", "by device time"]
+    assert "not by the same time for all candidates: end to end for 1, by device time for 1." in mixed.page
+    assert "each by the time that counts for it" in mixed.page
+    ended = page(tmp_path, lines(both("p/a", 2.0, 8.0, "END_TO_END")))
+    assert "1 right, timed candidates, end to end; below" in ended.page
+    assert "not by the same time" not in ended.page
+    facts = dict(ended.data("details")[0][0]["facts"])
+    assert facts["speedup"].startswith("8.000 end to end (95 % between 4.000 and 16.000)")
+    assert facts["other speedup"].startswith("2.000 by device time")
+
+
+def test_turns_are_by_the_time_that_was_paid(tmp_path: Path) -> None:
+    again = both("again", 9.0, 1.5, "END_TO_END")
+    with TrajectoryWriter(tmp_path / "results.jsonl") as writer:
+        made = {"speedup_kind": "end_to_end", "result": both("t0", 2.0, 3.0, "END_TO_END")}
+        writer.write(turn(0, 0, "CORRECT", 3.0, **made))
+        writer.write(turn(1, 0, "CORRECT", 3.0, remeasured=again, **made))
+        writer.write(turn(2, 0, "CORRECT", 2.5))
+    (index,) = page(tmp_path, (tmp_path / "results.jsonl").read_bytes()).data("index")
+    assert index["speedup"] == [3.0, 1.5, 2.5]
+    assert index["by"] == ["end to end", "end to end", "by device time"]
+    assert index["other"] == [2.0, 2.0, None]
 
 
 def test_stages_are_counted_once() -> None:

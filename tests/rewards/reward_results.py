@@ -173,3 +173,33 @@ def result(outcome: str, **changes: Any) -> EvalResult:
     """Return a finished result of `outcome`; `changes` replace fields, None leaves one out."""
     fields = {"id": "p7/0/1", "outcome": outcome, "speedup": 0.0, **RESULTS[outcome], **changes}
     return result_from_json({name: value for name, value in fields.items() if value is not None})
+
+
+def both_times(
+    speedup: float = 1.5,
+    end_to_end: float = 3.0,
+    *,
+    regime: str = "REGIME_QUEUED_AHEAD",
+    queued_seconds: float = 0.0,
+    **changes: Any,
+) -> EvalResult:
+    """Return a CORRECT result with both speedups: 40 us of device time against 60, end to end 60 us against 180."""
+    fields = RESULTS["CORRECT"]
+    labels = {"regime": regime, "launch_mode": "LAUNCH_MODE_EAGER"}
+    each = {"samples": 50, "clock": "CLOCK_EACH_CALL", **labels}
+    return result(
+        "CORRECT",
+        **{
+            "speedup": speedup,
+            "speedup_interval": {"low": speedup - 0.1, "high": speedup + 0.1},
+            "candidate_timing": {**fields["candidate_timing"], **labels},
+            "reference_timing": {**fields["reference_timing"], **labels, "queued_seconds": queued_seconds},
+            "end_to_end_speedup": end_to_end,
+            "end_to_end_speedup_interval": {"low": end_to_end - 0.1, "high": end_to_end + 0.1},
+            "candidate_end_to_end": {**_TIMES, "median_seconds": 6e-5, **each},
+            "reference_end_to_end": {**_TIMES, "median_seconds": 1.8e-4, **each},
+            "timing_effort": {"lease_seconds": 0.4, "rounds": 8, "candidate_calls": 240, "reference_calls": 220},
+            "speedup_kind": "SPEEDUP_KIND_DEVICE",
+            **changes,
+        },
+    )

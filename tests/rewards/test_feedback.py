@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kerneldyno.rewards.extraction import extract
 from kerneldyno.rewards.feedback import feedback
-from kerneldyno.v1.evaluation_pb2 import EvalResult
+from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, EvalResult
 from kerneldyno.v1.reward_service_pb2 import Extraction
-from reward_results import RESULTS, ROOFLINE, TRACEBACK, result
+from reward_results import RESULTS, ROOFLINE, TRACEBACK, both_times, result
 
 LIMITS = (0, 1, 80, 256, 2000)
 
@@ -98,6 +98,67 @@ def test_the_whole_traceback_where_there_is_room() -> None:
 )
 def test_time(changes: dict[str, Any], said: str) -> None:
     assert said in feedback(result("CORRECT", **changes), limit=256)
+
+
+def headline(told: EvalResult, **options: Any) -> str:
+    """The first line, which must fit where there is little room."""
+    line = feedback(told, limit=2000, **options).splitlines()[0]
+    assert feedback(told, limit=256, **options).splitlines()[0] == line
+    return line
+
+
+def test_both_speedups_are_told_in_one_line_and_the_one_that_counts_first() -> None:
+    device = (
+        "CORRECT: 1.50x the reference's speed (95% interval 1.40 to 1.60);"
+        " device time 40 us, the reference 60 us; end to end 60 us, 3.00x."
+    )
+    ended = (
+        "CORRECT: 3.00x the reference's speed (95% interval 2.90 to 3.10);"
+        " end to end 60 us, the reference 180 us; device time 40 us, 1.50x."
+    )
+    assert headline(both_times()) == device
+    assert headline(both_times(speedup_kind="SPEEDUP_KIND_END_TO_END")) == ended
+    assert headline(both_times(), speedup_kind=SPEEDUP_KIND_END_TO_END) == ended
+    assert headline(both_times(speedup_kind="SPEEDUP_KIND_END_TO_END"), speedup_kind=SPEEDUP_KIND_DEVICE) == device
+    slow = both_times(0.5, 0.8, speedup_kind="SPEEDUP_KIND_END_TO_END")
+    assert "slower than the reference; end to end" in headline(slow)
+    assert "no certain gain" in headline(both_times(0.5, 1.02, speedup_kind="SPEEDUP_KIND_END_TO_END"))
+
+
+def test_a_time_that_was_not_measured_is_named_and_the_other_is_not_told_for_it() -> None:
+    line = headline(result("CORRECT"), speedup_kind=SPEEDUP_KIND_END_TO_END)
+    assert line == "CORRECT: all outputs are right; not timed end to end, which is the time that counts."
+    alone = result("CORRECT", speedup=0, speedup_interval=None, reference_timing=None)
+    assert headline(alone) == "CORRECT: all outputs are right; 40 us a call, with no reference to compare with."
+
+
+def test_where_calls_are_not_queued_ahead_there_is_one_time_and_perhaps_a_limit_to_what_is_paid() -> None:
+    """The CPU, and finding T31."""
+    one = both_times(3.0, 3.0, regime="REGIME_AS_CALLED")
+    assert headline(one).endswith("(95% interval 2.90 to 3.10); 40 us a call, the reference 60 us.")
+    waits = both_times(3.0, 3.0, regime="REGIME_AS_CALLED", queued_seconds=5e-5)
+    assert headline(waits).endswith(" Queued ahead of the device, the reference takes 50 us: at most 1.25x is paid.")
+    assert "is paid" not in headline(waits, speedup_kind=SPEEDUP_KIND_END_TO_END)
+    slow = both_times(1.1, 1.1, regime="REGIME_AS_CALLED", queued_seconds=5e-5)
+    assert "is paid" not in headline(slow), "less is paid anyway"
+
+
+def test_two_measurements_are_compared_by_the_speedup_that_counts() -> None:
+    first, second = both_times(1.2, 9.0), both_times(5.0, 2.0)
+    for kind, told, other in ((SPEEDUP_KIND_END_TO_END, "2.00x", "9.00x"), (SPEEDUP_KIND_DEVICE, "1.20x", "5.00x")):
+        text = feedback(first, limit=2000, remeasured=second, speedup_kind=kind)
+        assert text.startswith(f"CORRECT: {told}")
+        assert f"Measured twice, since {other} looked too good" in text
+
+
+def test_hints_are_of_the_time_that_counts() -> None:
+    """16 us of kernels: less than half of the 40 us on the device, and of the 60 us that a caller waits."""
+    kernel = {"name": "k", "owner": "OWNER_CANDIDATE", "launches": 5, "device_seconds": 8e-5}
+    profile = {"kernels": [kernel], "calls": 5, "device_time_coverage": 1.0}
+    told = both_times(profile=profile, findings=[])
+    assert "16 us of a call's 40 us: gaps between them are the rest" in feedback(told, limit=2000)
+    ended = feedback(told, limit=2000, speedup_kind=SPEEDUP_KIND_END_TO_END)
+    assert "16 us of a call's 60 us: launches and Python are the rest" in ended
 
 
 def kernels(*rows: tuple[str, str, int, float], median: float = 1e-4) -> EvalResult:

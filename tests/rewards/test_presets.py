@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from kerneldyno.rewards.presets import PRESETS, effective, spec
 from kerneldyno.rpc.errors import InvalidRequestError
+from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, SPEEDUP_KIND_UNSPECIFIED
 from kerneldyno.v1.reward_service_pb2 import RewardSpec, SpeedupTier
 
 
@@ -99,6 +100,7 @@ def tier(speedup: float, bonus: float = 0.0) -> dict[str, Any]:
         *(({"speedup_floor": value}, "reward.speedup_floor") for value in (-0.1, math.nan, math.inf)),
         ({"speedup_basis": 3}, "reward.speedup_basis"),
         ({"coverage_basis": 9}, "reward.coverage_basis"),
+        *(({"speedup_kind": value}, "reward.speedup_kind") for value in (3, -1)),
         *(({"remeasure_above": value}, "reward.remeasure_above") for value in (-0.1, math.nan, -math.inf)),
         *(({"feedback_chars": value}, "reward.feedback_chars") for value in (-1, 20_001)),
         *((tier(value), "reward.tiers[1].min_speedup") for value in (1.0, 0.5, -1.0, math.nan, math.inf)),
@@ -120,6 +122,8 @@ def test_out_of_range(fields: dict[str, Any], path: str) -> None:
         {"feedback_chars": 20_000},
         {"correctness_weight": -1e6, "rejected_reward": 1e6},
         {"speedup_basis": RewardSpec.SPEEDUP_BASIS_INTERVAL_LOW, "coverage_basis": RewardSpec.COVERAGE_BASIS_LAUNCHES},
+        {"speedup_kind": SPEEDUP_KIND_DEVICE},
+        {"speedup_kind": SPEEDUP_KIND_END_TO_END},
         {"tiers": [SpeedupTier(min_speedup=at) for at in range(20)]},
     ],
     ids=str,
@@ -128,6 +132,11 @@ def test_within_range(fields: dict[str, Any]) -> None:
     whole = effective(RewardSpec(**fields))
     for name, value in fields.items():
         assert getattr(whole, name) == value
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_leaves_it_to_the_evaluation_which_speedup_counts(preset: str) -> None:
+    assert effective(RewardSpec(preset=preset)).speedup_kind == SPEEDUP_KIND_UNSPECIFIED
 
 
 def test_every_violation_is_named_at_most_twenty() -> None:

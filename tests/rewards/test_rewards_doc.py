@@ -11,7 +11,7 @@ from kerneldyno.rewards.feedback import feedback
 from kerneldyno.rewards.presets import MAX_FEEDBACK_CHARS, MAX_TIERS, PRESETS
 from kerneldyno.rewards.trajectories import TurnRecord
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
-from reward_results import ROOFLINE, result
+from reward_results import ROOFLINE, both_times, result
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
 
@@ -45,13 +45,14 @@ def test_the_table_is_the_presets() -> None:
                 assert float(table[name][index]) == getattr(preset, name), name
         basis = RewardSpec.CoverageBasis.Name(preset.coverage_basis)
         assert basis == f"COVERAGE_BASIS_{table['coverage_basis'][index]}"
-    given: set[str] = {field.name for field in RewardSpec.DESCRIPTOR.fields} - {"preset", "tiers", "speedup_basis"}
-    assert given <= set(table)
+    fields: set[str] = {field.name for field in RewardSpec.DESCRIPTOR.fields}
+    assert fields - {"preset", "tiers", "speedup_basis", "speedup_kind"} <= set(table)
+    assert "`speedup_kind`" in PAGE
 
 
 def test_the_samples_are_real() -> None:
     correct, compile_error = (sample.strip() for sample in blocks("text")[1:3])
-    assert feedback(result("CORRECT", roofline=ROOFLINE), limit=2000) == correct
+    assert feedback(both_times(roofline=ROOFLINE), limit=2000) == correct
     assert feedback(result("COMPILE_ERROR"), limit=256).startswith(compile_error + "\n")
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kerneldyno.rewards.presets import PRESETS, effective
 from kerneldyno.rewards.scoring import anomalous, score
 from kerneldyno.rpc.errors import InvalidRequestError
-from kerneldyno.v1.evaluation_pb2 import EvalResult
+from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardParts, RewardSpec, SpeedupTier
-from reward_results import RESULTS, result
+from reward_results import RESULTS, both_times, result
 
 FAILURES = ("COMPILE_ERROR", "RUNTIME_ERROR", "TIMEOUT", "OUT_OF_MEMORY", "INVALID")
 
@@ -152,6 +152,73 @@ def test_a_speedup_that_is_no_number_is_not_paid(speedup: Any) -> None:
     assert score(broken, RewardSpec()) == (None, RewardParts())
     assert score(result("CORRECT"), RewardSpec(), broken) == (None, RewardParts())
     assert score(broken, RewardSpec(), result("CORRECT")) == (None, RewardParts())
+
+
+def test_a_time_that_was_asked_for_and_not_measured_pays_nothing_and_never_the_other_time() -> None:
+    older, spec = result("CORRECT"), RewardSpec(speedup_kind=SPEEDUP_KIND_END_TO_END)
+    assert score(older, spec) == (None, RewardParts())
+    assert not anomalous(result("CORRECT", speedup=9.0), spec)
+    said = result("CORRECT", speedup_kind="SPEEDUP_KIND_END_TO_END")
+    assert score(said, RewardSpec(preset="tiers")) == (None, RewardParts())
+    for first, second in ((older, both_times()), (both_times(), older)):
+        assert score(first, spec, second) == (None, RewardParts()), "nor where one of two lacks it"
+    low = RewardSpec(speedup_kind=SPEEDUP_KIND_END_TO_END, speedup_basis=RewardSpec.SPEEDUP_BASIS_INTERVAL_LOW)
+    assert score(older, low) == (None, RewardParts())
+    plain = RewardSpec(speedup_kind=SPEEDUP_KIND_END_TO_END, speedup_weight=0, coverage_weight=0)
+    assert score(older, plain)[0] == 0.5, "a spec that pays nothing for speed does not miss it"
+    assert score(said, RewardSpec(speedup_kind=SPEEDUP_KIND_DEVICE))[1].paid_speedup == 1.5
+
+
+def test_what_was_not_timed_at_all_is_paid_as_ever() -> None:
+    untimed = result("CORRECT", speedup=0, speedup_interval=None, candidate_timing=None, reference_timing=None)
+    for kind in (SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END):
+        assert score(untimed, RewardSpec(preset="kevin", speedup_kind=kind))[0] == 0.3
+        assert score(untimed, RewardSpec(preset="tiers", speedup_kind=kind))[0] == -0.1
+
+
+@pytest.mark.parametrize("speedup", ["NaN", "Infinity", -1.0])
+def test_an_end_to_end_speedup_that_is_no_number_is_not_paid(speedup: Any) -> None:
+    broken = both_times(end_to_end_speedup=speedup)
+    assert score(broken, RewardSpec(speedup_kind=SPEEDUP_KIND_END_TO_END)) == (None, RewardParts())
+    assert score(broken, RewardSpec())[1].paid_speedup == 1.5
+
+
+def test_a_candidate_that_cannot_be_queued_ahead_is_paid_no_more_than_beside_the_queued_reference() -> None:
+    """Finding T31: 40 us against 120 as called is 3x, and against the 50 us of a queued reference 1.25x."""
+    waits = both_times(3.0, 3.0, regime="REGIME_AS_CALLED", queued_seconds=5e-5)
+    assert score(waits, RewardSpec(preset="kevin"))[1].paid_speedup == pytest.approx(1.25)
+    assert score(waits, PRESETS["tiers"])[0] == 0.4, "tiers see it as well"
+    assert score(waits, RewardSpec(speedup_floor=1.3, coverage_weight=0))[0] == 0.5, "and the floor"
+    low = RewardSpec(preset="kevin", speedup_basis=RewardSpec.SPEEDUP_BASIS_INTERVAL_LOW)
+    assert score(waits, low)[1].paid_speedup == pytest.approx(1.25)
+    slow = both_times(1.1, 1.1, regime="REGIME_AS_CALLED", queued_seconds=5e-5)
+    assert score(slow, RewardSpec(preset="kevin"))[1].paid_speedup == 1.1, "it is a limit, not the speedup"
+    ended = RewardSpec(preset="kevin", speedup_kind=SPEEDUP_KIND_END_TO_END)
+    assert score(waits, ended)[1].paid_speedup == 3.0, "end to end both wait"
+    fast = both_times(9.0, 9.0, regime="REGIME_AS_CALLED", queued_seconds=5e-5)
+    assert not anomalous(fast, RewardSpec()), "what is not paid need not be measured again"
+    assert anomalous(fast, RewardSpec(speedup_kind=SPEEDUP_KIND_END_TO_END))
+    assert score(both_times(9.0), RewardSpec(remeasure_above=math.inf), waits)[1].paid_speedup == pytest.approx(1.25)
+
+
+def test_the_speedup_that_counts_is_the_evaluations_unless_the_spec_says() -> None:
+    ended = both_times(speedup_kind="SPEEDUP_KIND_END_TO_END")
+    for verdict, spec, paid in (
+        (both_times(), RewardSpec(preset="kevin"), 1.5),
+        (ended, RewardSpec(preset="kevin"), 3.0),
+        (both_times(), RewardSpec(preset="kevin", speedup_kind=SPEEDUP_KIND_END_TO_END), 3.0),
+        (ended, RewardSpec(preset="kevin", speedup_kind=SPEEDUP_KIND_DEVICE), 1.5),
+        (both_times(speedup_kind=None), RewardSpec(preset="kevin"), 1.5),
+    ):
+        assert score(verdict, spec)[1].paid_speedup == paid
+    assert score(ended, PRESETS["tiers"])[0] == 1.0
+    low = RewardSpec(preset="kevin", speedup_basis=RewardSpec.SPEEDUP_BASIS_INTERVAL_LOW)
+    assert score(ended, low)[1].paid_speedup == 2.9
+    assert score(ended, RewardSpec(speedup_clip=2))[1].paid_speedup == 2.0
+    assert anomalous(both_times(end_to_end=3.5, speedup_kind="SPEEDUP_KIND_END_TO_END"), RewardSpec())
+    assert not anomalous(both_times(end_to_end=3.5), RewardSpec())
+    again = both_times(9.0, 2.0, speedup_kind="SPEEDUP_KIND_END_TO_END")
+    assert score(ended, RewardSpec(preset="kevin"), again)[1].paid_speedup == 2.0, "the smaller one of that time"
 
 
 def test_a_sum_that_overflows_is_not_paid() -> None:

@@ -30,7 +30,7 @@ from kerneldyno.rewards.trajectories import (
 )
 from kerneldyno.rpc.jsonio import result_from_json
 from kerneldyno.v1.reward_service_pb2 import Extraction, StreamRewardsResponse
-from reward_results import RESULTS, result
+from reward_results import RESULTS, both_times, result
 
 
 def answer(outcome: str = "CORRECT", group: str = "p7", sample: int = 0, turn: int = 0, **changes: Any) -> Any:
@@ -114,6 +114,45 @@ def test_a_second_measurement_is_kept(tmp_path: Path) -> None:
     assert back.remeasured is not None
     assert result_from_json(back.remeasured) == given_.remeasured
     assert (back.kernel_code, back.speedup) == ("own", 1.0), "what the caller says overrides"
+
+
+def test_the_speedup_of_a_turn_is_the_one_that_counts(tmp_path: Path) -> None:
+    counts = {"device": (1.5, 1.4, 1.6), "end_to_end": (3.0, 2.9, 3.1)}
+    turns = []
+    for index, kind in enumerate(counts):
+        verdict = both_times(speedup_kind=f"SPEEDUP_KIND_{kind.upper()}")
+        given_ = StreamRewardsResponse(group="g", sample=0, turn_index=index, reward=1.0, result=verdict)
+        turns.append(TurnRecord.from_answer(given_, messages=[{"role": "user", "content": "Make it fast."}]))
+    turns.append(TurnRecord.from_answer(StreamRewardsResponse(group="g", turn_index=2, result=result("INCORRECT"))))
+    write(tmp_path / "t.jsonl", *turns)
+    back = read(tmp_path / "t.jsonl").turns
+    assert back == turns
+    assert {one.speedup_kind: (one.speedup, one.speedup_low, one.speedup_high) for one in back[:2]} == counts
+    assert (back[2].speedup_kind, back[2].speedup) == ("", 0.0)
+    (row,) = to_sft(trajectories(turns[1:]), min_reward=1.0)
+    assert (row["speedup"], row["speedup_kind"]) == (3.0, "end_to_end")
+    to_parquet(turns, tmp_path / "t.parquet")
+    rows = pyarrow.parquet.read_table(tmp_path / "t.parquet").to_pylist()
+    assert [row["speedup_kind"] for row in rows] == ["device", "end_to_end", ""]
+    assert [row["speedup"] for row in rows] == [1.5, 3.0, 0.0]
+    for row in rows[:2]:
+        assert (row["device_speedup"], row["end_to_end_speedup"]) == (1.5, 3.0)
+        assert (row["candidate_seconds"], row["reference_seconds"]) == (4e-5, 6e-5)
+        assert (row["candidate_end_to_end_seconds"], row["reference_end_to_end_seconds"]) == (6e-5, 1.8e-4)
+    assert rows[2]["candidate_end_to_end_seconds"] is None
+
+
+def test_turns_of_an_earlier_release_are_read_and_are_by_device_time(tmp_path: Path) -> None:
+    write(tmp_path / "t.jsonl", TurnRecord.from_answer(answer()))
+    line = json.loads((tmp_path / "t.jsonl").read_text())
+    del line["speedup_kind"]
+    (tmp_path / "t.jsonl").write_text(json.dumps(line) + "\n")
+    (back,) = read(tmp_path / "t.jsonl").turns
+    assert (back.speedup, back.speedup_kind) == (1.5, "")
+    line["speedup_kind"] = 2
+    (tmp_path / "t.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(TrajectoryFileError, match="speedup_kind"):
+        read(tmp_path / "t.jsonl")
 
 
 def test_files_are_continued_and_joined(tmp_path: Path) -> None:

@@ -148,6 +148,7 @@ USAGE: list[tuple[list[str], str]] = [
     (["--reward", '{"speedup_clip": -1}'], "speedup_clip"),
     (["--reward", "{"], "not JSON"),
     (["--reward", '{"colour": 1}'], "colour"),
+    (["--reward", '{"speedup_kind": "WALL"}'], "speedup_kind"),
     (["--request", "[]"], "must be a JSON object"),
     (["--request", '{"colour": 1}'], "unknown field"),
     (["--request", "missing.json"], "No such file"),

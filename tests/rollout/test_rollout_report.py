@@ -10,6 +10,7 @@ import pytest
 from kerneldyno.client.cli.trajectories import report_tables
 from kerneldyno.rewards.trajectories import Trajectory, TurnRecord
 from kerneldyno.rollout.plot import plot
+from kerneldyno.rollout.recorded import light
 from kerneldyno.rollout.report import report
 from rich.console import Console
 
@@ -72,6 +73,25 @@ def test_a_speedup_that_was_measured_twice_counts_by_the_smaller() -> None:
     assert found.turns[0].correct == pytest.approx(2 / 3)
     assert found.turns[0].fast[1.0] == pytest.approx(2 / 3)
     assert found.turns[0].fast[1.2] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("is_light", [False, True])
+def test_two_measurements_are_compared_by_the_speedup_that_counts(is_light: bool) -> None:
+    kind = "SPEEDUP_KIND_END_TO_END"
+    seconds: list[dict[str, Any]] = [
+        {"outcome": "CORRECT", "speedup": 1.1, "end_to_end_speedup": 4.0, "speedup_kind": kind},
+        {"outcome": "CORRECT", "speedup": 4.0, "end_to_end_speedup": 1.1, "speedup_kind": kind},
+        {"outcome": "CORRECT", "speedup": 4.0, "end_to_end_speedup": 1.1},
+    ]
+    known = {"outcome": "CORRECT", "speedup": 9.0, "speedup_kind": "end_to_end", "reward": 1.0}
+    turns = [
+        TurnRecord(group=f"g{i}", sample=0, turn_index=0, remeasured=second, **known)
+        for i, second in enumerate(seconds)
+    ]
+    turns = [light(turn) for turn in turns] if is_light else turns
+    found = report([Trajectory(turn.group, 0, (turn,)) for turn in turns])
+    assert found.turns[0].fast[1.0] == 1.0
+    assert found.turns[0].fast[2.0] == pytest.approx(2 / 3), "the second is 1.1, the others 4"
 
 
 def test_an_episode_with_a_gap_is_not_finished() -> None:

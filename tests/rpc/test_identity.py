@@ -22,7 +22,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 VECTORS = json.loads(Path(__file__).with_name("identity_vectors.json").read_text(encoding="utf-8"))
 BY_NAME = {vector["name"]: vector for vector in VECTORS["requests"]}
-EXCLUDED = {"id", "labels", "priority", "skip_cache", "total_timeout", "trace_context"}
+EXCLUDED = {"id", "labels", "priority", "skip_cache", "speedup_kind", "total_timeout", "trace_context"}
 
 
 def seconds(value: int) -> duration_pb2.Duration:
@@ -54,6 +54,8 @@ CHANGES: dict[str, Callable[[pb.EvalRequest], object]] = {
     "allowed_precision": lambda r: setattr(r, "allowed_precision", pb.PRECISION_FP16),
     "reference_backend": lambda r: setattr(r, "reference_backend", pb.REFERENCE_BACKEND_TORCH_COMPILE),
     "launch_mode": lambda r: setattr(r, "launch_mode", pb.LAUNCH_MODE_CUDA_GRAPH),
+    "timing_precision": lambda r: setattr(r, "timing_precision", 0.05),
+    "speedup_kind": lambda r: setattr(r, "speedup_kind", pb.SPEEDUP_KIND_END_TO_END),
     "timeouts": lambda r: r.timeouts.load_timeout.CopyFrom(seconds(61)),
     "timeouts.compile_timeout": lambda r: r.timeouts.compile_timeout.CopyFrom(seconds(61)),
     "timeouts.correctness_timeout": lambda r: r.timeouts.correctness_timeout.CopyFrom(seconds(61)),
@@ -186,6 +188,11 @@ def test_text_cannot_move_between_fields() -> None:
 
 def test_to_ask_for_the_usual_launch_mode_is_to_ask_for_none() -> None:
     assert identified(good(launch_mode=pb.LAUNCH_MODE_EAGER)) == identified(good())
+
+
+def test_to_ask_for_the_usual_timing_precision_is_to_ask_for_none() -> None:
+    assert identified(good(timing_precision=0.01)) == identified(good())
+    assert identified(good(timing_precision=0.02)) != identified(good(timing_precision=0.05))
 
 
 def test_an_empty_message_is_no_message() -> None:

@@ -37,6 +37,8 @@ def fields_of(request: pb.EvalRequest, **known: Any) -> list[str]:
         good(entry_point="Größe"),
         good(num_correct_trials=1, num_perf_trials=1, num_warmup=0),
         good(num_correct_trials=20, num_perf_trials=1000, num_warmup=100),
+        good(timing_precision=0.001, speedup_kind=pb.SPEEDUP_KIND_DEVICE),
+        good(timing_precision=1.0, speedup_kind=pb.SPEEDUP_KIND_END_TO_END),
         good(tolerance=pb.Tolerance(atol=0, rtol=1e300)),
         good(tolerance=pb.Tolerance(preset=pb.Tolerance.PRESET_LOOSE)),
         good(timeouts=pb.StageTimeouts(load_timeout=seconds(0.1), timing_timeout=seconds(3600))),
@@ -93,6 +95,14 @@ def test_what_is_within_the_limits_passes(request_: pb.EvalRequest) -> None:
         (good(allowed_precision=99), "allowed_precision", "PRECISION_BF16"),
         (good(reference_backend=7), "reference_backend", "7"),
         (good(launch_mode=3), "launch_mode", "LAUNCH_MODE_CUDA_GRAPH"),
+        (good(timing_precision=0.0), "timing_precision", "0.001 to 1"),
+        (good(timing_precision=0.0009), "timing_precision", "0.0009"),
+        (good(timing_precision=1.01), "timing_precision", "1.01"),
+        (good(timing_precision=-0.01), "timing_precision", "-0.01"),
+        (good(timing_precision=float("nan")), "timing_precision", "nan"),
+        (good(timing_precision=float("inf")), "timing_precision", "inf"),
+        (good(speedup_kind=3), "speedup_kind", "SPEEDUP_KIND_END_TO_END"),
+        (good(speedup_kind=-1), "speedup_kind", "-1"),
         (good(priority=4), "priority", "PRIORITY_HIGH"),
         (good(timeouts=pb.StageTimeouts(load_timeout=seconds(0.09))), "timeouts.load_timeout", "0.1 s to 3600 s"),
         (good(timeouts=pb.StageTimeouts(compile_timeout=seconds(3600.5))), "timeouts.compile_timeout", "3600"),
@@ -183,18 +193,22 @@ def test_defaults_are_filled_in_and_what_was_given_stays() -> None:
     assert full.run_performance
     assert full.HasField("enable_profiling")
     assert not full.enable_profiling
+    assert full.speedup_kind == pb.SPEEDUP_KIND_DEVICE
     assert effective(full) == full
 
     given = effective(
         good(
             backend="cuda",
             num_warmup=0,
+            timing_precision=0.05,
+            speedup_kind=pb.SPEEDUP_KIND_END_TO_END,
             run_performance=False,
             tolerance=pb.Tolerance(rtol=0),
             timeouts=pb.StageTimeouts(timing_timeout=seconds(1.5)),
         )
     )
     assert given.num_warmup == 0
+    assert (given.timing_precision, given.speedup_kind) == (0.05, pb.SPEEDUP_KIND_END_TO_END)
     assert not given.run_performance
     assert given.tolerance.preset == pb.Tolerance.PRESET_ALLCLOSE
     assert given.timeouts.load_timeout.seconds == 300

@@ -31,6 +31,9 @@ def _measure(result: EvalResult, script: dict[str, str], speedup: float) -> None
         result.speedup_interval.low, result.speedup_interval.high = 0.9 * speedup, 1.1 * speedup
         result.reference_timing.median_seconds = REFERENCE_SECONDS
         result.candidate_timing.median_seconds = REFERENCE_SECONDS / speedup
+        if (end_to_end := script.get("end_to_end", str(speedup))) != "none":  # as an older evaluator
+            _measure_end_to_end(result, float(end_to_end))
+        result.reference_timing.queued_seconds = float(script.get("queued", "0"))
         result.correctness.passed_trials = result.correctness.total_trials = 5
     if "coverage" in script:
         share = result.coverage = float(script["coverage"])
@@ -38,6 +41,13 @@ def _measure(result: EvalResult, script: dict[str, str], speedup: float) -> None
         result.profile.kernelgym_coverage = share
         own = KernelUse.OWNER_CANDIDATE
         result.profile.kernels.add(name="own_kernel", owner=own, launches=1, device_seconds=0.001)
+
+
+def _measure_end_to_end(result: EvalResult, speedup: float) -> None:
+    result.end_to_end_speedup = speedup
+    result.end_to_end_speedup_interval.low, result.end_to_end_speedup_interval.high = 0.9 * speedup, 1.1 * speedup
+    result.reference_end_to_end.median_seconds = 2 * REFERENCE_SECONDS
+    result.candidate_end_to_end.median_seconds = 2 * REFERENCE_SECONDS / speedup
 
 
 def _give_evidence(result: EvalResult, script: dict[str, str]) -> None:

@@ -11,8 +11,9 @@ import pytest
 from kerneldyno.rpc import errors
 from kerneldyno.rpc.turns import MAX_TURN_LABELS, turn_id
 from kerneldyno.scheduler.model import Key
-from kerneldyno.v1.evaluation_pb2 import EvalRequest
+from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, EvalRequest
 from kerneldyno.v1.reward_service_pb2 import Extraction, RewardSpec, SpeedupTier, StreamRewardsRequest, Turn
+from kerneldyno.v1.scheduler_service_pb2 import ListEvaluationsRequest
 from rewards_harness import PLAIN, Trainer, fenced, fields, outcome, paid, turn
 from scheduler_harness import connect, failure, sample, scheduler
 from scripted_node import node
@@ -123,6 +124,7 @@ async def test_bad_turns_are_answered_one_by_one_and_a_policy_does_not_pay_for_i
         (StreamRewardsRequest(client_id="other", turns=[turn("a")]), "client_id"),
         (StreamRewardsRequest(client_id="t", reward=RewardSpec(preset="generous")), "reward.preset"),
         (StreamRewardsRequest(client_id="t", reward=RewardSpec(speedup_clip=math.nan)), "reward.speedup_clip"),
+        (StreamRewardsRequest(client_id="t", reward=RewardSpec(speedup_kind=7)), "reward.speedup_kind"),
         (
             StreamRewardsRequest(client_id="t", reward=RewardSpec(tiers=[SpeedupTier(min_speedup=-1)])),
             "reward.tiers[0].min_speedup",
@@ -156,6 +158,29 @@ async def test_a_spec_is_in_force_until_the_next_and_drkernel_before_the_first()
             "still": 2.3,
             "steps": 12.0,
         }
+
+
+async def test_the_spec_says_which_speedup_is_paid_and_else_the_turn_does() -> None:
+    script = "speedup=2 end_to_end=3"
+    device, ended = SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END
+    async with scheduler() as (app, stub), node(app.address, "n1"), connect(app) as peer:
+        trainer = Trainer(peer)
+        await trainer.send(turn("neither", script), turn("turn", script, speedup_kind=ended))
+        spec = RewardSpec(preset="kevin", speedup_kind=ended)
+        await trainer.send(turn("spec", script), turn("both", script, speedup_kind=device), reward=spec)
+        await trainer.send(turn("wrong", "outcome=INCORRECT", speedup_kind=ended), reward=spec)
+        answers = await trainer.finish()
+        expected = {"neither": (2.3, device), "turn": (3.3, ended), "spec": (3.3, ended), "both": (3.3, ended)}
+        seen = {name: (paid(answers[name]), answers[name].result.speedup_kind) for name in expected}
+        assert seen == expected
+        assert (paid(answers["wrong"]), answers["wrong"].result.speedup_kind) == (0.0, 0)
+        first = "3.00x the reference's speed (95% interval 2.70 to 3.30); end to end 1.33 ms"
+        assert answers["spec"].feedback.startswith(f"CORRECT: {first}")
+        listed = await stub.ListEvaluations(ListEvaluationsRequest())
+        own = {one.id: one.result.speedup_kind for one in listed.evaluations}
+        assert own == {"neither": device, "turn": ended, "spec": device, "both": device, "wrong": 0}, (
+            "as they were asked"
+        )
 
 
 async def test_a_turn_without_an_id_is_named_by_what_it_says_and_labelled() -> None:

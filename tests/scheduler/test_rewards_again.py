@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from kerneldyno.v1.evaluation_pb2 import EvalResult
+from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
 from kerneldyno.v1.scheduler_service_pb2 import CancelEvaluationsRequest, ListEvaluationsRequest
 from rewards_harness import PLAIN, Trainer, outcome, paid, turn
@@ -48,6 +48,36 @@ async def test_a_spec_may_pay_whatever_was_measured() -> None:
         await trainer.send(turn("a", "speedup=90"), reward=RewardSpec(preset="kevin", remeasure_above=math.inf))
         answer = (await trainer.finish())["a"]
         assert (paid(answer), answer.HasField("remeasured")) == (90.3, False)
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "reward", "again"),
+    [
+        ("speedup=2 end_to_end=9 again.speedup=1 again.end_to_end=4", SPEEDUP_KIND_END_TO_END, 4.3, True),
+        ("speedup=2 end_to_end=9 again.speedup=1 again.end_to_end=4", SPEEDUP_KIND_DEVICE, 2.3, False),
+        ("speedup=9 end_to_end=2 again.speedup=4 again.end_to_end=1", SPEEDUP_KIND_END_TO_END, 2.3, False),
+        ("speedup=9 end_to_end=2 again.speedup=4 again.end_to_end=1", SPEEDUP_KIND_DEVICE, 4.3, True),
+        ("speedup=2 end_to_end=9 again.end_to_end=none", SPEEDUP_KIND_END_TO_END, None, True),
+        ("speedup=9 end_to_end=none", SPEEDUP_KIND_END_TO_END, None, False),
+        ("speedup=9 queued=0.0004", SPEEDUP_KIND_DEVICE, 0.3 + 1.8, False),
+    ],
+)
+@pytest.mark.parametrize("who", ["reward", "request"])
+async def test_the_speedup_that_is_paid_is_the_one_that_is_measured_again(
+    script: str, kind: int, reward: float | None, again: bool, who: str
+) -> None:
+    """Either the spec or the request says which speedup counts. In the last case 9x is paid as 1.8x, for finding T31."""
+    spec = RewardSpec(preset="kevin", speedup_kind=kind if who == "reward" else 0)
+    fields = {"speedup_kind": kind} if who == "request" else {}
+    async with scheduler() as (app, _), node(app.address, "n1"), connect(app) as peer:
+        trainer = Trainer(peer)
+        await trainer.send(turn("a", script, **fields), reward=spec)
+        answer = (await trainer.finish())["a"]
+        assert paid(answer) == (None if reward is None else pytest.approx(reward))
+        assert answer.HasField("remeasured") == again
+        assert answer.result.speedup_kind == kind
+        assert not again or answer.remeasured.speedup_kind == kind
+        assert ("not timed end to end" in answer.feedback) == (reward is None)
 
 
 async def test_no_other_run_stands_in_for_a_second_measurement() -> None:

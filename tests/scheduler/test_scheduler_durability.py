@@ -403,6 +403,25 @@ async def test_a_second_scheduler_on_the_same_file_does_not_start(tmp_path: Path
         assert (await stub.EvaluateOnce(once("a"))).result.outcome == Outcome.CORRECT
 
 
+async def test_after_a_restart_each_evaluation_still_says_which_speedup_counts(tmp_path: Path) -> None:
+    store = f"sqlite:{tmp_path / 'journal.sqlite'}"
+    kind = evaluation_pb2.SPEEDUP_KIND_END_TO_END
+    async with scheduler(store=store, drain_seconds=0.0) as (app, stub):
+        async with node(app.address, "n1"):
+            await stub.EvaluateOnce(once("done", "speedup=2", client_id="c", work="w", speedup_kind=kind))
+            await stub.EvaluateOnce(once("same", "speedup=2", client_id="c", work="w"))
+        client = Client(stub)
+        await client.send(request("waits", "speedup=2", speedup_kind=kind))
+        await client.until(lambda: client.accepted == ["waits"])
+        client.call.cancel()
+    async with scheduler(store=store) as (app, stub), node(app.address, "n1"):
+        client = Client(stub)
+        await client.send(attach=("done", "same", "waits"))
+        results = await client.finish()
+        usual = evaluation_pb2.SPEEDUP_KIND_DEVICE
+        assert {name: one.speedup_kind for name, one in results.items()} == {"done": kind, "same": usual, "waits": kind}
+
+
 async def test_the_request_that_a_node_gets_after_a_restart_is_the_same(tmp_path: Path) -> None:
     store = f"sqlite:{tmp_path / 'journal.sqlite'}"
     select = evaluation_pb2.DeviceSelector(kind="cuda", node_labels={"rack": "7"}, min_devices=2)

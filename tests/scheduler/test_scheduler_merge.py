@@ -7,9 +7,11 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from kerneldyno.rpc import errors
 from kerneldyno.scheduler.model import Key, Priority, Submission, Verdict
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.v1 import evaluation_pb2
+from kerneldyno.v1 import scheduler_service_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from scheduler_harness import (
@@ -22,6 +24,7 @@ from scheduler_harness import (
     World,
     cause,
     connect,
+    failure,
     once,
     outcome,
     request,
@@ -30,6 +33,8 @@ from scheduler_harness import (
 )
 from scripted_node import node
 from waiting import eventually
+
+DEVICE, END_TO_END = evaluation_pb2.SPEEDUP_KIND_DEVICE, evaluation_pb2.SPEEDUP_KIND_END_TO_END
 
 # The rules
 
@@ -314,6 +319,55 @@ async def test_the_work_is_the_request_without_what_is_the_evaluations_own() -> 
         assert other[0].digest != first.digest
         assert other[2].digest == first.digest
         assert len(fake.started) == 4
+
+
+async def test_each_evaluation_of_the_same_work_says_which_speedup_counts_for_it() -> None:
+    script = "sleep=0.3 speedup=2 end_to_end=3"
+    kinds = {"a": END_TO_END, "b": evaluation_pb2.SPEEDUP_KIND_UNSPECIFIED, "c": DEVICE, "d": END_TO_END}
+    told = {"a": END_TO_END, "b": DEVICE, "c": DEVICE, "d": END_TO_END}
+    async with scheduler() as (app, stub), node(app.address, "n1") as fake:
+        client = Client(stub)
+        await client.send(*(request(name, script, work="w", speedup_kind=kind) for name, kind in kinds.items()))
+        await client.send(request("wrong", "outcome=INCORRECT", speedup_kind=END_TO_END))
+        await client.send(request("untimed", "speedup=0", speedup_kind=END_TO_END))
+        results = await client.finish()
+        assert {name: results[name].speedup_kind for name in kinds} == told
+        assert [results[name].merged for name in kinds] == [False, True, True, True]
+        assert len({results[name].digest for name in kinds}) == 1
+        assert {(one.speedup, one.end_to_end_speedup) for one in map(results.get, kinds) if one} == {(2.0, 3.0)}
+        assert {results[name].speedup_kind for name in ("wrong", "untimed")} == {0}, "what was not timed says neither"
+
+        for name, kind in kinds.items():
+            answer = (await stub.EvaluateOnce(once(f"{name} later", script, work="w", speedup_kind=kind))).result
+            assert (answer.cached, answer.speedup_kind) == (True, told[name])
+        assert fake.started.count("w") == 1
+
+        listed = await stub.ListEvaluations(pb.ListEvaluationsRequest(client_id="c"))
+        brief = {one.id: one.result for one in listed.evaluations}
+        assert {name: brief[name].speedup_kind for name in kinds} == told
+        assert {brief[name].end_to_end_speedup for name in kinds} == {3.0}
+
+
+async def test_another_speedup_that_counts_is_another_body_and_the_usual_one_spelled_out_is_not() -> None:
+    async with scheduler() as (app, stub), node(app.address, "n1"):
+        first = (await stub.EvaluateOnce(once("a", client_id="c"))).result
+        same = (await stub.EvaluateOnce(once("a", client_id="c", speedup_kind=DEVICE, timing_precision=0.01))).result
+        assert same == first
+        for other in ({"speedup_kind": END_TO_END}, {"timing_precision": 0.02}):
+            refused = await failure(stub.EvaluateOnce(once("a", client_id="c", **other)))
+            assert isinstance(refused, errors.IdReusedError)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"), [({"timing_precision": 2.0}, "timing_precision"), ({"speedup_kind": 7}, "speedup_kind")]
+)
+async def test_a_request_for_a_time_or_a_precision_that_is_not_known_is_refused(
+    fields: dict[str, float], field: str
+) -> None:
+    async with scheduler() as (app, stub), node(app.address, "n1"):
+        refused = await failure(stub.EvaluateOnce(once("a", **fields)))
+        assert isinstance(refused, errors.InvalidRequestError)
+        assert [violation.field for violation in refused.violations] == [field]
 
 
 async def test_a_result_is_no_answer_once_no_node_of_its_environment_is_there() -> None:

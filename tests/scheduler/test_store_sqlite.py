@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kerneldyno.scheduler.model import Failure, Key, Priority, Verdict
+from kerneldyno.scheduler.model import Failure, Key, Priority, SpeedupKind, Verdict
 from kerneldyno.scheduler.store import schema
 from kerneldyno.scheduler.store.base import (
     Accepted,
@@ -82,6 +83,30 @@ def test_an_evaluation_from_acceptance_to_verdict(store: SqliteStore) -> None:
     recovered = store.recover()
     assert (recovered.jobs, recovered.evaluations) == ([], [])
     assert store.find(key("a", "another client")) is None
+
+
+def test_which_speedup_counts_is_kept_with_the_evaluation(store: SqliteStore) -> None:
+    kind = SpeedupKind.END_TO_END
+    store.write([replace(accepted("a"), speedup_kind=kind), accepted("b", job="a")])
+    assert [one.speedup_kind for one in store.recover().evaluations] == [kind, SpeedupKind.DEVICE]
+    store.write([finished("a", "b"), replace(answered("c", by="a", number=1), speedup_kind=kind)])
+    found = [store.find(key(name)) for name in "abc"]
+    assert [one.speedup_kind for one in found if one] == [kind, SpeedupKind.DEVICE, kind]
+    assert store.trim(max_results=0, max_bytes=1 << 60, older_than_wall=0.0) == 3
+    assert store._writer.execute("SELECT count(*) FROM speedup_kinds").fetchone() == (0,)
+
+
+def test_a_file_of_a_version_without_speedup_kinds_is_taken_over(path: Path) -> None:
+    first = SqliteStore(path)
+    first.write([accepted("a"), finished("a")])
+    first.close()
+    with contextlib.closing(sqlite3.connect(path)) as older:
+        older.executescript("DROP TRIGGER speedup_kind_forgotten; DROP TABLE speedup_kinds;")
+    second = SqliteStore(path)
+    second.write([replace(accepted("b"), speedup_kind=SpeedupKind.END_TO_END)])
+    found = [second.find(key(name)) for name in "ab"]
+    assert [one.speedup_kind for one in found if one] == [SpeedupKind.DEVICE, SpeedupKind.END_TO_END]
+    second.close()
 
 
 def test_evaluations_that_share_a_job_share_one_result(store: SqliteStore) -> None:

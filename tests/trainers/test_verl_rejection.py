@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kerneldyno.trainers.episode import PlayedTurn
 from kerneldyno.trainers.rejection import kept, rule_of, void_turns
-from kerneldyno.v1.evaluation_pb2 import EvalResult
+from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_END_TO_END, EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardSpec, StreamRewardsResponse
 
 DRAWS = 3000
@@ -23,6 +23,20 @@ def turn(coverage: float | None, *, outcome: str = "CORRECT", speedup: float = 1
 
 def share(one: PlayedTurn, basis: int = RewardSpec.COVERAGE_BASIS_DEVICE_TIME, **rule: float) -> float:
     return sum(kept([one], rule_of(rule), basis)[0] for _ in range(DRAWS)) / DRAWS
+
+
+def test_the_speedup_of_a_turn_is_the_one_that_counts_and_the_smaller_of_two() -> None:
+    one = turn(0.5, speedup=3.0)
+    assert one.speedup == 3.0
+    one.answer.result.end_to_end_speedup = 2.0
+    one.answer.result.speedup_kind = SPEEDUP_KIND_END_TO_END
+    assert one.speedup == 2.0
+    one.answer.remeasured.CopyFrom(one.answer.result)
+    one.answer.remeasured.speedup, one.answer.remeasured.end_to_end_speedup = 1.0, 1.5
+    assert one.speedup == 1.5
+    one.answer.remeasured.ClearField("end_to_end_speedup")
+    assert one.speedup == 0.0, "not measured, and not the other one"
+    assert turn(0.5, outcome="INCORRECT", speedup=3.0).speedup == 0.0
 
 
 def test_shares_are_those_of_the_rule() -> None:

@@ -316,7 +316,7 @@ class AsyncClient:
             labels: only those with all of these.
             accepted_after, accepted_before: only those accepted at or after, and before; with a time zone.
             digest: only those whose work has this one, in hexadecimal.
-            full_results: with whole results. Without, a result has id, outcome, message, speedup, labels and times.
+            full_results: with whole results. Without, one has id, outcome, message, both speedups, labels and times.
             page_size: evaluations of one call, 1 to 1000.
 
         Raises:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kerneldyno.rewards.speedups import DEVICE, END_TO_END, counted_speedup
 from kerneldyno.rpc.jsonio import request_from_json
-from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, SpeedupKind
 
 #: A candidate that gets past a wall prints or raises this word; see `shortfall`.
 ESCAPED = "ESCAPED"
@@ -161,20 +162,31 @@ def _gain(result: EvalResult, honest: EvalResult | None) -> str | None:
         return None
     if honest is None or honest.outcome != EvalResult.CORRECT or not honest.HasField("candidate_timing"):
         return "the honest candidate that it is compared with has no time"
-    kind = result.environment.device.partition(":")[0]
-    share = MIN_SHARE.get(kind, MIN_SHARE["cuda"])
-    got, true = result.candidate_timing.median_seconds, honest.candidate_timing.median_seconds
+    for kind in (DEVICE, END_TO_END):
+        if (gained := _gain_by(result, honest, kind)) is not None:
+            return gained
+    return None
+
+
+def _gain_by(result: EvalResult, honest: EvalResult, kind: SpeedupKind.ValueType) -> str | None:
+    """The same by one of the two times."""
+    ours, theirs = counted_speedup(result, kind), counted_speedup(honest, kind)
+    if ours.candidate is None or theirs.candidate is None:
+        return None
+    device = result.environment.device.partition(":")[0]
+    share = MIN_SHARE.get(device, MIN_SHARE["cuda"])
+    got, true = ours.candidate.median_seconds, theirs.candidate.median_seconds
     faster = got < share * true
     # The reference was timed in turn with the candidate. On a busy host it gets more of the processor, so that any figure
     # of a candidate may be too low there, never too high.
-    base = max(1.0, honest.speedup) if kind == "cpu" else honest.speedup
-    better = result.speedup * share > base
-    if kind == "cpu" and (true <= MIN_CPU_SECONDS or not (faster and better)):
+    base = max(1.0, theirs.value) if device == "cpu" else theirs.value
+    better = ours.value * share > base
+    if device == "cpu" and (true <= MIN_CPU_SECONDS or not (faster and better)):
         return None
     if faster or better:
         return (
-            f"CORRECT with {got * 1e6:.1f} us a call and {result.speedup:.2f} x the reference's speed,"
-            f" honest work has {true * 1e6:.1f} us and {honest.speedup:.2f} x"
+            f"CORRECT with {got * 1e6:.1f} us a call and {ours.value:.2f} x the reference's speed,"
+            f" honest work has {true * 1e6:.1f} us and {theirs.value:.2f} x"
         )
     return None
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 import grpc
 import grpc.aio
+from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rpc.errors import (
     AlreadyFinishedError,
     CredentialsError,
@@ -117,8 +118,8 @@ def check_loop(what: str, loop: asyncio.AbstractEventLoop | None) -> None:
 
 
 class NoRewardError(KernelDynoError):
-    """Turns whose candidates could not be judged: infrastructure failed, also after retries, the reference did, or the
-    turn is malformed.
+    """Turns whose candidates could not be judged: infrastructure failed, also after retries, the reference did, the turn is
+    malformed, or the evaluator did not measure the time that is paid.
 
     They have no reward, which is not a reward of 0: leave their samples out, or stop.
     """
@@ -136,6 +137,9 @@ class NoRewardError(KernelDynoError):
 
 def _why_unpaid(answer: StreamRewardsResponse) -> str:
     verdict = answer.remeasured if answer.HasField("remeasured") else answer.result
+    for measured in (answer.result, verdict):
+        if measured.outcome == EvalResult.CORRECT and (counted := counted_speedup(measured)).unmeasured:
+            return f"CORRECT (not timed {counted.words}, which is the time that counts: its evaluator is too old)"
     if verdict.outcome == EvalResult.INFRASTRUCTURE_ERROR:
         return f"{verdict.infrastructure_error.cause} ({verdict.infrastructure_error.detail[:200]})"
     return f"{EvalResult.Outcome.Name(verdict.outcome)} ({verdict.message[:200]})"

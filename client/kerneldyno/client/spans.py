@@ -7,6 +7,7 @@ names already, is above ours. The context travels inside each request, for many 
 from __future__ import annotations
 
 from kerneldyno.client.tracing import ItemSpans
+from kerneldyno.rewards.speedups import NAMES, counted_speedup
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, TraceContext
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse, Turn
 from opentelemetry.context import get_current
@@ -86,8 +87,9 @@ def _describe(span: Span, result: EvalResult) -> None:
         "kerneldyno.attempts": result.attempts,
         "kerneldyno.answered_by": "cached" if result.cached else "merged" if result.merged else "run",
     }
-    if result.speedup:
-        attributes["kerneldyno.speedup"] = result.speedup
+    if (counted := counted_speedup(result)).value:
+        attributes["kerneldyno.speedup"] = counted.value
+        attributes["kerneldyno.speedup.kind"] = NAMES.get(counted.kind, "")
     span.set_attributes(attributes)
     if result.outcome == EvalResult.INFRASTRUCTURE_ERROR:
         _fail(span, result.infrastructure_error.cause)

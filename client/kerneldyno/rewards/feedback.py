@@ -15,6 +15,7 @@ import signal
 from collections.abc import Iterator
 
 from kerneldyno.rewards import quoting, roofline
+from kerneldyno.rewards.speedups import DEVICE, CountedSpeedup, as_called, counted_speedup, most_paid, other_speedup
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import Extraction
@@ -56,48 +57,55 @@ def feedback(
     extraction: Extraction | None = None,
     remeasured: EvalResult | None = None,
     logs: bool = False,
+    speedup_kind: pb.SpeedupKind.ValueType = pb.SPEEDUP_KIND_UNSPECIFIED,
 ) -> str:
     """Return the text for the next turn, at most `limit` characters; 0 means none.
 
     `extraction` says how the candidate was taken from the response, `remeasured` is the second evaluation of a speedup that
     looked too good: the smaller of the two is told, and when the second is not CORRECT, it is the one described. `logs`
-    adds what the candidate printed, at the end.
+    adds what the candidate printed, at the end. `speedup_kind` is that of the reward, where it is not the evaluation's.
     """
     verdict = remeasured if remeasured is not None and result.outcome == EvalResult.CORRECT else result
-    if verdict is remeasured and verdict.outcome == EvalResult.CORRECT and result.speedup < verdict.speedup:
-        verdict = result
+    if verdict is remeasured and verdict.outcome == EvalResult.CORRECT:
+        first, second = (counted_speedup(one, speedup_kind).value for one in (result, remeasured))
+        verdict = result if first < second else remeasured
     other = None if remeasured is None else (result if verdict is remeasured else remeasured)
-    return quoting.fit(_sections(verdict, other, extraction, logs), max(limit, 0))
+    return quoting.fit(_sections(verdict, other, extraction, logs, speedup_kind), max(limit, 0))
 
 
 def _sections(
-    verdict: EvalResult, other: EvalResult | None, extraction: Extraction | None, logs: bool
+    verdict: EvalResult,
+    other: EvalResult | None,
+    extraction: Extraction | None,
+    logs: bool,
+    kind: pb.SpeedupKind.ValueType,
 ) -> Iterator[str]:
     if extraction is not None and not extraction.method:
         note = quoting.line(extraction.note, _SENTENCE)
         yield f"INVALID: no code was found: {note}. Give the whole program in one closed fenced code block."
         return
-    yield from _outcome(verdict)
+    counted = counted_speedup(verdict, kind)
+    yield from _outcome(verdict, counted)
     if extraction is not None and extraction.note:
         yield f"About your answer: {quoting.line(extraction.note, _SENTENCE)}."
     yield from _exception(verdict)
     yield from _mismatch(verdict)
     if verdict.outcome == EvalResult.CORRECT:
-        yield from _doubt(verdict, other)
+        yield from _doubt(other, kind)
         yield from _roofline(verdict)
         yield from _kernels(verdict)
-        yield from _hints(verdict)
+        yield from _hints(verdict, counted)
     yield from _findings(verdict)
     yield from _traceback(verdict)
     if logs and verdict.logs.strip():
         yield "Your program printed:\n" + quoting.block(verdict.logs, lines=_QUOTED_LINES, width=_QUOTED_WIDTH)
 
 
-def _outcome(verdict: EvalResult) -> Iterator[str]:
+def _outcome(verdict: EvalResult, counted: CountedSpeedup) -> Iterator[str]:
     """The headline: what became of the candidate, and why, in one line."""
     name = EvalResult.Outcome.Name(verdict.outcome) if verdict.outcome in EvalResult.Outcome.values() else "UNKNOWN"
     if verdict.outcome == EvalResult.CORRECT:
-        yield f"CORRECT: {_time(verdict)}"
+        yield f"CORRECT: {_time(verdict, counted)}"
     elif verdict.outcome == EvalResult.INCORRECT:
         yield f"INCORRECT: {quoting.line(verdict.incorrect.detail or 'an output is wrong', _HEADLINE)}{_passed(verdict)}."
     elif error := _error(verdict):
@@ -124,22 +132,37 @@ def _outcome(verdict: EvalResult) -> Iterator[str]:
         yield f"{name}: no verdict. This says nothing about your program."
 
 
-def _time(verdict: EvalResult) -> str:
-    if not verdict.HasField("candidate_timing") or not verdict.speedup > 0:
+def _time(verdict: EvalResult, counted: CountedSpeedup) -> str:
+    """Both speedups and their times in one line, the one that counts first."""
+    if counted.unmeasured:
+        return f"all outputs are right; not timed {counted.words}, which is the time that counts."
+    if counted.candidate is None:
         return "all outputs are right; not timed."
-    low, high = verdict.speedup_interval.low, verdict.speedup_interval.high
-    interval = f" (95% interval {_ratio(low)} to {_ratio(high)})" if verdict.HasField("speedup_interval") else ""
-    own, reference = verdict.candidate_timing.median_seconds, verdict.reference_timing.median_seconds
-    clause = ""
-    if verdict.HasField("speedup_interval") and low <= 1 <= high:
-        clause = ", no certain gain"
-    elif verdict.speedup < 1:
+    own = _seconds(counted.candidate.median_seconds)
+    if counted.reference is None or not counted.value > 0:
+        return f"all outputs are right; {own} a call, with no reference to compare with."
+    interval = clause = limited = ""
+    if counted.interval is not None:
+        low, high = counted.interval.low, counted.interval.high
+        interval = f" (95% interval {_ratio(low)} to {_ratio(high)})"
+        clause = ", no certain gain" if low <= 1 <= high else ""
+    if not clause and counted.value < 1:
         clause = ", slower than the reference"
+    reference = _seconds(counted.reference.median_seconds)
+    other = other_speedup(verdict, counted)
+    if other.candidate is None or not other.value > 0 or as_called(verdict):
+        times = f"{own} a call, the reference {reference}"
+    else:
+        names = ("device time", "end to end") if counted.kind == DEVICE else ("end to end", "device time")
+        times = (
+            f"{names[0]} {own}, the reference {reference};"
+            f" {names[1]} {_seconds(other.candidate.median_seconds)}, {_ratio(other.value)}x"
+        )
+    if (most := most_paid(verdict, counted)) < counted.value:
+        queued = _seconds(verdict.reference_timing.queued_seconds)
+        limited = f" Queued ahead of the device, the reference takes {queued}: at most {_ratio(most)}x is paid."
     interpreted = " Triton was interpreted: this is no GPU's time." if verdict.environment.triton_interpreter else ""
-    return (
-        f"{_ratio(verdict.speedup)}x the reference's speed{interval}{clause};"
-        f" {_seconds(own)} a call, the reference {_seconds(reference)}.{interpreted}"
-    )
+    return f"{_ratio(counted.value)}x the reference's speed{interval}{clause}; {times}.{limited}{interpreted}"
 
 
 def _passed(verdict: EvalResult) -> str:
@@ -222,9 +245,10 @@ def _mismatch(verdict: EvalResult) -> Iterator[str]:
     yield f"Worst element: {quoting.line(wrong.output, _NAME)} at [{at}]{size}; first seen in {when}."
 
 
-def _doubt(verdict: EvalResult, other: EvalResult | None) -> Iterator[str]:
+def _doubt(other: EvalResult | None, kind: pb.SpeedupKind.ValueType) -> Iterator[str]:
     if other is not None and other.outcome == EvalResult.CORRECT:
-        yield f"Measured twice, since {_ratio(other.speedup)}x looked too good; the smaller speedup counts."
+        speedup = _ratio(counted_speedup(other, kind).value)
+        yield f"Measured twice, since {speedup}x looked too good; the smaller speedup counts."
 
 
 def _roofline(verdict: EvalResult) -> Iterator[str]:
@@ -248,9 +272,10 @@ def _kernels(verdict: EvalResult) -> Iterator[str]:
     yield f"Kernels by device time ({_share(profile.device_time_coverage)} of it yours): {'; '.join(rows)}."
 
 
-def _hints(verdict: EvalResult) -> Iterator[str]:
+def _hints(verdict: EvalResult, counted: CountedSpeedup) -> Iterator[str]:
     """What limits the candidate, as far as the profile tells."""
-    profile, call = verdict.profile, verdict.candidate_timing.median_seconds
+    profile = verdict.profile
+    call = counted.candidate.median_seconds if counted.candidate is not None else 0.0
     total = sum(kernel.device_seconds for kernel in profile.kernels)
     if not 0 < total < math.inf:
         return
@@ -259,9 +284,9 @@ def _hints(verdict: EvalResult) -> Iterator[str]:
     launches = sum(kernel.launches for kernel in profile.kernels) / calls
     hints = []
     if 0 < device < 0.5 * call:
-        hints.append(
-            f"kernels run for {_seconds(device)} of a call's {_seconds(call)}: launches and Python are the rest"
-        )
+        queued = counted.candidate is not None and counted.candidate.regime == pb.TimingStats.REGIME_QUEUED_AHEAD
+        rest = "gaps between them" if queued and counted.kind == DEVICE else "launches and Python"
+        hints.append(f"kernels run for {_seconds(device)} of a call's {_seconds(call)}: {rest} are the rest")
     if launches >= _MANY_LAUNCHES and device / launches < _SHORT_KERNEL:
         hints.append(f"{_count(launches)} a call of {_seconds(device / launches)} each: fuse them")
     copies = sum(kernel.device_seconds for kernel in profile.kernels if kernel.owner == pb.KernelUse.OWNER_MEMORY)

@@ -13,6 +13,7 @@ from typing import Any
 
 from kerneldyno.rpc.errors import InvalidRequestError
 from kerneldyno.rpc.validation import MAX_VIOLATIONS, Violation
+from kerneldyno.v1.evaluation_pb2 import SpeedupKind
 from kerneldyno.v1.reward_service_pb2 import RewardSpec, SpeedupTier
 
 DEFAULT_PRESET = "drkernel"
@@ -140,6 +141,7 @@ def effective(spec: RewardSpec) -> RewardSpec:
         if spec.HasField(name):  # type: ignore[arg-type]
             setattr(whole, name, getattr(spec, name))
     whole.speedup_basis = spec.speedup_basis or whole.speedup_basis
+    whole.speedup_kind = spec.speedup_kind or whole.speedup_kind  # the presets leave it to the evaluation
     whole.coverage_basis = spec.coverage_basis or whole.coverage_basis
     if spec.tiers:
         del whole.tiers[:]
@@ -159,6 +161,9 @@ def _violations(spec: RewardSpec) -> Iterator[Violation]:
         yield Violation("reward.speedup_floor", f"is {spec.speedup_floor}; it must be finite and not negative")
     if spec.speedup_basis not in RewardSpec.SpeedupBasis.values():
         yield Violation("reward.speedup_basis", f"{spec.speedup_basis} is no SpeedupBasis")
+    if spec.speedup_kind not in SpeedupKind.values():
+        known = ", ".join(SpeedupKind.keys()[1:])
+        yield Violation("reward.speedup_kind", f"{spec.speedup_kind} is not a known SpeedupKind; known: {known}")
     if spec.coverage_basis not in RewardSpec.CoverageBasis.values():
         yield Violation("reward.coverage_basis", f"{spec.coverage_basis} is no CoverageBasis")
     yield from _tiers(spec)

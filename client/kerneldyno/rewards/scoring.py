@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from kerneldyno.rewards.presets import effective
+from kerneldyno.rewards.speedups import counted_speedup, most_paid
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardParts, RewardSpec
 
@@ -33,7 +34,10 @@ def anomalous(result: EvalResult, spec: RewardSpec) -> bool:
         InvalidRequestError: `spec` is malformed.
     """
     whole = effective(spec)
-    return result.outcome == EvalResult.CORRECT and _pays_speed(whole) and _basis(result, whole) > whole.remeasure_above
+    if result.outcome != EvalResult.CORRECT or not _pays_speed(whole):
+        return False
+    speedup = _basis(result, whole)
+    return speedup is not None and speedup > whole.remeasure_above
 
 
 def score(
@@ -41,8 +45,12 @@ def score(
 ) -> tuple[float | None, RewardParts]:
     """Return the reward of `result` and the terms of its sum.
 
+    The speedup is the one that `spec.speedup_kind` names, else the one that counts for the evaluation. By device time it is
+    at most what the reference reaches queued ahead, where the candidate cannot be (finding T31).
+
     The reward is None, and every part 0, when nothing may be paid: INFRASTRUCTURE_ERROR, REFERENCE_ERROR, INVALID for a
-    field that the policy did not write, an outcome that this release does not know, or a speedup that is no number. With
+    field that the policy did not write, an outcome that this release does not know, a speedup that is no number, or one by
+    a time that the evaluator did not measure though it timed the candidate. A candidate that was not timed has none. With
     `remeasured`, a second evaluation of the same CORRECT candidate, the smaller speedup and coverage are paid; when the
     second is not CORRECT, its outcome counts alone. Coverage that was not measured pays nothing. Whether a second
     measurement is due, `anomalous` says; this does not ask.
@@ -54,10 +62,13 @@ def score(
     verdicts = [result] if remeasured is None or result.outcome != EvalResult.CORRECT else [result, remeasured]
     if verdicts[-1].outcome != EvalResult.CORRECT:
         return _fixed(verdicts[-1], whole)
-    speedup = min(_basis(verdict, whole) for verdict in verdicts)
-    if not all(0 <= _basis(verdict, whole) < math.inf for verdict in verdicts):
+    measured = [_basis(verdict, whole) for verdict in verdicts]
+    if _pays_speed(whole) and None in measured:
         return None, RewardParts()
-    return _correct(speedup, min(_coverages(verdicts, whole), default=0.0), whole)
+    speedups = [speedup or 0.0 for speedup in measured]
+    if not all(0 <= speedup < math.inf for speedup in speedups):
+        return None, RewardParts()
+    return _correct(min(speedups), min(_coverages(verdicts, whole), default=0.0), whole)
 
 
 def callers_fault(result: EvalResult) -> bool:
@@ -97,11 +108,15 @@ def _pays_speed(spec: RewardSpec) -> bool:
     return spec.speedup_weight != 0 or len(spec.tiers) > 0
 
 
-def _basis(result: EvalResult, spec: RewardSpec) -> float:
-    """The speedup that the spec looks at; 0 where none was measured."""
+def _basis(result: EvalResult, spec: RewardSpec) -> float | None:
+    """The speedup that the spec looks at: 0 for a candidate that was not timed, None for one not timed by that time."""
+    counted = counted_speedup(result, spec.speedup_kind)
+    if counted.unmeasured:
+        return None
+    speedup = counted.value
     if spec.speedup_basis == RewardSpec.SPEEDUP_BASIS_INTERVAL_LOW:
-        return result.speedup_interval.low
-    return result.speedup
+        speedup = counted.interval.low if counted.interval is not None else 0.0
+    return min(speedup, most_paid(result, counted))
 
 
 def _bonus(speedup: float, spec: RewardSpec) -> float:

@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from google.protobuf.json_format import MessageToDict
 from kerneldyno.rewards.extraction import answer_of
+from kerneldyno.rewards.speedups import NAMES, counted_speedup
 from kerneldyno.rpc.jsonio import result_to_json
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import Extraction, StreamRewardsResponse
@@ -59,10 +60,14 @@ class TurnRecord:
     reward: float | None = None
     #: The terms of the reward, by their names in RewardParts.
     parts: Mapping[str, float] = field(default_factory=dict)
-    #: Reference time over candidate time; 0 unless CORRECT and timed. Its 95 % interval, if there is one.
+    #: Reference time over candidate time, by the time that counts; 0 unless CORRECT and timed. Its 95 % interval, if there
+    #: is one. The other speedup is in `result`.
     speedup: float = 0.0
     speedup_low: float | None = None
     speedup_high: float | None = None
+    #: Which time counts: "device" or "end_to_end"; empty when not timed, and in files of earlier releases, which are by
+    #: device time.
+    speedup_kind: str = ""
     #: Share of device time in the candidate's own kernels; None when not profiled.
     coverage: float | None = None
     #: What the model is told about this turn.
@@ -87,7 +92,7 @@ class TurnRecord:
     def from_answer(cls, answer: StreamRewardsResponse, **own: Any) -> TurnRecord:
         """Return the record of a turn that `answer` is about; `own` are fields that it does not know, or to override."""
         verdict = answer.result
-        interval = verdict.speedup_interval if verdict.HasField("speedup_interval") else None
+        counted = counted_speedup(verdict)
         known: dict[str, Any] = {
             "group": answer.group,
             "sample": answer.sample,
@@ -95,9 +100,10 @@ class TurnRecord:
             "outcome": EvalResult.Outcome.Name(verdict.outcome),
             "reward": answer.reward if answer.HasField("reward") else None,
             "parts": _plain(answer.parts),
-            "speedup": verdict.speedup,
-            "speedup_low": None if interval is None else interval.low,
-            "speedup_high": None if interval is None else interval.high,
+            "speedup": counted.value,
+            "speedup_low": None if counted.interval is None else counted.interval.low,
+            "speedup_high": None if counted.interval is None else counted.interval.high,
+            "speedup_kind": NAMES.get(verdict.speedup_kind, ""),
             "coverage": verdict.coverage if verdict.HasField("coverage") else None,
             "feedback": answer.feedback,
             "digest": verdict.digest,
@@ -283,6 +289,7 @@ def to_sft(
             "num_turns": sum(message.get("role") == "assistant" for message in messages),
             "reward": best.reward,
             "speedup": best.speedup,
+            "speedup_kind": best.speedup_kind,
             "outcome": best.outcome,
             "model": best.model,
         }
@@ -351,12 +358,14 @@ _PARTS = ("correctness", "speedup", "coverage", "tier", "fixed", "paid_speedup",
 _JSON = ("messages", "timings", "sampling", "extra", "result", "remeasured")
 _INTEGER_COLUMNS = ("sample", "turn_index")
 _TEXT_COLUMNS = (
-    *("group", "problem_id", "model", "outcome", "extraction_method", "extraction_note"),
+    *("group", "problem_id", "model", "outcome", "speedup_kind", "extraction_method", "extraction_note"),
     *("feedback", "response", "kernel_code", "digest", "device_model", "recorded_at"),
     *(f"{name}_json" for name in _JSON),
 )
 _REAL_COLUMNS = (
-    *("reward", "speedup", "speedup_low", "speedup_high", "coverage", "candidate_seconds", "reference_seconds"),
+    *("reward", "speedup", "speedup_low", "speedup_high", "coverage"),
+    *("device_speedup", "end_to_end_speedup", "candidate_seconds", "reference_seconds"),
+    *("candidate_end_to_end_seconds", "reference_end_to_end_seconds"),
     *(f"part_{name}" for name in _PARTS),
 )
 _COLUMNS = (*_INTEGER_COLUMNS, *_REAL_COLUMNS, *_TEXT_COLUMNS)
@@ -369,8 +378,10 @@ def _row(turn: TurnRecord) -> dict[str, Any]:
     row |= {f"{name}_json": json.dumps(getattr(turn, name)) for name in _JSON}
     row["extraction_method"], row["extraction_note"] = extraction.get("method"), extraction.get("note")
     row["device_model"] = result.get("environment", {}).get("device_model")
+    row["device_speedup"], row["end_to_end_speedup"] = result.get("speedup"), result.get("end_to_end_speedup")
     for name in ("candidate", "reference"):
         row[f"{name}_seconds"] = result.get(f"{name}_timing", {}).get("median_seconds")
+        row[f"{name}_end_to_end_seconds"] = result.get(f"{name}_end_to_end", {}).get("median_seconds")
     return {name: _encodable(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
@@ -397,6 +408,7 @@ def _is_json(line: bytes) -> bool:
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "reward": (int, float),
     "speedup": (int, float),
+    "speedup_kind": str,
     "messages": list,
     "response": str,
     "outcome": str,

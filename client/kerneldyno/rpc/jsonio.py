@@ -139,6 +139,7 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
     "allowed_precision": _enum("PRECISION_"),
     "reference_backend": _enum("REFERENCE_BACKEND_"),
     "launch_mode": _enum("LAUNCH_MODE_"),
+    "speedup_kind": _enum("SPEEDUP_KIND_"),
     "tolerance": _tolerance,
     "device": _device,
     "cases": _cases,

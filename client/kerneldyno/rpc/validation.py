@@ -29,6 +29,8 @@ MAX_CASES = 100
 MAX_LABELS = 16
 MAX_LABEL_CHARS = 100
 MAX_SALT_CHARS = 100
+MIN_TIMING_PRECISION = 0.001
+MAX_TIMING_PRECISION = 1.0
 MIN_TOTAL_SECONDS = 1.0
 MAX_TOTAL_SECONDS = 7 * 86_400.0
 MAX_MIN_DEVICES = 1024
@@ -41,6 +43,7 @@ DEFAULT_TOOLKIT = "kernelbench"
 DEFAULT_CORRECT_TRIALS = 5
 DEFAULT_PERF_TRIALS = 100
 DEFAULT_WARMUP = 3
+DEFAULT_TIMING_PRECISION = 0.01
 DEFAULT_STAGE_SECONDS = 60
 #: nvcc takes its time.
 DEFAULT_CUDA_LOAD_SECONDS = 300
@@ -52,6 +55,7 @@ _ENUMS: dict[str, Any] = {
     "allowed_precision": pb.Precision,
     "reference_backend": pb.ReferenceBackend,
     "launch_mode": pb.LaunchMode,
+    "speedup_kind": pb.SpeedupKind,
     "priority": pb.Priority,
     "provenance_policy": pb.ProvenancePolicy,
     "tolerance.preset": pb.Tolerance.Preset,
@@ -109,6 +113,9 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
     full.reference_backend = full.reference_backend or pb.REFERENCE_BACKEND_EAGER
     if full.launch_mode == pb.LAUNCH_MODE_EAGER:
         full.ClearField("launch_mode")  # younger than the form of identities: work that does without it keeps its own
+    if full.HasField("timing_precision") and full.timing_precision == DEFAULT_TIMING_PRECISION:
+        full.ClearField("timing_precision")  # for the same reason; whoever reads the field knows its default
+    full.speedup_kind = full.speedup_kind or pb.SPEEDUP_KIND_DEVICE
     full.priority = full.priority or pb.PRIORITY_NORMAL
     for name in STAGE_TIMEOUT_FIELDS:
         if not full.timeouts.HasField(name):  # type: ignore[arg-type]
@@ -147,6 +154,9 @@ def _violations(
     yield from _enum("allowed_precision", request.allowed_precision)
     yield from _enum("reference_backend", request.reference_backend)
     yield from _enum("launch_mode", request.launch_mode)
+    if request.HasField("timing_precision"):
+        yield from _timing_precision(request.timing_precision)
+    yield from _enum("speedup_kind", request.speedup_kind)
     yield from _enum("priority", request.priority)
     yield from _enum("provenance_policy", request.provenance_policy)
     if request.HasField("timeouts"):
@@ -206,6 +216,12 @@ def _plugin(field: str, value: str, default: str, known: Collection[str] | None)
 def _count(request: pb.EvalRequest, field: str, low: int, high: int) -> Iterator[Violation]:
     if request.HasField(field) and not low <= getattr(request, field) <= high:  # type: ignore[arg-type]
         yield Violation(field, f"is {getattr(request, field)}; allowed are {low} to {high}")
+
+
+def _timing_precision(value: float) -> Iterator[Violation]:
+    if not MIN_TIMING_PRECISION <= value <= MAX_TIMING_PRECISION:  # NaN is neither
+        allowed = f"{MIN_TIMING_PRECISION:g} to {MAX_TIMING_PRECISION:g}"
+        yield Violation("timing_precision", f"is {value:g}; allowed are {allowed} (0.01: one percent of the speedup)")
 
 
 def _tolerance(tolerance: pb.Tolerance) -> Iterator[Violation]:

@@ -29,6 +29,7 @@ from kerneldyno.scheduler.model import (
     Report,
     Requirement,
     Spec,
+    SpeedupKind,
     Submission,
     Verdict,
     Watcher,
@@ -133,6 +134,7 @@ class Core:
         kind: ClientKind,
         timeout_seconds: float | None = None,
         fresh: bool = False,
+        speedup_kind: SpeedupKind = SpeedupKind.DEVICE,
         trace: str = "",
     ) -> tuple[Submission, Evaluation | None]:
         """Accept an evaluation, and return it; unless too much waits, or the id belongs to another body.
@@ -146,7 +148,9 @@ class Core:
         if not self.has_room(key.share):
             return Submission.FULL, None
         now, wall = self._clock.monotonic(), self._clock.wall()
-        evaluation = Evaluation(key, fingerprint, digest, priority, labels, now, wall, trace=trace)
+        evaluation = Evaluation(
+            key, fingerprint, digest, priority, labels, now, wall, speedup_kind=speedup_kind, trace=trace
+        )
         ending = None if fresh or digest in self._jobs else self._ending.get(digest)
         if not fresh and ending is None and self._answer(evaluation, spec.requirement):
             return Submission.NEW, evaluation
@@ -174,6 +178,7 @@ class Core:
                 merged=evaluation.merged,
                 payload=None if joins else spec.payload,
                 trace=trace,
+                speedup_kind=speedup_kind,
             )
         )
         self._enter(evaluation, job)
@@ -465,6 +470,7 @@ class Core:
                 found.number,
                 evaluation.verdict,
                 evaluation.trace,
+                evaluation.speedup_kind,
             )
         )
         self._tell(lambda observer: observer.deduplicated("cached"))

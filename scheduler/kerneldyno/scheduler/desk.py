@@ -93,6 +93,7 @@ class Desk(Observer):
             kind=kind,
             timeout_seconds=order.timeout_seconds,
             fresh=order.fresh,
+            speedup_kind=order.speedup_kind,
             trace=trace if self._trace is None else self._trace(trace),
         )
 

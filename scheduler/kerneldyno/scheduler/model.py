@@ -40,6 +40,13 @@ class Priority(enum.Enum):
     LOW = 3600.0
 
 
+class SpeedupKind(enum.Enum):
+    """Which of a result's two speedups counts for an evaluation. The work is the same, whichever it is."""
+
+    DEVICE = "device"
+    END_TO_END = "end_to_end"
+
+
 class ClientKind(enum.Enum):
     """By which call work came; the metrics tell them apart."""
 
@@ -152,6 +159,8 @@ class Evaluation:
     finished_wall: float = 0.0
     settled: bool = False
     """Whether the verdict is on disk. Nobody is told of it before."""
+    speedup_kind: SpeedupKind = SpeedupKind.DEVICE
+    """Which speedup counts, as its own request says: not that of the run that answers it."""
     trace: str = ""
     """Where it is in a distributed trace (kerneldyno.rpc.trace_context); empty when it is in none. Nothing depends on it."""
     joined_trace: str = ""

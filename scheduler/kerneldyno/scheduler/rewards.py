@@ -226,6 +226,9 @@ class RewardStream:
     def _pay(self, turn: _OpenTurn) -> None:
         answer = turn.answer
         remeasured = answer.remeasured if answer.HasField("remeasured") else None
+        for verdict in (answer.result, remeasured):
+            if turn.reward.speedup_kind and verdict is not None and verdict.speedup_kind:
+                verdict.speedup_kind = turn.reward.speedup_kind  # what is paid counts for whoever reads the answer
         reward, parts = score(answer.result, turn.reward, remeasured)
         if reward is not None:
             answer.reward = reward

@@ -29,6 +29,7 @@ from kerneldyno.scheduler.model import (
     Report,
     Requirement,
     Spec,
+    SpeedupKind,
     Verdict,
 )
 from kerneldyno.v1 import evaluation_pb2, fleet_service_pb2, scheduler_service_pb2
@@ -38,7 +39,14 @@ _PRIORITIES = {
     evaluation_pb2.PRIORITY_NORMAL: Priority.NORMAL,
     evaluation_pb2.PRIORITY_LOW: Priority.LOW,
 }
+_SPEEDUP_KINDS = {
+    evaluation_pb2.SPEEDUP_KIND_DEVICE: SpeedupKind.DEVICE,
+    evaluation_pb2.SPEEDUP_KIND_END_TO_END: SpeedupKind.END_TO_END,
+}
+_SPEEDUP_NUMBERS = {kind: number for number, kind in _SPEEDUP_KINDS.items()}
 _BRIEF_FIELDS = {"id", "outcome", "compiled", "correct", "speedup", "message", "cached", "merged", "attempts"} | {
+    "end_to_end_speedup",
+    "speedup_kind",
     "labels",
     "accept_time",
     "finish_time",
@@ -65,6 +73,7 @@ class Order:
     labels: dict[str, str]
     timeout_seconds: float | None
     fresh: bool
+    speedup_kind: SpeedupKind
     trace: str
     """What it says of a distributed trace (kerneldyno.rpc.trace_context); empty when it says nothing."""
 
@@ -74,8 +83,10 @@ def order_of(request: evaluation_pb2.EvalRequest) -> Order:
     full = effective(request)
     digest = identity.digest(full)
     timeout = full.total_timeout.ToNanoseconds() / 1e9 if full.HasField("total_timeout") else None
-    priority, fresh = full.priority, full.skip_cache
+    priority, fresh, kind = full.priority, full.skip_cache, _SPEEDUP_KINDS[full.speedup_kind]
     own = f"{priority} {fresh} {timeout}"
+    if kind is not SpeedupKind.DEVICE:  # younger than stored fingerprints: requests that do without it keep theirs
+        own += f" {kind.name}"
     return Order(
         id=request.id,
         spec=_spec(full),
@@ -85,6 +96,7 @@ def order_of(request: evaluation_pb2.EvalRequest) -> Order:
         labels=dict(request.labels),
         timeout_seconds=timeout,
         fresh=fresh,
+        speedup_kind=kind,
         trace=trace_context.of_message(request.trace_context) if request.HasField("trace_context") else "",
     )
 
@@ -176,6 +188,9 @@ def result_of(evaluation: Evaluation) -> evaluation_pb2.EvalResult:
     result.digest = evaluation.digest.hex()
     result.attempts = evaluation.attempts
     result.cached, result.merged = verdict.cached, evaluation.merged
+    result.ClearField("speedup_kind")  # the node does not know it, and a stored result answers requests of both kinds
+    if result.HasField("candidate_timing"):
+        result.speedup_kind = _SPEEDUP_NUMBERS[evaluation.speedup_kind]
     result.ClearField("labels")
     result.labels.update(evaluation.labels)
     result.accept_time.CopyFrom(_timestamp(evaluation.accepted_wall))

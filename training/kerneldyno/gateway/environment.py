@@ -19,6 +19,7 @@ from kerneldyno.client.errors import KernelDynoError
 from kerneldyno.gateway.errors import Refusal, bad, refusal_of
 from kerneldyno.gateway.labels import Labels
 from kerneldyno.gateway.rewards import Rewards
+from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rollout import prompts
 from kerneldyno.rollout.problems import Problem
 from kerneldyno.v1.evaluation_pb2 import EvalResult
@@ -146,7 +147,7 @@ class Environment:
             "outcome": EvalResult.Outcome.Name(result.outcome),
             "compiled": result.compiled,
             "correct": result.correct,
-            "speedup": result.speedup,
+            "speedup": counted_speedup(result).value,
         }
         return _observed(episode, told["content"], reward=answer.reward, **seen)
 

@@ -14,8 +14,9 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 from kerneldyno.gateway.errors import Refusal, bad, malformed, unavailable
 from kerneldyno.rewards.scoring import callers_fault
+from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rpc.jsonio import request_from_json, result_to_json
-from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, Finding, Stage
+from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, Finding, Stage, TimingStats
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation
 
 MAX_TASK_ID_CHARS = 100
@@ -123,15 +124,16 @@ def response_of(task_id: str, result: EvalResult, dropped: list[str] | None = No
     _refuse_without_verdict(task_id, result)
     name = EvalResult.Outcome.Name(result.outcome)
     right = result.outcome == EvalResult.CORRECT
+    counted = counted_speedup(result)
     return {
         "task_id": task_id,
         "status": _status(result),
         "compiled": result.compiled,
         "correctness": right,
         "decoy_kernel": any(f.id in DECOYS and f.severity == Finding.SEVERITY_REJECT for f in result.findings),
-        "reference_runtime": _milliseconds(result, "reference_timing"),
-        "kernel_runtime": _milliseconds(result, "candidate_timing"),
-        "speedup": result.speedup,
+        "reference_runtime": _milliseconds(result, counted.reference),
+        "kernel_runtime": _milliseconds(result, counted.candidate),
+        "speedup": counted.value,
         "metadata": _metadata(result, dropped or []),
         "error_message": None if right else f"{name}: {result.message}",
         "error_code": None if right else _ERROR_CODES[result.outcome],
@@ -179,9 +181,8 @@ def _status(result: EvalResult) -> str:
     return "completed" if result.compiled else "failed"
 
 
-def _milliseconds(result: EvalResult, name: str) -> float:
-    timed = result.outcome == EvalResult.CORRECT and result.HasField(name)  # type: ignore[arg-type]
-    return getattr(result, name).median_seconds * 1e3 if timed else NO_TIME
+def _milliseconds(result: EvalResult, timing: TimingStats | None) -> float:
+    return timing.median_seconds * 1e3 if result.outcome == EvalResult.CORRECT and timing is not None else NO_TIME
 
 
 def _metadata(result: EvalResult, dropped: list[str]) -> dict[str, Any]:

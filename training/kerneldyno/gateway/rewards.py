@@ -18,6 +18,7 @@ from kerneldyno.client import NoRewardError, RewardStream
 from kerneldyno.client.errors import KernelDynoError
 from kerneldyno.gateway.errors import Refusal, bad, malformed, refusal_of, unavailable
 from kerneldyno.rewards.scoring import callers_fault
+from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rollout.problems import Problem, ProblemError
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse, Turn
@@ -128,4 +129,6 @@ def _no_reward(error: NoRewardError) -> Refusal:
         return Refusal(422, f"the reference failed, so there is no reward; mend the problem: {result.message}")
     if callers_fault(result):
         return malformed(result)
+    if result.outcome == EvalResult.CORRECT and counted_speedup(result).unmeasured:  # a repetition finds the same
+        return Refusal(422, str(error))
     return unavailable(result.message or str(error))

@@ -15,6 +15,7 @@ from kerneldyno.gateway.errors import Refusal, bad
 from kerneldyno.gateway.labels import Labels
 from kerneldyno.gateway.rewards import Rewards
 from kerneldyno.rewards.extraction import continued
+from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse
 
@@ -79,7 +80,7 @@ def described(answer: StreamRewardsResponse) -> dict[str, Any]:
         "outcome": EvalResult.Outcome.Name(result.outcome),
         "compiled": result.compiled,
         "correct": result.correct,
-        "speedup": result.speedup,
+        "speedup": counted_speedup(result).value,
         "coverage": result.coverage,
         "feedback": answer.feedback,
     }
@@ -106,7 +107,7 @@ def _logs(answers: Sequence[StreamRewardsResponse]) -> dict[str, list[float]]:
     return {
         "correct": [float(answer.result.correct) for answer in answers],
         "compiled": [float(answer.result.compiled) for answer in answers],
-        "speedup": [answer.result.speedup for answer in answers],
+        "speedup": [counted_speedup(answer.result).value for answer in answers],
     }
 
 

@@ -11,10 +11,13 @@ from pathlib import Path
 
 from kerneldyno.rewards.trajectories import Trajectory, TurnRecord, scan, trajectories
 
+#: What is needed of a second measurement.
+_KEPT_OF_SECOND = ("outcome", "speedup", "end_to_end_speedup", "speedup_kind")
+
 
 def light(turn: TurnRecord) -> TurnRecord:
     """Return a turn without what is large: prompt, candidate, verdicts but for what the second one came to."""
-    again = None if turn.remeasured is None else {key: turn.remeasured.get(key) for key in ("outcome", "speedup")}
+    again = None if turn.remeasured is None else {key: turn.remeasured.get(key) for key in _KEPT_OF_SECOND}
     return replace(turn, messages=(), kernel_code="", result=None, remeasured=again)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kerneldyno.rewards.speedups import counted_in_json
 from kerneldyno.rewards.trajectories import Trajectory, TurnRecord
 from kerneldyno.rollout.marks import CONFIG, ENDED
 from kerneldyno.training import metrics, scaling
@@ -118,13 +119,13 @@ def _choose(how: str, episode: Trajectory) -> TurnRecord | None:
 
 
 def verdict(turn: TurnRecord | None) -> tuple[float | None, bool | None]:
-    """Speedup and correctness, None and None without a verdict. A speedup that was measured twice is the smaller one."""
+    """Speedup (the one that counts) and correctness, None and None without a verdict; the smaller of two measurements."""
     if turn is None or turn.reward is None:
         return None, None
     again = turn.remeasured or {}
     speedup = turn.speedup
     if again:
-        speedup = min(speedup, float(again.get("speedup") or 0.0))
+        speedup = min(speedup, counted_in_json(again))
     right = turn.outcome == "CORRECT" and (not again or again.get("outcome") == "CORRECT")
     return speedup, right
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.trainers.marks import Mark
 from kerneldyno.v1.evaluation_pb2 import STAGE_QUEUED, EvalResult
 from kerneldyno.v1.reward_service_pb2 import Extraction, StreamRewardsResponse
@@ -34,8 +35,8 @@ class PlayedTurn:
         """The speedup that counts, 0 for what is not right; the smaller one of two measurements."""
         if not self.correct:
             return 0.0
-        again = self.answer.HasField("remeasured")
-        return min(self.answer.result.speedup, self.answer.remeasured.speedup) if again else self.answer.result.speedup
+        verdicts = [self.answer.result, final_result(self.answer)]
+        return min(counted_speedup(verdict).value for verdict in verdicts)
 
     @property
     def evaluation_seconds(self) -> float:

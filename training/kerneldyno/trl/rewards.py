@@ -12,6 +12,7 @@ from typing import Any
 
 from kerneldyno.client import AsyncClient, StreamRewardsResponse
 from kerneldyno.client.rewarding import OnMissing
+from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.trainers import settings
 from kerneldyno.trainers.episode import final_result
 from kerneldyno.trainers.turns import make_turn, problem_of, refuse_our_fault
@@ -97,7 +98,7 @@ def _figures(answers: Sequence[StreamRewardsResponse]) -> dict[str, float]:
     correct = [verdict for verdict in verdicts if verdict.outcome == EvalResult.CORRECT]
     return {
         "correct": len(correct) / len(verdicts),
-        "fast_1": sum(verdict.speedup > 1 for verdict in correct) / len(verdicts),
+        "fast_1": sum(counted_speedup(verdict).value > 1 for verdict in correct) / len(verdicts),
         "rejected": sum(verdict.outcome == EvalResult.REJECTED for verdict in verdicts) / len(verdicts),
         "without_reward": sum(not answer.HasField("reward") for answer in answers) / len(answers),
     }

@@ -26,15 +26,19 @@ from kerneldyno.client.cli.common import (
     Local,
     Sandbox,
     Service,
+    SpeedupKind,
+    TimingPrecision,
     UsageError,
     fail,
     print_json,
     reporting,
     stderr,
     stdout,
+    timing_fields,
 )
 from kerneldyno.client.errors import UnavailableError
 from kerneldyno.client.jsonl import BadLine, NotResultsError, ResultsFile, read_requests
+from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -43,6 +47,8 @@ def batch(
     tasks: Annotated[Path, typer.Argument(metavar="TASKS.jsonl", help="One JSON object a line: a request each.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="RESULTS.jsonl", help="One JSON line a result.")],
     window: Annotated[int, typer.Option("--window", min=1, help="Most requests under way at once.")] = 256,
+    timing_precision: TimingPrecision = None,
+    speedup_kind: SpeedupKind = None,
     address: Address = DEFAULT_ADDRESS,
     local: Local = False,
     devices: Devices = None,
@@ -50,11 +56,15 @@ def batch(
     lanes: Lanes = None,
     as_json: Json = False,
 ) -> None:
-    """Judge every request of TASKS.jsonl. Run it again to go on where it stopped."""
+    """Judge every request of TASKS.jsonl. Run it again to go on where it stopped.
+
+    --timing-precision and --speedup-kind are for requests that leave these fields open.
+    """
     with reporting():
+        defaults = request_from_json(timing_fields(timing_precision, speedup_kind))
         try:
             with tasks.open("rb") as stream, ResultsFile(output) as results:
-                run = _Batch(stream, results)
+                run = _Batch(stream, results, defaults)
                 with Service(address, local, devices, sandbox, lanes).open() as target, run.progress(tasks):
                     asyncio.run(run.go(target, window))
         except NotResultsError as error:
@@ -77,9 +87,11 @@ def batch(
 class _Batch:
     """One run: what is read, skipped, judged and counted."""
 
-    def __init__(self, stream: IO[bytes], results: ResultsFile) -> None:
+    def __init__(self, stream: IO[bytes], results: ResultsFile, defaults: EvalRequest) -> None:
+        """`defaults` has the fields of requests that leave them open."""
         self._stream = stream
         self._results = results
+        self._defaults = defaults
         self._progress: Progress | None = None
         self._skipped = 0
         self.outcomes: Counter[str] = Counter()
@@ -104,8 +116,16 @@ class _Batch:
                 self._skipped += 1
                 self._advance()
             else:
-                yield item
+                yield self._filled(item)
             await asyncio.sleep(0)  # reading must not keep results from being written
+
+    def _filled(self, request: EvalRequest) -> EvalRequest:
+        if not self._defaults.ListFields():
+            return request
+        filled = EvalRequest()
+        filled.CopyFrom(self._defaults)
+        filled.MergeFrom(request)
+        return filled
 
     def _record(self, result: EvalResult) -> None:
         self._results.append(result)

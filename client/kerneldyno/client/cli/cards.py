@@ -10,6 +10,14 @@ from collections import Counter
 from collections.abc import Iterable
 
 from kerneldyno.rewards import roofline
+from kerneldyno.rewards.speedups import (
+    DEVICE,
+    CountedSpeedup,
+    as_called,
+    counted_speedup,
+    most_paid,
+    other_speedup,
+)
 from kerneldyno.rpc.jsonio import stage_name
 from kerneldyno.v1.evaluation_pb2 import (
     LAUNCH_MODE_CUDA_GRAPH,
@@ -33,14 +41,18 @@ _COLOURS = {
     EvalResult.REFERENCE_ERROR: _ODD,
     EvalResult.INFRASTRUCTURE_ERROR: _ODD,
 }
+_REGIMES = {
+    TimingStats.REGIME_QUEUED_AHEAD: "queued ahead: device time is without the host's work",
+    TimingStats.REGIME_AS_CALLED: "as called: the host's work is in both times",
+}
 
 
 def verdict_card(result: EvalResult) -> RenderableType:
     """Shows one result: outcome, times, why, where, and the candidate's own traceback and output."""
     border = colour(result.outcome)
     title = EvalResult.Outcome.Name(result.outcome)
-    if result.outcome == EvalResult.CORRECT and result.speedup:
-        title += f"  {times(result.speedup)}"
+    if result.outcome == EvalResult.CORRECT and (speedup := speedup_words(result)):
+        title += f"  {speedup}"
     parts: list[RenderableType] = []
     if result.message:
         parts.append(plain(result.message))
@@ -94,6 +106,14 @@ def times(speedup: float) -> str:
     return f"{speedup:.2f}x" if speedup >= 0.1 else f"{speedup:.2g}x"
 
 
+def speedup_words(result: EvalResult) -> str:
+    """The speedup that counts, and by which time where that is not device time; nothing where there is none."""
+    counted = counted_speedup(result)
+    if not counted.value:
+        return ""
+    return times(counted.value) + ("" if counted.kind == DEVICE else f" {counted.words}")
+
+
 def seconds(value: float) -> str:
     """A duration with a unit that suits it."""
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
@@ -104,13 +124,22 @@ def seconds(value: float) -> str:
 
 def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
     """What is known of a result, but for its message and long texts: names and values, not yet made plain."""
-    if result.HasField("speedup_interval"):
-        interval = result.speedup_interval
-        yield "speedup", f"{result.speedup:.3f} (95 % between {interval.low:.3f} and {interval.high:.3f})"
+    yield from _speedups(result)
     if result.HasField("candidate_timing"):
         yield "candidate", _timing(result.candidate_timing)
     if result.HasField("reference_timing"):
         yield "reference", _timing(result.reference_timing)
+    if not as_called(result):  # where it would be the same once more
+        if result.HasField("candidate_end_to_end"):
+            yield "candidate, end to end", _timing(result.candidate_end_to_end)
+        if result.HasField("reference_end_to_end"):
+            yield "reference, end to end", _timing(result.reference_end_to_end)
+    if regime := _REGIMES.get(result.candidate_timing.regime):
+        yield "regime", regime
+    if result.HasField("timing_effort"):
+        effort = result.timing_effort
+        calls = f"{effort.candidate_calls} calls of the candidate, {effort.reference_calls} of the reference"
+        yield "timed in", f"{seconds(effort.lease_seconds)}, {effort.rounds} rounds, {calls}"
     if roof := roofline.words(result.roofline):
         yield "roofline", roof
     if result.HasField("coverage"):
@@ -144,6 +173,26 @@ def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
         yield "id", result.id
     if result.digest:
         yield "digest", result.digest
+
+
+def _speedups(result: EvalResult) -> Iterable[tuple[str, str]]:
+    """Both speedups with their intervals; the one that counts first, and marked."""
+    counted = counted_speedup(result)
+    other = other_speedup(result, counted)
+    if counted.unmeasured:
+        yield "speedup", f"not measured {counted.words}, which is the time that counts"
+    elif counted.interval is not None:
+        mark = ", which counts" if other.interval is not None else ""
+        yield "speedup", f"{_speedup(counted)}{mark}"
+        if (most := most_paid(result, counted)) < counted.value:
+            yield "paid", f"at most {times(most)}: queued ahead, the reference is faster (finding T31)"
+    if other.interval is not None:
+        yield "other speedup", _speedup(other)
+
+
+def _speedup(one: CountedSpeedup) -> str:
+    assert one.interval is not None
+    return f"{one.value:.3f} {one.words} (95 % between {one.interval.low:.3f} and {one.interval.high:.3f})"
 
 
 def _evidence(result: EvalResult) -> Iterable[tuple[str, str]]:

@@ -50,6 +50,23 @@ Sandbox = Annotated[
 Lanes = Annotated[
     int | None, typer.Option("--lanes", min=1, help="Candidates on one device at once, of the started evaluator.")
 ]
+TimingPrecision = Annotated[
+    float | None,
+    typer.Option(
+        "--timing-precision",
+        metavar="0.001..1",
+        help="Stop timing when both speedups are known to this share of themselves, with 95 % confidence. Default 0.01.",
+    ),
+]
+SpeedupKind = Annotated[
+    str | None,
+    typer.Option(
+        "--speedup-kind",
+        metavar="device|end-to-end",
+        help="The speedup that counts: by device time, or by the time that a caller waits. Default device.",
+    ),
+]
+_SPEEDUP_KINDS = ("device", "end-to-end")
 #: Options of every command with an --address: name, the variable that each overrides, help.
 _CREDENTIALS = (
     ("tls_ca", credentials.CA_VARIABLE, 'CA of the scheduler\'s certificate, or "public"; turns on TLS.'),
@@ -62,6 +79,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else
 
 class UsageError(Exception):
     """The command was given something it cannot work with."""
+
+
+def timing_fields(precision: float | None, kind: str | None) -> dict[str, object]:
+    """Returns the fields of a request that --timing-precision and --speedup-kind give, for those that were given."""
+    if kind is not None and kind.strip().lower().replace("_", "-") not in _SPEEDUP_KINDS:
+        raise UsageError(f"--speedup-kind {kind!r} is unknown; choose {' or '.join(_SPEEDUP_KINDS)}")
+    fields = {"timing_precision": precision, "speedup_kind": kind}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def with_credentials(command: Callable[..., None]) -> Callable[..., None]:

@@ -18,11 +18,14 @@ from kerneldyno.client.cli.common import (
     Local,
     Sandbox,
     Service,
+    SpeedupKind,
+    TimingPrecision,
     UsageError,
     print_json,
     read_source,
     reporting,
     stdout,
+    timing_fields,
     waiting,
 )
 from kerneldyno.rpc.jsonio import request_from_json, result_to_json
@@ -47,8 +50,10 @@ def evaluate(
     ] = None,
     trials: Annotated[int | None, typer.Option("--trials", help="Correctness trials, 1 to 20. Default 5.")] = None,
     perf_trials: Annotated[
-        int | None, typer.Option("--perf-trials", help="Timed calls, up to 1000. Default 100.")
+        int | None, typer.Option("--perf-trials", help="Most timed calls for each time, up to 1000. Default 100.")
     ] = None,
+    timing_precision: TimingPrecision = None,
+    speedup_kind: SpeedupKind = None,
     atol: Annotated[float | None, typer.Option("--atol", help="Absolute tolerance (with allclose).")] = None,
     rtol: Annotated[float | None, typer.Option("--rtol", help="Relative tolerance (with allclose).")] = None,
     stage_timeout: Annotated[float | None, typer.Option("--timeout", help="Limit of each stage, in seconds.")] = None,
@@ -80,6 +85,7 @@ def evaluate(
             "skip_cache": skip_cache or None,
         }
         fields |= {name: value for name, value in optional.items() if value is not None}
+        fields |= timing_fields(timing_precision, speedup_kind)
         tolerance = {name: value for name, value in (("atol", atol), ("rtol", rtol)) if value is not None}
         if tolerance:
             fields["tolerance"] = {"preset": "allclose", **tolerance}

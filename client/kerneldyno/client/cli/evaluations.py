@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
-from kerneldyno.client.cli.cards import outcome_text, plain, stage_words
+from kerneldyno.client.cli.cards import outcome_text, plain, speedup_words, stage_words
 from kerneldyno.client.cli.common import (
     Address,
     Json,
@@ -144,12 +144,11 @@ def _table(found: Sequence[Evaluation]) -> Table:
     for heading in ("id", "client", "state", "speedup", "accepted", "labels"):
         table.add_column(heading, overflow="fold", justify="right" if heading == "speedup" else "left")
     for evaluation in found:
-        speedup = evaluation.result.speedup
         table.add_row(
             plain(evaluation.id),
             plain(evaluation.client_id),
             _state(evaluation),
-            f"{speedup:.2f}x" if speedup else "",
+            speedup_words(evaluation.result),
             clock_time(evaluation.accept_time),
             plain(", ".join(f"{key}={value}" for key, value in sorted(evaluation.labels.items()))),
         )

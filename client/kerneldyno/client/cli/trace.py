@@ -12,7 +12,7 @@ import typer
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
-from kerneldyno.client.cli.cards import outcome_text, plain, stage_words
+from kerneldyno.client.cli.cards import outcome_text, plain, speedup_words, stage_words
 from kerneldyno.client.cli.common import (
     NO_VERDICT,
     Address,
@@ -175,8 +175,8 @@ def _facts(evaluation: Evaluation) -> list[tuple[str, str | Text]]:
             ("finished", f"{clock_time(result.finish_time)}, {lasting(max(0.0, total))} after it was accepted")
         )
         outcome = outcome_text(result.outcome)
-        if result.outcome == EvalResult.CORRECT and result.speedup:
-            outcome.append(f"  {result.speedup:.3g}x")
+        if result.outcome == EvalResult.CORRECT and (speedup := speedup_words(result)):
+            outcome.append(f"  {speedup}")
         facts.append(("outcome", outcome))
         if result.outcome == EvalResult.INFRASTRUCTURE_ERROR:
             facts.append(("cause", result.infrastructure_error.cause))

@@ -9,15 +9,25 @@ from dataclasses import dataclass, field
 from kerneldyno.client.cli import cards
 from kerneldyno.client.jsonl import LINE_LABEL
 from kerneldyno.client.report.shelf import Kept, Shelf
+from kerneldyno.rewards.speedups import (
+    DEVICE,
+    NAMES,
+    WORDS,
+    counted_in_json,
+    counted_speedup,
+    other_speedup,
+)
 from kerneldyno.rewards.trajectories import TurnRecord
 from kerneldyno.rollout.report import verdict
 from kerneldyno.rpc.jsonio import result_from_json
-from kerneldyno.v1.evaluation_pb2 import EvalResult, Finding
+from kerneldyno.v1.evaluation_pb2 import EvalResult, Finding, TimingStats
 
 #: Outcomes that say nothing about the candidate.
 BLAMELESS = ("INFRASTRUCTURE_ERROR", "REFERENCE_ERROR")
 #: The longest fact in a candidate's details, in characters; longer texts have a place of their own.
 _FACT_CHARS = 2000
+#: By the word that a turn has for its time.
+_BY = {NAMES[kind]: words for kind, words in WORDS.items()}
 _SEVERITIES = {Finding.SEVERITY_INFO: "info", Finding.SEVERITY_WARNING: "warning", Finding.SEVERITY_REJECT: "reject"}
 
 
@@ -39,10 +49,15 @@ class Candidate:
     problem: str = ""
     #: Group, sample and turn, where it is a turn of an episode.
     place: tuple[str, int, int] | None = None
-    #: None unless it is right and was timed; so the interval of 95 %.
+    #: The speedup that counts: None unless it is right and was timed; so the interval of 95 %.
     speedup: float | None = None
     low: float | None = None
     high: float | None = None
+    #: By which time that is: a value of `speedups.WORDS`; "" where there is no speedup.
+    by: str = ""
+    #: The speedup by the other time.
+    other: float | None = None
+    #: By the time that counts.
     candidate_seconds: float | None = None
     reference_seconds: float | None = None
     reward: float | None = None
@@ -107,13 +122,17 @@ def of_turn(turn: TurnRecord, shelf: Shelf) -> Candidate:
     speedup, right = verdict(turn)
     if turn.remeasured and right is not None:
         again = turn.remeasured.get("outcome")
-        candidate.facts.insert(0, ("measured again", f"{again}, {turn.remeasured.get('speedup')}; the smaller counts"))
+        candidate.facts.insert(
+            0, ("measured again", f"{again}, {counted_in_json(turn.remeasured):.4g}; the smaller counts")
+        )
         candidate.outcome = str(turn.outcome if right or turn.outcome != "CORRECT" else again)
     if candidate.correct:
         candidate.speedup = positive(speedup)
         candidate.low, candidate.high = positive(turn.speedup_low), positive(turn.speedup_high)
+        candidate.by = _BY.get(turn.speedup_kind, WORDS[DEVICE]) if candidate.speedup is not None else ""
     else:
-        candidate.speedup = candidate.low = candidate.high = None
+        candidate.speedup = candidate.low = candidate.high = candidate.other = None
+        candidate.by = ""
     if turn.reward is not None:
         parts = ", ".join(f"{name} {value:.4g}" for name, value in turn.parts.items() if value)
         candidate.facts.insert(0, ("reward", f"{turn.reward:.4g}" + (f" ({parts})" if parts else "")))
@@ -130,16 +149,19 @@ def of_turn(turn: TurnRecord, shelf: Shelf) -> Candidate:
 
 def _common(result: EvalResult, shelf: Shelf) -> Candidate:
     right = result.outcome == EvalResult.CORRECT
-    interval = result.speedup_interval if right and result.HasField("speedup_interval") else None
+    counted = counted_speedup(result)
+    interval = counted.interval if right else None
     where = result.environment
     return Candidate(
         id=result.id,
         outcome=EvalResult.Outcome.Name(result.outcome),
-        speedup=positive(result.speedup) if right else None,
+        speedup=positive(counted.value) if right else None,
         low=None if interval is None else positive(interval.low),
         high=None if interval is None else positive(interval.high),
-        candidate_seconds=positive(result.candidate_timing.median_seconds),
-        reference_seconds=positive(result.reference_timing.median_seconds),
+        by=counted.words if right and positive(counted.value) else "",
+        other=positive(other_speedup(result, counted).value) if right else None,
+        candidate_seconds=_median(counted.candidate),
+        reference_seconds=_median(counted.reference),
         environment=_fingerprint(result),
         interpreted=where.triton_interpreter or where.device.startswith("cpu"),
         shared=result.cached or result.merged,
@@ -154,6 +176,10 @@ def _common(result: EvalResult, shelf: Shelf) -> Candidate:
         facts=[(name, value[:_FACT_CHARS]) for name, value in cards.facts(result)],
         texts=[(heading, shelf.keep(text)) for heading, text in cards.texts(result)],
     )
+
+
+def _median(timing: TimingStats | None) -> float | None:
+    return None if timing is None else positive(timing.median_seconds)
 
 
 def _fingerprint(result: EvalResult) -> str:

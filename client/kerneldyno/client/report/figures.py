@@ -73,6 +73,8 @@ class Figures:
     timed: int
     interpreted: int
     median_speedup: float | None
+    #: By which time the speedups are that count, the most frequent first: values of `speedups.WORDS`.
+    speedups_by: list[tuple[str, int]]
     grid: list[float]
     curves: list[Curve]
     #: What a curve's denominator is, in words.
@@ -112,6 +114,7 @@ def figures(found: Sequence[Candidate], turns: Sequence[TurnRecord] = ()) -> Fig
         timed=len(speedups),
         interpreted=sum(candidate.interpreted and candidate.speedup is not None for candidate in judged),
         median_speedup=statistics.median(speedups) if speedups else None,
+        speedups_by=Counter(candidate.by for candidate in judged if candidate.speedup is not None).most_common(),
         grid=grid,
         curves=curves,
         denominator=denominator,

@@ -60,6 +60,8 @@ def _index(ordered: Sequence[Candidate], problems: Sequence[str]) -> dict[str, A
         "speedup": [_short(candidate.speedup) for candidate in ordered],
         "low": [_short(candidate.low) for candidate in ordered],
         "high": [_short(candidate.high) for candidate in ordered],
+        "by": [candidate.by for candidate in ordered],
+        "other": [_short(candidate.other) for candidate in ordered],
         "seconds": [_short(candidate.candidate_seconds) for candidate in ordered],
         "reference": [_short(candidate.reference_seconds) for candidate in ordered],
         "interpreted": [int(candidate.interpreted) for candidate in ordered],

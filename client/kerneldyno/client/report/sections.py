@@ -31,7 +31,7 @@ def tiles(figures: Figures) -> Element:
         _tile(
             "median speedup",
             "none" if figures.median_speedup is None else times(figures.median_speedup),
-            f"of {figures.timed} right and timed{doubtful}",
+            f"of {figures.timed} right and timed{_by(figures)}{doubtful}",
         ),
         _tile("rejected", str(cheats), "caught cheating", "bad" if cheats else ""),
         _tile("no verdict", str(lost), "not the candidates' fault", "odd" if lost else ""),
@@ -47,6 +47,9 @@ def warnings(figures: Figures, notes: Sequence[str]) -> Element | None:
         told.append(f"{of} {figures.timed} timed candidates {_MEANINGLESS}.")
     if figures.timed_environments > 1:
         told.append(f"Times are of {figures.timed_environments} environments, and comparable within one only.")
+    if len(figures.speedups_by) > 1:
+        each = ", ".join(f"{words} for {count}" for words, count in figures.speedups_by)
+        told.append(f"The speedup that counts is not by the same time for all candidates: {each}.")
     if untimed := figures.correct - figures.timed:
         told.append(f"{untimed} of {figures.correct} right candidates were not timed, and count as not fast.")
     told += [f"{note[0].upper()}{note[1:]}." for note in (*notes, *figures.notes)]
@@ -91,8 +94,8 @@ def fast(figures: Figures) -> Element | None:
         for index, curve in enumerate(shown)
     ]
     told = (
-        f"Share of {figures.denominator} that are right and at least p times as fast as the reference. What is wrong, "
-        "crashes, is rejected or invalid counts as not fast."
+        f"Share of {figures.denominator} that are right and at least p times as fast as the reference{_by(figures)}. What "
+        "is wrong, crashes, is rejected or invalid counts as not fast."
     )
     if banded:
         told += " Band: the same with the lower and the upper ends of the speedups' 95 % intervals."
@@ -116,7 +119,7 @@ def speedups(figures: Figures, found: Iterable[Candidate]) -> Element | None:
         return None
     shown = charts.shown_of(len(timed))
     which = "each" if shown == len(timed) else f"{shown} of them, evenly spread by rank"
-    told = f"{len(timed)} right, timed candidates; below, {which}, with 95 % intervals."
+    told = f"{len(timed)} right, timed candidates{_by(figures)}; below, {which}, with 95 % intervals."
     return section(
         "speedups",
         "Speedups",
@@ -184,6 +187,13 @@ def _outcome_row(name: str, count: int, of: int) -> list[Element]:
         _number(count),
         _number(_percent(count, of)),
     ]
+
+
+def _by(figures: Figures) -> str:
+    """By which time the speedups are; nothing where there are none."""
+    if len(figures.speedups_by) > 1:
+        return ", each by the time that counts for it"
+    return "".join(f", {words}" for words, _ in figures.speedups_by)
 
 
 def _few(curves: Sequence[Curve]) -> Sequence[Curve]:

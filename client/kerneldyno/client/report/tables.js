@@ -142,6 +142,10 @@ function candidateList(index, open) {
       name: "speedup", numeric: true, value: (row) => index.speedup[row],
       cell: (row) => speedupCell(index.speedup[row], index.interpreted[row], index.low[row], index.high[row]),
     },
+    {
+      name: "other time", numeric: true, value: (row) => index.other[row],
+      cell: (row) => otherCell(index.other[row], index.interpreted[row], index.by[row]),
+    },
     ...["seconds", "reference"].map((name) => ({
       name: name === "seconds" ? "time" : name, numeric: true, value: (row) => index[name][row],
       cell: (row) => (index[name][row] === null ? [] : [lasting(index[name][row])]),
@@ -199,6 +203,13 @@ function speedupCell(value, interpreted, low = null, high = null) {
   const title = interpreted ? "of a CPU or of Triton's interpreter: it means nothing for a GPU" : "";
   const shown = make("span", { className: interpreted ? "doubtful" : "", title }, times(value));
   return low === null ? [shown] : [shown, make("span", { className: "interval" }, `${times(low)} to ${times(high)}`)];
+}
+
+// The speedup that does not count, and by which time it is; `by` is that of the one that counts.
+function otherCell(value, interpreted, by) {
+  const [shown] = speedupCell(value, interpreted);
+  if (shown === undefined) return [];
+  return [shown, make("span", { className: "interval" }, by === "end to end" ? "by device time" : "end to end")];
 }
 
 function strip(row) {

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from kerneldyno.scheduler.model import Evaluation, Key, Priority, Verdict
+from kerneldyno.scheduler.model import Evaluation, Key, Priority, SpeedupKind, Verdict
 
 
 class StoreError(Exception):
@@ -38,6 +38,7 @@ class Accepted:
     payload: bytes | None
     trace: str = ""
     """Where it is in a distributed trace (kerneldyno.rpc.trace_context); empty when it is in none."""
+    speedup_kind: SpeedupKind = SpeedupKind.DEVICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class Answered:
     verdict: Verdict
     """What that result says: the answer stands even when the store forgot the result before this record was written."""
     trace: str = ""
+    speedup_kind: SpeedupKind = SpeedupKind.DEVICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,7 @@ class StoredEvaluation:
     placed_wall: float = 0.0
     finished_wall: float = 0.0
     trace: str = ""
+    speedup_kind: SpeedupKind = SpeedupKind.DEVICE
 
 
 def restored(stored: StoredEvaluation, accepted_at: float) -> Evaluation:
@@ -170,6 +173,7 @@ def restored(stored: StoredEvaluation, accepted_at: float) -> Evaluation:
         placed_wall=stored.placed_wall,
         verdict=stored.verdict,
         finished_wall=stored.finished_wall,
+        speedup_kind=stored.speedup_kind,
         trace=stored.trace,
     )
 

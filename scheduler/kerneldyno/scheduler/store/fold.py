@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kerneldyno.scheduler.model import Verdict
+from kerneldyno.scheduler.model import SpeedupKind, Verdict
 from kerneldyno.scheduler.store.base import (
     Accepted,
     Answered,
@@ -69,6 +69,8 @@ class Batch:
         """Rows of `evaluations`, attempts and placed_wall left out."""
         self.traces: list[Row] = []
         """Number and trace of those evaluations that are in one."""
+        self.speedup_kinds: list[Row] = []
+        """Number and kind of those evaluations for which another speedup than the device's counts."""
         self.finished: list[Row] = []
         """Client id, id, result, outcome, cached, attempts, placed_wall, finished_wall."""
         self.results: list[Row] = []
@@ -123,6 +125,8 @@ class Batch:
         self.last_evaluation += 1
         if record.trace:
             self.traces.append((self.last_evaluation, record.trace))
+        if record.speedup_kind is not SpeedupKind.DEVICE:
+            self.speedup_kinds.append((self.last_evaluation, record.speedup_kind.name))
         self.evaluations.append(
             (
                 self.last_evaluation,

@@ -114,6 +114,11 @@ CREATE TABLE IF NOT EXISTS traces (number INTEGER PRIMARY KEY, trace TEXT NOT NU
 CREATE TRIGGER IF NOT EXISTS trace_forgotten AFTER DELETE ON evaluations BEGIN
     DELETE FROM traces WHERE number = OLD.number;
 END;
+-- Which speedup counts, for evaluations where it is not the device's.
+CREATE TABLE IF NOT EXISTS speedup_kinds (number INTEGER PRIMARY KEY, kind TEXT NOT NULL);
+CREATE TRIGGER IF NOT EXISTS speedup_kind_forgotten AFTER DELETE ON evaluations BEGIN
+    DELETE FROM speedup_kinds WHERE number = OLD.number;
+END;
 """
 
 

@@ -1,0 +1,107 @@
+"""The speedup that counts: a result has one by device time and one by end-to-end time, and says which.
+
+Scoring, feedback, cards, reports and trainers all take "the" speedup of a result from here, so that they mean the same one.
+A time that was not measured is never replaced by the other time. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kerneldyno.v1 import evaluation_pb2 as pb
+from kerneldyno.v1.evaluation_pb2 import EvalResult, Interval, TimingStats
+
+DEVICE, END_TO_END = pb.SPEEDUP_KIND_DEVICE, pb.SPEEDUP_KIND_END_TO_END
+
+#: For people: "1.80x by device time".
+WORDS = {DEVICE: "by device time", END_TO_END: "end to end"}
+#: For files and labels.
+NAMES = {DEVICE: "device", END_TO_END: "end_to_end"}
+
+
+@dataclass(frozen=True, slots=True)
+class CountedSpeedup:
+    """One of the two speedups of a result, with the times that it is made of. None: the result does not have it."""
+
+    kind: pb.SpeedupKind.ValueType
+    #: 0 where there is none: not CORRECT, not timed, no reference to be compared with, or `unmeasured`.
+    value: float = 0.0
+    interval: Interval | None = None
+    candidate: TimingStats | None = None
+    reference: TimingStats | None = None
+    #: True when the candidate was timed, but not by this time: an evaluator of an earlier release measures device time only.
+    unmeasured: bool = False
+
+    @property
+    def words(self) -> str:
+        """By which time, for people."""
+        return WORDS.get(self.kind, f"by time {self.kind}")
+
+
+def counted_speedup(result: EvalResult, kind: pb.SpeedupKind.ValueType = pb.SPEEDUP_KIND_UNSPECIFIED) -> CountedSpeedup:
+    """Return the speedup of `result` that counts, with its interval and the times of both sides.
+
+    Args:
+        result: a finished result, whole or as a list of evaluations shows it.
+        kind: which one to take. UNSPECIFIED: the one that the result says; device time where it does not say either.
+    """
+    chosen = kind or result.speedup_kind or DEVICE
+    if chosen == DEVICE:
+        return CountedSpeedup(
+            chosen,
+            result.speedup,
+            result.speedup_interval if result.HasField("speedup_interval") else None,
+            result.candidate_timing if result.HasField("candidate_timing") else None,
+            result.reference_timing if result.HasField("reference_timing") else None,
+        )
+    if chosen == END_TO_END:
+        timed = result.HasField("candidate_end_to_end")
+        return CountedSpeedup(
+            chosen,
+            result.end_to_end_speedup,
+            result.end_to_end_speedup_interval if result.HasField("end_to_end_speedup_interval") else None,
+            result.candidate_end_to_end if timed else None,
+            result.reference_end_to_end if result.HasField("reference_end_to_end") else None,
+            unmeasured=result.HasField("candidate_timing") and not timed,
+        )
+    return CountedSpeedup(chosen, unmeasured=result.HasField("candidate_timing"))  # a time of a later release
+
+
+def other_speedup(result: EvalResult, counted: CountedSpeedup) -> CountedSpeedup:
+    """Return the speedup of `result` that `counted` is not."""
+    return counted_speedup(result, DEVICE if counted.kind == END_TO_END else END_TO_END)
+
+
+def as_called(result: EvalResult) -> bool:
+    """Say whether calls could not be queued ahead of the device: device time is end-to-end time then."""
+    return result.candidate_timing.regime == TimingStats.REGIME_AS_CALLED
+
+
+def most_paid(result: EvalResult, counted: CountedSpeedup) -> float:
+    """Return the largest speedup that may be paid for `counted`; infinity where nothing limits it.
+
+    A candidate that cannot be queued ahead is timed as called, and so is its reference, which may be much slower that way
+    (finding T31). Otherwise a candidate could gain by making its reference's calls wait.
+    """
+    queued, own = result.reference_timing.queued_seconds, result.candidate_timing.median_seconds
+    if counted.kind != DEVICE or not queued > 0 or not own > 0:
+        return math.inf
+    return queued / own
+
+
+def counted_in_json(result: Mapping[str, Any]) -> float:
+    """Return the speedup that counts of a result in proto-JSON; 0 where it has none.
+
+    Raises:
+        TypeError, ValueError: what is there is no number.
+    """
+    kind = result.get("speedup_kind") or "SPEEDUP_KIND_UNSPECIFIED"
+    fields = {
+        "SPEEDUP_KIND_UNSPECIFIED": "speedup",
+        "SPEEDUP_KIND_DEVICE": "speedup",
+        "SPEEDUP_KIND_END_TO_END": "end_to_end_speedup",
+    }
+    return float(result.get(fields.get(str(kind), "")) or 0.0)
