@@ -1,0 +1,238 @@
+"""A/A: problems against themselves, so that every ratio other than 1 is an error of ours.
+
+    python benchmarks/field.py [FILE or FOLDER ...] [--lanes N] [--repeat N] [--typical 0.01] [--most 0.03] [--json
+    FILE]
+
+Each file is a problem in KernelBench's form; its class Model, renamed ModelNew, is the candidate (backend torch).
+Without files it takes benchmarks/field_problems: networks of many small kernels, layers in training mode, recurrent
+ones, attention, convolutions, calls that wait for the device, and calls whose host or device side takes ten times as
+long as the other. Printed are both speedups with their intervals, both times, how calls reached the device, and how
+long the device was held.
+
+Exit status 1 when less than 98 % of the ratios are within `--typical` of 1, one is not within `--most`, less than 95 %
+of the intervals cover 1, a device was held for longer than it may be, or a problem was not judged CORRECT. Problems
+whose outcome is REFERENCE_ERROR or INFRASTRUCTURE_ERROR are listed and do not count as ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
+from kerneldyno.v1.evaluation_pb2 import TimingStats, Tolerance
+from service import capacity, collect, common_options, device_list, environment_of, outcome_of, write
+
+OWN = Path(__file__).parent / "field_problems"
+#: Shares of ratios within the typical bound, and of intervals that cover 1, that are enough.
+_TYPICAL_SHARE, _COVERED_SHARE = 0.98, 0.95
+#: How long the device may be held for calls of less than this, in seconds; for others this long, or so many calls.
+_SLOW_SECONDS, _LEASE_SECONDS, _SLOW_LEASE_SECONDS, _SLOW_CALLS = 0.1, 2.0, 5.0, 10
+_TIMES = {"device": "speedup", "end to end": "end_to_end_speedup"}
+
+
+def main() -> int:
+    """Run; the exit status says whether all is as it should be."""
+    options = _options()
+    problems = list(find_problems(options.problems or [OWN]))
+    if not problems:
+        print("no problems: give files or folders of .py files in KernelBench's form", file=sys.stderr)
+        return 2
+    with LocalServices(devices=device_list(options.devices)[0], lanes=options.lanes) as services:
+        measured = asyncio.run(_measure(services, problems, options))
+        services.check()
+    _print(measured)
+    failures = shortfalls(measured["rows"], options.typical, options.most)
+    measured["shortfalls"] = failures
+    write(measured, options, "field")
+    for failure in failures:
+        print(f"SHORT: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Send problems against themselves: every ratio but 1 is an error.")
+    add = parser.add_argument
+    add("problems", nargs="*", type=Path, help="files or folders (default: benchmarks/field_problems)")
+    add("--repeat", type=int, default=1, help="how often each is sent (default: 1)")
+    add("--seconds", type=float, default=1e6, help="send nothing more after so many seconds")
+    add("--typical", type=float, default=0.01, help="98 %% of the ratios are within this of 1 (default: 0.01)")
+    add("--most", type=float, default=0.03, help="all of them are within this (default: 0.03)")
+    add("--trials", type=int, default=100, help="timed calls at most (default: 100)")
+    add("--precision", type=float, default=0.01, help="width of the intervals at which timing stops (default: 0.01)")
+    add("--devices", default="auto", help="the first of them is used (default: auto)")
+    add(
+        "--full",
+        action="store_true",
+        help="check outputs as by default; else one trial and allclose, which takes less time and memory",
+    )
+    common_options(parser, "field")
+    return parser.parse_args()
+
+
+def find_problems(paths: Iterable[Path]) -> Iterable[Path]:
+    """Yield files, and those of folders in the order of their numbers and names."""
+    for path in paths:
+        if path.is_dir():
+            yield from sorted(path.rglob("*.py"), key=lambda each: (str(each.parent), _number(each), each.name))
+        else:
+            yield path
+
+
+def _number(path: Path) -> int:
+    found = re.match(r"\d+", path.name)
+    return int(found.group()) if found else 0
+
+
+def request_for(path: Path, number: int, options: argparse.Namespace) -> EvalRequest:
+    """Ask for a verdict on a problem as its own candidate."""
+    source = path.read_text()
+    request = EvalRequest(
+        id=f"{path.parent.name}/{path.stem}#{number}",
+        reference_code=source,
+        kernel_code=re.sub(r"\bModel\b", "ModelNew", source),
+        backend="torch",
+        num_perf_trials=options.trials,
+        timing_precision=options.precision,
+        salt=f"aa-{number}",
+        skip_cache=True,
+    )
+    if not options.full:
+        request.num_correct_trials = 1
+        request.tolerance.CopyFrom(Tolerance(preset=Tolerance.PRESET_LOOSE))
+        request.stress_inputs = False
+    for stage in ("load", "compile", "correctness", "timing"):
+        getattr(request.timeouts, f"{stage}_timeout").FromSeconds(300)
+    return request
+
+
+async def _measure(services: LocalServices, problems: list[Path], options: argparse.Namespace) -> dict[str, Any]:
+    async with AsyncClient(services.address) as client:
+        _, names, lanes = await capacity(client)
+    requests = [request_for(path, number, options) for number in range(options.repeat) for path in problems]
+    results, seconds = await collect(services.address, requests, options.seconds, lanes)
+    return {
+        "device": names[0],
+        "lanes": lanes,
+        "environment": environment_of(results.values()),
+        "seconds": seconds,
+        "rows": [row(name, result) for name, result in sorted(results.items())],
+    }
+
+
+def row(name: str, result: EvalResult) -> dict[str, Any]:
+    """What is printed of one result."""
+    found: dict[str, Any] = {
+        "problem": name,
+        "outcome": outcome_of(result),
+        "message": result.message,
+        "findings": [finding.id for finding in result.findings],
+        "stages": {span.stage: span.duration.ToNanoseconds() / 1e9 for span in result.stages},
+    }
+    if not result.HasField("reference_timing"):
+        return found
+    for time, field in _TIMES.items():
+        interval = getattr(result, f"{field}_interval")
+        found[time] = {"ratio": getattr(result, field), "low": interval.low, "high": interval.high}
+    for side in ("candidate", "reference"):
+        device, end_to_end = getattr(result, f"{side}_timing"), getattr(result, f"{side}_end_to_end")
+        found[side] = {
+            "device_seconds": device.median_seconds,
+            "judge_seconds": device.judge_seconds,
+            "end_to_end_seconds": end_to_end.median_seconds,
+            "launch_seconds": device.launch_seconds,
+            "pace_seconds": device.pace_seconds,
+            "clock": TimingStats.Clock.Name(device.clock),
+        }
+    found["regime"] = TimingStats.Regime.Name(result.candidate_timing.regime)
+    effort = result.timing_effort
+    found["lease_seconds"], found["rounds"] = effort.lease_seconds, effort.rounds
+    found["calls"] = effort.candidate_calls + effort.reference_calls
+    return found
+
+
+def shortfalls(rows: list[dict[str, Any]], typical: float, most: float) -> list[str]:
+    """Say what is not as it should be, a sentence each."""
+    found = []
+    timed = [each for each in rows if "regime" in each]
+    excused = {"REFERENCE_ERROR", "INFRASTRUCTURE_ERROR"}
+    found += [
+        f"{each['problem']}: {each['outcome']}: {each['message'][:200]}"
+        for each in rows
+        if each["outcome"] != "CORRECT" and each["outcome"] not in excused
+    ]
+    if not timed:
+        return [*found, "nothing was timed"]
+    for time in _TIMES:
+        errors = {each["problem"]: abs(each[time]["ratio"] - 1) for each in timed}
+        near = sum(error <= typical for error in errors.values())
+        if near < _TYPICAL_SHARE * len(errors):
+            found.append(f"{time}: {near} of {len(errors)} ratios within 1 +- {typical}")
+        found += [
+            f"{time}: {name}: {error:.4f} away from 1, more than {most}"
+            for name, error in errors.items()
+            if error > most
+        ]
+        covered = sum(each[time]["low"] <= 1 <= each[time]["high"] for each in timed)
+        if covered < _COVERED_SHARE * len(timed):
+            found.append(f"{time}: {covered} of {len(timed)} intervals cover 1")
+    found += [
+        f"{each['problem']}: held the device for {each['lease_seconds']:.2f} s, {each['calls']} calls"
+        for each in timed
+        if each["lease_seconds"] > _allowed(each)
+    ]
+    return found
+
+
+def _allowed(found: dict[str, Any]) -> float:
+    """Return how long the device may be held for one problem, in seconds."""
+    call = max(found[side]["end_to_end_seconds"] for side in ("candidate", "reference"))
+    if call < _SLOW_SECONDS:
+        return _LEASE_SECONDS
+    return max(_SLOW_LEASE_SECONDS, 1.2 * _SLOW_CALLS * call)
+
+
+def _print(measured: dict[str, Any]) -> None:
+    rows = measured["rows"]
+    timed = [each for each in rows if "regime" in each]
+    environment = ", ".join(f"{name} {value}" for name, value in measured["environment"].items())
+    print(f"{environment}; {measured['lanes']} lanes; {len(rows)} evaluations in {measured['seconds']:.0f} s\n")
+    print(
+        "| problem | speedup [interval] | end-to-end speedup [interval] | candidate ms: device, end to end |"
+        " reference ms: device, end to end | regime | rounds | lease s | notes |"
+    )
+    print("| --- |" + " ---: |" * 4 + " --- |" + " ---: |" * 2 + " --- |")
+    for each in rows:
+        if "regime" not in each:
+            print(f"| {each['problem']} | - | - | - | - | {each['outcome']} | - | - | {each['message'][:120]} |")
+            continue
+        ratios = [f"{each[time]['ratio']:.4f} [{each[time]['low']:.4f}, {each[time]['high']:.4f}]" for time in _TIMES]
+        times = [
+            f"{each[side]['device_seconds'] * 1e3:.4f}, {each[side]['end_to_end_seconds'] * 1e3:.4f}"
+            for side in ("candidate", "reference")
+        ]
+        regime = each["regime"].removeprefix("REGIME_").lower().replace("_", " ")
+        notes = " ".join([*each["findings"], *({"judge's clock"} if "JUDGE" in each["candidate"]["clock"] else ())])
+        print(
+            f"| {each['problem']} | {' | '.join([*ratios, *times])} | {regime} | {each['rounds']}"
+            f" | {each['lease_seconds']:.2f} | {notes} |"
+        )
+    print()
+    for time in _TIMES:
+        errors = sorted(abs(each[time]["ratio"] - 1) for each in timed)
+        within = {bound: sum(error <= bound for error in errors) for bound in (0.005, 0.01, 0.03, 0.05)}
+        covered = sum(each[time]["low"] <= 1 <= each[time]["high"] for each in timed)
+        text = ", ".join(f"{count} within {bound:.1%}" for bound, count in within.items())
+        print(f"{time}: {len(timed)} ratios, {text}, worst {max(errors, default=0):.2%}; {covered} intervals cover 1")
+    if timed:
+        leases = sorted(each["lease_seconds"] for each in timed)
+        print(f"leases: median {leases[len(leases) // 2]:.2f} s, longest {leases[-1]:.2f} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
