@@ -204,7 +204,10 @@ class Bursts:
 
     @contextlib.asynccontextmanager
     async def awake(self, side: Side) -> AsyncIterator[None]:
-        """Let a side go on for the body; it stands still before and after."""
+        """Let a side go on for the body; it stands still before and after, unless it is awake already."""
+        if not side.runner.stands_still:
+            yield
+            return
         side.runner.resume()
         try:
             yield

@@ -136,6 +136,11 @@ class Runner:
         return self._stopped_total + (0.0 if self._stopped_since is None else time.monotonic() - self._stopped_since)
 
     @property
+    def stands_still(self) -> bool:
+        """Whether it is stopped now."""
+        return self._stopped_since is not None
+
+    @property
     def has_ended(self) -> bool:
         """Whether the warden has reported the runner's end."""
         return self._exit.done()

@@ -214,11 +214,16 @@ class Session:
 
     async def measure(self) -> Measured:
         """Make all bursts. Raises Finished, ReferenceFailure, DeviceBusyError."""
-        candidate, reference, bursts = self._candidate, self._reference, self._bursts
         begun = time.monotonic()
-        await candidate.runner.stop()
+        await self._candidate.runner.stop()
         if not await self._quiet.wait():
             raise DeviceBusyError
+        # The reference's process waits for orders whenever it has none, and is nobody's who would do anything else.
+        async with self._bursts.awake(self._reference):
+            return await self._measure(begun)
+
+    async def _measure(self, begun: float) -> Measured:
+        candidate, reference, bursts = self._candidate, self._reference, self._bursts
         bursts.begin()
         reference.limit = candidate.spec.limits.timing
         before = candidate.device.state()
@@ -253,15 +258,13 @@ class Session:
     async def _begin(self) -> float:
         """Warm both sides up; return what a call takes from end to end, the slower side's, in seconds."""
         candidate, reference, bursts = self._candidate, self._reference, self._bursts
-        async with bursts.awake(reference):
-            await reference.prepare_nothing(bursts.example.expected.structure, bursts.nothing_like())
+        await reference.prepare_nothing(bursts.example.expected.structure, bursts.nothing_like())
         if candidate.spec.cuda_graph:
             await bursts.capture()
         if not reference.warmed_up:
-            async with bursts.awake(reference):
-                for cold in (False, True):
-                    await bursts.warm_up(reference, self._warm_up_calls(), cold=cold, nothing=True)
-                reference.per_call = await self._warm_up(reference) if reference.timed else 0.0
+            for cold in (False, True):
+                await bursts.warm_up(reference, self._warm_up_calls(), cold=cold, nothing=True)
+            reference.per_call = await self._warm_up(reference) if reference.timed else 0.0
             reference.warmed_up = True
         async with bursts.awake(candidate):
             return max(reference.per_call, await self._warm_up(candidate))
@@ -366,7 +369,7 @@ class Session:
             batches = [(step, bursts.supply.take(count)) for step, count in part]
             for side in sides:
                 # What a stopped candidate left on the device would slow the reference down.
-                if not await self._quiet.wait():
+                if side is self._reference and not await self._quiet.wait():
                     evidence = "the candidate keeps the device busy after it has answered"
                     raise self._candidate.record.reject("T26", evidence)
                 async with bursts.awake(side):
@@ -400,9 +403,8 @@ class Session:
         """Return the queued bursts of nothing that are kept, once there are enough of them."""
         missing = (_COLD_NOTHING if cold else _NOTHING) - len(kept)
         if missing > 0:
-            async with self._bursts.awake(self._reference):
-                for at in range(missing):
-                    kept.append(await self._one_of_nothing(lengths[at % len(lengths)], cold=cold))
+            for at in range(missing):
+                kept.append(await self._one_of_nothing(lengths[at % len(lengths)], cold=cold))
         return list(kept)
 
     async def _one_of_nothing(self, count: int, *, cold: bool) -> Burst:
@@ -416,13 +418,12 @@ class Session:
         count = max(1, min(planned.paced, planned.calls))
         kept = self._reference.paced_nothing((self._kind, count, planned.cold))
         if len(kept) < _NOTHING:
-            async with bursts.awake(self._reference):
-                while len(kept) < _NOTHING:
-                    kept.append(
-                        await bursts.paced_burst(
-                            self._reference, bursts.supply.take(count), cold=planned.cold, nothing=True, lead_in=1
-                        )
+            while len(kept) < _NOTHING:
+                kept.append(
+                    await bursts.paced_burst(
+                        self._reference, bursts.supply.take(count), cold=planned.cold, nothing=True, lead_in=1
                     )
+                )
         return list(kept)
 
     async def _add_warm_bursts(self, measured: Measured, per_call: float) -> None:
@@ -436,17 +437,14 @@ class Session:
                 kept = reference.warm_nothing((self._kind, count))
                 await self._nothing(kept, [count])
                 if noisy:
-                    async with bursts.awake(reference):
-                        kept.append(await self._one_of_nothing(count, cold=False))
+                    kept.append(await self._one_of_nothing(count, cold=False))
                 nothing += kept
             measured.warm_nothing = nothing
             batches = [bursts.supply.take(count) for count in lengths]
             if reference.timed and not reference.warm:
-                async with bursts.awake(reference):
-                    reference.warm += [
-                        await bursts.queued_burst(reference, batch, per_call, cold=False, lead_in=1)
-                        for batch in batches
-                    ]
+                reference.warm += [
+                    await bursts.queued_burst(reference, batch, per_call, cold=False, lead_in=1) for batch in batches
+                ]
             async with bursts.awake(self._candidate):
                 measured.warm += [
                     await bursts.queued_burst(self._candidate, batch, per_call, cold=False, lead_in=1)
@@ -480,13 +478,12 @@ class Session:
         found: list[float] = []
         count = max(1, min(planned.queued, bursts.longest, self._known.queueable, LONGEST // 10))
         try:
-            async with bursts.awake(self._reference):
-                for _ in range(_QUEUED_ALONE):
-                    batch = bursts.supply.take(count)
-                    made = await bursts.queued_burst(
-                        self._reference, batch, per_call, cold=planned.cold, lead_in=planned.lead_in
-                    )
-                    found += made.device_seconds
+            for _ in range(_QUEUED_ALONE):
+                batch = bursts.supply.take(count)
+                made = await bursts.queued_burst(
+                    self._reference, batch, per_call, cold=planned.cold, lead_in=planned.lead_in
+                )
+                found += made.device_seconds
         except NotQueuedError:
             self._known.queueable = 0
             return 0.0

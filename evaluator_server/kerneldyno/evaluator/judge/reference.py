@@ -9,6 +9,7 @@ the answers.
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Hashable
@@ -104,10 +105,10 @@ class ReferenceRunner(Side):
             raise ReferenceFailure("timing", late) from None
         except RunnerGone:
             report = await self.runner.gone()
-            if report.lost or report.killed:
-                raise RunnerStartError("the runner of the reference was lost") from None
             if report.out_of_memory:
                 ended: Exception = MemoryError("the reference needs more host memory than a runner may have")
+            elif report.lost or report.killed or report.signal == signal.SIGKILL:  # from outside
+                raise RunnerStartError("the runner of the reference was killed") from None
             else:
                 ended = RuntimeError(f"the reference ended its process: {report.signal or report.exit_code}")
             raise ReferenceFailure("timing", ended) from None
