@@ -19,7 +19,7 @@ import torch.nn as nn
 
 def pages():
     with open("/proc/self/maps") as maps:
-        return [int(line.partition("-")[0], 16) for line in maps if "kerneldyno-gate" in line]
+        return [int(line.partition("-")[0], 16) for line in maps if "kerneldyno-signals" in line]
 
 
 def keep_writing():

@@ -19,7 +19,8 @@ def test_no_plan_goes_beyond_what_was_asked_for(
     per_call: float, per_set: float, calls: int, longest: int, limit: float
 ) -> None:
     made = plan(per_call, per_set=per_set, calls=calls, longest=longest, limit=limit)
-    assert 1 <= made.paced == made.queued <= min(longest, max(1, calls))
+    assert 1 <= made.paced <= made.queued <= min(longest, max(1, calls))
+    assert made.paced == made.queued or not made.chased
     assert made.calls == calls
     assert made.seconds <= limit
     assert made.seconds < 2 or per_call >= 0.1
@@ -40,7 +41,20 @@ def test_short_calls_are_many_and_cold_and_long_ones_few(
     assert made.paced * per_call <= 0.02 or made.paced == 1
 
 
+def test_large_inputs_make_short_bursts_since_few_can_be_drawn_ahead() -> None:
+    assert plan(100e-6, per_set=0.0, calls=100, longest=40, limit=60, ahead=48).queued == 4
+    assert plan(100e-6, per_set=0.0, calls=100, longest=40, limit=60, ahead=4000).queued == 24
+
+
 def test_inputs_that_are_slow_to_draw_make_rounds_short() -> None:
     quick, slow = (plan(100e-6, per_set=each, calls=100, longest=40, limit=60) for each in (0.0, 5e-3))
     assert slow.paced < quick.paced
     assert slow.paced >= 4
+
+
+def test_end_to_end_times_are_chased_where_the_host_is_not_most_of_them_or_there_are_no_others() -> None:
+    short, long = (plan(each, per_set=0.0, calls=100, longest=40, limit=60) for each in (50e-6, 1e-3))
+    assert (short.chased, long.chased) == (False, True)
+    only = plan(50e-6, per_set=0.0, calls=100, longest=40, limit=60, queued=False)
+    assert only.chased
+    assert only.paced > short.paced

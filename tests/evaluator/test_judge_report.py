@@ -10,7 +10,7 @@ from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kerneldyno.evaluator.judge.effort import plan
-from kerneldyno.evaluator.judge.measuring import Measured, Visit
+from kerneldyno.evaluator.judge.measured import Measured, Visit
 from kerneldyno.evaluator.judge.paced import PacedBurst
 from kerneldyno.evaluator.judge.record import Finished, Record
 from kerneldyno.evaluator.judge.report import report

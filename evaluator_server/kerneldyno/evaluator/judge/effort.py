@@ -22,12 +22,18 @@ _ROUND_SECONDS = 0.01
 _FEWEST = 4
 #: Lengths that are chosen from: bursts of nothing are kept by their length, and held against others as long.
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 40)
+#: From here on end-to-end times are chased, in seconds; and calls of one round that are made for them below it.
+_CHASED, _UNCHASED = 0.3e-3, 8
+#: Batches that one timing makes, about: what can be drawn ahead is divided among them.
+_BATCHES = 16
 #: From here on no cache matters, nor what a burst costs, nor waking up.
 _LONG = 0.02
 #: From here on it matters where memory lies (seen from 2 ms on).
 _DISPLACED = 0.2e-3
 #: Rounds that allowed calls are divided into, at the least.
 _DIVIDED = 4
+#: Untimed calls where nothing but the host is timed: the second one after waking is still slower than those after it.
+_LEAD_IN_OF_A_HOST = 2
 _LEAST_ROUNDS = 3
 
 
@@ -42,6 +48,9 @@ class Effort:
     paced: int
     #: Timed calls of one side and kind, at the most.
     calls: int
+    #: Whether rounds go on for end-to-end times alone when device times are known. Those of short calls are at the
+    #: mercy of the host, and no number of calls that could be afforded would make them certain.
+    chased: bool
     least_rounds: int
     #: Untimed calls whenever a side has been woken.
     lead_in: int
@@ -56,25 +65,38 @@ class Effort:
         return not self.cold
 
 
-def plan(per_call: float, *, per_set: float, calls: int, longest: int, limit: float) -> Effort:
+def plan(
+    per_call: float,
+    *,
+    per_set: float,
+    calls: int,
+    longest: int,
+    limit: float,
+    ahead: int = 1 << 20,
+    queued: bool = True,
+) -> Effort:
     """Return the effort for calls that take `per_call` seconds from end to end, and whose inputs take `per_set` to draw.
 
-    `calls` are allowed of each side and kind, `longest` fit one burst, and the timing stage may take `limit` seconds.
+    `calls` are allowed of each side and kind, `longest` fit one burst, the timing stage may take `limit` seconds, and
+    `ahead` input sets can be drawn before anything is timed. Unless calls are `queued` there is no other time than
+    end-to-end time.
     """
     slow = per_call >= _SLOW
     long = per_call >= _LONG
     seconds = max(_LONG_LEASE_SECONDS, _SLOW_CALLS * per_call) if slow else _LEASE_SECONDS
     each = int(_ROUND_SECONDS / max(per_call + per_set, 1e-7))
     each = max(each, min(_FEWEST, int(_ROUND_SECONDS / max(per_call, 1e-7))))
-    most = max(1, min(each, longest, calls // _DIVIDED))
+    most = max(1, min(each, longest, calls // _DIVIDED, max(_FEWEST, ahead // _BATCHES)))
     each = max(length for length in _LENGTHS if length <= most)
+    chased = per_call >= _CHASED or not queued
     return Effort(
         seconds=min(seconds, _SHARE * limit),
         queued=each,
-        paced=each,
+        paced=each if chased else min(each, _UNCHASED),
         calls=calls,
+        chased=chased,
         least_rounds=2 if slow else _LEAST_ROUNDS,
-        lead_in=0 if long else 1,
+        lead_in=0 if long else 1 if queued else _LEAD_IN_OF_A_HOST,
         cold=not long,
         displaced=per_call >= _DISPLACED and not long,
     )

@@ -24,7 +24,8 @@ from . import examination, provenance, roofline, trial, verdict
 from .candidate import Candidate
 from .checking import check
 from .handle import RunnerGarbled, RunnerGone, RunnerStartError
-from .measuring import DeviceBusyError, Measured, Quiet, Session
+from .measured import Measured
+from .measuring import DeviceBusyError, Quiet, Session
 from .pool import Pool
 from .problems import Announce, Known, Problems
 from .record import Finished, Record

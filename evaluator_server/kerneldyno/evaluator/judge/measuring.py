@@ -17,16 +17,17 @@ import secrets
 import statistics
 import time
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from ..devices.base import Device
-from . import effort, ratio, timing
+from . import effort, timing
 from .bursts import CAPTURED_SETS, LONGEST, Bursts, NotQueuedError
 from .candidate import Candidate
 from .effort import Effort
+from .measured import Measured, Visit, evidence
 from .paced import PacedBurst
 from .problems import Announce, Known, Problems
 from .reference import ReferenceRunner
@@ -48,6 +49,8 @@ _NOTHING = 3
 _COLD_NOTHING = 6
 #: Calls of a first paced burst, which tells how long calls take.
 _FIRST_CALLS = 2
+#: Untimed calls of one side and kind take about so long, in seconds.
+_WARM_UP_SECONDS = 0.03
 #: A candidate whose calls took this long while they were checked needs no more warm-up, in seconds.
 _WARM_BY_NOW = 0.05
 #: Memory is moved by so much from one round to the next, in pages of 2 MiB.
@@ -84,80 +87,6 @@ class Quiet:
             if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(0.02)
-
-
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """What one side did in one round, and how its calls reached the device."""
-
-    regime: str
-    paced: PacedBurst
-    #: None where calls are not queued ahead, and in rounds that were made when device times were known already.
-    queued: Burst | None
-
-    @property
-    def device_seconds(self) -> float:
-        """Device time of a call, its median."""
-        assert self.queued is not None
-        return statistics.median(self.queued.device_seconds)
-
-    @property
-    def paced_seconds(self) -> float:
-        """End-to-end time of a call, its median, with what the loop costs in it."""
-        return statistics.median(self.paced.seconds)
-
-
-@dataclass(slots=True)
-class Measured:
-    """What a timing has found."""
-
-    effort: Effort
-    regime: str = ""
-    replayed: bool = False
-    #: One visit of each side for each round; none of the reference where there is none to be timed.
-    candidate: list[Visit] = field(default_factory=list)
-    reference: list[Visit] = field(default_factory=list)
-    paced_nothing: Sequence[PacedBurst] = ()
-    #: For what is queued ahead: what checks the candidate's device times.
-    cold_nothing: Sequence[Burst] = ()
-    warm: list[Burst] = field(default_factory=list)
-    warm_nothing: Sequence[Burst] = ()
-    warm_reference: Sequence[Burst] = ()
-    #: What a call of the reference takes queued ahead, where only the candidate cannot be, in seconds.
-    queued_reference: float = 0.0
-    #: Kernels of the reference, and whether both processes have the same pace.
-    kernels: int = 1
-    same_pace: bool = True
-    state: dict[str, Any] = field(default_factory=dict)
-    #: Seconds that the device was held, by what for.
-    phases: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds that the device was held."""
-        return sum(self.phases.values())
-
-    @property
-    def queued(self) -> bool:
-        """Whether there are device times."""
-        return self.candidate[0].queued is not None
-
-    def device_ratio(self) -> ratio.Ratio:
-        """Return the ratio of device times, from the rounds that have them."""
-        reference, candidate = (
-            [visit.device_seconds for visit in visits if visit.queued] for visits in (self.reference, self.candidate)
-        )
-        return ratio.of_rounds(reference, candidate, displaced=self.effort.displaced)
-
-    def paced_ratio(self, like: ratio.Ratio | None, overhead: float) -> ratio.Ratio:
-        """Return the ratio of end-to-end times: of all rounds, or of those that `like` has told from others."""
-        reference, candidate = (
-            [max(timing.SHORTEST, visit.paced_seconds - overhead) for visit in visits]
-            for visits in (self.reference, self.candidate)
-        )
-        if like is None or like.is_paired:
-            return ratio.of_rounds(reference, candidate)
-        return ratio.in_rounds(reference, candidate, like)
 
 
 class Session:
@@ -245,6 +174,7 @@ class Session:
                 await self._make_rounds(measured, per_call, begun)
             except NotQueuedError as late:
                 measured.candidate, measured.reference, measured.warm = [], [], []
+                measured.effort = self._plan(per_call)
                 unqueued = late.side
                 if unqueued is reference:
                     self._known.queueable = bursts.regime.queueable
@@ -280,7 +210,11 @@ class Session:
         return min(first.seconds)
 
     def _warm_up_calls(self) -> int:
-        return max(1, min(self._candidate.spec.warmup, self._bursts.longest))
+        """Return how many untimed calls of each kind are made: as many as were asked for, of long ones fewer."""
+        per_call = max(self._reference.per_call, self._candidate.quickest_call)
+        return max(
+            1, min(self._candidate.spec.warmup, self._bursts.longest, int(_WARM_UP_SECONDS / max(per_call, 1e-6)))
+        )
 
     def _plan(self, per_call: float) -> Effort:
         """Plan for calls that take so long; as what has been drawn ahead allows, where that comes near it."""
@@ -291,6 +225,8 @@ class Session:
             calls=spec.perf_trials,
             longest=self._bursts.longest,
             limit=spec.limits.timing,
+            ahead=self._bursts.supply.room,
+            queued=self._bursts.regime.queued,
         )
         if likely is not None and likely.cold == planned.cold and _near(likely.paced, planned.paced):
             return replace(planned, queued=likely.queued, paced=likely.paced)
@@ -313,14 +249,18 @@ class Session:
             left["paced"] -= made.paced.calls
             left["queued"] -= made.queued.calls if made.queued else 0
             now = time.monotonic()
-            if left["paced"] <= 0:
+            if left["paced"] <= 0 or (wants_device and 2 * left["queued"] < planned.queued):
                 return
             if len(measured.candidate) < planned.least_rounds:
                 continue
             if now - begun + (now - began) > planned.seconds:
                 return
             wants_device = wants_device and left["queued"] > 0 and not self._knows_device_time(measured, precision)
-            if not wants_device and self._knows_end_to_end_time(measured, precision):
+            if not wants_device and (
+                not planned.chased
+                or 2 * left["paced"] < planned.paced
+                or self._knows_end_to_end_time(measured, precision)
+            ):
                 return
 
     @staticmethod
@@ -335,8 +275,7 @@ class Session:
     def _knows_end_to_end_time(measured: Measured, precision: float) -> bool:
         if not measured.reference:
             return False
-        like = measured.device_ratio() if measured.queued else None
-        return measured.paced_ratio(like, 0.0).width <= precision
+        return measured.paced_ratio(0.0).width <= precision
 
     async def _round(self, measured: Measured, per_call: float, left: dict[str, int]) -> dict[Side, Visit]:
         """Wake both sides in turn, in an order that changes from round to round, on the same inputs."""
@@ -493,20 +432,6 @@ class Session:
 def _near(one: int, other: int) -> bool:
     """Say whether two numbers of calls are so alike that either will do."""
     return max(one, other) <= 2 * min(one, other)
-
-
-def evidence(measured: Measured, rounds: Sequence[int] | None = None) -> timing.Evidence:
-    """Return what there is to judge the candidate's device times by, from some of the rounds or from all."""
-    visits = measured.candidate if rounds is None else [measured.candidate[at] for at in rounds]
-    cold = [visit.queued for visit in visits if visit.queued]
-    return timing.Evidence(
-        cold,
-        measured.cold_nothing,
-        measured.warm or cold,
-        list(measured.warm_nothing),
-        list(measured.warm_reference),
-        [visit.queued for visit in measured.reference if visit.queued],
-    )
 
 
 def _state(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:

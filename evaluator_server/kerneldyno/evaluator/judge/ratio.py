@@ -21,6 +21,8 @@ _OFF, _OFF_ALONE = 1.01, 1.03
 _ALONE = 1.1
 #: Share of the rounds at each end that a trimmed mean leaves out, once there are enough of them.
 _TRIMMED, _ENOUGH_TO_TRIM = 0.2, 5
+#: Rounds in each order from which on the order is taken out of what rounds vary by.
+_ENOUGH_OF_AN_ORDER = 3
 #: Student's t of a two-sided 95 % interval for one and two degrees of freedom; the normal distribution's quantile.
 _STUDENT = {1: 12.71, 2: 4.30}
 _NORMAL = 1.96
@@ -76,15 +78,6 @@ def of_rounds(reference: Sequence[float], candidate: Sequence[float], *, displac
     return Ratio(value, low, high, *quick)
 
 
-def in_rounds(reference: Sequence[float], candidate: Sequence[float], like: Ratio) -> Ratio:
-    """Return the ratio of other times of the same rounds, of those that `like` is made of."""
-    ours, theirs = [reference[at] for at in like.reference_rounds], [candidate[at] for at in like.rounds]
-    value = statistics.median(ours) / statistics.median(theirs)
-    off = math.exp(math.hypot(*(_trimmed([math.log(second) for second in side])[1] for side in (ours, theirs))))
-    low, high = value / off, value * off
-    return Ratio(value, low, high, like.reference_rounds, like.rounds)
-
-
 def widened(
     ratio: Ratio, reference: float, candidate: float, *, kernels: int = 0, same_pace: bool = True, host: float = 0.0
 ) -> tuple[float, float]:
@@ -104,13 +97,25 @@ def _quick(seconds: Sequence[float]) -> list[int]:
 
 
 def _paired(reference: Sequence[float], candidate: Sequence[float]) -> tuple[float, float, float]:
-    """Return the trimmed mean of the rounds' ratios, by their logarithms, and its interval."""
-    middle, half = _trimmed([math.log(ours / theirs) for ours, theirs in zip(reference, candidate, strict=True)])
+    """Return the trimmed mean of the rounds' ratios, by their logarithms, and its interval.
+
+    Who comes first in a round was the last to be timed in the one before, and finds caches and host as it left them.
+    The order changes from round to round, so that this cancels; once there are enough rounds it is taken out of what
+    they vary by as well.
+    """
+    values = [math.log(ours / theirs) for ours, theirs in zip(reference, candidate, strict=True)]
+    orders = [values[0::2], values[1::2]]
+    if len(orders[1]) < _ENOUGH_OF_AN_ORDER:
+        orders = [values]
+    found = [_trimmed(order) for order in orders]
+    middle = statistics.fmean(mean for mean, _, _ in found)
+    error = math.hypot(*(error for _, error, _ in found)) / len(found)
+    half = math.log(_ALONE) if len(values) == 1 else _student(sum(freedom for _, _, freedom in found)) * error
     return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
 
 
-def _trimmed(values: Sequence[float]) -> tuple[float, float]:
-    """Return a trimmed mean and half the width of its 95 % interval.
+def _trimmed(values: Sequence[float]) -> tuple[float, float, int]:
+    """Return a trimmed mean, its standard error, and the degrees of freedom that has.
 
     Source: Tukey and McLaughlin, "Less vulnerable confidence and significance procedures for location based on a single
     sample", Sankhya A 25(3), 1963: Student's t with the winsorised standard deviation.
@@ -119,10 +124,10 @@ def _trimmed(values: Sequence[float]) -> tuple[float, float]:
     cut = int(_TRIMMED * count) if count >= _ENOUGH_TO_TRIM else 0
     kept = ordered[cut : count - cut]
     if count == 1:
-        return kept[0], math.log(_ALONE)
+        return kept[0], 0.0, 0
     winsorised = [kept[0]] * cut + kept + [kept[-1]] * cut
     error = statistics.stdev(winsorised) / ((1 - 2 * cut / count) * math.sqrt(count))
-    return statistics.fmean(kept), _student(len(kept) - 1) * error
+    return statistics.fmean(kept), error, len(kept) - 1
 
 
 def _student(freedom: int) -> float:

@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -181,6 +181,7 @@ class References:
         self, known: Known, spec: EvalSpec, sizes: Sizes, candidate: Runner, *, streams: bool
     ) -> ReferenceRunner:
         runner = await self._pool.take_like(candidate, streams=streams)
+        sizes = replace(sizes, slots=sizes.sets)  # nobody looks at earlier outputs of a reference
         side = ReferenceRunner(self._device, self._pool.lease, runner, sizes)
         try:
             await side.open_arenas(sizes)

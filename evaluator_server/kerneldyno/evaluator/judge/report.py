@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import paced, ratio, timing, verdict
-from .measuring import Measured, Visit, evidence
+from .measured import Measured, Visit, evidence
+from .paced import PacedBurst
 from .record import Finished, Record
 from .timing import Timing
 
@@ -30,18 +31,17 @@ def report(record: Record, measured: Measured, paces: tuple[float, float], devic
     if measured.state:
         found["device_state"] = measured.state
     fixed = paced.overhead(measured.paced_nothing)
-    queued, like, device = measured.queued, None, None
-    rounds = our_rounds = list(range(len(measured.candidate)))
-    if queued:
-        like = measured.device_ratio() if measured.reference else None
-        if like is not None and not like.is_paired:
-            rounds, our_rounds = list(like.rounds), list(like.reference_rounds)
+    like = device = None
+    ours, theirs = measured.reference, measured.candidate
+    if measured.queued:
+        like = measured.device_ratio() if ours else None
+        rounds = list(range(len(theirs))) if like is None else like.rounds
         device = timing.conclude(evidence(measured, rounds))
         _find(record, device)
-    ours, theirs = _kept(measured.reference, our_rounds), _kept(measured.candidate, rounds)
-    end_to_end = paced.conclude_paced(
-        [visit.paced for visit in theirs], measured.paced_nothing, device_kind, device.median if device else 0.0
-    )
+    between = measured.paced_ratio(fixed) if ours else None
+    waiting = [visit.paced for visit in (_kept(theirs, between.rounds) if between else theirs)]
+    device_seconds = device.median if device else 0.0
+    end_to_end = paced.conclude_paced(waiting, measured.paced_nothing, device_kind, device_seconds)
     _find(record, end_to_end)
     labels = {"regime": measured.regime, "launch_mode": _mode(measured)}
     as_called = {**labels, "regime": "REGIME_AS_CALLED"}
@@ -53,10 +53,11 @@ def report(record: Record, measured: Measured, paces: tuple[float, float], devic
         "pace_seconds": paces[1],
     }
     found["candidate_end_to_end"] = {**end_to_end.to_json(), **as_called}
-    if not measured.reference:
+    if not between:
         return found
-    waited = _trusted(ours, fixed)
-    reference = timing.conclude_trusted([visit.queued for visit in ours if visit.queued]) if queued else waited
+    waited = _trusted(_kept(ours, between.reference_rounds), fixed)
+    queued = [visit.queued for visit in _kept(ours, like.reference_rounds) if visit.queued] if like else []
+    reference = timing.conclude_trusted(queued) if queued else waited
     found["reference_timing"] = {
         **reference.to_json(),
         **labels,
@@ -65,13 +66,13 @@ def report(record: Record, measured: Measured, paces: tuple[float, float], devic
         "queued_seconds": measured.queued_reference,
     }
     found["reference_end_to_end"] = {**waited.to_json(), **as_called}
-    between = measured.paced_ratio(like, fixed).scaled(_raised(end_to_end, theirs, fixed))
+    between = between.scaled(_raised(end_to_end, waiting, fixed))
     host = max(0.0, 1 - device.median / end_to_end.median) if device else 1.0
     low, high = ratio.widened(between, waited.median, end_to_end.median, host=host)
     found["end_to_end_speedup"], found["end_to_end_speedup_interval"] = between.value, {"low": low, "high": high}
     speedup = between
     if device and like:
-        speedup = like.scaled(_raised_device(device, theirs))
+        speedup = like.scaled(_raised_device(device, _kept(theirs, like.rounds)))
         low, high = ratio.widened(
             speedup, reference.median, device.median, kernels=measured.kernels, same_pace=measured.same_pace
         )
@@ -116,7 +117,7 @@ def _waits(measured: Measured, candidate: Timing) -> str:
 
 
 def _kept(visits: Sequence[Visit], rounds: Sequence[int]) -> list[Visit]:
-    return [visits[at] for at in rounds] if visits else []
+    return [visits[at] for at in rounds]
 
 
 def _raised_device(device: Timing, visits: Sequence[Visit]) -> float:
@@ -125,9 +126,9 @@ def _raised_device(device: Timing, visits: Sequence[Visit]) -> float:
     return max(1.0, device.median / max(claimed, timing.SHORTEST))
 
 
-def _raised(concluded: Timing, visits: Sequence[Visit], fixed: float) -> float:
+def _raised(concluded: Timing, bursts: Sequence[PacedBurst], fixed: float) -> float:
     """Return by which factor the candidate's end-to-end times were raised, because more was hidden than they show."""
-    seen = statistics.median(max(timing.SHORTEST, second - fixed) for visit in visits for second in visit.paced.seconds)
+    seen = statistics.median(max(timing.SHORTEST, second - fixed) for burst in bursts for second in burst.seconds)
     return max(1.0, concluded.median / seen)
 
 

@@ -32,8 +32,9 @@ from .reference import References
 
 _log = logging.getLogger("kerneldyno.judge")
 
-#: Share of the device's memory that references, twins and copies of outputs may take.
-_SHARE_OF_MEMORY = 0.5
+#: Share of the device's memory that references, twins and copies of outputs may take: beside several candidates, and
+#: beside one.
+_SHARE_OF_MEMORY, _SHARE_BESIDE_ONE = 0.5, 0.7
 
 #: Exit statuses: told to by the server; must not serve; the device of this process is broken.
 EXIT_FATAL = 3
@@ -66,7 +67,7 @@ class Service:
             spares=settings.spares,
             memory_bytes=settings.memory_bytes,
         )
-        device.keep_within(_SHARE_OF_MEMORY)
+        device.keep_within(_SHARE_OF_MEMORY if settings.lanes > 1 else _SHARE_BESIDE_ONE)
         problems = Problems(device, self._pool.lease)
         processor = reserve_processor(settings.device_name)
         references = References(device, self._pool, processor)

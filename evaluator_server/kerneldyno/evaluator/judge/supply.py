@@ -23,10 +23,10 @@ from ..toolkits import ReferenceFailure
 from . import trial
 from .problems import Known
 
-#: Outputs of one burst that are compared: of large ones, fewer. All together, of every size, some dozens are.
-_CHECKED = 4
-_CHECKED_LARGE = 2
-_LARGE_BYTES, _HUGE_BYTES = 16 << 20, 1 << 30
+#: Outputs of one burst that are compared: of large ones, fewer. All together, of every size, a dozen or two are.
+_CHECKED = 3
+_CHECKED_LARGE = 1
+_LARGE_BYTES = 16 << 20
 #: Memory for inputs that are drawn ahead, in bytes, and no more of a small device's than this share.
 _AHEAD_BYTES = {"cuda": 3 << 30, "cpu": 32 << 20}
 _AHEAD_SHARE = 3 / 64
@@ -82,11 +82,16 @@ class Supply:
     def checks(self) -> int:
         """How many outputs of a burst are looked at."""
         size = self.set_bytes + self.example.slot_bytes
-        return 1 if size > _HUGE_BYTES else _CHECKED_LARGE if size > _LARGE_BYTES else _CHECKED
+        return _CHECKED_LARGE if size > _LARGE_BYTES else _CHECKED
+
+    @property
+    def room(self) -> int:
+        """How many sets can be drawn ahead."""
+        return self.device.at_most(_AHEAD_BYTES[self.device.kind], _AHEAD_SHARE) // self.set_bytes
 
     async def draw_ahead(self, counts: Iterable[int], turn: Callable[[], AbstractAsyncContextManager[None]]) -> None:
         """Draw batches of these sizes for later, each in a `turn` of its own, until memory for them is used up."""
-        room = self.device.at_most(_AHEAD_BYTES[self.device.kind], _AHEAD_SHARE) // self.set_bytes
+        room = self.room
         for count in counts:
             room -= count
             if room < 0:

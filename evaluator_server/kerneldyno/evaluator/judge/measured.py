@@ -1,0 +1,103 @@
+"""What a timing has found: visits of both sides, the ratios that they make, and what device times are judged by."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import ratio, timing
+from .effort import Effort
+from .paced import PacedBurst
+from .timing import Burst
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What one side did in one round, and how its calls reached the device."""
+
+    regime: str
+    paced: PacedBurst
+    #: None where calls are not queued ahead, and in rounds that were made when device times were known already.
+    queued: Burst | None
+
+    @property
+    def device_seconds(self) -> float:
+        """Device time of a call, its median."""
+        assert self.queued is not None
+        return statistics.median(self.queued.device_seconds)
+
+    @property
+    def paced_seconds(self) -> float:
+        """End-to-end time of a call, its median, with what the loop costs in it."""
+        return statistics.median(self.paced.seconds)
+
+
+@dataclass(slots=True)
+class Measured:
+    """What a timing has found."""
+
+    effort: Effort
+    regime: str = ""
+    replayed: bool = False
+    #: One visit of each side for each round; none of the reference where there is none to be timed.
+    candidate: list[Visit] = field(default_factory=list)
+    reference: list[Visit] = field(default_factory=list)
+    paced_nothing: Sequence[PacedBurst] = ()
+    #: For what is queued ahead: what checks the candidate's device times.
+    cold_nothing: Sequence[Burst] = ()
+    warm: list[Burst] = field(default_factory=list)
+    warm_nothing: Sequence[Burst] = ()
+    warm_reference: Sequence[Burst] = ()
+    #: What a call of the reference takes queued ahead, where only the candidate cannot be, in seconds.
+    queued_reference: float = 0.0
+    #: Kernels of the reference, and whether both processes have the same pace.
+    kernels: int = 1
+    same_pace: bool = True
+    state: dict[str, Any] = field(default_factory=dict)
+    #: Seconds that the device was held, by what for.
+    phases: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the device was held."""
+        return sum(self.phases.values())
+
+    @property
+    def queued(self) -> bool:
+        """Whether there are device times."""
+        return self.candidate[0].queued is not None
+
+    def device_ratio(self) -> ratio.Ratio:
+        """Return the ratio of device times, from the rounds that have them."""
+        reference, candidate = (
+            [visit.device_seconds for visit in visits if visit.queued] for visits in (self.reference, self.candidate)
+        )
+        return ratio.of_rounds(reference, candidate, displaced=self.effort.displaced)
+
+    def paced_ratio(self, overhead: float) -> ratio.Ratio:
+        """Return the ratio of end-to-end times, without the seconds that the loop costs.
+
+        Where memory lies matters to them where it does to device times; all that they vary by else is the host.
+        """
+        reference, candidate = (
+            [max(timing.SHORTEST, visit.paced_seconds - overhead) for visit in visits]
+            for visits in (self.reference, self.candidate)
+        )
+        placed = self.effort.displaced and self.queued and not self.device_ratio().is_paired
+        return ratio.of_rounds(reference, candidate, displaced=placed)
+
+
+def evidence(measured: Measured, rounds: Sequence[int] | None = None) -> timing.Evidence:
+    """Return what there is to judge the candidate's device times by, from some of the rounds or from all."""
+    visits = measured.candidate if rounds is None else [measured.candidate[at] for at in rounds]
+    cold = [visit.queued for visit in visits if visit.queued]
+    return timing.Evidence(
+        cold,
+        measured.cold_nothing,
+        measured.warm or cold,
+        list(measured.warm_nothing),
+        list(measured.warm_reference),
+        [visit.queued for visit in measured.reference if visit.queued],
+    )
