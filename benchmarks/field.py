@@ -169,13 +169,13 @@ def shortfalls(rows: list[dict[str, Any]], typical: float, most: float) -> list[
     if not timed:
         return [*found, "nothing was timed"]
     for time in _TIMES:
-        errors = {each["problem"]: abs(each[time]["ratio"] - 1) for each in timed}
-        near = sum(error <= typical for error in errors.values())
+        errors = [(each["problem"], abs(each[time]["ratio"] - 1)) for each in timed]
+        near = sum(error <= typical for _, error in errors)
         if near < _TYPICAL_SHARE * len(errors):
             found.append(f"{time}: {near} of {len(errors)} ratios within 1 +- {typical}")
         found += [
             f"{time}: {name}: {error:.4f} away from 1, more than {most}"
-            for name, error in errors.items()
+            for name, error in errors
             if error > most
         ]
         covered = sum(each[time]["low"] <= 1 <= each[time]["high"] for each in timed)

@@ -126,7 +126,6 @@ def _serve(devices: list[str], options: argparse.Namespace, label: str, *, show:
         spares = sum(is_forked(process) for process in family)
     _, left = psutil.wait_procs(family, timeout=5)
     after = device_mebibytes()
-    after = device_mebibytes()
     sent = list(itertools.chain(*trajectories))
     wrong = [row.mismatch(results[row.name]) for row in sent if row.name in results]
     wrong = [line for line in wrong if line]
@@ -234,7 +233,10 @@ def _print(measured: dict[str, Any]) -> None:
     )
     if last["device_left_mebibytes"] is not None:
         row("device memory kept after the services stopped", f"{last['device_left_mebibytes']} MiB")
-    row("runners after the last result (spares only), left at the end", f"{last['spares']}, {last['left_over']}")
+    row(
+        "runners after the last result (spares, kept references), left at the end",
+        f"{last['spares']}, {last['left_over']}",
+    )
     for run in measured["one_device"]:
         ratio = statistics.median(run["a_minute"] for run in runs) / run["a_minute"]
         row("first device alone", f"{run['a_minute']:.0f} a minute, {len(run['wrong'])} wrong; ratio {ratio:.2f}")

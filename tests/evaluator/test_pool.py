@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 from kerneldyno.evaluator import wire
 from kerneldyno.evaluator.devices.cpu import CpuDevice
-from kerneldyno.evaluator.judge.handle import RunnerStartError
+from kerneldyno.evaluator.judge.handle import Runner, RunnerStartError
 from kerneldyno.evaluator.judge.pool import Pool
 
 KILLED = {"signal": 9, "exit_code": None, "killed": True, "out_of_memory": False, "peak_memory_bytes": 0, "logs": ""}
@@ -130,3 +130,91 @@ async def test_a_runner_made_when_it_is_wanted_may_fail_to_start_once(
     await made.discard(runner)
     channel.close()
     control.close()
+
+
+class Paced:
+    """Spares of these paces stand ready; what is made or wanted beyond them is counted."""
+
+    def __init__(self, made: Pool, paces: list[float]) -> None:
+        self.pool, self.discarded = made, list[float]()
+        self._ends: list[socket.socket] = []
+        for pace in paces:
+            made._ready.put_nowait(self.runner(pace))
+
+    def runner(self, pace: float) -> Runner:
+        (channel, other), (control, another) = socket.socketpair(), socket.socketpair()
+        self._ends += [channel, other, control, another]
+        runner = Runner(channel, control, [])
+        runner.pace = pace
+        return runner
+
+    @property
+    def ready(self) -> list[float]:
+        queue = self.pool._ready
+        spares = [queue.get_nowait() for _ in range(queue.qsize())]
+        for spare in spares:
+            queue.put_nowait(spare)
+        return [spare.pace for spare in spares if isinstance(spare, Runner)]
+
+    @property
+    def wanted(self) -> int:
+        return self.pool._wanted._value
+
+    def close(self) -> None:
+        for end in self._ends:
+            end.close()
+
+
+@pytest.fixture
+def paced(made_and_zygote: tuple[Pool, socket.socket]) -> Iterator[Callable[[list[float]], Paced]]:
+    """Make the pool have spares of these paces."""
+    made: list[Paced] = []
+
+    def make(paces: list[float]) -> Paced:
+        made.append(Paced(made_and_zygote[0], paces))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+async def test_processes_fall_into_classes_by_their_pace(paced: Callable[[list[float]], Paced]) -> None:
+    spares = paced([])
+    classes = [spares.pool.class_of(spares.runner(pace)) for pace in (1.97, 2.10, 2.00, 2.08, 1.96, 2.13)]
+    assert classes == [1, 2, 1, 2, 1, 2]
+    assert spares.pool.class_of(spares.runner(0.0)) == 0  # a device on which processes do not differ
+
+
+async def test_a_candidate_gets_a_spare_of_the_class_that_its_reference_has(
+    paced: Callable[[list[float]], Paced],
+) -> None:
+    spares = paced([1.97, 2.10, 1.98])
+    quick, slow = (spares.pool.class_of(spares.runner(pace)) for pace in (1.97, 2.10))
+    assert (await spares.pool.take(streams=False, classes={slow})).pace == 2.10
+    assert sorted(spares.ready) == [1.97, 1.98]
+    assert (await spares.pool.take(streams=False, classes={slow})).pace in (1.97, 1.98)  # rather than wait for one
+    assert spares.wanted == 2  # one is started for each that was taken
+    assert quick != slow
+
+
+async def test_a_reference_gets_a_runner_like_the_candidates_and_the_others_go_back(
+    paced: Callable[[list[float]], Paced],
+) -> None:
+    spares = paced([2.10, 2.11, 1.97])
+    found = await spares.pool.take_like(spares.runner(1.98), streams=False)
+    assert found.pace == 1.97
+    assert sorted(spares.ready) == [2.10, 2.11]
+    # Three are started for those three, and the next two that are taken are not replaced: no more stand ready than before.
+    assert spares.wanted == 3
+    await spares.pool.take(streams=False)
+    await spares.pool.take(streams=False)
+    assert spares.wanted == 3
+
+
+async def test_a_reference_does_not_wait_for_ever_for_a_runner_like_the_candidates(
+    paced: Callable[[list[float]], Paced],
+) -> None:
+    spares = paced([2.10] * 12)
+    assert (await spares.pool.take_like(spares.runner(1.98), streams=False)).pace == 2.10
+    assert len(spares.ready) == 11

@@ -29,6 +29,14 @@ def test_a_round_that_goes_wrong_changes_nothing() -> None:
     assert of_rounds(reference, candidate).value == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("rounds", [3, 4])
+def test_of_a_few_rounds_one_that_goes_wrong_changes_little_but_the_interval(rounds: int) -> None:
+    found = of_rounds([1e-3] * rounds, [1e-3] * (rounds - 1) + [1.4])
+    assert 0.85 < found.value < 1
+    assert found.low < 0.1
+    assert found.high > 10
+
+
 @pytest.mark.parametrize("rounds", [3, 4, 5, 10, 30])
 def test_intervals_cover_the_truth_as_often_as_they_say(rounds: int) -> None:
     rng = random.Random(rounds)

@@ -19,8 +19,10 @@ _PLACED = 1.015
 _OFF, _OFF_ALONE = 1.01, 1.03
 #: What a single round says nothing about: its own error, as a factor.
 _ALONE = 1.1
-#: Share of the rounds at each end that a trimmed mean leaves out, once there are enough of them.
+#: Share of the rounds at each end that a trimmed mean leaves out, once there are enough of them. Of fewer none counts as
+#: further than this factor from their median: a host that stood still for one of them tells nothing of the others.
 _TRIMMED, _ENOUGH_TO_TRIM = 0.2, 5
+_FURTHEST = 1.5
 #: Rounds in each order from which on the order is taken out of what rounds vary by.
 _ENOUGH_OF_AN_ORDER = 3
 #: Student's t of a two-sided 95 % interval for one and two degrees of freedom; the normal distribution's quantile.
@@ -121,10 +123,14 @@ def _trimmed(values: Sequence[float]) -> tuple[float, float, int]:
     sample", Sankhya A 25(3), 1963: Student's t with the winsorised standard deviation.
     """
     count, ordered = len(values), sorted(values)
-    cut = int(_TRIMMED * count) if count >= _ENOUGH_TO_TRIM else 0
-    kept = ordered[cut : count - cut]
     if count == 1:
-        return kept[0], 0.0, 0
+        return values[0], 0.0, 0
+    if count < _ENOUGH_TO_TRIM:
+        middle, most = statistics.median(values), math.log(_FURTHEST)
+        near = [max(middle - most, min(middle + most, value)) for value in values]
+        return statistics.fmean(near), statistics.stdev(values) / math.sqrt(count), count - 1
+    cut = int(_TRIMMED * count)
+    kept = ordered[cut : count - cut]
     winsorised = [kept[0]] * cut + kept + [kept[-1]] * cut
     error = statistics.stdev(winsorised) / ((1 - 2 * cut / count) * math.sqrt(count))
     return statistics.fmean(kept), error, len(kept) - 1
