@@ -174,9 +174,7 @@ def shortfalls(rows: list[dict[str, Any]], typical: float, most: float) -> list[
         if near < _TYPICAL_SHARE * len(errors):
             found.append(f"{time}: {near} of {len(errors)} ratios within 1 +- {typical}")
         found += [
-            f"{time}: {name}: {error:.4f} away from 1, more than {most}"
-            for name, error in errors
-            if error > most
+            f"{time}: {name}: {error:.4f} away from 1, more than {most}" for name, error in errors if error > most
         ]
         covered = sum(each[time]["low"] <= 1 <= each[time]["high"] for each in timed)
         if covered < _COVERED_SHARE * len(timed):

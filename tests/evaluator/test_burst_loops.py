@@ -317,7 +317,9 @@ def test_paced_calls_wait_for_the_judge_one_by_one(cold: bool) -> None:
     assert pacer.stored == [1, 2, 3, 4, 5, 6]  # a call is done when its output is in the judge's memory
     assert len(claimed) == 6
     assert all(second > 0 for second in claimed)
-    assert witness.pointers == [place.inputs[index][0].data_ptr() for index in PLAN.sets]
+    where = {inputs[0].data_ptr() for inputs in place.inputs}
+    # Where the arena lies decides how long calls take, for as long as its process lives.
+    assert where.isdisjoint(witness.pointers) if cold else where.issuperset(witness.pointers)
     for index, slot in zip(PLAN.sets, PLAN.slots, strict=True):
         (x,) = place.inputs[index]
         assert torch.equal(place.outputs[slot].view(torch.float32).view(16, 64), torch.relu(x) * 2)

@@ -34,10 +34,11 @@ _ALIKE = 0.1
 class Plan:
     """What one burst does: input set, output slot and random seed of each call, and whether calls find a cold cache.
 
-    Cold calls of `run_burst` get copies of their inputs, every other one at an address used before with nothing
-    visible changed (not even its version counter), the others at new addresses; calls that are replayed cannot, and
-    work on the arena. Warm ones work on the arena itself, without anything between the calls but the copy of the
-    output: no time passes in them that is not the candidate's.
+    Cold calls get copies of their inputs: how long a call takes depends on where they lie, and the arena stays where
+    it is for as long as its process lives. In `run_burst` every other copy lies at an address used before, with nothing
+    visible changed (not even its version counter). Calls that are replayed cannot, and work on the arena. So do warm
+    ones, without anything between the calls but the copy of the output: no time passes in them that is not the
+    candidate's.
     """
 
     sets: Sequence[int]
@@ -236,18 +237,22 @@ def run_paced(
 
     Signals count up from `base`: ready for the inputs, then ready for, released and done with each call. A call begins on
     an idle device and ends when its output is in the judge's memory: what is left to be done when it returns is done in its
-    time. Inputs lie in the arena itself. Raises whatever the call raises.
+    time. Raises whatever the call raises.
     """
     device = station.device
+    copied = plan.cold and not replays
     seconds = []
     device.settle_cache()
     signals.tell(READY, base)
     signals.wait(RELEASED, base)
     for step, (index, slot) in enumerate(zip(plan.sets, plan.slots, strict=True)):
-        arguments = tree.rebuild(station.structure, station.inputs[index], device.torch_device)
-        launch = replays[index] if replays else functools.partial(call, *arguments)
+        given = station.inputs[index]
+        if copied:
+            given = [tensor.clone() for tensor in given]
         if plan.cold:
             device.flush_cache()
+        arguments = tree.rebuild(station.structure, given, device.torch_device)
+        launch = replays[index] if replays else functools.partial(call, *arguments)
         seeding.seed(device.torch_device, plan.seeds[step])
         device.synchronize()
         signals.tell(READY, base + step + 1)
@@ -258,5 +263,5 @@ def run_paced(
         device.synchronize()
         signals.tell(DONE, base + step + 1)
         seconds.append(time.perf_counter() - before)
-        del result, launch, arguments
+        del result, launch, arguments, given
     return seconds
