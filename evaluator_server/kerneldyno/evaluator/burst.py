@@ -34,11 +34,11 @@ _ALIKE = 0.1
 class Plan:
     """What one burst does: input set, output slot and random seed of each call, and whether calls find a cold cache.
 
-    Cold calls get copies of their inputs: how long a call takes depends on where they lie, and the arena stays where
-    it is for as long as its process lives. In `run_burst` every other copy lies at an address used before, with nothing
-    visible changed (not even its version counter). Calls that are replayed cannot, and work on the arena. So do warm
-    ones, without anything between the calls but the copy of the output: no time passes in them that is not the
-    candidate's.
+    Cold calls get copies of their inputs, since how long a call takes depends on where they lie, and the arena stays
+    where it is for as long as its process lives. The copies lie at an address used before, with nothing visible changed
+    (not even the version counter), every other one of `run_burst` at a new address. Calls that are replayed cannot, and
+    work on the arena. So do warm ones, without anything between the calls but the copy of the output: no time passes in
+    them that is not the candidate's.
     """
 
     sets: Sequence[int]
@@ -171,6 +171,13 @@ def lead_in(call: Callable[..., Any], station: Station, count: int) -> None:
     station.device.synchronize()
 
 
+def _refill(steady: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Return `steady` with the values of `tensors`; a call sees the version counters as they were."""
+    for target, tensor in zip(steady, tensors, strict=True):
+        target.data.copy_(tensor)
+    return steady
+
+
 def run_burst(
     call: Callable[..., Any],
     station: Station,
@@ -201,9 +208,7 @@ def run_burst(
         if copied and step % 2:
             given = [tensor.clone() for tensor in given]
         elif copied:
-            for target, tensor in zip(steady, given, strict=True):
-                target.data.copy_(tensor)  # through `data`: the call sees the version counter as it was
-            given = steady
+            given = _refill(steady, given)
         if plan.cold:
             device.shift_queue(shifts[step])
             device.flush_cache()
@@ -241,14 +246,13 @@ def run_paced(
     """
     device = station.device
     copied = plan.cold and not replays
+    steady = [torch.empty_like(tensor) for tensor in station.inputs[0]] if copied else []
     seconds = []
     device.settle_cache()
     signals.tell(READY, base)
     signals.wait(RELEASED, base)
     for step, (index, slot) in enumerate(zip(plan.sets, plan.slots, strict=True)):
-        given = station.inputs[index]
-        if copied:
-            given = [tensor.clone() for tensor in given]
+        given = _refill(steady, station.inputs[index]) if copied else station.inputs[index]
         if plan.cold:
             device.flush_cache()
         arguments = tree.rebuild(station.structure, given, device.torch_device)

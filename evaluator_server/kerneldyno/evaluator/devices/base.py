@@ -148,6 +148,10 @@ class Device(ABC):
     def clear(self) -> None:  # noqa: B027
         """Give back all memory that this process keeps for later."""
 
+    def settle(self) -> None:
+        """Runner: begin to be timed, with memory as any other process has it."""
+        self.clear()
+
     def displace(self, nbytes: int) -> None:  # noqa: B027
         """Runner: give back all memory that is kept for later, and hold as much and `nbytes` more where it was.
 

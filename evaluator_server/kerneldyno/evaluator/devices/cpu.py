@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import functools
 import mmap
@@ -10,12 +9,13 @@ import os
 import pathlib
 import platform
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
+from . import heap
 from .base import Arena, Device, Stopwatch
 from .signals import Signals, new_page
 
@@ -24,19 +24,6 @@ from .signals import Signals, new_page
 _FLUSH_BYTES = 4 << 20
 #: Where the kernel does not tell.
 _USUAL_CACHE_BYTES = 64 << 20
-
-#: glibc's switch that fills what is allocated, with the complement of this byte: 0xFE, a huge negative number as a
-#: float.
-_M_PERTURB, _PERTURB = -6, 0x01
-#: glibc's switches for when memory is taken from the system for one block alone, and given back: by default both move
-#: with what a process has freed before. Then one and the same call faults its output in page by page in one process,
-#: writes over memory that it has just used in another, and over two blocks by turns in a third that once held two
-#: outputs (a ReLU of 4 MiB took 0.30 or 0.45 ms for as long as a process lived). Large blocks are the system's, then,
-#: new ones in every call of both sides.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_MOST_FROM_HEAP, _NEVER_GIVEN_BACK = 1 << 20, 1 << 30
-_mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 class CpuDevice(Device):
@@ -53,9 +40,7 @@ class CpuDevice(Device):
         # trouble.
         torch.set_num_threads(1)
         torch.ones(8).sum().item()
-        if _mallopt is not None:
-            _mallopt(_M_MMAP_THRESHOLD, _MOST_FROM_HEAP)
-            _mallopt(_M_TRIM_THRESHOLD, _NEVER_GIVEN_BACK)
+        heap.divide()
 
     def describe(self) -> dict[str, Any]:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -82,15 +67,8 @@ class CpuDevice(Device):
     def synchronize(self) -> None:
         pass
 
-    @contextmanager
-    def soiled_memory(self) -> Iterator[None]:
-        if _mallopt is not None:
-            _mallopt(_M_PERTURB, _PERTURB)
-        try:
-            yield
-        finally:
-            if _mallopt is not None:
-                _mallopt(_M_PERTURB, 0)
+    def soiled_memory(self) -> AbstractContextManager[None]:
+        return heap.soiled()
 
     def flush_cache(self) -> None:
         if self._flush is None:
@@ -101,11 +79,10 @@ class CpuDevice(Device):
         return _largest_cache()
 
     def clear(self) -> None:
-        if _malloc_trim is not None:
-            _malloc_trim(0)
+        heap.give_back()
 
-    def displace(self, nbytes: int) -> None:
-        self.clear()  # the pages that are faulted in next are other ones
+    def settle(self) -> None:
+        heap.make_alike()
 
     def stopwatch(self, count: int) -> Stopwatch:
         return _HostStopwatch(count)

@@ -68,7 +68,7 @@ def report(record: Record, measured: Measured, paces: tuple[float, float], devic
     found["reference_end_to_end"] = {**waited.to_json(), **as_called}
     between = between.scaled(_raised(end_to_end, waiting, fixed))
     host = max(0.0, 1 - device.median / end_to_end.median) if device else 1.0
-    low, high = ratio.widened(between, waited.median, end_to_end.median, host=host)
+    low, high = ratio.widened(between, waited.median, end_to_end.median, host=host, kind=device_kind)
     found["end_to_end_speedup"], found["end_to_end_speedup_interval"] = between.value, {"low": low, "high": high}
     speedup = between
     if device and like:

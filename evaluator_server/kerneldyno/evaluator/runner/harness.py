@@ -206,7 +206,7 @@ class _Harness:
                 os.sched_setaffinity(0, {order["processor"]})
         self._earlier.clear()
         gc.collect()
-        self._device.clear()
+        self._device.settle()
 
     def do_capture(self, order: wire.Frame) -> bool:
         """Have bursts replay CUDA graphs of the call, if that is possible, and say whether it is."""
