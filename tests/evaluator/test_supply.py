@@ -103,3 +103,13 @@ def test_inputs_that_change_their_shape_are_refused() -> None:
     )
     with pytest.raises(ReferenceFailure, match="same shapes"):
         supply(varying).take(6)
+
+
+async def test_calls_that_do_not_count_get_inputs_that_are_no_secret_and_nothing_is_drawn_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = supply()
+    monkeypatch.setattr(supply_module.trial, "draw", None)
+    batch = made.familiar(5)
+    assert batch.right == {}
+    assert torch.equal(batch.data.view(5, -1), made.example.inputs.master.expand(5, -1))

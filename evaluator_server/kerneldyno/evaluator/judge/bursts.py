@@ -222,7 +222,7 @@ class Bursts:
         There is no gate: what is loaded or tuned at first use waits for the device, and so for ever behind a closed
         gate.
         """
-        batch = self.supply.take(count)
+        batch = self.supply.familiar(count)
         plan = self.plan(side, batch, cold=cold)
         self._poison(side, plan)
         self._reveal(side, batch)

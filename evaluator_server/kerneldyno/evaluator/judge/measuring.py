@@ -128,11 +128,10 @@ class Session:
             self._kernels = 1 if candidate.spec.torch_compile else counted.kernels
         likely = self._plan(candidate.quickest_call)
         captured = [CAPTURED_SETS] * len(self._sides) if candidate.spec.cuda_graph else []
-        warm_up = [self._warm_up_calls()] * 2 if likely.lead_in else []
         self._lengths = [timing.length(likely.queued, self._most_queued(), self._rng) for _ in range(_ROUNDS_AHEAD)]
         queued = self._lengths if bursts.regime.queued else []
         warm = [*self._warm_lengths(candidate.quickest_call)] * _WARM_PAIRS if bursts.regime.queued else []
-        counts = [*captured, *warm_up, _FIRST_CALLS, *queued, *[likely.paced] * _ROUNDS_AHEAD, *warm]
+        counts = [*captured, *queued, *[likely.paced] * _ROUNDS_AHEAD, *warm]
         self._likely = likely
         await bursts.supply.draw_ahead(counts, lambda: problems.executing(announce))
         await candidate.settle(self._processor)
@@ -206,7 +205,7 @@ class Session:
             for cold in (False, True):
                 await bursts.warm_up(side, self._warm_up_calls(), cold=cold)
             count = min(_FIRST_CALLS, bursts.longest)
-        first = await bursts.paced_burst(side, bursts.supply.take(count), cold=False)
+        first = await bursts.paced_burst(side, bursts.supply.familiar(count), cold=False)
         return min(first.seconds)
 
     def _warm_up_calls(self) -> int:
@@ -349,7 +348,7 @@ class Session:
     async def _one_of_nothing(self, count: int, *, cold: bool) -> Burst:
         bursts = self._bursts
         return await bursts.queued_burst(
-            self._reference, bursts.supply.take(count), 0.0, cold=cold, nothing=True, lead_in=1
+            self._reference, bursts.supply.familiar(count), 0.0, cold=cold, nothing=True, lead_in=1
         )
 
     async def _paced_nothing(self, planned: Effort) -> list[PacedBurst]:
@@ -360,7 +359,7 @@ class Session:
             while len(kept) < _NOTHING:
                 kept.append(
                     await bursts.paced_burst(
-                        self._reference, bursts.supply.take(count), cold=planned.cold, nothing=True, lead_in=1
+                        self._reference, bursts.supply.familiar(count), cold=planned.cold, nothing=True, lead_in=1
                     )
                 )
         return list(kept)
@@ -418,7 +417,7 @@ class Session:
         count = max(1, min(planned.queued, bursts.longest, self._known.queueable, LONGEST // 10))
         try:
             for _ in range(_QUEUED_ALONE):
-                batch = bursts.supply.take(count)
+                batch = bursts.supply.familiar(count)
                 made = await bursts.queued_burst(
                     self._reference, batch, per_call, cold=planned.cold, lead_in=planned.lead_in
                 )
