@@ -133,7 +133,7 @@ async def test_mixed_candidates_get_their_verdicts_and_leave_nothing(services: L
     assert all(result.correct == (outcome(result) == "CORRECT") for result in results.values())
     assert all(result.speedup > 0 for result in results.values() if result.correct)
 
-    # Nothing is left: not a process, not a page of memory. References stay where they are timed for half a minute.
+    # Nothing is left: not a process, not a page of memory. References stay where they are timed for a while.
     _, evaluator = main_processes(services)
     limit = sum(family.values())
     await eventually(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import textwrap
@@ -16,8 +17,13 @@ LIVES = {
 }
 
 
-def faults(life: str, numbers: int, *, alike: bool = True) -> list[int]:
-    """Pages that are faulted in by calls whose output has so many numbers, after a life."""
+SIZES = (1 << 20, 1 << 16, 1 << 10)
+CALLS = 60
+
+
+@functools.cache
+def faults(life: str, *, alike: bool = True) -> dict[int, list[int]]:
+    """Pages that are faulted in by calls, by how many numbers their output has, after a life."""
     program = f"""
         import resource
         import torch
@@ -26,33 +32,36 @@ def faults(life: str, numbers: int, *, alike: bool = True) -> list[int]:
         torch.set_num_threads(1)
         {"heap.divide()" if alike else ""}
         {LIVES[life]}
-        {"heap.make_alike()" if alike else ""}
-        x = torch.ones({numbers})
-        for _ in range(60):
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-            y = torch.relu(x)
-            print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-            del y
+        for size in {SIZES}:
+            x = torch.ones(size)
+            {"heap.make_alike()" if alike else ""}
+            for _ in range({CALLS}):
+                before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+                y = torch.relu(x)
+                print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+                del y
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120, check=True
     )
-    return [int(line) for line in done.stdout.split()][1:]  # the first call loads what all others use
+    seen = [int(line) for line in done.stdout.split()]
+    # The first call loads what all others use.
+    return {size: seen[at * CALLS + 1 : (at + 1) * CALLS] for at, size in enumerate(SIZES)}
 
 
-@pytest.mark.parametrize("numbers", [1 << 20, 1 << 16])
-def test_large_outputs_are_new_pages_in_every_call_of_every_process(numbers: int) -> None:
+@pytest.mark.parametrize("life", LIVES)
+@pytest.mark.parametrize("numbers", SIZES[:2])
+def test_large_outputs_are_new_pages_in_every_call_of_every_process(life: str, numbers: int) -> None:
     pages = numbers * 4 // 4096
-    for life in LIVES:
-        assert all(pages <= seen <= pages + 4 for seen in faults(life, numbers)), life
+    assert all(pages <= seen <= pages + 4 for seen in faults(life)[numbers])
 
 
-def test_small_outputs_are_faulted_in_once() -> None:
-    for life in LIVES:
-        assert faults(life, 1 << 10)[-20:] == [0] * 20, life
+@pytest.mark.parametrize("life", LIVES)
+def test_small_outputs_are_faulted_in_once(life: str) -> None:
+    assert faults(life)[SIZES[2]][-20:] == [0] * 20
 
 
 def test_without_that_it_depends_on_what_was_before() -> None:
     """What the two tests above are for, and that they could fail."""
-    seen = {life: tuple(faults(life, 1 << 20, alike=False)) for life in LIVES}
+    seen = {life: tuple(faults(life, alike=False)[SIZES[0]]) for life in LIVES}
     assert len(set(seen.values())) > 1, seen

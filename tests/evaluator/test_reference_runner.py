@@ -16,7 +16,7 @@ TWIN = REFERENCE.replace("class Model(", "class ModelNew(")
 IN_RUNNER = "__import__('os').environ.get('USER') == 'candidate'"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def judge() -> Iterator[Judge]:
     with Judge() as running:
         yield running

@@ -35,7 +35,7 @@ _Key = tuple[str, bool, int, int, int]
 
 #: Reference runners that are kept, at most, and for how many seconds after their last use.
 _KEPT = {"cuda": 16, "cpu": 3}
-_KEPT_SECONDS = 30.0
+_KEPT_SECONDS = {"cuda": 30.0, "cpu": 10.0}
 #: None is kept when less than this share of the device's memory is free.
 _LEAST_FREE = 0.4
 #: How long building a reference may take, torch.compile included, in seconds.
@@ -196,8 +196,8 @@ class References:
 
     async def expire(self) -> None:
         """End those that nobody has used for a while."""
-        now = time.monotonic()
-        await self._end(key for key, kept in self._kept.items() if now - kept.last_used > _KEPT_SECONDS)
+        since = time.monotonic() - _KEPT_SECONDS[self._device.kind]
+        await self._end(key for key, kept in self._kept.items() if kept.last_used < since)
 
     async def clear(self) -> None:
         """End all that nobody uses now: somebody needs the memory."""

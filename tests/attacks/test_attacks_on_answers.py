@@ -1,0 +1,13 @@
+"""Attacks on the answer (S), one test for each file: no clock matters to them, so they may run beside other tests."""
+
+from __future__ import annotations
+
+import pytest
+from corpus import Entry, Run, select
+
+
+@pytest.mark.parametrize(
+    "entry", [entry for entry in select("attacks") if entry.name.startswith("S")], ids=lambda entry: entry.name
+)
+def test_attack_on_the_answer_gains_nothing(run: Run, entry: Entry) -> None:
+    assert run.shortfall(entry) is None, run.result(entry)
