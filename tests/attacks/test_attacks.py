@@ -5,13 +5,13 @@ Those on the answer, S, are in `test_attacks_on_answers.py`.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 from corpus import JOBS, Entry, Run, select
 from judge_harness import candidate, request
+from waiting import wait_until
 
 #: Where a candidate without walls could leave something: `find_news` looks for what it would be.
 _SHARED = (*map(Path, ("/tmp", "/var/tmp", "/dev/shm", "/run")), Path.home())
@@ -47,9 +47,8 @@ def test_nothing_is_left(run: Run, before: set[str]) -> None:
     judge = run.judge
     result = judge.evaluate(request(candidate()))
     assert result["outcome"] == "CORRECT", result["message"]
-    # What may live is the spare runners: each a warden's outer half, the warden, and the runner itself.
-    deadline = time.monotonic() + 10
-    while len(left := psutil.Process(judge.zygote.pid).children(recursive=True)) > 3 * JOBS:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    # What may live is the spare runners, each a warden's outer half, the warden, and the runner itself: references that
+    # were timed stay for a while.
+    zygote = psutil.Process(judge.zygote.pid)
+    wait_until(lambda: len(zygote.children(recursive=True)) <= 3 * JOBS, "nothing but spare runners")
     assert find_news() <= before
