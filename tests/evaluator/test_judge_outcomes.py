@@ -362,6 +362,26 @@ def get_cases():
 """
 
 
+@pytest.mark.parametrize("sizes", [(8, 4096), (4096, 8), (100_000, 16, 200_000)])
+def test_cases_that_differ_in_size_are_timed_by_the_first(judge: Judge, sizes: tuple[int, ...]) -> None:
+    cases = [f"{{'inputs': [torch.arange({size}.0)], 'expected': 2 * torch.arange({size}.0)}}" for size in sizes]
+    code = f"import torch\ndef get_cases():\n    return [{', '.join(cases)}]\n"
+    kernel = "def triton_double(x):\n    return 2 * x\n"
+    asked = request(
+        kernel,
+        toolkit="kernel_simple",
+        backend="torch",
+        entry_point="triton_double",
+        reference_code="",
+        cases_code=code,
+    )
+    for _ in range(2):  # they are checked in a secret order
+        result = judge.evaluate({**asked, "run_performance": True})
+        assert result["outcome"] == "CORRECT", result["message"]
+        assert result["candidate_timing"]["median_seconds"] > 0
+        assert int(result["roofline"]["bytes"]) == 2 * 4 * sizes[0]
+
+
 @pytest.mark.parametrize(("factor", "outcome"), [("2", "CORRECT"), ("3", "INCORRECT")])
 @pytest.mark.parametrize("inline", [False, True])
 def test_kernel_simple(judge: Judge, factor: str, outcome: str, inline: bool) -> None:

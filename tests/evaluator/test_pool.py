@@ -133,10 +133,10 @@ async def test_a_runner_made_when_it_is_wanted_may_fail_to_start_once(
 
 
 class Paced:
-    """Spares of these paces stand ready; what is made or wanted beyond them is counted."""
+    """A pool in which spares of these paces stand ready."""
 
     def __init__(self, made: Pool, paces: list[float]) -> None:
-        self.pool, self.discarded = made, list[float]()
+        self.pool = made
         self._ends: list[socket.socket] = []
         for pace in paces:
             made._ready.put_nowait(self.runner(pace))
@@ -191,11 +191,11 @@ async def test_a_candidate_gets_a_spare_of_the_class_that_its_reference_has(
 ) -> None:
     spares = paced([1.97, 2.10, 1.98])
     quick, slow = (spares.pool.class_of(spares.runner(pace)) for pace in (1.97, 2.10))
+    assert quick != slow
     assert (await spares.pool.take(streams=False, classes={slow})).pace == 2.10
     assert sorted(spares.ready) == [1.97, 1.98]
     assert (await spares.pool.take(streams=False, classes={slow})).pace in (1.97, 1.98)  # rather than wait for one
     assert spares.wanted == 2  # one is started for each that was taken
-    assert quick != slow
 
 
 async def test_a_reference_gets_a_runner_like_the_candidates_and_the_others_go_back(

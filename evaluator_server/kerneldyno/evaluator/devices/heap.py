@@ -23,8 +23,8 @@ _SOILED = 0x01
 #: From here on a block is the system's, in bytes, unless a hole or the top has room for it.
 _LARGE = 64 << 10
 _NEVER = 1 << 30
-#: Holes of these sizes are plugged, in bytes: smaller ones are served last in, first out, in any process.
-_LARGEST_HOLE, _SMALLEST_HOLE = 16 << 20, 1 << 10
+#: Blocks with which holes are plugged, in bytes. What is smaller is served last in, first out, in any process.
+_LARGEST_PLUG, _SMALLEST_PLUG = 8 << 20, 1 << 10
 
 
 class _Statistics(ctypes.Structure):
@@ -75,13 +75,15 @@ def make_alike() -> None:
     if _libc is None:
         return
     give_back()
-    _libc.mallopt(_MMAP_THRESHOLD, _LARGEST_HOLE)
-    top = (_libc.sbrk(0) or 0) - _libc.mallinfo2().keepcost
-    size = _LARGEST_HOLE // 2
-    while size >= _SMALLEST_HOLE:
-        block = _libc.malloc(size)
+    _libc.mallopt(_MMAP_THRESHOLD, 2 * _LARGEST_PLUG)
+    seen = _libc.mallinfo2()
+    top, in_holes = (_libc.sbrk(0) or 0) - seen.keepcost, seen.fordblks - seen.keepcost
+    size = _LARGEST_PLUG
+    while size >= _SMALLEST_PLUG:
+        block = _libc.malloc(size) if size <= in_holes else None
         if block is not None and block < top:
-            continue  # a hole had room for it, and has it no longer
+            in_holes -= size  # a hole had room for it, and has it no longer
+            continue
         _libc.free(block)
         size //= 2
     divide()

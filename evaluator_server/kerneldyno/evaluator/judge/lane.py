@@ -159,7 +159,8 @@ class Lane:
         runner = await bench.pool.take(streams=streams, classes=bench.references.classes(spec, streams=streams))
         candidate = Candidate(spec, bench.device, bench.pool.lease, runner, record, bench.memory_bytes)
         self._candidate = candidate
-        await candidate.open_for(known.problem, trials, self._sizes(trials))
+        sizes = self._sizes(trials)
+        await candidate.open_for(known.problem, trials, sizes)
         self._enter("load", "STAGE_LOADING")
         await candidate.load(known.problem.symbol)
         self._enter("compile", "STAGE_COMPILING")
@@ -172,7 +173,7 @@ class Lane:
         last = await check(candidate, known, bench.problems, self._announce)
         provenance.check_launches(candidate)
         record.findings += examination.warnings(known.examination)
-        timed = await self._time(candidate, known, last) if spec.run_performance else {}
+        timed = await self._time(candidate, known, sizes, last) if spec.run_performance else {}
         if spec.enable_profiling:
             self._enter("correctness", "STAGE_PROFILING")
             timed |= await provenance.profile(candidate, last)
@@ -216,13 +217,15 @@ class Lane:
         async with self._bench.problems.executing(self._announce):
             return trial.prepare(known.problem, self._spec, self._bench.device, number)
 
-    async def _time(self, candidate: Candidate, known: Known, last: trial.Trial) -> verdict.Result:
+    async def _time(self, candidate: Candidate, known: Known, sizes: Sizes, last: trial.Trial) -> verdict.Result:
         """Time the candidate beside its reference, and say how near it comes to what the device can do."""
-        bench, sizes = self._bench, self._sizes([last])
+        bench = self._bench
+        # Fixed cases may differ in size, and those are timed that are as large as the first.
+        example = last if known.problem.cases is None else await self._prepare(known, 0)
         beside = bench.references.beside(known, self._spec, sizes, candidate.runner, streams=self._uses_streams())
         async with beside as reference:
             same_pace = bench.pool.class_of(reference.runner) == bench.pool.class_of(candidate.runner)
-            session = Session(candidate, reference, known, last, bench.quiet, bench.processor, same_pace=same_pace)
+            session = Session(candidate, reference, known, example, bench.quiet, bench.processor, same_pace=same_pace)
             await session.prepare(bench.problems, self._announce)
             measured = await self._measure(candidate, session)
         async with bench.pool.lease.work():
@@ -230,7 +233,7 @@ class Lane:
         paces = [runner.pace / bench.hertz for runner in (reference.runner, candidate.runner)]
         timed = report(self._record, measured, (paces[0], paces[1]), bench.device.kind)
         seconds = timed["candidate_timing"]["median_seconds"]
-        placed = roofline.place(bench.roof, known, bench.problems, self._announce, last, self._record, seconds)
+        placed = roofline.place(bench.roof, known, bench.problems, self._announce, example, self._record, seconds)
         return timed | await placed
 
     async def _measure(self, candidate: Candidate, session: Session) -> Measured:
