@@ -92,14 +92,15 @@ async def test_a_greeting_without_a_pace_is_none(made_and_zygote: tuple[Pool, so
     control.close()
 
 
-async def test_only_who_uses_no_streams_gets_a_runner_without_them(
+async def test_only_roomy_runners_are_born_with_room(
     made_and_zygote: tuple[Pool, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CpuDevice, "one_stream", MappingProxyType({"QUEUES": "1"}))
+    monkeypatch.setattr(CpuDevice, "lean", MappingProxyType({"QUEUES": "1"}))
+    monkeypatch.setattr(CpuDevice, "roomy", MappingProxyType({"LONG": "4x"}))
     made, zygote = made_and_zygote
     made.environment = {"OTHER": "2"}
-    for streams, environment in ((True, {"OTHER": "2"}), (False, {"OTHER": "2", "QUEUES": "1"})):
-        birth = asyncio.create_task(made.spawn(streams=streams))
+    for roomy, environment in ((True, {"OTHER": "2", "LONG": "4x"}), (False, {"OTHER": "2", "QUEUES": "1"})):
+        birth = asyncio.create_task(made.spawn(roomy=roomy))
         frame, (channel, control) = await asked(zygote)
         assert frame["environment"] == environment
         wire.send(channel, {"ok": "ready", "pace": 0.0})
@@ -114,9 +115,9 @@ async def test_only_who_uses_no_streams_gets_a_runner_without_them(
 async def test_a_runner_made_when_it_is_wanted_may_fail_to_start_once(
     made_and_zygote: tuple[Pool, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CpuDevice, "one_stream", MappingProxyType({"QUEUES": "1"}))
+    monkeypatch.setattr(CpuDevice, "lean", MappingProxyType({"QUEUES": "1"}))
     made, zygote = made_and_zygote
-    taking = asyncio.create_task(made.take(streams=True))
+    taking = asyncio.create_task(made.take(roomy=True))
     _, (channel, control) = await asked(zygote)
     wire.send(control, {"op": "exit", **KILLED})
     channel.close()
@@ -192,9 +193,9 @@ async def test_a_candidate_gets_a_spare_of_the_class_that_its_reference_has(
     spares = paced([1.97, 2.10, 1.98])
     quick, slow = (spares.pool.class_of(spares.runner(pace)) for pace in (1.97, 2.10))
     assert quick != slow
-    assert (await spares.pool.take(streams=False, classes={slow})).pace == 2.10
+    assert (await spares.pool.take(roomy=False, classes={slow})).pace == 2.10
     assert sorted(spares.ready) == [1.97, 1.98]
-    assert (await spares.pool.take(streams=False, classes={slow})).pace in (1.97, 1.98)  # rather than wait for one
+    assert (await spares.pool.take(roomy=False, classes={slow})).pace in (1.97, 1.98)  # rather than wait for one
     assert spares.wanted == 2  # one is started for each that was taken
 
 
@@ -202,13 +203,13 @@ async def test_a_reference_gets_a_runner_like_the_candidates_and_the_others_go_b
     paced: Callable[[list[float]], Paced],
 ) -> None:
     spares = paced([2.10, 2.11, 1.97])
-    found = await spares.pool.take_like(spares.runner(1.98), streams=False)
+    found = await spares.pool.take_like(spares.runner(1.98), roomy=False)
     assert found.pace == 1.97
     assert sorted(spares.ready) == [2.10, 2.11]
     # Three are started for those three, and the next two that are taken are not replaced: no more stand ready than before.
     assert spares.wanted == 3
-    await spares.pool.take(streams=False)
-    await spares.pool.take(streams=False)
+    await spares.pool.take(roomy=False)
+    await spares.pool.take(roomy=False)
     assert spares.wanted == 3
 
 
@@ -216,5 +217,5 @@ async def test_a_reference_does_not_wait_for_ever_for_a_runner_like_the_candidat
     paced: Callable[[list[float]], Paced],
 ) -> None:
     spares = paced([2.10] * 12)
-    assert (await spares.pool.take_like(spares.runner(1.98), streams=False)).pace == 2.10
+    assert (await spares.pool.take_like(spares.runner(1.98), roomy=False)).pace == 2.10
     assert len(spares.ready) == 11

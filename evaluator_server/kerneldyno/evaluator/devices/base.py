@@ -82,10 +82,12 @@ class Device(ABC):
         Both sides hold one: the runner, who `queues` behind it, and the judge, who opens it.
         """
 
-    #: Environment that every runner of this device is born with.
-    runner_environment: Mapping[str, str] = MappingProxyType({})
-    #: Environment in which a runner is born sooner, but has work of several streams wait for each other.
-    one_stream: Mapping[str, str] = MappingProxyType({})
+    #: Environment in which a runner is born sooner, but has work of several streams wait for each other, and cannot queue
+    #: much of it ahead; and the one of a runner for whom neither holds.
+    lean: Mapping[str, str] = MappingProxyType({})
+    roomy: Mapping[str, str] = MappingProxyType({})
+    #: Operations of one call up to which a lean runner can queue as many calls as anybody asks it to.
+    lean_launches = 0
 
     @abstractmethod
     def synchronize(self) -> None:

@@ -90,11 +90,14 @@ class CudaDevice(Device):
 
     # Each queue between a context and the device takes the driver time to make, and to unmake: eight contexts were
     # there after 1.04 s and gone after 0.49 s with the usual number of them, after 0.44 s and 0.20 s with one (H200).
-    one_stream: Mapping[str, str] = MappingProxyType({"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
+    lean: Mapping[str, str] = MappingProxyType({"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
 
     # A queue of 4,094 launches instead of 1,022: what does not fit cannot be queued ahead, and many a network makes
     # more than a thousand in one call. Costs a process 20 ms at its birth.
-    runner_environment: Mapping[str, str] = MappingProxyType({"CUDA_SCALE_LAUNCH_QUEUES": "4x"})
+    roomy: Mapping[str, str] = MappingProxyType({"CUDA_SCALE_LAUNCH_QUEUES": "4x"})
+
+    # 1,022 launches are 40 calls of so many, with eight that each call costs by itself.
+    lean_launches = 16
 
     def runner_descriptors(self) -> list[int]:
         return [new_page()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import re
 import time
 import warnings
@@ -86,6 +87,7 @@ class Lane:
         self._stages = Stages(tell)
         self._record = Record()
         self._candidate: Candidate | None = None
+        self._roomy = False
 
     async def evaluate(self) -> verdict.Result:
         """Return the verdict as the proto-JSON of EvalResult. Raises only what is a bug, or cancellation."""
@@ -155,8 +157,9 @@ class Lane:
         known = await bench.problems.get(spec, self._announce)
         # Fixed cases are no secret, and may differ in size; random ones are drawn when they are needed.
         trials = [await self._prepare(known, number) for number in range(known.problem.cases or 1)]
-        streams = self._uses_streams()
-        runner = await bench.pool.take(streams=streams, classes=bench.references.classes(spec, streams=streams))
+        self._roomy = await self._needs_room(known, trials[0])
+        classes = bench.references.classes(spec, roomy=self._roomy)
+        runner = await bench.pool.take(roomy=self._roomy, classes=classes)
         candidate = Candidate(spec, bench.device, bench.pool.lease, runner, record, bench.memory_bytes)
         self._candidate = candidate
         sizes = self._sizes(trials)
@@ -195,9 +198,17 @@ class Lane:
         finally:
             await self._announce("end")
 
-    def _uses_streams(self) -> bool:
-        """Say whether either side may use several streams: both then run in processes that have queues for them."""
-        return any(_STREAMS.search(source) for source in (self._spec.kernel_code, self._spec.reference_code))
+    async def _needs_room(self, known: Known, example: trial.Trial) -> bool:
+        """Say whether either side may use several streams, or launches much: both then run in processes made for that."""
+        spec, bench = self._spec, self._bench
+        if any(_STREAMS.search(source) for source in (spec.kernel_code, spec.reference_code)):
+            return True
+        if not (spec.run_performance and bench.device.lean):
+            return False
+        with contextlib.suppress(torch.OutOfMemoryError):
+            counted = await bench.problems.count(known, example, self._announce)
+            return counted.kernels > bench.device.lean_launches
+        return False
 
     def _sizes(self, trials: list[trial.Trial]) -> Sizes:
         """Return what the arenas hold."""
@@ -222,7 +233,7 @@ class Lane:
         bench = self._bench
         # Fixed cases may differ in size, and those are timed that are as large as the first.
         example = last if known.problem.cases is None else await self._prepare(known, 0)
-        beside = bench.references.beside(known, self._spec, sizes, candidate.runner, streams=self._uses_streams())
+        beside = bench.references.beside(known, self._spec, sizes, candidate.runner, roomy=self._roomy)
         async with beside as reference:
             same_pace = bench.pool.class_of(reference.runner) == bench.pool.class_of(candidate.runner)
             session = Session(candidate, reference, known, example, bench.quiet, bench.processor, same_pace=same_pace)

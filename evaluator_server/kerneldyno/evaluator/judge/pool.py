@@ -65,10 +65,10 @@ class Pool:
         """Warm runners that wait for a candidate."""
         return self._ready.qsize()
 
-    async def spawn(self, *, streams: bool = True) -> Runner:
+    async def spawn(self, *, roomy: bool = True) -> Runner:
         """Start one runner and wait until it is warm. Raises RunnerStartError.
 
-        Without `streams` it is there sooner; work that a candidate queues on several streams is done in turn.
+        One that is not `roomy` is there sooner; see `Device.lean`.
         """
         channel, channel_theirs = socket.socketpair()
         control, control_theirs = socket.socketpair()
@@ -80,8 +80,7 @@ class Pool:
             "memory_bytes": self._memory_bytes,
             "environment": {
                 **self.environment,
-                **self._device.runner_environment,
-                **({} if streams else self._device.one_stream),
+                **(self._device.roomy if roomy else self._device.lean),
             },
         }
         try:
@@ -114,7 +113,7 @@ class Pool:
             await self._wanted.acquire()
             await self.lease.quiet()  # starting a process is the loudest thing there is
             try:
-                runner = await self.spawn(streams=False)
+                runner = await self.spawn(roomy=False)
             except RunnerStartError as error:
                 _log.warning("a runner could not be started: %s", error)
                 self._failures += 1
@@ -127,12 +126,12 @@ class Pool:
             self._failures = 0
             self._ready.put_nowait(runner)
 
-    async def take(self, *, streams: bool, classes: Collection[int] = ()) -> Runner:
-        """Return a warm runner that nobody else gets, for a candidate that uses several streams or not.
+    async def take(self, *, roomy: bool, classes: Collection[int] = ()) -> Runner:
+        """Return a warm runner that nobody else gets, for a candidate that needs a roomy one or not.
 
         It is one of these classes, if such a one is ready. Raises RunnerStartError.
         """
-        if streams and self._device.one_stream:
+        if roomy and self._device.lean:
             runner = await self._make()
         else:
             runner = await self._take_spare()
@@ -151,7 +150,7 @@ class Pool:
         self._paces.append(runner.pace)
         return len(self._paces)
 
-    async def take_like(self, other: Runner, *, streams: bool) -> Runner:
+    async def take_like(self, other: Runner, *, roomy: bool) -> Runner:
         """Return a warm runner that nobody else gets, of the same pace as `other` if one is to be had.
 
         Raises RunnerStartError.
@@ -160,13 +159,13 @@ class Pool:
         found: list[Runner] = []
         try:
             for _ in range(_TRIES):
-                found.append(await self._make() if streams and self._device.one_stream else await self._take_spare())
+                found.append(await self._make() if roomy and self._device.lean else await self._take_spare())
                 if self.class_of(found[-1]) == wanted:
                     break
             return found.pop()
         finally:
             for runner in found:
-                if streams and self._device.one_stream:
+                if roomy and self._device.lean:
                     await self.discard(runner)
                 else:
                     self._surplus += 1

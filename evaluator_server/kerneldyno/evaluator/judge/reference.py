@@ -30,7 +30,7 @@ from .problems import Known
 from .side import Side, Sizes
 from .timing import Burst
 
-#: Problem, whether several streams are used, class by pace, input sets, and bytes of an output.
+#: Problem, whether runners are roomy, class by pace, input sets, and bytes of an output.
 _Key = tuple[str, bool, int, int, int]
 
 #: Reference runners that are kept, at most, and for how many seconds after their last use.
@@ -142,19 +142,19 @@ class References:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def classes(self, spec: EvalSpec, *, streams: bool) -> set[int]:
+    def classes(self, spec: EvalSpec, *, roomy: bool) -> set[int]:
         """Return the classes, by pace, of the runners of a problem's reference that are kept."""
-        return {key[2] for key in self._kept if key[:2] == (spec.problem_key, streams)}
+        return {key[2] for key in self._kept if key[:2] == (spec.problem_key, roomy)}
 
     @asynccontextmanager
     async def beside(
-        self, known: Known, spec: EvalSpec, sizes: Sizes, candidate: Runner, *, streams: bool
+        self, known: Known, spec: EvalSpec, sizes: Sizes, candidate: Runner, *, roomy: bool
     ) -> AsyncIterator[ReferenceRunner]:
         """Provide the runner of a problem's reference that is most like the candidate's; it is parked when this begins.
 
         Raises ReferenceFailure, RunnerStartError, OutOfMemoryError.
         """
-        key = (spec.problem_key, streams, self._pool.class_of(candidate), sizes.sets, sizes.slot_bytes)
+        key = (spec.problem_key, roomy, self._pool.class_of(candidate), sizes.sets, sizes.slot_bytes)
         lock = self._making.setdefault(key, asyncio.Lock())
         async with lock:
             kept = self._kept.get(key)
@@ -162,7 +162,7 @@ class References:
                 await self._discard(self._kept.pop(key).side)
                 kept = None
             if kept is None:
-                kept = self._kept[key] = _Kept(await self._make(known, spec, sizes, candidate, streams=streams))
+                kept = self._kept[key] = _Kept(await self._make(known, spec, sizes, candidate, roomy=roomy))
             self._kept.move_to_end(key)
             kept.users += 1
         try:
@@ -178,9 +178,9 @@ class References:
             await self._make_room()
 
     async def _make(
-        self, known: Known, spec: EvalSpec, sizes: Sizes, candidate: Runner, *, streams: bool
+        self, known: Known, spec: EvalSpec, sizes: Sizes, candidate: Runner, *, roomy: bool
     ) -> ReferenceRunner:
-        runner = await self._pool.take_like(candidate, streams=streams)
+        runner = await self._pool.take_like(candidate, roomy=roomy)
         sizes = replace(sizes, slots=sizes.sets)  # nobody looks at earlier outputs of a reference
         side = ReferenceRunner(self._device, self._pool.lease, runner, sizes)
         try:
