@@ -23,14 +23,14 @@ def test_no_plan_goes_beyond_what_was_asked_for(
     assert made.paced == made.queued or not made.chased
     assert made.calls == calls
     assert made.seconds <= limit
-    assert made.seconds < 2 or per_call >= 0.1
+    assert made.seconds < 2 or per_call >= 0.15
     # Both sides, both kinds: what is made whatever the time says.
     assert made.least_rounds * 4 * made.paced <= 10 or per_call < 0.1
 
 
 @pytest.mark.parametrize(
     ("per_call", "cold", "displaced", "least"),
-    [(20e-6, True, False, 3), (1e-3, True, True, 3), (30e-3, False, False, 3), (0.5, False, False, 2)],
+    [(20e-6, True, False, 3), (1e-3, True, True, 3), (30e-3, False, True, 3), (0.5, False, True, 2)],
 )
 def test_short_calls_are_many_and_cold_and_long_ones_few(
     per_call: float, cold: bool, displaced: bool, least: int
@@ -39,11 +39,12 @@ def test_short_calls_are_many_and_cold_and_long_ones_few(
     assert (made.cold, made.displaced, made.least_rounds) == (cold, displaced, least)
     assert made.long != cold
     assert made.paced * per_call <= 0.02 or made.paced == 1
+    assert not plan(per_call, per_set=0.0, calls=100, longest=40, limit=60, displaces=False).displaced
 
 
 def test_large_inputs_make_short_bursts_since_few_can_be_drawn_ahead() -> None:
     assert plan(100e-6, per_set=0.0, calls=100, longest=40, limit=60, ahead=48).queued == 4
-    assert plan(100e-6, per_set=0.0, calls=100, longest=40, limit=60, ahead=4000).queued == 24
+    assert plan(100e-6, per_set=0.0, calls=100, longest=40, limit=60, ahead=4000).queued == 16
 
 
 def test_inputs_that_are_slow_to_draw_make_rounds_short() -> None:

@@ -330,3 +330,20 @@ def test_a_capture_that_fails_leaves_no_trace() -> None:
 
 def capturing() -> int:
     return 0 if torch.cuda.is_current_stream_capturing() else 1
+
+
+def test_memory_that_is_moved_is_there_again_and_what_is_in_use_stays() -> None:
+    device = CudaDevice(0)
+    device.warm_up()
+    used = torch.arange(1 << 20, device="cuda")
+    kept = [torch.empty(size << 20, dtype=torch.uint8, device="cuda") for size in (40, 64, 12)]
+    del kept
+    before = torch.cuda.memory_reserved()
+    for seed in (3, 4):
+        device.displace(seed)
+        reserved = torch.cuda.memory_reserved()
+        assert reserved >= before
+        again = [torch.empty(size << 20, dtype=torch.uint8, device="cuda") for size in (40, 64, 12)]
+        assert torch.cuda.memory_reserved() == reserved  # nothing had to be asked of the driver
+        del again
+    assert torch.equal(used, torch.arange(1 << 20, device="cuda"))

@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 from kerneldyno.evaluator.judge import ratio
-from kerneldyno.evaluator.judge.ratio import of_rounds, widened
+from kerneldyno.evaluator.judge.ratio import of_delayed_rounds, of_rounds, trimmed_mean, widened
 
 
 def noisy(rng: random.Random, middle: float, spread: float, rounds: int) -> list[float]:
@@ -71,12 +71,13 @@ def placed(rng: random.Random, chance: float, rounds: int) -> list[float]:
 
 
 def test_memory_that_lies_badly_on_one_side_is_no_speedup() -> None:
-    rng, far = random.Random(4), 0
+    rng, far, paired = random.Random(4), 0, 0
     for _ in range(100):
         found = of_rounds(placed(rng, 0.5, 15), placed(rng, 0.4, 15), displaced=True)
         far += abs(found.value - 1) > 0.01
-        assert not found.is_paired
+        paired += found.is_paired  # both may by chance have lain badly in the same rounds
     assert far <= 2
+    assert paired <= 5
 
 
 def test_where_all_memory_lies_alike_rounds_are_paired_though_they_were_displaced() -> None:
@@ -130,3 +131,39 @@ def test_what_coming_first_brings_is_nobodys_speedup_and_no_uncertainty() -> Non
     few = of_rounds(reference[:4], candidate[:4])
     assert few.value == pytest.approx(1, abs=0.01)
     assert few.width > 0.1
+
+
+def delayed(rng: random.Random, rounds: int) -> list[list[float]]:
+    """Calls that a neighbour on the host makes take half as long again, now and then, for a round or two."""
+    slow = [rng.uniform(1.3, 1.6) if rng.random() < 0.4 else 1 for _ in range(rounds)]
+    return [[2e-3 * factor * rng.gauss(1, 0.03) for _ in range(4)] for factor in slow]
+
+
+def middles(rounds: list[list[float]]) -> list[float]:
+    return [statistics.median(calls) for calls in rounds]
+
+
+def test_a_host_that_delays_single_calls_changes_less_than_in_pairs() -> None:
+    rng = random.Random(3)
+    pairs = [(delayed(rng, 20), delayed(rng, 20)) for _ in range(200)]
+    found = [of_delayed_rounds(*pair) for pair in pairs]
+    paired = [of_rounds(middles(ours), middles(theirs)) for ours, theirs in pairs]
+    off, off_in_pairs = (statistics.fmean(abs(each.value - 1) for each in kind) for kind in (found, paired))
+    assert off < 0.6 * off_in_pairs
+    assert sum(each.low <= 1 <= each.high for each in found) >= 0.93 * len(pairs)
+
+
+def test_rounds_that_nothing_delays_are_paired_and_memory_that_lies_badly_is_not_called_delay() -> None:
+    rng = random.Random(3)
+    quiet = [[[1e-3 * rng.gauss(1, 0.001)] for _ in range(10)] for _ in range(2)]
+    assert of_delayed_rounds(*quiet) == of_rounds(*map(middles, quiet))
+    memory = [[[second] for second in placed(rng, chance, 15)] for chance in (0.5, 0.4)]
+    found = of_delayed_rounds(*memory, displaced=True)
+    assert not found.is_paired
+    assert found.value == pytest.approx(1, abs=0.01)
+    assert of_delayed_rounds(*memory).is_paired
+
+
+def test_a_trimmed_mean_leaves_a_fifth_out_at_each_end() -> None:
+    assert trimmed_mean([1.0, 2.0, 4.0, 4.0, 100.0]) == pytest.approx(10 / 3)
+    assert trimmed_mean([1.0, 2.0]) == 1.5

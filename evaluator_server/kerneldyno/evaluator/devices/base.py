@@ -86,6 +86,8 @@ class Device(ABC):
     #: much of it ahead; and the one of a runner for whom neither holds.
     lean: Mapping[str, str] = MappingProxyType({})
     roomy: Mapping[str, str] = MappingProxyType({})
+    #: Whether `displace` does anything.
+    displaces = False
     #: Operations of one call up to which a lean runner can queue as many calls as anybody asks it to.
     lean_launches = 0
 
@@ -154,11 +156,10 @@ class Device(ABC):
         """Runner: begin to be timed, with memory as any other process has it."""
         self.clear()
 
-    def displace(self, nbytes: int) -> None:  # noqa: B027
-        """Runner: give back all memory that is kept for later, and hold as much and `nbytes` more where it was.
+    def displace(self, seed: int) -> None:  # noqa: B027
+        """Runner: have memory that is kept for later elsewhere; `seed`, not 0, says where.
 
-        What is allocated next then lies elsewhere in physical memory. On an H200 one and the same kernel of cuDNN took
-        4.2 or 5.7 ms, by where its operands happened to lie, and for as long as they lay there.
+        How long a call takes depends on where its operands lie, and a process has them where they were.
         """
 
     def probe_seconds(self) -> float:

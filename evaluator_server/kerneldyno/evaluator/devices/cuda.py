@@ -21,6 +21,7 @@ from .base import Arena, Device, Gate, Pace, Stopwatch
 from .driver import Driver
 from .graphs import capture
 from .pace import measure
+from .placement import Placement
 from .signals import FINISHED, OPENED, Signals, new_page
 
 #: Memory that does not fill its last page is shared in small pages: reading it took 112 us for 256 MB on an H200, not
@@ -60,7 +61,7 @@ class CudaDevice(Device):
     def __init__(self, index: int) -> None:
         self.torch_device = torch.device("cuda", index)
         self._driver: Driver | None = None
-        self._held: torch.Tensor | None = None
+        self._placement = Placement(self.torch_device)
 
     @property
     def driver(self) -> Driver:
@@ -95,6 +96,8 @@ class CudaDevice(Device):
     # A queue of 4,094 launches instead of 1,022: what does not fit cannot be queued ahead, and many a network makes
     # more than a thousand in one call. Costs a process 20 ms at its birth.
     roomy: Mapping[str, str] = MappingProxyType({"CUDA_SCALE_LAUNCH_QUEUES": "4x"})
+
+    displaces = True
 
     # 1,022 launches are 40 calls of so many, with eight that each call costs by itself.
     lean_launches = 16
@@ -163,16 +166,8 @@ class CudaDevice(Device):
     def clear(self) -> None:
         torch.cuda.empty_cache()
 
-    def displace(self, nbytes: int) -> None:
-        before = torch.cuda.memory_reserved(self.torch_device)
-        before -= 0 if self._held is None else self._held.numel()
-        self._held = None
-        torch.cuda.empty_cache()
-        freed = max(0, before - torch.cuda.memory_reserved(self.torch_device))
-        for size in (freed + nbytes, nbytes):  # nothing at all where there is no room for that either
-            with contextlib.suppress(torch.OutOfMemoryError):
-                self._held = torch.empty(size, dtype=torch.uint8, device=self.torch_device)
-                return
+    def displace(self, seed: int) -> None:
+        self._placement.shuffle(seed)
 
     def capture(self, calls: Sequence[Callable[[], Any]]) -> list[Callable[[], Any]] | None:
         with contextlib.suppress(torch.OutOfMemoryError):

@@ -12,18 +12,20 @@ from dataclasses import dataclass
 #: Time that the bursts of one lease may take, in seconds; the rest is for what lies around them.
 _LEASE_SECONDS = 1.5
 _LONG_LEASE_SECONDS = 4.0
-#: Calls of both sides together in a lease of calls that take this long.
-_SLOW, _SLOW_CALLS = 0.1, 9
+#: Calls of both sides together in a lease of calls that take this long, and fewest rounds. What the first calls took may
+#: have been half as long again as what others do: the longer lease is for those alone that are longer whatever happens.
+_SLOW, _SLOW_CALLS, _SLOW_ROUNDS = 0.1, 9, 2
+_SURELY_SLOW = 0.15
 #: Share of the limit of the timing stage that it may take.
 _SHARE = 0.3
 #: Calls of each kind and side in one round take about so long, with the drawing of their inputs, in seconds.
-_ROUND_SECONDS = 0.01
+_ROUND_SECONDS = 0.012
 #: Fewest of them, but for calls that take long themselves.
 _FEWEST = 4
 #: Lengths that are chosen from: bursts of nothing are kept by their length, and held against others as long.
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 40)
 #: From here on end-to-end times are chased, in seconds; and calls of one round that are made for them below it.
-_CHASED, _UNCHASED = 0.3e-3, 8
+_CHASED, _UNCHASED = 0.3e-3, 6
 #: Batches that one timing makes, about: what can be drawn ahead is divided among them.
 _BATCHES = 16
 #: From here on no cache matters, nor what a burst costs, nor waking up.
@@ -31,7 +33,7 @@ _LONG = 0.02
 #: From here on it matters where memory lies (seen from 2 ms on).
 _DISPLACED = 0.2e-3
 #: Rounds that allowed calls are divided into, at the least.
-_DIVIDED = 4
+_DIVIDED = 6
 #: Untimed calls where nothing but the host is timed: the second one after waking is still slower than those after it.
 _LEAD_IN_OF_A_HOST = 2
 _LEAST_ROUNDS = 3
@@ -74,16 +76,16 @@ def plan(
     limit: float,
     ahead: int = 1 << 20,
     queued: bool = True,
+    displaces: bool = True,
 ) -> Effort:
     """Return the effort for calls that take `per_call` seconds from end to end, and whose inputs take `per_set` to draw.
 
     `calls` are allowed of each side and kind, `longest` fit one burst, the timing stage may take `limit` seconds, and
     `ahead` input sets can be drawn before anything is timed. Unless calls are `queued` there is no other time than
-    end-to-end time.
+    end-to-end time, and unless the device `displaces` memory it stays where it is.
     """
-    slow = per_call >= _SLOW
     long = per_call >= _LONG
-    seconds = max(_LONG_LEASE_SECONDS, _SLOW_CALLS * per_call) if slow else _LEASE_SECONDS
+    seconds = max(_LONG_LEASE_SECONDS, _SLOW_CALLS * per_call) if per_call >= _SURELY_SLOW else _LEASE_SECONDS
     each = int(_ROUND_SECONDS / max(per_call + per_set, 1e-7))
     each = max(each, min(_FEWEST, int(_ROUND_SECONDS / max(per_call, 1e-7))))
     most = max(1, min(each, longest, calls // _DIVIDED, max(_FEWEST, ahead // _BATCHES)))
@@ -95,8 +97,8 @@ def plan(
         paced=each if chased else min(each, _UNCHASED),
         calls=calls,
         chased=chased,
-        least_rounds=2 if slow else _LEAST_ROUNDS,
+        least_rounds=_SLOW_ROUNDS if per_call >= _SLOW else _LEAST_ROUNDS,
         lead_in=0 if long else 1 if queued else _LEAD_IN_OF_A_HOST,
         cold=not long,
-        displaced=per_call >= _DISPLACED and not long,
+        displaced=displaces and per_call >= _DISPLACED,
     )

@@ -24,9 +24,12 @@ class Visit:
 
     @property
     def device_seconds(self) -> float:
-        """Device time of a call, its median."""
+        """Device time of a call: the mean of its burst, whose calls begin at all places of the queue alike.
+
+        Without those at either end: what disturbs one says nothing of the others.
+        """
         assert self.queued is not None
-        return statistics.median(self.queued.device_seconds)
+        return ratio.trimmed_mean(self.queued.device_seconds)
 
     @property
     def paced_seconds(self) -> float:
@@ -76,17 +79,24 @@ class Measured:
         )
         return ratio.of_rounds(reference, candidate, displaced=self.effort.displaced)
 
+    def unseen(self) -> float:
+        """Return by how much two processes may differ in the ratio of device times though no round shows it, as a share."""
+        reference, candidate = (
+            statistics.median(visit.device_seconds for visit in visits if visit.queued)
+            for visits in (self.reference, self.candidate)
+        )
+        return ratio.unseen(reference, candidate, kernels=self.kernels, same_pace=self.same_pace)
+
     def paced_ratio(self, overhead: float) -> ratio.Ratio:
         """Return the ratio of end-to-end times, without the seconds that the loop costs.
 
-        Where memory lies matters to them where it does to device times; all that they vary by else is the host.
+        All that they vary by, but for where memory lies, is the host, which can only delay.
         """
         reference, candidate = (
-            [max(timing.SHORTEST, visit.paced_seconds - overhead) for visit in visits]
+            [[max(timing.SHORTEST, second - overhead) for second in visit.paced.seconds] for visit in visits]
             for visits in (self.reference, self.candidate)
         )
-        placed = self.effort.displaced and self.queued and not self.device_ratio().is_paired
-        return ratio.of_rounds(reference, candidate, displaced=placed)
+        return ratio.of_delayed_rounds(reference, candidate, displaced=self.effort.displaced)
 
 
 def evidence(measured: Measured, rounds: Sequence[int] | None = None) -> timing.Evidence:

@@ -52,12 +52,11 @@ _FIRST_CALLS = 2
 #: Untimed calls of one side and kind take about so long, in seconds.
 _WARM_UP_SECONDS = 0.03
 #: A candidate whose calls took this long while they were checked needs no more warm-up, in seconds.
-_WARM_BY_NOW = 0.05
-#: Memory is moved by so much from one round to the next, in pages of 2 MiB.
-_DISPLACED_PAGES = 128
-_PAGE_BYTES = 2 << 20
+_WARM_BY_NOW = 0.02
 #: Queued bursts of a reference whose candidate cannot be queued: what that costs the reference is said.
 _QUEUED_ALONE = 3
+#: How many more calls are made one by one in rounds of nothing else.
+_PACED_ALONE = 3
 #: Calls that are drawn ahead for so many rounds.
 _ROUNDS_AHEAD = 4
 #: How much slower than at its quietest the device may be before somebody else must be using it.
@@ -220,12 +219,13 @@ class Session:
         spec, likely = self._candidate.spec, self._likely
         planned = effort.plan(
             per_call,
-            per_set=2 * self._known.seconds_a_set,
+            per_set=self._known.seconds_a_set,
             calls=spec.perf_trials,
             longest=self._bursts.longest,
             limit=spec.limits.timing,
             ahead=self._bursts.supply.room,
             queued=self._bursts.regime.queued,
+            displaces=self._candidate.device.displaces,
         )
         if likely is not None and likely.cold == planned.cold and _near(likely.paced, planned.paced):
             return replace(planned, queued=likely.queued, paced=likely.paced)
@@ -236,7 +236,7 @@ class Session:
 
     async def _make_rounds(self, measured: Measured, per_call: float, begun: float) -> None:
         """Make rounds until both ratios are known. Raises NotQueuedError."""
-        planned, precision = measured.effort, self._candidate.spec.timing_precision
+        planned = measured.effort
         left = {"queued": planned.calls, "paced": planned.calls}
         wants_device = self._bursts.regime.queued
         while True:
@@ -248,27 +248,37 @@ class Session:
             left["paced"] -= made.paced.calls
             left["queued"] -= made.queued.calls if made.queued else 0
             now = time.monotonic()
-            if left["paced"] <= 0 or (wants_device and 2 * left["queued"] < planned.queued):
+            if left["paced"] <= 0:
                 return
             if len(measured.candidate) < planned.least_rounds:
                 continue
             if now - begun + (now - began) > planned.seconds:
                 return
-            wants_device = wants_device and left["queued"] > 0 and not self._knows_device_time(measured, precision)
-            if not wants_device and (
-                not planned.chased
-                or 2 * left["paced"] < planned.paced
-                or self._knows_end_to_end_time(measured, precision)
-            ):
+            wants_device, wants_end_to_end = self._wanted(measured, left)
+            if not wants_device and not wants_end_to_end:
                 return
+
+    def _wanted(self, measured: Measured, left: dict[str, int]) -> tuple[bool, bool]:
+        """Say whether the next round is for device times as well, and whether one is needed for end-to-end times alone."""
+        planned, precision = measured.effort, self._candidate.spec.timing_precision
+        device = self._bursts.regime.queued and 2 * left["queued"] >= planned.queued
+        end_to_end = planned.chased and 2 * left["paced"] >= planned.paced
+        device = device and not self._knows_device_time(measured, precision)
+        end_to_end = end_to_end and not self._knows_end_to_end_time(measured, precision)
+        if device and end_to_end and measured.reference:  # what is known worse comes first
+            device = measured.device_ratio().width >= measured.paced_ratio(0.0).width
+        return device, end_to_end
 
     @staticmethod
     def _knows_device_time(measured: Measured, precision: float) -> bool:
-        """Say whether device times are known well enough, and do not depend on where memory lies."""
+        """Say whether device times are known well enough, and do not depend on where memory lies.
+
+        More rounds do not help where they differ by less than processes do.
+        """
         if not measured.reference:
             return False
         found = measured.device_ratio()
-        return found.is_paired and found.width <= precision
+        return found.is_paired and found.width <= max(precision, measured.unseen())
 
     @staticmethod
     def _knows_end_to_end_time(measured: Measured, precision: float) -> bool:
@@ -278,12 +288,12 @@ class Session:
 
     async def _round(self, measured: Measured, per_call: float, left: dict[str, int]) -> dict[Side, Visit]:
         """Wake both sides in turn, in an order that changes from round to round, on the same inputs."""
-        bursts, planned, at = self._bursts, measured.effort, len(measured.candidate)
+        bursts, planned, device = self._bursts, measured.effort, bool(left["queued"])
+        at = sum((visit.queued is not None) == device for visit in measured.candidate)
         sides = self._sides if at % 2 == 0 else self._sides[::-1]
-        device = bool(left["queued"])
         displace = 0
         if planned.displaced and (device or not bursts.regime.queued):
-            displace = self._rng.randrange(1, _DISPLACED_PAGES + 1) * _PAGE_BYTES
+            displace = self._rng.randrange(1, 1 << 31)  # the same for both sides
         queued: dict[Side, Burst] = {}
         paced: dict[Side, PacedBurst] = {}
 
@@ -301,7 +311,9 @@ class Session:
         if device:
             count = planned.queued if planned.long else self._length(at, planned)
             steps.append((queue, max(1, min(count, self._most_queued(), left["queued"]))))
-        steps.append((pace, max(1, min(planned.paced, left["paced"]))))
+        steps.append(
+            (pace, max(1, min(self._paced(planned, alone=bursts.regime.queued and not device), left["paced"])))
+        )
         # Inputs of both steps at once, where there is room for them: then each side is woken once.
         for part in [[step] for step in steps] if bursts.is_huge else [steps]:
             batches = [(step, bursts.supply.take(count)) for step, count in part]
@@ -314,6 +326,10 @@ class Session:
                     for step, batch in batches:
                         await step(side, batch)
         return {side: Visit(bursts.regime.name, paced[side], queued.get(side)) for side in sides}
+
+    def _paced(self, planned: Effort, *, alone: bool) -> int:
+        """Return how many calls are made one by one when a side is woken; more where it is woken for nothing else."""
+        return planned.paced if not alone or planned.long else min(_PACED_ALONE * planned.paced, self._bursts.longest)
 
     def _length(self, at: int, planned: Effort) -> int:
         if at < len(self._lengths):

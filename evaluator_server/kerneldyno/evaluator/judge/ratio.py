@@ -1,9 +1,11 @@
 """From rounds to a ratio: how much faster a candidate is than its reference, and how sure that is. Pure arithmetic.
 
 In each round both sides are timed one after the other, so that what slows a host or a device down for a while slows
-both of them down: the ratio is the median of the rounds' ratios. Where rounds of one side differ because of where its
-memory happened to lie (`Device.displace`), the quickest rounds of each side are held against each other instead: both
-have then been seen where their memory lies well, and not one of them by luck.
+both of them down: the ratio is the trimmed mean of the rounds' ratios. Two things break the pairs. Where memory lies
+(`Device.displace`) makes rounds of one side quicker or slower than those of the other: then the quickest rounds of each
+side are held against each other, and both have been seen where their memory lies well, and not one of them by luck. And
+what a host does beside delays single calls by half and more, and never makes one quicker: then the quicker half of each
+side's calls is what counts.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Rounds this much slower than the quickest are rounds in which memory lay badly.
-_PLACED = 1.015
+#: Rounds this much slower than the quickest are rounds in which memory lay badly, by device time and as called.
+_PLACED, _PLACED_AS_CALLED = 1.015, 1.03
 #: By how much the quick rounds of one side may be off, as a factor: with several of them, and with one.
 _OFF, _OFF_ALONE = 1.01, 1.03
 #: What a single round says nothing about: its own error, as a factor.
@@ -23,6 +25,12 @@ _ALONE = 1.1
 #: further than this factor from their median: a host that stood still for one of them tells nothing of the others.
 _TRIMMED, _ENOUGH_TO_TRIM = 0.2, 5
 _FURTHEST = 1.5
+#: Pairs whose interval is no wider than this have not been broken.
+_CLOSE = 0.015
+#: Share of each side's rounds that must have been quick for memory to be what the others differ by, and not the host.
+_PLACED_SHARE = 0.25
+#: Share of each side's calls that counts where the host is what they differ by.
+_UNDELAYED = 0.5
 #: Rounds in each order from which on the order is taken out of what rounds vary by.
 _ENOUGH_OF_AN_ORDER = 3
 #: Student's t of a two-sided 95 % interval for one and two degrees of freedom; the normal distribution's quantile.
@@ -31,7 +39,7 @@ _NORMAL = 1.96
 #: Share by which two timings of one kernel may differ though no round shows it, and seconds on each side, and seconds
 #: for each kernel of the reference in processes of the same pace, and of different ones (seen on H200s;
 #: `devices/pace.py`).
-_DEAD_BAND = 0.003
+_DEAD_BAND = 0.004
 _DEAD_SECONDS = 0.2e-6
 _KERNEL_SECONDS = {True: 0.05e-6, False: 0.2e-6}
 #: The same for a call that is nothing but work of the host, by kind of device: twin processes differ by so much, as a
@@ -66,19 +74,53 @@ class Ratio:
 
 
 def of_rounds(reference: Sequence[float], candidate: Sequence[float], *, displaced: bool = False) -> Ratio:
-    """Return the ratio of both sides' medians, in seconds, one for each round of both.
+    """Return the ratio of both sides' device times of a call, in seconds, one for each round of both.
 
     `displaced`: their memory was somewhere else in each round.
     """
-    quick = [_quick(side) if displaced else list(range(len(side))) for side in (reference, candidate)]
-    if all(len(rounds) == len(candidate) for rounds in quick):
-        value, low, high = _paired(reference, candidate)
-    else:
-        ours, theirs = ([side[at] for at in rounds] for side, rounds in zip((reference, candidate), quick, strict=True))
-        value = statistics.median(ours) / statistics.median(theirs)
-        off = math.prod(_OFF if len(rounds) > 1 else _OFF_ALONE for rounds in quick)
-        low, high = value / off, value * off
-    return Ratio(value, low, high, *quick)
+    everything = list(range(len(candidate)))
+    quick = [_quick(side, _PLACED) for side in (reference, candidate)]
+    paired = Ratio(*_paired(reference, candidate), everything, everything)
+    if not displaced or paired.width <= _CLOSE or quick == [everything, everything]:
+        return paired
+    return _of_quick(reference, candidate, quick)
+
+
+def of_delayed_rounds(
+    reference: Sequence[Sequence[float]], candidate: Sequence[Sequence[float]], *, displaced: bool = False
+) -> Ratio:
+    """Return the same from what each call of each round took, where the host delays single ones, by much and at random."""
+    everything = list(range(len(candidate)))
+    ours, theirs = ([statistics.median(calls) for calls in side] for side in (reference, candidate))
+    paired = Ratio(*_paired(ours, theirs), everything, everything)
+    if paired.width <= _CLOSE:
+        return paired
+    quick = [_quick(side, _PLACED_AS_CALLED) for side in (ours, theirs)]
+    if displaced and _PLACED_SHARE <= min(len(rounds) / len(everything) for rounds in quick) < 1:
+        return _of_quick(ours, theirs, quick)
+    if len(everything) < _ENOUGH_TO_TRIM:
+        return paired
+    value = math.prod(
+        _undelayed([call for calls in side for call in calls]) ** power
+        for side, power in ((reference, 1), (candidate, -1))
+    )
+    (our_error, freedom), (their_error, _) = (_error_of_undelayed(side) for side in (ours, theirs))
+    half = math.exp(_student(freedom) * math.hypot(our_error, their_error))
+    return Ratio(value, value / half, value * half, everything, everything)
+
+
+def _of_quick(reference: Sequence[float], candidate: Sequence[float], quick: Sequence[Sequence[int]]) -> Ratio:
+    """Hold the quick rounds of each side against each other."""
+    ours, theirs = ([side[at] for at in rounds] for side, rounds in zip((reference, candidate), quick, strict=True))
+    value = statistics.median(ours) / statistics.median(theirs)
+    off = math.prod(_OFF if len(rounds) > 1 else _OFF_ALONE for rounds in quick)
+    return Ratio(value, value / off, value * off, *quick)
+
+
+def trimmed_mean(values: Sequence[float]) -> float:
+    """Return the mean without the fifth at each end."""
+    ordered, cut = sorted(values), int(_TRIMMED * len(values))
+    return statistics.fmean(ordered[cut : len(ordered) - cut])
 
 
 def widened(
@@ -97,14 +139,19 @@ def widened(
     device times are compared, and `host` is the share of a call that is work of the host, where end-to-end times are, of
     a device of `kind`.
     """
-    band = 1 + _DEAD_BAND + host * _HOST_BAND[kind] + _DEAD_SECONDS / candidate
-    band += (_DEAD_SECONDS + kernels * _KERNEL_SECONDS[same_pace]) / reference
-    return ratio.low / band, ratio.high * band
+    factor = 1 + unseen(reference, candidate, kernels=kernels, same_pace=same_pace) + host * _HOST_BAND[kind]
+    return ratio.low / factor, ratio.high * factor
 
 
-def _quick(seconds: Sequence[float]) -> list[int]:
+def unseen(reference: float, candidate: float, *, kernels: int = 0, same_pace: bool = True) -> float:
+    """Return by how much two processes may differ in a ratio of device times though no round shows it, as a share."""
+    share = _DEAD_BAND + _DEAD_SECONDS / candidate
+    return share + (_DEAD_SECONDS + kernels * _KERNEL_SECONDS[same_pace]) / reference
+
+
+def _quick(seconds: Sequence[float], factor: float) -> list[int]:
     least = min(seconds)
-    return [at for at, second in enumerate(seconds) if second <= _PLACED * least]
+    return [at for at, second in enumerate(seconds) if second <= factor * least]
 
 
 def _paired(reference: Sequence[float], candidate: Sequence[float]) -> tuple[float, float, float]:
@@ -143,6 +190,22 @@ def _trimmed(values: Sequence[float]) -> tuple[float, float, int]:
     winsorised = [kept[0]] * cut + kept + [kept[-1]] * cut
     error = statistics.stdev(winsorised) / ((1 - 2 * cut / count) * math.sqrt(count))
     return statistics.fmean(kept), error, len(kept) - 1
+
+
+def _undelayed(values: Sequence[float]) -> float:
+    """Return the mean of the quicker half."""
+    return statistics.fmean(sorted(values)[: math.ceil(_UNDELAYED * len(values))])
+
+
+def _error_of_undelayed(values: Sequence[float]) -> tuple[float, int]:
+    """Return the standard error of the logarithm of the quicker half's mean, and the degrees of freedom that has.
+
+    As in `_trimmed`, but trimmed at one end only: the slower half counts as the slowest that is kept.
+    """
+    count, ordered = len(values), sorted(math.log(value) for value in values)
+    kept = ordered[: math.ceil(_UNDELAYED * count)]
+    winsorised = kept + [kept[-1]] * (count - len(kept))
+    return statistics.stdev(winsorised) / (len(kept) / count * math.sqrt(count)), len(kept) - 1
 
 
 def _student(freedom: int) -> float:

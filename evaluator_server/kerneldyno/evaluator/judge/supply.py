@@ -122,8 +122,10 @@ class Supply:
         with (
             self.known.settings.in_force()
         ):  # once for all of them: to look what is set takes as long as to draw a small one
+            began = time.monotonic()
             for index in range(count):
                 self._draw_one(data[index * size :][:size], index)
+            self._note_batch(began, count)
         self.known.examination.season(self.device, data, self.specs, count)
         checked = self.rng.sample(range(count), min(count, checks))
         right = {index: self._answer(index, data[index * size :][:size]) for index in checked}
@@ -132,8 +134,7 @@ class Supply:
 
     def _draw_one(self, target: torch.Tensor, index: int) -> None:
         """Draw one set; where drawing is slow, take an earlier one, of which secret elements are changed afterwards."""
-        enough = _DRAWING_SECONDS[self.device.kind]
-        slow = self.known.seconds_a_set * self.longest > enough
+        slow = self._is_slow
         if slow and len(self._kept) == _KEPT_SETS and self.known.examination.held:
             target.copy_(self.rng.choice(self._kept))
             return
@@ -146,8 +147,22 @@ class Supply:
             self._quickest = min(self._quickest, time.monotonic() - begin)
             self.known.seconds_a_set = self._quickest
             self._timed += 1
-        if len(self._kept) < _KEPT_SETS and self.known.seconds_a_set * self.longest > enough / 2:
+        if (
+            len(self._kept) < _KEPT_SETS
+            and self.known.seconds_a_set * self.longest > _DRAWING_SECONDS[self.device.kind] / 2
+        ):
             self._kept.append(target.clone())
+
+    def _note_batch(self, began: float, count: int) -> None:
+        """Many sets at once take less time than one after the other, unless they come from the host."""
+        if count > _TIMED_SETS and not self._is_slow:
+            self.device.synchronize()
+            self._quickest = min(self._quickest, (time.monotonic() - began) / count)
+            self.known.seconds_a_set = self._quickest
+
+    @property
+    def _is_slow(self) -> bool:
+        return self.known.seconds_a_set * self.longest > _DRAWING_SECONDS[self.device.kind]
 
     def _answer(self, index: int, data: torch.Tensor) -> trial.Trial:
         inputs = trial.Inputs(self.structure, self.specs, data)

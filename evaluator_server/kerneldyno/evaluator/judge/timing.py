@@ -70,10 +70,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What the judge's clock says of one call, in seconds, and its standard error."""
+    """What the judge's clock says of one call, in seconds, and its standard error.
+
+    `beneath` is the standard error of what it may have missed: a delay makes a burst no quicker.
+    """
 
     seconds: float
     error: float
+    beneath: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,15 +196,16 @@ def by_judge(bursts: Sequence[Burst], empty: Sequence[Burst], overhead: float) -
     error = math.hypot(ours.error, nothing.error)
     longest = max(burst.calls for burst in bursts)
     waited = max(0.0, ours.intercept - nothing.intercept - overhead) / longest
-    return Clock(max(0.0, ours.slope - max(0.0, nothing.slope)) + waited, error)
+    return Clock(max(0.0, ours.slope - max(0.0, nothing.slope)) + waited, error, error)
 
 
 def _above(bursts: Sequence[Burst], empty: Sequence[Burst], overhead: float) -> Clock:
     """Return by how much the quickest of `bursts` is above the quickest of `empty`, all of one length, for each call."""
     calls = bursts[0].calls
     ours, nothing = (sorted(_evened(kind)) for kind in (bursts, empty))
-    spread = math.hypot(*(_delay(walls) for walls in (ours, nothing)))
-    return Clock(max(0.0, ours[0] - nothing[0]) / calls, (spread + _SHARE_OF_OVERHEAD * overhead) / calls)
+    error, beneath = math.hypot(_delay(ours), _delay(nothing)), _delay(nothing)
+    fixed = _SHARE_OF_OVERHEAD * overhead
+    return Clock(max(0.0, ours[0] - nothing[0]) / calls, (error + fixed) / calls, (beneath + fixed) / calls)
 
 
 def _delay(walls: Sequence[float]) -> float:
@@ -220,7 +225,8 @@ def cold_clock(evidence: Evidence) -> Clock:
         for burst, wall in zip(evidence.cold, _evened(evidence.cold), strict=True)
     )
     longest = max(burst.calls for burst in evidence.cold)
-    return Clock(max(0.0, least), _SHARE_OF_OVERHEAD * _MESSAGES / longest)
+    error = _SHARE_OF_OVERHEAD * _MESSAGES / longest
+    return Clock(max(0.0, least), error, error)
 
 
 def warm_clock(evidence: Evidence) -> Clock:
@@ -243,8 +249,16 @@ def settled(evidence: Evidence) -> bool:
 
 def _beyond(evidence: Evidence, clock: Clock) -> bool:
     """Say whether warm bursts took longer by the judge's clock than what is claimed for their calls."""
-    noise = _WARM_SLACK + _STANDARD_ERRORS * clock.error
-    return clock.seconds > _WARM_FACTOR * _claimed_mean(_samples(evidence.warm)) + noise
+    return clock.seconds > _most_credible(evidence) + _STANDARD_ERRORS * clock.error
+
+
+def _excused(evidence: Evidence, clock: Clock) -> bool:
+    """Say whether warm bursts took longer than what is claimed for their calls unless chance has delayed all of them."""
+    return clock.seconds > _most_credible(evidence) + _STANDARD_ERRORS * clock.beneath
+
+
+def _most_credible(evidence: Evidence) -> float:
+    return _WARM_FACTOR * _claimed_mean(_samples(evidence.warm)) + _WARM_SLACK
 
 
 def nothing_is_noisier(evidence: Evidence) -> bool:
@@ -255,7 +269,7 @@ def nothing_is_noisier(evidence: Evidence) -> bool:
 def _uncertain(evidence: Evidence, clock: Clock) -> float:
     """Return by how many seconds a call the clock may be wrong beyond what lies can be told by."""
     tellable = (_WARM_FACTOR - 1) * max(clock.seconds, _claimed_mean(_samples(evidence.warm)))
-    return max(0.0, _STANDARD_ERRORS * clock.error - max(_WARM_SLACK, tellable))
+    return max(0.0, _STANDARD_ERRORS * clock.beneath - max(_WARM_SLACK, tellable))
 
 
 def conclude(evidence: Evidence) -> Timing:
@@ -266,7 +280,7 @@ def conclude(evidence: Evidence) -> Timing:
     doubt = _doubt(evidence, samples, cold, clock)
     judge_seconds = max(SHORTEST, clock.seconds)
     uncertain = _uncertain(evidence, clock)
-    if doubt is None and not uncertain:
+    if doubt is None and not uncertain and not _excused(evidence, clock):
         return Timing(samples, "CLOCK_DEVICE_EVENTS", judge_seconds)
     if doubt is None:
         # Too noisy to tell: what the clock may say beyond the device times of the very same bursts is added to each

@@ -1,0 +1,57 @@
+"""Who gets a runner with room for streams and launches, which takes longer to be born."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from judge_harness import request
+from kerneldyno.evaluator.judge.counting import Counted
+from kerneldyno.evaluator.judge.lane import Bench, Lane
+from kerneldyno.evaluator.spec import EvalSpec
+
+
+class Counting:
+    """Problems that count what they are asked for."""
+
+    def __init__(self, kernels: int | Exception) -> None:
+        self.kernels = kernels
+        self.asked = 0
+
+    async def count(self, known: Any, example: Any, announce: Any) -> Counted:
+        self.asked += 1
+        if isinstance(self.kernels, Exception):
+            raise self.kernels
+        return Counted(0, self.kernels)
+
+
+async def needs_room(problems: Counting, source: str = "", *, lean: bool = True, timed: bool = True) -> bool:
+    device = SimpleNamespace(lean={"QUEUES": "1"} if lean else {}, lean_launches=16)
+    bench = SimpleNamespace(device=device, problems=problems)
+    spec = EvalSpec.from_json(request(source, reference_code="", run_performance=timed))
+    made = Lane(cast(Bench, bench), spec, lambda _: None, cast(Any, None))
+    return await made._needs_room(cast(Any, None), cast(Any, None))
+
+
+@pytest.mark.parametrize(("kernels", "room"), [(1, False), (16, False), (17, True), (4000, True)])
+async def test_references_that_launch_much_and_their_candidates_do(kernels: int, room: bool) -> None:
+    assert await needs_room(Counting(kernels)) is room
+
+
+async def test_who_uses_streams_does_whatever_the_reference_launches() -> None:
+    problems = Counting(1)
+    assert await needs_room(problems, "torch.cuda.Stream()")
+    assert not problems.asked
+
+
+async def test_who_is_not_timed_or_on_another_device_does_not_and_nothing_is_counted() -> None:
+    problems = Counting(4000)
+    assert not await needs_room(problems, timed=False)
+    assert not await needs_room(problems, lean=False)
+    assert not problems.asked
+
+
+async def test_a_reference_that_cannot_be_counted_now_gets_what_most_get() -> None:
+    assert not await needs_room(Counting(torch.OutOfMemoryError()))

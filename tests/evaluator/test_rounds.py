@@ -1,0 +1,68 @@
+"""Which rounds a timing goes on with: for what is known worse, as long as that is not known well enough."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kerneldyno.evaluator.judge import effort
+from kerneldyno.evaluator.judge.measured import Measured, Visit
+from kerneldyno.evaluator.judge.measuring import Session
+from kerneldyno.evaluator.judge.paced import PacedBurst
+from kerneldyno.evaluator.judge.timing import Burst
+
+PLENTY = {"queued": 90, "paced": 90}
+
+
+def session(*, queued: bool = True, precision: float = 0.01) -> Session:
+    made = Session.__new__(Session)
+    made._bursts = cast(Any, SimpleNamespace(regime=SimpleNamespace(queued=queued)))
+    made._candidate = cast(Any, SimpleNamespace(spec=SimpleNamespace(timing_precision=precision)))
+    return made
+
+
+def measured(device: float, host: float, *, per_call: float = 1e-3, queued: bool = True) -> Measured:
+    """Six rounds whose device times vary by one share and whose end-to-end times by another."""
+    rng = random.Random(5)
+    planned = effort.plan(per_call, per_set=0.0, calls=100, longest=40, limit=60, queued=queued)
+    made = Measured(planned)
+    for visits in (made.candidate, made.reference):
+        for _ in range(6):
+            paced = [1.2 * per_call * rng.gauss(1, host)]
+            burst = Burst(2, 0.0, [per_call * rng.gauss(1, device)] * 2) if queued else None
+            visits.append(Visit("", PacedBurst(paced, paced, 0.0), burst))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("device", "host", "wanted"),
+    [
+        (0.0001, 0.0001, (False, False)),
+        (0.05, 0.0001, (True, False)),
+        (0.0001, 0.05, (False, True)),
+        (0.05, 0.006, (True, True)),
+        (0.01, 0.05, (False, True)),
+    ],
+)
+def test_what_is_known_worse_comes_first(device: float, host: float, wanted: tuple[bool, bool]) -> None:
+    assert session()._wanted(measured(device, host), PLENTY) == wanted
+
+
+def test_where_calls_are_used_up_nothing_is_wanted_of_their_kind() -> None:
+    noisy = measured(0.05, 0.05)
+    assert session()._wanted(noisy, {"queued": 0, "paced": 90}) == (False, True)
+    assert session()._wanted(noisy, {"queued": 90, "paced": 0}) == (True, False)
+
+
+def test_calls_that_cannot_be_queued_have_one_time_only() -> None:
+    assert session(queued=False)._wanted(measured(0, 0.05, queued=False), PLENTY) == (False, True)
+    assert session(queued=False)._wanted(measured(0, 0.0001, queued=False), PLENTY) == (False, False)
+
+
+def test_short_calls_end_when_rounds_differ_by_less_than_processes_and_nobody_waits_for_the_host() -> None:
+    noise = 0.003
+    assert session(precision=0.001)._wanted(measured(noise, 0.05, per_call=20e-6), PLENTY) == (False, False)
+    assert session(precision=0.001)._wanted(measured(noise, 0.05, per_call=2e-3), PLENTY) == (False, True)
+    assert session(precision=0.001)._wanted(measured(0.03, 0.05, per_call=20e-6), PLENTY) == (True, False)
