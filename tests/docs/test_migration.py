@@ -1,15 +1,13 @@
-"""The pages for who comes from elsewhere name fields that exist, all that the gateway knows, and a program that works."""
+"""The pages for who comes from elsewhere name fields that exist, and all that the gateway knows."""
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
-from docs_pages import ROOT, blocks
+from docs_pages import ROOT
 from kerneldyno.gateway import kernelgym
 from kerneldyno.rewards.presets import PRESETS
-from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 
 KERNELGYM = ROOT / "docs/migrating-from-kernelgym.md"
@@ -65,23 +63,3 @@ def test_presets_exist() -> None:
     said = {word for cells in rows(KERNELGYM, "Rewards") for word in re.findall(r"preset `(\w+)`", cells[1])}
     assert said
     assert said <= set(PRESETS)
-
-
-def test_a_folder_of_generations_becomes_tasks(tmp_path: Path) -> None:
-    names: dict[str, object] = {}
-    (program,) = [block.text for block in blocks(KERNELBENCH) if block.language == "python"]
-    exec(program, names)
-    problems, runs = tmp_path / "level1", tmp_path / "runs"
-    problems.mkdir()
-    runs.mkdir()
-    (problems / "19_ReLU.py").write_text("class Model: ...")
-    for sample in range(2):
-        (runs / f"level_1_problem_19_sample_{sample}_kernel.py").write_text("class ModelNew: ...")
-    tasks, write = names["tasks"], names["write"]
-    assert callable(tasks)
-    assert callable(write)
-    write(tasks(problems, runs, "cuda"), tmp_path / "tasks.jsonl")
-    requests = [request_from_json(json.loads(line)) for line in (tmp_path / "tasks.jsonl").read_text().splitlines()]
-    assert [request.id for request in requests] == [f"level_1_problem_19_sample_{sample}_kernel" for sample in range(2)]
-    assert requests[0].reference_code == "class Model: ..."
-    assert requests[0].backend == "cuda"

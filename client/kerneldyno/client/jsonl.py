@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -105,12 +105,14 @@ def _encodable(text: str) -> bool:
 class ResultsFile:
     """The results of a batch. Opening it keeps the verdicts of earlier runs and drops what is to be done again.
 
-    Dropped are results with outcome INFRASTRUCTURE_ERROR, results of malformed lines (the lines are read again), and a
-    last line that an interrupted run left unfinished. So a file that is complete has one line for each request.
+    Dropped are results with outcome INFRASTRUCTURE_ERROR, results of malformed lines (the lines are read again), what
+    `is_current` says no to (it is given the result's proto-JSON), and a last line that an interrupted run left unfinished.
+    So a file that is complete has one line for each request.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, is_current: Callable[[dict[str, Any]], bool] = lambda _: True) -> None:
         self._path = path
+        self._is_current = is_current
         self._stream: IO[bytes] | None = None
         #: Ids that have a verdict.
         self.done: set[str] = set()
@@ -158,6 +160,8 @@ class ResultsFile:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise NotResultsError(f"line {number} of {self._path} is not a result of kerneldyno") from error
         if outcome == "INFRASTRUCTURE_ERROR" or (outcome == "INVALID" and LINE_LABEL in labels):
+            return False
+        if not self._is_current(data):
             return False
         self.done.add(id)
         return True

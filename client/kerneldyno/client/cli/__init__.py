@@ -22,6 +22,7 @@ from kerneldyno.client.cli.quarantines import quarantines, release
 from kerneldyno.client.cli.report import report
 from kerneldyno.client.cli.rollout import rollout
 from kerneldyno.client.cli.selftest import selftest
+from kerneldyno.client.cli.suite import suite
 from kerneldyno.client.cli.top import top
 from kerneldyno.client.cli.trace import trace
 from kerneldyno.client.cli.trajectories import trajectories
@@ -55,7 +56,7 @@ def _options(
 
 
 for _command in (
-    *(up, evaluate, batch, describe, selftest, vet, doctor),
+    *(up, evaluate, batch, suite, describe, selftest, vet, doctor),
     *(rollout, trajectories, report, gateway),
     *(top, trace, evaluations, cancel, nodes, drain, undrain, quarantines, release),
     completion,

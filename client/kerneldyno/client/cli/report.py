@@ -6,13 +6,11 @@ import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from kerneldyno.client.cli.common import Json, UsageError, print_json, reporting
-from kerneldyno.rpc.version import VERSION
 
 _MIB = 1 << 20
 
@@ -40,44 +38,38 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Make a page of RESULTS.jsonl that needs no network, no server and no other file."""
-    from kerneldyno.client.report.figures import figures
-    from kerneldyno.client.report.joining import References, join
+    from kerneldyno.client.report.making import Gatherer
     from kerneldyno.client.report.markup import visible
-    from kerneldyno.client.report.page import Heading, page
-    from kerneldyno.client.report.reading import ReportInputError, read
-    from kerneldyno.client.report.shelf import Shelf
+    from kerneldyno.client.report.reading import ReportInputError
 
     with reporting():
         for path in (results, requests):
             if path is not None and path.exists() and output.exists() and path.samefile(output):
                 raise UsageError(f"--output {output}: that is what the report is made from; give another file")
-        shelf = Shelf(budget * _MIB)
+        gatherer = Gatherer(budget)
         try:
             with _opened(results) as stream:
-                recorded = read(stream, shelf, problem_label)
+                gatherer.results(stream, problem_label)
         except ReportInputError as error:
             raise UsageError(f"{results} {error}") from error
         except OSError as error:
             raise UsageError(f"{results}: {error.strerror or error}") from error
-        references = References()
         try:
             if requests is None:
-                references = join(recorded.candidates, None, shelf)
+                material = gatherer.finish()
             else:
                 with requests.open("rb") as stream:
-                    references = join(recorded.candidates, stream, shelf)
+                    material = gatherer.finish(stream)
         except (OSError, EOFError) as error:
             raise UsageError(f"{requests}: {getattr(error, 'strerror', None) or error}") from error
-        notes = [*recorded.notes, *references.notes, *filter(None, [shelf.settle()])]
-        found = figures(recorded.candidates, recorded.turns)
         name = "standard input" if results == Path("-") else results.name
-        heading = Heading(title=title or name, source=name, version=VERSION, made=datetime.now(UTC))
-        text = page(heading, found, recorded.candidates, references, notes)
+        text = material.page(title or name, name)
         try:
             output.write_text(text, encoding="utf-8", newline="\n")
         except OSError as error:
             raise UsageError(f"--output {output}: {error.strerror or error}") from error
-        for note in (*notes, *found.notes):
+        found = material.figures
+        for note in (*material.notes, *found.notes):
             print(f"kerneldyno: {visible(note)}", file=sys.stderr)
         if as_json:
             print_json({"report": str(output), "bytes": len(text), **found.to_json()})

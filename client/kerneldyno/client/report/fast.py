@@ -1,0 +1,84 @@
+"""How many problems of a suite are won: fast@p by group, with what intervals leave open.
+
+A win counts when the whole 95 % interval of the speedup lies above p; it may be one while a part of it does.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kerneldyno.client.report.candidates import Candidate
+
+#: KernelBench's thresholds from 1 on.
+THRESHOLDS = (1.0, 1.5, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Wins:
+    """Problems whose candidate is right and more than `p` times as fast: surely, and at the most."""
+
+    p: float
+    sure: int
+    possible: int
+
+
+@dataclass(frozen=True, slots=True)
+class FastRow:
+    """One group of problems, or all of them."""
+
+    group: str
+    problems: int
+    #: Problems without a candidate, or without a result yet, which count as lost.
+    missing: int
+    #: Problems without a verdict, by infrastructure's fault or their own: in no share.
+    unjudged: int
+    right: int
+    median_speedup: float | None
+    wins: list[Wins]
+
+    @property
+    def denominator(self) -> int:
+        """Problems of which there are shares."""
+        return self.problems - self.unjudged
+
+
+def fast_rows(
+    names: Sequence[tuple[str, str]], found: Sequence[Candidate], thresholds: Sequence[float] = THRESHOLDS
+) -> list[FastRow]:
+    """Count by group, and all of them last where there is more than one group.
+
+    `names` are the names of all problems of the suite with their groups; a candidate is the one of its `problem`.
+    """
+    of = {candidate.problem: candidate for candidate in found}
+    groups = list(dict.fromkeys(group for _, group in names))
+    rows = [_row(group, [name for name, its in names if its == group], of, thresholds) for group in groups]
+    return rows if len(groups) < 2 else [*rows, _row("all", [name for name, _ in names], of, thresholds)]
+
+
+def _row(group: str, names: Sequence[str], of: dict[str, Candidate], thresholds: Sequence[float]) -> FastRow:
+    candidates = [of[name] for name in names if name in of]
+    right = [candidate for candidate in candidates if candidate.correct]
+    speedups = [candidate.speedup for candidate in right if candidate.speedup is not None]
+    return FastRow(
+        group,
+        len(names),
+        len(names) - len(candidates),
+        sum(not candidate.counts for candidate in candidates),
+        len(right),
+        statistics.median(speedups) if speedups else None,
+        [_wins(p, right) for p in thresholds],
+    )
+
+
+def _wins(p: float, right: Sequence[Candidate]) -> Wins:
+    def count(ends: Sequence[float | None]) -> int:
+        return sum(end is not None and end > p for end in ends)
+
+    # Without an interval nothing is sure, and the speedup itself is all that there is.
+    return Wins(
+        p,
+        count([candidate.low for candidate in right]),
+        count([candidate.speedup if candidate.high is None else candidate.high for candidate in right]),
+    )
