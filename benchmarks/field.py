@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
+from kerneldyno.client.suite import Entry, find_problems, renamed
+from kerneldyno.rollout.problems import ProblemError
 from kerneldyno.v1.evaluation_pb2 import TimingStats, Tolerance
 from service import capacity, collect, common_options, device_list, environment_of, outcome_of, write
 
@@ -39,9 +39,10 @@ _TIMES = {"device": "speedup", "end to end": "end_to_end_speedup"}
 def main() -> int:
     """Run; the exit status says whether all is as it should be."""
     options = _options()
-    problems = list(find_problems(options.problems or [OWN]))
-    if not problems:
-        print("no problems: give files or folders of .py files in KernelBench's form", file=sys.stderr)
+    try:
+        problems = find_problems(options.problems or [OWN])
+    except ProblemError as error:
+        print(error, file=sys.stderr)
         return 2
     with LocalServices(devices=device_list(options.devices)[0], lanes=options.lanes) as services:
         measured = asyncio.run(_measure(services, problems, options))
@@ -75,27 +76,12 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def find_problems(paths: Iterable[Path]) -> Iterable[Path]:
-    """Yield files, and those of folders in the order of their numbers and names."""
-    for path in paths:
-        if path.is_dir():
-            yield from sorted(path.rglob("*.py"), key=lambda each: (str(each.parent), _number(each), each.name))
-        else:
-            yield path
-
-
-def _number(path: Path) -> int:
-    found = re.match(r"\d+", path.name)
-    return int(found.group()) if found else 0
-
-
-def request_for(path: Path, number: int, options: argparse.Namespace) -> EvalRequest:
+def request_for(entry: Entry, number: int, options: argparse.Namespace) -> EvalRequest:
     """Ask for a verdict on a problem as its own candidate."""
-    source = path.read_text()
     request = EvalRequest(
-        id=f"{path.parent.name}/{path.stem}#{number}",
-        reference_code=source,
-        kernel_code=re.sub(r"\bModel\b", "ModelNew", source),
+        id=f"{entry.name}#{number}",
+        reference_code=entry.problem.reference_code,
+        kernel_code=renamed(entry.problem),
         backend="torch",
         num_perf_trials=options.trials,
         timing_precision=options.precision,
@@ -111,10 +97,10 @@ def request_for(path: Path, number: int, options: argparse.Namespace) -> EvalReq
     return request
 
 
-async def _measure(services: LocalServices, problems: list[Path], options: argparse.Namespace) -> dict[str, Any]:
+async def _measure(services: LocalServices, problems: list[Entry], options: argparse.Namespace) -> dict[str, Any]:
     async with AsyncClient(services.address) as client:
         _, names, lanes = await capacity(client)
-    requests = [request_for(path, number, options) for number in range(options.repeat) for path in problems]
+    requests = [request_for(entry, number, options) for number in range(options.repeat) for entry in problems]
     results, seconds = await collect(services.address, requests, options.seconds, lanes)
     return {
         "device": names[0],

@@ -9,7 +9,7 @@ import pytest
 from command import NOBODY, invoke, run
 from fake_scheduler import FakeScheduler
 
-PROBLEM = "class Model: ...\n"
+PROBLEM = "class Model: ...\n\n\ndef get_inputs():\n    return []\n"
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def test_each_problem_against_itself(scheduler: FakeScheduler, suite: Path
     ran = await invoke("suite", suite, "--against-itself", "-o", tmp_path / "run", *options)
     assert ran.status == 0, ran.err
     sent = [one for message in scheduler.messages for one in message.requests]
-    assert {one.kernel_code for one in sent} == {"class ModelNew: ...\n"}
+    assert {one.kernel_code for one in sent} == {PROBLEM.replace("Model", "ModelNew")}
     assert {(one.backend, one.num_perf_trials, one.timeouts.load_timeout.seconds) for one in sent} == {("torch", 7, 9)}
 
 
@@ -128,6 +128,7 @@ async def test_results_of_another_suite_are_neither_mixed_in_nor_lost(
             "is the candidate of any problem: they are called level1/1_A.py",
         ),
         (["SUITE", "-o", "OUT", "--against-itself", "--trials", "99999999999"], "num_correct_trials"),
+        (["EMPTY", "-o", "OUT", "--against-itself"], "has no *.py file that defines class Model and get_inputs()"),
         (["SUITE", "--saved", "OUT"], "--saved shows a run that is there"),
         (["--saved", "nowhere"], "No such file or directory"),
         (["--saved", "SUITE/level1/1_A.py"], "holds neither results nor trajectories"),

@@ -5,44 +5,51 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kerneldyno.client.suite import DIGEST_LABEL, Candidates, Problem, SuiteError, find_problems, renamed, request_of
-from kerneldyno.v1.evaluation_pb2 import EvalRequest
+from kerneldyno.client.suite import DIGEST_LABEL, Candidates, Entry, find_problems, renamed, request_of
+from kerneldyno.rollout.problems import ProblemError
+from kerneldyno.rpc.validation import validate
+
+PROBLEM = "class Model: ...\n\n\ndef get_inputs():\n    return []\n"
 
 
 def folder(root: Path, *names: str) -> Path:
     for name in names:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("class Model: ...\n")
+        path.write_text(PROBLEM)
     return root
 
 
-def names(problems: list[Problem]) -> list[str]:
-    return [problem.name for problem in problems]
+def names(entries: list[Entry]) -> list[str]:
+    return [entry.name for entry in entries]
 
 
 def test_problems_are_called_by_their_paths_and_come_in_order_of_their_numbers(tmp_path: Path) -> None:
-    suite = folder(tmp_path, "level1/10_B.py", "level1/2_A.py", "level2/1_C.py", "level1/README.md")
+    suite = folder(tmp_path, "level1/10_B.py", "level1/2_A.py", "level2/1_C.py")
     assert names(find_problems([suite])) == ["level1/2_A", "level1/10_B", "level2/1_C"]
-    assert names(find_problems([suite / "level2", suite / "level1"])) == ["level1/2_A", "level1/10_B", "level2/1_C"]
+    assert names(find_problems([suite / "level2", suite / "level1"])) == ["level2/1_C", "level1/2_A", "level1/10_B"]
     assert names(find_problems([suite / "level1"])) == ["2_A", "10_B"]
-    assert names(find_problems([suite / "level1/2_A.py", suite / "level1/2_A.py"])) == ["2_A"]
+    assert names(find_problems([suite / "level1/2_A.py", suite / "level1/2_A.py"])) == ["level1/2_A"]
 
 
-def test_private_and_hidden_files_are_no_problems(tmp_path: Path) -> None:
-    suite = folder(tmp_path, "a.py", "_helpers.py", "__pycache__/b.py", ".git/c.py")
-    assert names(find_problems([suite])) == ["a"]
+def test_the_longest_name_of_kernelbench_is_one(tmp_path: Path) -> None:
+    name = "75_conv_transposed_2D_asymmetric_input_asymmetric_kernel_strided__grouped____padded____dilated__"
+    (entry,) = find_problems([folder(tmp_path, f"level1/{name}.py")])
+    request = request_of(entry, "k", {})
+    assert request.id == request.labels["problem"] == f"level1/{name}"
+    assert not list(validate(request, profiling=True))
 
 
 def test_what_makes_no_suite_says_what_would(tmp_path: Path) -> None:
-    with pytest.raises(SuiteError, match="no such file or folder"):
+    with pytest.raises(ProblemError, match="no such file or folder"):
         find_problems([tmp_path / "nowhere"])
-    with pytest.raises(SuiteError, match=r"no problems in .*\.py files in KernelBench's form"):
-        find_problems([tmp_path])
-    with pytest.raises(SuiteError, match="give files or folders"):
+    with pytest.raises(ProblemError, match="give files or folders"):
         find_problems([])
-    with pytest.raises(SuiteError, match="no such folder of candidates"):
+    with pytest.raises(ProblemError, match="no such folder of candidates"):
         Candidates(tmp_path / "nowhere")
+    twins = [folder(tmp_path / place / "level1", "1_A.py") for place in ("one", "two")]
+    with pytest.raises(ProblemError, match="two problems are called level1/1_A: give the folder above both"):
+        find_problems(twins)
 
 
 def test_a_candidate_has_the_problems_name_or_that_of_kernelbenchs_scripts(tmp_path: Path) -> None:
@@ -70,18 +77,20 @@ def test_a_level_given_alone_is_still_a_level(tmp_path: Path) -> None:
     assert Candidates(given).of(problems[0]) == given / "level_3_problem_7_sample_0_kernel.py"
 
 
-def test_a_reference_is_its_own_candidate_under_another_name() -> None:
-    source = "class Model(Module):\n    def __init__(self):\n        super(Model, self).__init__()\n        MyModel\n"
-    assert renamed(source) == source.replace("class Model(", "class ModelNew(").replace("(Model,", "(ModelNew,")
+def test_a_reference_is_its_own_candidate_under_another_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text(f"{PROBLEM}class Other(Model):\n    MyModel, Models = super(Model), 1\n")
+    (entry,) = find_problems([path])
+    source = entry.problem.reference_code
+    assert renamed(entry.problem) == source.replace("class Model:", "class ModelNew:").replace("(Model)", "(ModelNew)")
 
 
 def test_other_sources_and_other_settings_are_other_requests(tmp_path: Path) -> None:
-    (problem,) = find_problems([folder(tmp_path, "a.py")])
-    settings = EvalRequest(backend="torch")
-    first = request_of(problem, "k", settings)
+    (entry,) = find_problems([folder(tmp_path, "a.py")])
+    first = request_of(entry, "k", {"backend": "torch"})
     assert (first.id, first.labels["problem"], first.backend) == ("a", "a", "torch")
-    assert first == request_of(problem, "k", settings)
-    others = [request_of(problem, "l", settings), request_of(problem, "k", EvalRequest(backend="cuda"))]
-    problem.path.write_text("class Model: pass\n")
-    others.append(request_of(problem, "k", settings))
+    assert first == request_of(entry, "k", {"backend": "torch"})
+    others = [request_of(entry, "l", {"backend": "torch"}), request_of(entry, "k", {"backend": "cuda"})]
+    (tmp_path / "a.py").write_text(PROBLEM + "# changed\n")
+    others.append(request_of(find_problems([tmp_path])[0], "k", {"backend": "torch"}))
     assert len({each.labels[DIGEST_LABEL] for each in [first, *others]}) == 4

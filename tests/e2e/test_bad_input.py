@@ -92,7 +92,7 @@ BAD: dict[str, tuple[EvalRequest, str]] = {
         "cases[0].inputs_json",
     ),
     "too many labels": (labelled(17, 1), "labels"),
-    "a label that is too long": (labelled(1, 101), "labels['000']"),
+    "a label that is too long": (labelled(1, 151), "labels['000']"),
     "an id that is too long": (broken(id="i" * 201), "id"),
     "an id that cannot be printed": (broken(id="two\nlines"), "id"),
 }

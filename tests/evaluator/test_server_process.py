@@ -307,8 +307,8 @@ def test_devices_that_are_not_there_are_refused(wanted: str, tmp_path: Path) -> 
         ["=a"],
         ["rack=a\n"],
         ["rack=a", "rack=b"],
-        ["k" * 101 + "=v"],
-        ["k=" + "v" * 101],
+        ["k" * 151 + "=v"],
+        ["k=" + "v" * 151],
         [f"k{index}=v" for index in range(17)],
     ],
 )

@@ -96,7 +96,7 @@ async def test_bad_turns_are_answered_one_by_one_and_a_policy_does_not_pay_for_i
                 request=turn("much", kernel_code="", labels=named).request, response_text="x" * (1 << 20) + "x"
             ),
             ("group", "sample", "turn_index"): Turn(
-                group="g" * 101, sample=-1, turn_index=-1, request=turn("negative").request
+                group="g" * 151, sample=-1, turn_index=-1, request=turn("negative").request
             ),
             ("group",): Turn(group="a\nb", request=turn("lines").request),
             ("id",): Turn(request=turn("i" * 195).request),

@@ -1,18 +1,20 @@
-"""A suite: a folder of problems in KernelBench's form, each with one candidate, as requests.
+"""A suite: problems in KernelBench's form, each with one candidate, as requests.
 
-A problem's name is its path below the folder, without its ending: "level1/19_ReLU". Its candidate is the file of that
-name in the folder of candidates, or of the name that KernelBench's scripts give generated kernels, or the problem itself.
+Problems are read as `kerneldyno rollout` reads them (`kerneldyno.rollout.problems`), and have the same names: of a folder
+the path below it, "level1/19_ReLU". A candidate is the file of that name in the folder of candidates, or of the name that
+KernelBench's scripts give generated kernels, or the problem itself.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from kerneldyno.rollout.problems import Problem, ProblemError, load
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
 #: Label of a request, and so of its result, by which a result of other sources or settings is told from a current one.
@@ -22,104 +24,96 @@ PROBLEM_LABEL = "problem"
 _NUMBER = re.compile(r"\d+")
 
 
-class SuiteError(ValueError):
-    """Folders that make no suite; the message says what to give."""
-
-
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """One problem: its name and its file."""
+class Entry:
+    """One problem of a suite, and the file or folder that it was given in."""
 
-    name: str
-    path: Path
+    problem: Problem
+    given: Path
 
     @property
-    def group(self) -> str:
-        """What comes before the last slash of the name: "level1"; empty where nothing does."""
-        return group_of(self.name)
+    def name(self) -> str:
+        """What it is called, and the id of its request."""
+        return self.problem.id
 
 
 def group_of(name: str) -> str:
-    """Return what comes before the last slash of a problem's name."""
+    """Return what comes before the last slash of a problem's name: "level1"; nothing where there is no slash."""
     return name.rpartition("/")[0]
 
 
-def find_problems(paths: Iterable[Path]) -> list[Problem]:
-    """Return the problems in files and folders, in the order of their groups and numbers. Raises SuiteError."""
-    given = [path.resolve() for path in paths]
-    for path in given:
+def find_problems(paths: Sequence[Path]) -> list[Entry]:
+    """Read the problems of files and folders, in this order. Of several, each gives its name to its problems' groups.
+
+    Raises:
+        ProblemError: there are none, two have one name, or one is malformed.
+        OSError: one cannot be read.
+    """
+    if not paths:
+        raise ProblemError("give files or folders of problems")
+    found: dict[str, Entry] = {}
+    for path in dict.fromkeys(path.resolve() for path in paths):
         if not path.exists():
-            raise SuiteError(f"{path}: no such file or folder")
-    if not given:
-        raise SuiteError("give files or folders of problems")
-    root = Path(os.path.commonpath([path if path.is_dir() else path.parent for path in given]))
-    files = {found for path in given for found in _python_files(path)}
-    if not files:
-        raise SuiteError(f"no problems in {', '.join(map(str, given))}: they are .py files in KernelBench's form")
-    problems = [Problem(path.relative_to(root).with_suffix("").as_posix(), path) for path in files]
-    return sorted(problems, key=lambda problem: _natural(problem.name))
-
-
-def _python_files(path: Path) -> Iterator[Path]:
-    if path.is_file():
-        yield path
-    else:
-        below = (found.relative_to(path) for found in path.rglob("*.py"))
-        yield from (path / found for found in below if not any(part.startswith(("_", ".")) for part in found.parts))
-
-
-def _natural(name: str) -> list[tuple[str, list[tuple[int, str]]]]:
-    """Order numbers by their size: 2_x before 10_x."""
-    return [
-        (re.sub(r"\d.*", "", part), [(int(digits or 0), text) for digits, text in re.findall(r"(\d*)(\D*)", part)])
-        for part in name.split("/")
-    ]
+            raise ProblemError(f"{path}: no such file or folder")
+        group = path.name if path.is_dir() else path.parent.name
+        for problem in load(path):
+            named = replace(problem, id=f"{group}/{problem.id}") if len(paths) > 1 else problem
+            if named.id in found:
+                raise ProblemError(f"two problems are called {named.id}: give the folder above both")
+            found[named.id] = Entry(named, path)
+    return list(found.values())
 
 
 class Candidates:
     """A folder of candidates."""
 
     def __init__(self, folder: Path, sample: int = 0) -> None:
-        """`sample` is which of KernelBench's samples of a problem. Raises SuiteError."""
+        """`sample` is which of KernelBench's samples of a problem. Raises ProblemError."""
         if not folder.is_dir():
-            raise SuiteError(f"{folder}: no such folder of candidates")
+            raise ProblemError(f"{folder}: no such folder of candidates")
         self._folder = folder
         self._sample = sample
 
-    def of(self, problem: Problem) -> Path | None:
+    def of(self, entry: Entry) -> Path | None:
         """Return the candidate of a problem, or None where there is none."""
-        for name in (f"{problem.name}.py", f"{problem.path.stem}.py", self._generated(problem)):
+        for name in (f"{entry.name}.py", f"{_stem(entry)}.py", self._generated(entry)):
             if name and (path := self._folder / name).is_file():
                 return path
         return None
 
-    def _generated(self, problem: Problem) -> str:
+    def _generated(self, entry: Entry) -> str:
         """The name that KernelBench's `generate_samples.py` gives: level_1_problem_19_sample_0_kernel.py."""
-        level = _NUMBER.search(problem.path.parent.name)
-        number = _NUMBER.match(problem.path.stem)
+        level = _NUMBER.search(group_of(entry.name)) or _NUMBER.search(entry.given.name)
+        number = _NUMBER.match(_stem(entry))
         if level is None or number is None:
             return ""
         return f"level_{int(level[0])}_problem_{int(number[0])}_sample_{self._sample}_kernel.py"
 
-    def unused(self, problems: Iterable[Problem]) -> list[Path]:
+    def unused(self, entries: Iterable[Entry]) -> list[Path]:
         """Return the files that are no problem's candidate: a name misspelt, or another sample."""
-        used = {self.of(problem) for problem in problems}
-        return sorted(path for path in _python_files(self._folder) if path not in used)
+        used = {self.of(entry) for entry in entries}
+        return sorted(path for path in self._folder.rglob("*.py") if path not in used)
 
 
-def renamed(reference: str) -> str:
+def _stem(entry: Entry) -> str:
+    return entry.name.rpartition("/")[2]
+
+
+def renamed(problem: Problem) -> str:
     """Return a reference as its own candidate: class Model is called ModelNew."""
-    return re.sub(r"\bModel\b", "ModelNew", reference)
+    name = problem.entry_point
+    return re.sub(rf"\b{re.escape(name)}\b", f"{name}New", problem.reference_code)
 
 
-def request_of(problem: Problem, candidate: str, settings: EvalRequest) -> EvalRequest:
-    """Return the request that judges the source `candidate`, with the fields of `settings`. Raises OSError, UnicodeError."""
-    request = EvalRequest()
-    request.CopyFrom(settings)
-    request.reference_code = problem.path.read_text(encoding="utf-8")
+def request_of(entry: Entry, candidate: str, settings: Mapping[str, Any]) -> EvalRequest:
+    """Return the request that judges the source `candidate`.
+
+    `settings` are fields of a request in their JSON form, for what the problem leaves open. Raises ProblemError.
+    """
+    request = entry.problem.request(settings)
     request.kernel_code = candidate
-    request.labels[PROBLEM_LABEL] = problem.name
+    request.labels[PROBLEM_LABEL] = entry.name
     digest = hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()
     request.labels[DIGEST_LABEL] = digest[:16]
-    request.id = problem.name
+    request.id = entry.name
     return request

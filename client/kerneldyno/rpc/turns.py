@@ -17,7 +17,8 @@ AGAIN = "~again"
 TURN_LABELS = ("group", "sample", "turn")
 AGAIN_LABEL = "again"
 
-MAX_GROUP_CHARS = 100
+#: With sample, turn and digest that is a turn's id. The longest name of a KernelBench problem, with its level, has 103.
+MAX_GROUP_CHARS = 150
 MAX_TURN_ID_CHARS = MAX_ID_CHARS - len(AGAIN)
 MAX_TURN_LABELS = MAX_LABELS - len(TURN_LABELS) - 1
 _DIGEST_CHARS = 16

@@ -412,7 +412,7 @@ class EvalRequest(_message.Message):
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Free-form labels (at most 16, each key and value at most 100 characters) that come back with the result. They are
+        """Free-form labels (at most 16, each key and value at most 150 characters) that come back with the result. They are
         not part of the work's identity.
         """
 

@@ -171,7 +171,7 @@ class SynchronizeRequest(_message.Message):
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Labels that the operator gave the node, at most 16; keys and values of at most 100 characters."""
+        """Labels that the operator gave the node, at most 16; keys and values of at most 150 characters."""
 
     def __init__(
         self,

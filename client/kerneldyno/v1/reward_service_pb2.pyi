@@ -74,7 +74,7 @@ class Turn(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     RESPONSE_TEXT_FIELD_NUMBER: _builtins.int
     group: _builtins.str
-    """Names the prompt, at most 100 printable characters; samples of one prompt share it."""
+    """Names the prompt, at most 150 printable characters; samples of one prompt share it."""
     sample: _builtins.int
     """Index of the sample within its group, from 0."""
     turn_index: _builtins.int

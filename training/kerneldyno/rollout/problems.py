@@ -26,7 +26,7 @@ from kerneldyno.v1.evaluation_pb2 import EvalRequest
 Message = dict[str, str]
 
 #: Longest id: it becomes the group of turns.
-MAX_ID_CHARS = 100
+MAX_ID_CHARS = 150
 #: Names under which a row may have its id and its reference, in order of preference.
 _ID_KEYS = ("id", "problem_id", "uuid", "name", "index")
 _CODE_KEYS = ("reference_code", "ground_truth", "code", "original_python_code")

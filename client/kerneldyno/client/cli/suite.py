@@ -34,7 +34,8 @@ from kerneldyno.client.cli.common import (
 )
 from kerneldyno.client.cli.judging import Judging, resumable
 from kerneldyno.client.jsonl import ResultsFile
-from kerneldyno.rpc.jsonio import request_from_json, request_to_json
+from kerneldyno.rollout.problems import ProblemError
+from kerneldyno.rpc.jsonio import request_to_json
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ _WINDOW = 256
 
 def suite(
     problems: Annotated[
-        list[Path] | None, typer.Argument(metavar="PROBLEMS...", help="Folders or files in KernelBench's form.")
+        list[Path] | None,
+        typer.Argument(metavar="PROBLEMS...", help="Folders, .py, .jsonl or .parquet files, as `rollout` takes them."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="RUN", help="Folder for results, requests and report.")
@@ -105,8 +107,10 @@ def suite(
             settings |= timing_fields(timing_precision, speedup_kind)
             try:
                 plan = _planned(problems or [], candidates, against_itself, sample, settings)
-            except suites.SuiteError as error:
+            except ProblemError as error:
                 raise UsageError(str(error)) from error
+            except OSError as error:
+                raise UsageError(f"{error.filename}: {error.strerror or error}") from error
             shown = _judged(plan, output, Service(address, local, devices, sandbox, lanes))
         _show(shown, thresholds, slowest, as_json)
         if shown.lost:
@@ -117,9 +121,9 @@ def suite(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """All problems, and the requests of those that have a candidate."""
+    """Names of all problems, and the requests of those that have a candidate."""
 
-    problems: list[suites.Problem]
+    names: list[str]
     requests: list[EvalRequest]
     notes: list[str]
 
@@ -162,37 +166,32 @@ def _settings(
 def _planned(
     paths: list[Path], folder: Path | None, against_itself: bool, sample: int, settings: dict[str, Any]
 ) -> _Plan:
+    """Finds problems and candidates. Raises UsageError, ProblemError, OSError."""
     if (folder is None) == (not against_itself):
         raise UsageError("give --candidates FOLDER, or --against-itself, and not both")
-    problems = suites.find_problems(paths)
+    entries = suites.find_problems(paths)
     candidates = None if folder is None else suites.Candidates(folder, sample)
-    try:
-        defaults = request_from_json(settings)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     requests, missing = [], []
-    for problem in problems:
-        if candidates is None:
-            source: str | None = suites.renamed(read_source(problem.path))
-        else:
-            path = candidates.of(problem)
+    for entry in entries:
+        source: str | None = suites.renamed(entry.problem)
+        if candidates is not None:
+            path = candidates.of(entry)
             source = None if path is None else read_source(path)
         if source is None:
-            missing.append(problem.name)
+            missing.append(entry.name)
         else:
-            read_source(problem.path)  # says what is wrong with it, if anything is
-            requests.append(suites.request_of(problem, source, defaults))
+            requests.append(suites.request_of(entry, source, settings))
     notes = []
     if candidates is not None and not requests:
         raise UsageError(
-            f"no file in {folder} is the candidate of any problem: they are called {problems[0].name}.py,"
+            f"no file in {folder} is the candidate of any problem: they are called {entries[0].name}.py,"
             " or level_1_problem_19_sample_0_kernel.py as KernelBench's scripts call them"
         )
     if missing:
         notes.append(f"{_some(missing, 'problem')} without a candidate, which count as lost")
-    if candidates is not None and (unused := candidates.unused(problems)):
+    if candidates is not None and (unused := candidates.unused(entries)):
         notes.append(f"{_some([path.name for path in unused], 'file')} of {folder} that are no problem's candidate")
-    return _Plan(problems, requests, notes)
+    return _Plan([entry.name for entry in entries], requests, notes)
 
 
 def _some(names: list[str], what: str) -> str:
@@ -202,7 +201,6 @@ def _some(names: list[str], what: str) -> str:
 
 def _judged(plan: _Plan, folder: Path, service: Service) -> _Shown:
     """Judges what has no verdict yet and keeps everything in the run's folder."""
-    names = [problem.name for problem in plan.problems]
     earlier = _Earlier(plan)
     with resumable(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -210,21 +208,21 @@ def _judged(plan: _Plan, folder: Path, service: Service) -> _Shown:
             if earlier.strangers:
                 strangers = _some(sorted(earlier.strangers), "problem")
                 raise UsageError(f"{folder} holds results of {strangers} that are not given: give another --output")
-            (folder / _SUITE).write_text(json.dumps({"problems": names}) + "\n", encoding="utf-8")
+            (folder / _SUITE).write_text(json.dumps({"problems": plan.names}) + "\n", encoding="utf-8")
             with (folder / _REQUESTS).open("w", encoding="utf-8") as stream:
                 stream.writelines(json.dumps(request_to_json(request)) + "\n" for request in plan.requests)
             Judging(plan.requests, len(plan.requests), results).run(service, _WINDOW)
         shown = _saved(folder)
         page = folder / _PAGE
         page.write_text(shown.material.page(folder.name, _RESULTS), encoding="utf-8", newline="\n")
-    return _Shown(names, shown.material, [*plan.notes, *earlier.notes(), *shown.material.notes], page)
+    return _Shown(plan.names, shown.material, [*plan.notes, *earlier.notes(), *shown.material.notes], page)
 
 
 class _Earlier:
     """Tells results of an earlier run that still hold from those of other sources, settings or problems."""
 
     def __init__(self, plan: _Plan) -> None:
-        self._names = {problem.name for problem in plan.problems}
+        self._names = set(plan.names)
         self._wanted = {request.id: request.labels[suites.DIGEST_LABEL] for request in plan.requests}
         self._outdated = 0
         self.strangers: set[str] = set()
