@@ -164,6 +164,17 @@ def test_rounds_that_nothing_delays_are_paired_and_memory_that_lies_badly_is_not
     assert of_delayed_rounds(*memory).is_paired
 
 
+def test_calls_that_leave_their_work_out_now_and_then_bring_nothing() -> None:
+    rng, gains = random.Random(6), []
+    for _ in range(100):
+        candidate = delayed(rng, 20)
+        for calls in candidate:
+            for at in range(len(calls)):
+                calls[at] *= 0.3 if rng.random() < 0.08 else 1
+        gains.append(of_delayed_rounds(delayed(rng, 20), candidate).value)
+    assert statistics.fmean(gains) < 1.03
+
+
 def test_a_trimmed_mean_leaves_a_fifth_out_at_each_end() -> None:
     assert trimmed_mean([1.0, 2.0, 4.0, 4.0, 100.0]) == pytest.approx(10 / 3)
     assert trimmed_mean([1.0, 2.0]) == 1.5
