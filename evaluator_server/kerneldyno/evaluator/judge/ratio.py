@@ -5,7 +5,7 @@ both of them down: the ratio is the trimmed mean of the rounds' ratios. Two thin
 (`Device.displace`) makes rounds of one side quicker or slower than those of the other: then the quickest rounds of each
 side are held against each other, and both have been seen where their memory lies well, and not one of them by luck. And
 what a host does beside delays single calls by half and more, and never makes one quicker: then the quicker half of each
-side's calls is what counts.
+side's calls is what counts, without the very quickest.
 """
 
 from __future__ import annotations
@@ -101,10 +101,9 @@ def of_delayed_rounds(
         return _of_quick(ours, theirs, quick)
     if len(everything) < _ENOUGH_TO_TRIM:
         return paired
-    value = math.prod(
-        _undelayed([call for calls in side for call in calls]) ** power
-        for side, power in ((reference, 1), (candidate, -1))
-    )
+    every_call = ([call for calls in side for call in calls] for side in (reference, candidate))
+    our_mean, their_mean = map(_undelayed, every_call)
+    value = our_mean / their_mean
     (our_error, freedom), (their_error, _) = (_error_of_undelayed(side) for side in (ours, theirs))
     half = math.exp(_student(freedom) * math.hypot(our_error, their_error))
     return Ratio(value, value / half, value * half, everything, everything)
