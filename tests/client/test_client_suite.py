@@ -93,7 +93,7 @@ async def test_what_infrastructure_lost_is_tried_again(scheduler: FakeScheduler,
     (out / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     ran = await invoke("suite", "--saved", out)
     assert ran.status == 1
-    assert "without a verdict (INFRASTRUCTURE_ERROR): 1; run the same command" in ran.err
+    assert "without a verdict (INFRASTRUCTURE_ERROR): 1; judge the suite again" in ran.err
     assert "1 not right" in ran.out
     scheduler.forget()
     assert (await invoke(*command)).status == 0
@@ -150,3 +150,16 @@ async def test_a_problem_that_is_no_text_is_named(suite: Path, tmp_path: Path) -
     ran = await invoke("suite", suite, "--against-itself", "-o", tmp_path / "run", "--address", NOBODY)
     assert ran.status == 2
     assert "1_A.py is not UTF-8 text" in ran.err
+
+
+async def test_a_file_with_several_candidates_of_a_problem_is_no_suite(
+    scheduler: FakeScheduler, tmp_path: Path
+) -> None:
+    tasks, output = tmp_path / "tasks.jsonl", tmp_path / "results.jsonl"
+    for ids, said in ((("relu/a", "relu/b"), "1 problem (relu)"), (("a", "b"), "1 problem (no name)")):
+        tasks.write_text("".join(json.dumps({"id": id, "kernel_code": "k"}) + "\n" for id in ids))
+        output.unlink(missing_ok=True)
+        assert (await invoke("batch", tasks, "-o", output, "--address", scheduler.address)).status == 0
+        ran = await invoke("suite", "--saved", output)
+        assert ran.status == 2
+        assert f"has several candidates of {said}" in ran.err

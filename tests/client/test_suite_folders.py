@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,17 @@ def test_a_candidate_has_the_problems_name_or_that_of_kernelbenchs_scripts(tmp_p
         "level_1_problem_19_sample_0_kernel.py",
         "level_1_problem_20_sample_1_kernel.py",
     ]
+
+
+def test_a_candidate_is_that_of_one_problem_and_lies_in_the_folder(tmp_path: Path) -> None:
+    given = folder(tmp_path / "runs", "1_A.py", "level1/1_A.py")
+    problems = find_problems([folder(tmp_path / "suite", "level1/1_A.py", "level2/1_A.py")])
+    assert [Candidates(given).of(problem) for problem in problems] == [given / "level1/1_A.py", None]
+    for name in ("../secret", str(tmp_path / "secret"), "level1/../../secret"):
+        (tmp_path / "secret.py").write_text("password")
+        rows = tmp_path / "rows.jsonl"
+        rows.write_text(json.dumps({"id": name, "reference_code": PROBLEM}) + "\n")
+        assert Candidates(given).of(*find_problems([rows])) is None
 
 
 def test_a_level_given_alone_is_still_a_level(tmp_path: Path) -> None:

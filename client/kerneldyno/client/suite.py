@@ -75,16 +75,17 @@ class Candidates:
         self._sample = sample
 
     def of(self, entry: Entry) -> Path | None:
-        """Return the candidate of a problem, or None where there is none."""
-        for name in (f"{entry.name}.py", f"{_stem(entry)}.py", self._generated(entry)):
-            if name and (path := self._folder / name).is_file():
+        """Return the candidate of a problem, or None where there is none below the folder."""
+        for name in (f"{entry.name}.py", self._generated(entry)):
+            inside = not Path(name).is_absolute() and ".." not in Path(name).parts  # rows of a data set name themselves
+            if name and inside and (path := self._folder / name).is_file():
                 return path
         return None
 
     def _generated(self, entry: Entry) -> str:
         """The name that KernelBench's `generate_samples.py` gives: level_1_problem_19_sample_0_kernel.py."""
         level = _NUMBER.search(group_of(entry.name)) or _NUMBER.search(entry.given.name)
-        number = _NUMBER.match(_stem(entry))
+        number = _NUMBER.match(entry.name.rpartition("/")[2])
         if level is None or number is None:
             return ""
         return f"level_{int(level[0])}_problem_{int(number[0])}_sample_{self._sample}_kernel.py"
@@ -93,10 +94,6 @@ class Candidates:
         """Return the files that are no problem's candidate: a name misspelt, or another sample."""
         used = {self.of(entry) for entry in entries}
         return sorted(path for path in self._folder.rglob("*.py") if path not in used)
-
-
-def _stem(entry: Entry) -> str:
-    return entry.name.rpartition("/")[2]
 
 
 def renamed(problem: Problem) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-from kerneldyno.rpc.validation import MAX_ID_CHARS, MAX_LABELS, MAX_SOURCE_BYTES, Violation
+from kerneldyno.rpc.validation import MAX_ID_CHARS, MAX_LABEL_CHARS, MAX_LABELS, MAX_SOURCE_BYTES, Violation
 from kerneldyno.v1.reward_service_pb2 import Turn
 
 #: A second measurement has the turn's id and this.
@@ -17,8 +17,8 @@ AGAIN = "~again"
 TURN_LABELS = ("group", "sample", "turn")
 AGAIN_LABEL = "again"
 
-#: With sample, turn and digest that is a turn's id. The longest name of a KernelBench problem, with its level, has 103.
-MAX_GROUP_CHARS = 150
+#: It becomes a label, and with sample, turn and digest the id of a turn.
+MAX_GROUP_CHARS = MAX_LABEL_CHARS
 MAX_TURN_ID_CHARS = MAX_ID_CHARS - len(AGAIN)
 MAX_TURN_LABELS = MAX_LABELS - len(TURN_LABELS) - 1
 _DIGEST_CHARS = 16

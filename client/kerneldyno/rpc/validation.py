@@ -27,6 +27,7 @@ MIN_STAGE_SECONDS = 0.1
 MAX_STAGE_SECONDS = 3600.0
 MAX_CASES = 100
 MAX_LABELS = 16
+#: The longest name of a KernelBench problem, with its level, has 103.
 MAX_LABEL_CHARS = 150
 MAX_SALT_CHARS = 100
 MIN_TIMING_PRECISION = 0.001

@@ -20,13 +20,14 @@ from typing import Any
 
 from kerneldyno.rpc import validation
 from kerneldyno.rpc.jsonio import request_from_json
+from kerneldyno.rpc.turns import MAX_GROUP_CHARS
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
 #: A chat message: {"role": ..., "content": ...}.
 Message = dict[str, str]
 
 #: Longest id: it becomes the group of turns.
-MAX_ID_CHARS = 150
+MAX_ID_CHARS = MAX_GROUP_CHARS
 #: Names under which a row may have its id and its reference, in order of preference.
 _ID_KEYS = ("id", "problem_id", "uuid", "name", "index")
 _CODE_KEYS = ("reference_code", "ground_truth", "code", "original_python_code")

@@ -6,6 +6,7 @@ It may be stopped and started again: what has a verdict is not evaluated again, 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -114,9 +115,7 @@ def suite(
             shown = _judged(plan, output, Service(address, local, devices, sandbox, lanes))
         _show(shown, thresholds, slowest, as_json)
         if shown.lost:
-            fail(
-                f"without a verdict (INFRASTRUCTURE_ERROR): {shown.lost}; run the same command to try again", NO_VERDICT
-            )
+            fail(f"without a verdict (INFRASTRUCTURE_ERROR): {shown.lost}; judge the suite again to go on", NO_VERDICT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +265,12 @@ def _saved(path: Path) -> _Shown:
         raise UsageError(f"{error.filename or results}: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path / _SUITE} is not what `kerneldyno suite` writes: {error}") from error
-    judged = {candidate.problem for candidate in material.candidates}
+    judged = Counter(candidate.problem for candidate in material.candidates)
+    if several := [name or "no name" for name, count in judged.items() if count > 1]:
+        raise UsageError(
+            f"{results} has several candidates of {_some(several, 'problem')}, and a suite has one of each (by the label"
+            ' "problem", or by what comes before the last slash of an id): `kerneldyno report` shows them all'
+        )
     open_names = [name for name in dict.fromkeys(names) if name not in judged]
     notes = [f"{_some(open_names, 'problem')} without a result"] if open_names else []
     return _Shown(list(dict.fromkeys(names)), material, [*material.notes, *notes])

@@ -1,8 +1,8 @@
 """Where memory lies on an NVIDIA GPU: moved about between timed bursts, since kernels are quicker or slower by it.
 
-On an H200 one and the same convolution of cuDNN took 4.9 or 6.4 ms, and a transposed one 3.25 or 3.48, by where its
-operands lie relative to each other in physical memory, and for as long as they lie there. A process that allocates the
-same sizes in the same order again gets the same distances again; so what its allocator keeps is allocated anew in
+On an H200 one and the same transposed convolution of cuDNN took 4.9 or 6.4 ms, another one 3.23 or 3.44, by where its
+operands lie, and for as long as they lie there. What counts seems to be how they lie to each other: a process that
+allocates the same sizes in the same order again is as quick again. So what its allocator keeps is allocated anew in
 another order, with gaps of random sizes between.
 """
 
