@@ -134,7 +134,8 @@ class Supply:
 
     def _draw_one(self, target: torch.Tensor, index: int) -> None:
         """Draw one set; where drawing is slow, take an earlier one, of which secret elements are changed afterwards."""
-        slow = self._slowness > 1
+        enough = _DRAWING_SECONDS[self.device.kind]
+        slow = self._seconds_a_burst > enough
         if slow and len(self._kept) == _KEPT_SETS and self.known.examination.held:
             target.copy_(self.rng.choice(self._kept))
             return
@@ -147,20 +148,20 @@ class Supply:
             self._quickest = min(self._quickest, time.monotonic() - begin)
             self.known.seconds_a_set = self._quickest
             self._timed += 1
-        if len(self._kept) < _KEPT_SETS and self._slowness > 1 / 2:
+        if len(self._kept) < _KEPT_SETS and self._seconds_a_burst > enough / 2:
             self._kept.append(target.clone())
 
     def _note_batch(self, began: float, count: int) -> None:
         """Many sets at once take less time than one after the other, unless they come from the host."""
-        if count > _TIMED_SETS and self._slowness <= 1:
+        if count > _TIMED_SETS and self._seconds_a_burst <= _DRAWING_SECONDS[self.device.kind]:
             self.device.synchronize()
             self._quickest = min(self._quickest, (time.monotonic() - began) / count)
             self.known.seconds_a_set = self._quickest
 
     @property
-    def _slowness(self) -> float:
-        """How long drawing for the longest burst takes, as a share of what is allowed."""
-        return self.known.seconds_a_set * self.longest / _DRAWING_SECONDS[self.device.kind]
+    def _seconds_a_burst(self) -> float:
+        """How long drawing for the longest burst takes."""
+        return self.known.seconds_a_set * self.longest
 
     def _answer(self, index: int, data: torch.Tensor) -> trial.Trial:
         inputs = trial.Inputs(self.structure, self.specs, data)
