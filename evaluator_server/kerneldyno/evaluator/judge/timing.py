@@ -240,11 +240,12 @@ def sharp(evidence: Evidence) -> bool:
 
 
 def settled(evidence: Evidence) -> bool:
-    """Say whether the clock is sharp, and does not contradict what is claimed.
+    """Say whether more warm bursts would change nothing: the clock bears out what is claimed, or is sharp enough to.
 
-    Where it does, more warm bursts may clear somebody whom chance has delayed, and do not help whoever has lied.
+    Where it contradicts that, more may clear somebody whom chance has delayed, and do not help whoever has lied.
     """
-    return sharp(evidence) and not _beyond(evidence, warm_clock(evidence))
+    clock = warm_clock(evidence)
+    return not _beyond(evidence, clock) and (sharp(evidence) or _borne_out(evidence, clock))
 
 
 def _beyond(evidence: Evidence, clock: Clock) -> bool:
@@ -252,9 +253,14 @@ def _beyond(evidence: Evidence, clock: Clock) -> bool:
     return clock.seconds > _most_credible(evidence) + _STANDARD_ERRORS * clock.error
 
 
-def _excused(evidence: Evidence, clock: Clock) -> bool:
-    """Say whether warm bursts took longer than what is claimed for their calls unless chance has delayed all of them."""
-    return clock.seconds > _most_credible(evidence) + _STANDARD_ERRORS * clock.beneath
+def _borne_out(evidence: Evidence, clock: Clock) -> bool:
+    """Say whether the clock can be believed to bear out what is claimed: by nothing that only delays would explain.
+
+    Of one that is not sharp, by what it may be wrong beyond what lies can be told by as well.
+    """
+    uncertain = _uncertain(evidence, clock)
+    room = -uncertain if uncertain else _STANDARD_ERRORS * clock.beneath
+    return clock.seconds <= _most_credible(evidence) + room
 
 
 def _most_credible(evidence: Evidence) -> float:
@@ -279,13 +285,12 @@ def conclude(evidence: Evidence) -> Timing:
     clock = warm_clock(evidence)
     doubt = _doubt(evidence, samples, cold, clock)
     judge_seconds = max(SHORTEST, clock.seconds)
-    uncertain = _uncertain(evidence, clock)
-    if doubt is None and not uncertain and not _excused(evidence, clock):
+    if doubt is None and _borne_out(evidence, clock):
         return Timing(samples, "CLOCK_DEVICE_EVENTS", judge_seconds)
     if doubt is None:
         # Too noisy to tell: what the clock may say beyond the device times of the very same bursts is added to each
         # call, and no call takes clearly less than that. An uncertain time must not be a good one.
-        most = clock.seconds + uncertain
+        most = clock.seconds + _uncertain(evidence, clock)
         hidden = max(0.0, most - _claimed_mean(_samples(evidence.warm)))
         least = most / _COLD_FACTOR
         return Timing([max(sample + hidden, least) for sample in samples], "CLOCK_JUDGE", judge_seconds)
