@@ -25,6 +25,8 @@ _log = logging.getLogger("kerneldyno.judge")
 _MAKERS = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 _VIEWS = {"_unsafe_view", "as_strided_", "resize_", "set_", "squeeze_", "t_", "transpose_", "unsqueeze_"}
 _IDLE = _MAKERS | _VIEWS
+#: Recurrent layers of libraries are one operation, and launch about so many kernels for each step of each layer.
+_RECURRENT, _KERNELS_A_STEP = {"_cudnn_rnn", "miopen_rnn"}, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,22 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.flops += formula(*arguments, **(keywords or {}), out_val=result)
         if not operation.is_view and operation.overloadpacket.__name__ not in _IDLE:
             made = result if isinstance(result, (list, tuple)) else [result]
-            self.kernels += any(
+            launched = any(
                 isinstance(one, torch.Tensor) and one.numel() > 0 and one.device.type == self._kind for one in made
             )
+            self.kernels += launched * _kernels(operation, arguments, keywords or {})
         return result
 
 
 # Under another name in the class: torch has what is defined there import the whole of Dynamo first, which takes two seconds.
 _Counter.__torch_dispatch__ = _Counter.count  # type: ignore[method-assign, assignment]
+
+
+def _kernels(operation: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> int:
+    """Return about how many kernels one operation launches."""
+    if operation.overloadpacket.__name__ not in _RECURRENT:
+        return 1
+    names = [argument.name for argument in operation._schema.arguments]
+    given: dict[str, Any] = {**dict(zip(names, arguments, strict=False)), **keywords}
+    steps = len(given["batch_sizes"]) or given["input"].shape[1 if given["batch_first"] else 0]
+    return int(_KERNELS_A_STEP * steps * given["num_layers"] * (2 if given["bidirectional"] else 1))

@@ -69,6 +69,8 @@ class Runner:
         self.parked = False
         #: How long a kernel that does next to nothing takes in it, in cycles, as it was before any candidate was there.
         self.pace = 0.0
+        #: The class of processes that it belongs to by that; 0 until `Pool.class_of` has said.
+        self.pace_class = 0
         self._stopped_total = 0.0
         self._stopped_since: float | None = None
         self._exit: asyncio.Future[ExitReport] = asyncio.get_running_loop().create_future()

@@ -24,10 +24,10 @@ _log = logging.getLogger("kerneldyno.judge")
 
 #: Failures in a row after which the pool says that runners cannot be started.
 _MAX_FAILURES = 3
-#: Processes fall into classes by their pace, whose neighbours differ by more than this factor. (On H200s there are
-#: two: 1.96 to 2.00 us for a kernel that does next to nothing, and 2.08 to 2.13 us. A network of a hundred short
-#: kernels took 645 us in any process of the one, and 661 us in any of the other.)
-_SAME_PACE = 1.03
+#: Processes fall into classes by their pace, whose members differ from their mean by no more than this factor. (On H200s
+#: there are two: 1.95 to 2.02 us for a kernel that does next to nothing, and 2.07 to 2.14 us. A network of a hundred
+#: short kernels took 645 us in any process of the one, and 661 us in any of the other.)
+_SAME_PACE = 1.025
 #: How many runners may be started to find one of the same class.
 _TRIES = 8
 
@@ -50,8 +50,8 @@ class Pool:
         #: Every runner that is alive, spares and taken ones: what the lease stops.
         self.runners: set[Runner] = set()
         self.lease = Lease(self.runners)
-        #: The first pace that was seen of each class, in cycles.
-        self._paces: list[float] = []
+        #: Paces of each class, in cycles: their sum, and how many were seen.
+        self._classes: list[tuple[float, int]] = []
         #: Spares that came back, and are more than are wanted.
         self._surplus = 0
         self.spawns = 0
@@ -142,13 +142,18 @@ class Pool:
 
     def class_of(self, runner: Runner) -> int:
         """Return the number of the class that a runner belongs to by its pace; 0 where processes do not differ in that."""
-        if not runner.pace:
-            return 0
-        for number, pace in enumerate(self._paces, 1):
-            if max(pace, runner.pace) <= _SAME_PACE * min(pace, runner.pace):
-                return number
-        self._paces.append(runner.pace)
-        return len(self._paces)
+        if not runner.pace or runner.pace_class:
+            return runner.pace_class
+        means = [total / count for total, count in self._classes]
+        apart = [max(mean, runner.pace) / min(mean, runner.pace) for mean in means]
+        if not apart or min(apart) > _SAME_PACE:
+            apart.append(1.0)
+            self._classes.append((0.0, 0))
+        at = apart.index(min(apart))
+        total, count = self._classes[at]
+        self._classes[at] = total + runner.pace, count + 1
+        runner.pace_class = at + 1
+        return runner.pace_class
 
     async def take_like(self, other: Runner, *, roomy: bool) -> Runner:
         """Return a warm runner that nobody else gets, of the same pace as `other` if one is to be had.
