@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kerneldyno.evaluator.judge.effort import plan
+from kerneldyno.evaluator.judge.effort import lease_seconds, plan
 
 
 @given(
@@ -59,3 +59,13 @@ def test_end_to_end_times_are_chased_where_the_host_is_not_most_of_them_or_there
     only = plan(50e-6, per_set=0.0, calls=100, longest=40, limit=60, queued=False)
     assert only.chased
     assert only.paced > short.paced
+
+
+def test_calls_that_turn_out_to_be_long_get_more_time_and_not_more_than_there_is() -> None:
+    assert lease_seconds(0.08, 60) < 2
+    assert 2 < lease_seconds(0.11, 60) <= 5
+    assert lease_seconds(2.0, 600) == 18.0
+    assert lease_seconds(2.0, 10) <= 5
+    assert (
+        plan(0.12, per_set=0.0, calls=100, longest=40, limit=60).seconds < 2
+    )  # the first calls took longer than others

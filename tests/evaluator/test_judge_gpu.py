@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from judge_harness import Judge, candidate, limits, request
+from kerneldyno.evaluator.devices.base import AFRESH
 from kerneldyno.evaluator.devices.cuda import CudaDevice
 
 pytestmark = [
@@ -339,7 +340,7 @@ def test_memory_that_is_moved_is_there_again_and_what_is_in_use_stays() -> None:
     kept = [torch.empty(size << 20, dtype=torch.uint8, device="cuda") for size in (40, 64, 12)]
     del kept
     before = torch.cuda.memory_reserved()
-    for seed in (3, 4):
+    for seed in (AFRESH, 3, 4, AFRESH):
         device.displace(seed)
         reserved = torch.cuda.memory_reserved()
         assert reserved >= before

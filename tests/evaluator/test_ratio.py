@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
+from collections.abc import Sequence
 
 import pytest
 from kerneldyno.evaluator.judge import ratio
@@ -75,9 +76,18 @@ def test_memory_that_lies_badly_on_one_side_is_no_speedup() -> None:
     for _ in range(100):
         found = of_rounds(placed(rng, 0.5, 15), placed(rng, 0.4, 15), displaced=True)
         far += abs(found.value - 1) > 0.01
-        paired += found.is_paired  # both may by chance have lain badly in the same rounds
+        paired += found.is_paired  # both may by chance have lain badly in most of the same rounds
     assert far <= 2
-    assert paired <= 5
+    assert paired <= 25
+
+
+def test_memory_that_lies_badly_for_whoever_comes_first_is_no_speedup() -> None:
+    """One convolution against itself on an H200: who comes first may get the memory that the other one had, every time."""
+    reference = [3266, 3481, 3469, 3248, 3468, 3244, 3484, 3243, 3471, 3260]
+    candidate = [3485, 3267, 3249, 3267, 3258, 3248, 3260, 3247, 3247, 3255]
+    found = of_rounds(reference, candidate, displaced=True)
+    assert not found.is_paired
+    assert found.value == pytest.approx(1, abs=0.003)
 
 
 def test_where_all_memory_lies_alike_rounds_are_paired_though_they_were_displaced() -> None:
@@ -151,6 +161,24 @@ def test_a_host_that_delays_single_calls_changes_less_than_in_pairs() -> None:
     off, off_in_pairs = (statistics.fmean(abs(each.value - 1) for each in kind) for kind in (found, paired))
     assert off < 0.6 * off_in_pairs
     assert sum(each.low <= 1 <= each.high for each in found) >= 0.93 * len(pairs)
+
+
+def test_rounds_after_which_the_host_was_slow_do_not_count_where_there_are_enough_others() -> None:
+    """Three of four rounds of one side on a core that somebody else used: half of its calls are not quick."""
+    rng = random.Random(5)
+
+    def rounds(slow: Sequence[bool]) -> list[list[float]]:
+        return [[2e-3 * (1.5 if is_slow else 1) * rng.gauss(1, 0.02) for _ in range(3)] for is_slow in slow]
+
+    mostly_slow, hardly = [at % 4 != 0 for at in range(24)], [at % 4 == 0 for at in range(24)]
+    sides = rounds(mostly_slow), rounds(hardly)
+    assert of_delayed_rounds(*sides).value > 1.15
+    found = of_delayed_rounds(*sides, calm=[[not slow for slow in side] for side in (mostly_slow, hardly)])
+    assert found.value == pytest.approx(1, abs=0.015)
+    assert found.low < 1 < found.high
+    assert (len(found.reference_rounds), len(found.rounds)) == (6, 18)
+    never = of_delayed_rounds(*sides, calm=[[False] * 24, [True] * 24])
+    assert len(never.reference_rounds) == 24
 
 
 def test_rounds_that_nothing_delays_are_paired_and_memory_that_lies_badly_is_not_called_delay() -> None:

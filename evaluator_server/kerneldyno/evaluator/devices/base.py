@@ -14,6 +14,9 @@ import torch
 
 from .signals import Signals
 
+#: To `displace`: memory is to lie as in a process that has just begun.
+AFRESH = 1
+
 
 class Arena(ABC):
     """Memory that the judge owns and one runner can reach. `data` is all of it as a 1-D uint8 tensor on the device."""
@@ -157,7 +160,7 @@ class Device(ABC):
         self.clear()
 
     def displace(self, seed: int) -> None:  # noqa: B027
-        """Runner: have memory that is kept for later elsewhere; `seed`, not 0, says where.
+        """Runner: have memory that is kept for later elsewhere; `seed`, above `AFRESH`, says where, or that as if at first.
 
         How long a call takes depends on where its operands lie, and a process has them where they were.
         """
@@ -165,6 +168,10 @@ class Device(ABC):
     def probe_seconds(self) -> float:
         """Judge: how long a fixed piece of device work takes now. Longer than usual: somebody else uses the device."""
         return 0.0
+
+    def near_processors(self) -> set[int]:
+        """Judge: processors of the host that reach the device without a detour; none where nobody says which."""
+        return set()
 
     def state(self) -> dict[str, Any]:
         """Judge: what the driver says about clocks, power and temperature; empty where it says nothing."""

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from . import nvml
-from .base import Arena, Device, Gate, Pace, Stopwatch
+from .base import AFRESH, Arena, Device, Gate, Pace, Stopwatch
 from .driver import Driver
 from .graphs import capture
 from .pace import measure
@@ -167,7 +167,10 @@ class CudaDevice(Device):
         torch.cuda.empty_cache()
 
     def displace(self, seed: int) -> None:
-        self._placement.shuffle(seed)
+        if seed == AFRESH:
+            self._placement.renew()
+        else:
+            self._placement.shuffle(seed)
 
     def capture(self, calls: Sequence[Callable[[], Any]]) -> list[Callable[[], Any]] | None:
         with contextlib.suppress(torch.OutOfMemoryError):
@@ -180,12 +183,16 @@ class CudaDevice(Device):
 
     def probe_seconds(self) -> float:
         watch = self.stopwatch(1)
+        target, source = self._flush.chunk(2)
         self.flush_cache()
         watch.start(0)
-        self.flush_cache()
+        target.copy_(source)  # while what others gave back is wiped, reading is slower, and writing is not
         watch.stop(0)
         self.synchronize()
         return watch.seconds()[0]
+
+    def near_processors(self) -> set[int]:
+        return nvml.near_processors(self.torch_device.index)
 
     def state(self) -> dict[str, Any]:
         return nvml.state(self.torch_device.index)

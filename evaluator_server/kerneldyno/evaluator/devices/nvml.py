@@ -1,4 +1,4 @@
-"""What the driver says about a GPU's clocks, power and temperature, through NVML. Read by the judge around a timing.
+"""What the driver says about a GPU's clocks, power and temperature, and about its host, through NVML. Read by the judge.
 
 NVML counts the GPUs of the host, CUDA those of the process: they are matched by UUID. Where NVML is missing or refuses, the
 answer is empty, and nothing else depends on it. Source: NVML API reference (https://docs.nvidia.com/deploy/nvml-api/).
@@ -7,11 +7,15 @@ answer is empty, and nothing else depends on it. Source: NVML API reference (htt
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
 import torch
 
 from ..gpu import THROTTLE_REASONS
+
+#: Processors in one word of NVML's masks (unsigned long).
+_WORD_BITS = 64
 
 
 @functools.cache
@@ -44,3 +48,18 @@ def state(index: int) -> dict[str, Any]:
         }
     except pynvml.NVMLError:
         return {}
+
+
+def near_processors(index: int) -> set[int]:
+    """Return the host's processors that CUDA device `index` is attached to; none where the driver does not say."""
+    handle = _handle(index)
+    if handle is None:
+        return set()
+    import pynvml
+
+    words = -(-(os.cpu_count() or 1) // _WORD_BITS)
+    try:
+        masks = pynvml.nvmlDeviceGetCpuAffinity(handle, words)
+    except pynvml.NVMLError:
+        return set()
+    return {_WORD_BITS * at + bit for at, mask in enumerate(masks) for bit in range(_WORD_BITS) if mask >> bit & 1}

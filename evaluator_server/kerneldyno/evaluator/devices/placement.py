@@ -3,7 +3,8 @@
 On an H200 one and the same transposed convolution of cuDNN took 4.9 or 6.4 ms, another one 3.23 or 3.44, by where its
 operands lie, and for as long as they lie there. What counts seems to be how they lie to each other: a process that
 allocates the same sizes in the same order again is as quick again. So what its allocator keeps is allocated anew in
-another order, with gaps of random sizes between.
+another order, with gaps of random sizes between. In some processes that is slow wherever things come to lie, and what
+they allocate as they go is not; so memory is given back and taken again in the same order as well.
 """
 
 from __future__ import annotations
@@ -35,10 +36,9 @@ class Placement:
         """Give back all memory that is kept for later, and have as much of it again elsewhere; `seed` says where."""
         rng = random.Random(seed)
         sizes = sorted(self._idle_segments())[-_MOST_SEGMENTS:]
-        self._gaps = []
-        torch.cuda.empty_cache()
-        room = int(torch.cuda.mem_get_info(self._device)[0] * _SHARE_OF_FREE)
         rng.shuffle(sizes)
+        self._clear()
+        room = int(torch.cuda.mem_get_info(self._device)[0] * _SHARE_OF_FREE)
         segments = []
         with contextlib.suppress(torch.OutOfMemoryError):
             for size in sizes or [0]:
@@ -49,6 +49,22 @@ class Placement:
                 self._gaps.append(self._take(gap))
                 segments.append(self._take(size))
         del segments  # to the allocator, which has nothing else to give
+
+    def renew(self) -> None:
+        """Give back all memory that is kept for later, and have as much of it again as if the process had just begun."""
+        sizes = self._idle_segments()
+        least = min(sorted(sizes)[-_MOST_SEGMENTS:], default=0)
+        self._clear()
+        segments = []
+        with contextlib.suppress(torch.OutOfMemoryError):
+            for size in sizes:
+                if size >= least:
+                    segments.append(self._take(size))
+        del segments
+
+    def _clear(self) -> None:
+        self._gaps = []
+        torch.cuda.empty_cache()
 
     def _idle_segments(self) -> list[int]:
         """Return the sizes of the large segments in which nothing is allocated, in bytes."""

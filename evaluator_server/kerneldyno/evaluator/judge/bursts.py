@@ -238,7 +238,6 @@ class Bursts:
         cold: bool,
         nothing: bool = False,
         lead_in: int = 0,
-        displace: int = 0,
     ) -> Burst:
         """Time a burst that is queued ahead, in a side that is awake; outputs of the candidate are kept for `judge`.
 
@@ -258,12 +257,11 @@ class Bursts:
             replay=self.regime.replayed,
             nothing=nothing,
             lead_in=lead_in,
-            displace=displace,
         )
-        patience = _PATIENCE * (count + lead_in) * per_call + (_LEAST_PATIENCE if not displace else 4 * _LEAST_PATIENCE)
+        patience = _PATIENCE * (count + lead_in) * per_call + _LEAST_PATIENCE
         launching = await side.queued(min(_MOST_PATIENCE + per_call, patience))
-        began = time.perf_counter()
         revealing = self._reveal(side, batch, gate, value)
+        began = time.perf_counter() - revealing
         if launching is None:  # it has been let go as it is
             await side.late_queued()
             await side.answer()
@@ -274,7 +272,7 @@ class Bursts:
         wall = time.perf_counter() - began
         seconds = read_burst(await side.answer(), count)
         self._keep([(expected, copies[slot]) for slot, expected in watched.items()])
-        return Burst(count, wall, seconds, revealing, launching)
+        return Burst(count, wall, seconds, revealing if self._evened else 0.0, launching)
 
     async def paced_burst(
         self,
@@ -284,7 +282,6 @@ class Bursts:
         cold: bool,
         nothing: bool = False,
         lead_in: int = 0,
-        displace: int = 0,
     ) -> PacedBurst:
         """Time a burst call by call, in a side that is awake; outputs of the candidate are kept for `judge`."""
         count, plan = batch.count, self.plan(side, batch, cold=cold)
@@ -300,7 +297,6 @@ class Bursts:
             replay=self.regime.replayed,
             nothing=nothing,
             lead_in=lead_in,
-            displace=displace,
         )
         signals = side.signals
         await self._until(functools.partial(signals.has, READY, base), side)
@@ -378,26 +374,34 @@ class Bursts:
                 outputs[slot].fill_(POISON)
         self._device.synchronize()
 
+    @property
+    def _evened(self) -> bool:
+        """Whether as many bytes are put into the arena for a short burst as for a long one."""
+        return self._filler.numel() > 0
+
     def _reveal(self, side: Side, batch: Batch, gate: Gate | None = None, value: int = 0) -> float:
-        """Put inputs where they are waited for, and open the gate; return how many seconds that took.
+        """Put inputs where they are waited for, and open the gate; return for how many seconds any had been there.
 
         Where there is a gate, all that can be staged is copied, however short the burst: contexts that wait slow each
-        other's copies down, and what every burst pays alike does not count in the slope. 0 where it takes longer for
-        a longer burst. What was in the cache is evicted.
+        other's copies down, and what every burst pays alike does not count in the slope. How long they wait for each
+        other before the copy begins shows nobody anything: by device events it does not count. What was in the cache is
+        evicted.
         """
         target, size, most = side.station.arena, batch.data.numel(), self._filler.numel()
         if gate is None:
             target[:size].copy_(batch.data)
             self._device.synchronize()
             return 0.0
-        began = time.perf_counter()
+        watch = self._device.stopwatch(1)
         with gate.beside():
+            watch.start(0)
             target[:size].copy_(batch.data, non_blocking=True)
             if most > size:
                 target[size:most].copy_(self._filler[size:], non_blocking=True)
             self._device.flush_cache()
+            watch.stop(0)
         gate.open(value)
-        return time.perf_counter() - began if most else 0.0
+        return watch.seconds()[0]
 
     def _room(self, side: Side, slots: Iterable[int]) -> dict[int, torch.Tensor]:
         """Return memory for the copies of some slots, equally many for every burst; to allocate it may take its time."""

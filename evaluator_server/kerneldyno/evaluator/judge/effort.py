@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 #: Time that the bursts of one lease may take, in seconds; the rest is for what lies around them.
-_LEASE_SECONDS = 1.5
+_LEASE_SECONDS = 1.75
 _LONG_LEASE_SECONDS = 4.0
-#: Calls of both sides together in a lease of calls that take this long, and fewest rounds. What the first calls took may
-#: have been half as long again as what others do: the longer lease is for those alone that are longer whatever happens.
-_SLOW, _SLOW_CALLS, _SLOW_ROUNDS = 0.1, 9, 2
-_SURELY_SLOW = 0.15
+#: Calls of both sides together in a lease of calls that take this long.
+_SLOW, _SLOW_CALLS = 0.1, 9
+#: How much longer than others the first calls may have taken, as a factor.
+_FIRST_ARE_SLOWER = 1.5
 #: Share of the limit of the timing stage that it may take.
 _SHARE = 0.3
 #: Calls of each kind and side in one round take about so long, with the drawing of their inputs, in seconds.
@@ -36,7 +36,8 @@ _DISPLACED = 0.2e-3
 _DIVIDED = 6
 #: Untimed calls where nothing but the host is timed: the second one after waking is still slower than those after it.
 _LEAD_IN_OF_A_HOST = 2
-_LEAST_ROUNDS = 3
+#: Rounds that are made even where one would be enough, and those that are enough when the time is up.
+_LEAST_ROUNDS, FEWEST_ROUNDS = 3, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,12 @@ class Effort:
         return not self.cold
 
 
+def lease_seconds(per_call: float, limit: float) -> float:
+    """Return how many seconds the bursts of a lease may take whose calls take `per_call` or more; see `plan`."""
+    seconds = max(_LONG_LEASE_SECONDS, _SLOW_CALLS * per_call) if per_call >= _SLOW else _LEASE_SECONDS
+    return min(seconds, _SHARE * limit)
+
+
 def plan(
     per_call: float,
     *,
@@ -85,19 +92,18 @@ def plan(
     end-to-end time, and unless the device `displaces` memory it stays where it is.
     """
     long = per_call >= _LONG
-    seconds = max(_LONG_LEASE_SECONDS, _SLOW_CALLS * per_call) if per_call >= _SURELY_SLOW else _LEASE_SECONDS
     each = int(_ROUND_SECONDS / max(per_call + per_set, 1e-7))
     each = max(each, min(_FEWEST, int(_ROUND_SECONDS / max(per_call, 1e-7))))
     most = max(1, min(each, longest, calls // _DIVIDED, max(_FEWEST, ahead // _BATCHES)))
     each = max(length for length in _LENGTHS if length <= most)
     chased = per_call >= _CHASED or not queued
     return Effort(
-        seconds=min(seconds, _SHARE * limit),
+        seconds=lease_seconds(per_call / _FIRST_ARE_SLOWER, limit),
         queued=each,
         paced=each if chased else min(each, _UNCHASED),
         calls=calls,
         chased=chased,
-        least_rounds=_SLOW_ROUNDS if per_call >= _SLOW else _LEAST_ROUNDS,
+        least_rounds=FEWEST_ROUNDS if per_call >= _SLOW else _LEAST_ROUNDS,
         lead_in=0 if long else 1 if queued else _LEAD_IN_OF_A_HOST,
         cold=not long,
         displaced=displaces and per_call >= _DISPLACED,

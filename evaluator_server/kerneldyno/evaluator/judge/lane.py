@@ -26,9 +26,11 @@ from .candidate import Candidate
 from .checking import check
 from .handle import RunnerGarbled, RunnerGone, RunnerStartError
 from .measured import Measured
-from .measuring import DeviceBusyError, Quiet, Session
+from .measuring import Session
 from .pool import Pool
 from .problems import Announce, Known, Problems
+from .processors import Processors
+from .quiet import DeviceBusyError, Quiet
 from .record import Finished, Record
 from .reference import References
 from .report import report
@@ -64,8 +66,7 @@ class Bench:
     references: References
     quiet: Quiet
     memory_bytes: int
-    #: The processor on which both sides are timed; None lets the host choose.
-    processor: int | None = None
+    processors: Processors
     busy_seconds: float = 0.0
     #: Cycles of the device's clock a second, as seen when the judge began; 1 on a device without such a clock.
     hertz: float = 1.0
@@ -236,7 +237,7 @@ class Lane:
         beside = bench.references.beside(known, self._spec, sizes, candidate.runner, roomy=self._roomy)
         async with beside as reference:
             same_pace = bench.pool.class_of(reference.runner) == bench.pool.class_of(candidate.runner)
-            session = Session(candidate, reference, known, example, bench.quiet, bench.processor, same_pace=same_pace)
+            session = Session(candidate, reference, known, example, bench.quiet, bench.processors, same_pace=same_pace)
             await session.prepare(bench.problems, self._announce)
             measured = await self._measure(candidate, session)
         async with bench.pool.lease.work():

@@ -21,6 +21,8 @@ class Visit:
     paced: PacedBurst
     #: None where calls are not queued ahead, and in rounds that were made when device times were known already.
     queued: Burst | None
+    #: Whether the processor that calls were launched from was as quick at the end as when it was chosen.
+    calm: bool = True
 
     @property
     def device_seconds(self) -> float:
@@ -96,7 +98,8 @@ class Measured:
             [[max(timing.SHORTEST, second - overhead) for second in visit.paced.seconds] for visit in visits]
             for visits in (self.reference, self.candidate)
         )
-        return ratio.of_delayed_rounds(reference, candidate, displaced=self.effort.displaced)
+        calm = [[visit.calm for visit in visits] for visits in (self.reference, self.candidate)]
+        return ratio.of_delayed_rounds(reference, candidate, displaced=self.effort.displaced, calm=calm)
 
 
 def evidence(measured: Measured, rounds: Sequence[int] | None = None) -> timing.Evidence:

@@ -10,8 +10,8 @@ claimed.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import math
 import random
 import secrets
 import statistics
@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from ..devices.base import Device
+from ..devices.base import AFRESH
 from . import effort, timing
 from .bursts import CAPTURED_SETS, LONGEST, Bursts, NotQueuedError
 from .candidate import Candidate
@@ -30,6 +30,8 @@ from .effort import Effort
 from .measured import Measured, Visit, evidence
 from .paced import PacedBurst
 from .problems import Announce, Known, Problems
+from .processors import Processors
+from .quiet import DeviceBusyError, Quiet
 from .reference import ReferenceRunner
 from .side import Side
 from .supply import Batch
@@ -39,8 +41,9 @@ from .trial import Trial
 #: Warm bursts until the clock is settled: fewest pairs of a short and a long one, and most.
 _WARM_PAIRS = 2
 _MOST_WARM_PAIRS = 16
-#: Time limit in seconds for warm bursts of a candidate that the judge's clock contradicts, or is not sharp enough for.
-_SETTLING_SECONDS = 0.2
+#: Time limit in seconds for warm bursts of a candidate that the judge's clock contradicts, or is not sharp enough for,
+#: with the drawing of their inputs.
+_SETTLING_SECONDS = 0.4
 #: Length of a long warm burst: about so many seconds from end to end, and at least so many calls.
 _QUEUING_SECONDS = 0.04
 _SHORTEST_LONG = 2
@@ -55,37 +58,8 @@ _WARM_UP_SECONDS = 0.03
 _WARM_BY_NOW = 0.02
 #: Queued bursts of a reference whose candidate cannot be queued: what that costs the reference is said.
 _QUEUED_ALONE = 3
-#: How many more calls are made one by one in rounds of nothing else.
-_PACED_ALONE = 3
 #: Calls that are drawn ahead for so many rounds.
 _ROUNDS_AHEAD = 4
-#: How much slower than at its quietest the device may be before somebody else must be using it.
-_QUIET_FACTOR = 1.3
-_QUIET_SECONDS = 0.5
-
-
-class DeviceBusyError(Exception):
-    """Somebody else uses the device, and does not stop: nothing can be timed now."""
-
-
-class Quiet:
-    """Knows how fast the device is when nobody else uses it."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._best = min((device.probe_seconds() for _ in range(5)), default=0.0)
-
-    async def wait(self) -> bool:
-        """Wait until the device is quiet; False when it does not become so."""
-        deadline = time.monotonic() + _QUIET_SECONDS
-        while True:
-            now = min(self._device.probe_seconds() for _ in range(3))
-            self._best = min(self._best, now) if now else 0.0
-            if now <= self._best * _QUIET_FACTOR:
-                return True
-            if time.monotonic() > deadline:
-                return False
-            await asyncio.sleep(0.02)
 
 
 class Session:
@@ -98,7 +72,7 @@ class Session:
         known: Known,
         example: Trial,
         quiet: Quiet,
-        processor: int | None,
+        processors: Processors,
         *,
         same_pace: bool,
     ) -> None:
@@ -106,7 +80,7 @@ class Session:
         self._reference = reference
         self._known = known
         self._quiet = quiet
-        self._processor = processor
+        self._processors = processors
         self._same_pace = same_pace
         self._kernels = 1
         self._rng = random.Random(secrets.randbits(64))
@@ -133,7 +107,7 @@ class Session:
         counts = [*captured, *queued, *[likely.paced] * _ROUNDS_AHEAD, *warm]
         self._likely = likely
         await bursts.supply.draw_ahead(counts, lambda: problems.executing(announce))
-        await candidate.settle(self._processor)
+        await candidate.settle(self._processors.chosen)
 
     def judge(self) -> None:
         """Compare what the bursts have left. Raises Finished."""
@@ -143,6 +117,7 @@ class Session:
         """Make all bursts. Raises Finished, ReferenceFailure, DeviceBusyError."""
         begun = time.monotonic()
         await self._candidate.runner.stop()
+        self._bursts.begin()
         if not await self._quiet.wait():
             raise DeviceBusyError
         # The reference's process waits for orders whenever it has none, and is nobody's who would do anything else.
@@ -151,7 +126,6 @@ class Session:
 
     async def _measure(self, begun: float) -> Measured:
         candidate, reference, bursts = self._candidate, self._reference, self._bursts
-        bursts.begin()
         reference.limit = candidate.spec.limits.timing
         before = candidate.device.state()
         per_call = await self._begin()
@@ -186,6 +160,7 @@ class Session:
     async def _begin(self) -> float:
         """Warm both sides up; return what a call takes from end to end, the slower side's, in seconds."""
         candidate, reference, bursts = self._candidate, self._reference, self._bursts
+        await self._place(reference)
         await reference.prepare_nothing(bursts.example.expected.structure, bursts.nothing_like())
         if candidate.spec.cuda_graph:
             await bursts.capture()
@@ -195,6 +170,7 @@ class Session:
             reference.per_call = await self._warm_up(reference) if reference.timed else 0.0
             reference.warmed_up = True
         async with bursts.awake(candidate):
+            await self._place(candidate)
             return max(reference.per_call, await self._warm_up(candidate))
 
     async def _warm_up(self, side: Side) -> float:
@@ -236,7 +212,7 @@ class Session:
 
     async def _make_rounds(self, measured: Measured, per_call: float, begun: float) -> None:
         """Make rounds until both ratios are known. Raises NotQueuedError."""
-        planned = measured.effort
+        planned, seconds, quickest = measured.effort, measured.effort.seconds, math.inf
         left = {"queued": planned.calls, "paced": planned.calls}
         wants_device = self._bursts.regime.queued
         while True:
@@ -250,10 +226,13 @@ class Session:
             now = time.monotonic()
             if left["paced"] <= 0:
                 return
-            if len(measured.candidate) < planned.least_rounds:
-                continue
-            if now - begun + (now - began) > planned.seconds:
+            quickest = min(quickest, *(second for visit in visits.values() for second in visit.paced.seconds))
+            seconds = max(seconds, effort.lease_seconds(quickest, self._candidate.spec.limits.timing))
+            rounds = len(measured.candidate)
+            if rounds >= effort.FEWEST_ROUNDS and now - begun + (now - began) > seconds:
                 return
+            if rounds < planned.least_rounds:
+                continue
             wants_device, wants_end_to_end = self._wanted(measured, left)
             if not wants_device and not wants_end_to_end:
                 return
@@ -291,31 +270,28 @@ class Session:
         bursts, planned, device = self._bursts, measured.effort, bool(left["queued"])
         at = sum((visit.queued is not None) == device for visit in measured.candidate)
         sides = self._sides if at % 2 == 0 else self._sides[::-1]
-        displace = 0
-        if planned.displaced and (device or not bursts.regime.queued):
-            displace = self._rng.randrange(1, 1 << 31)  # the same for both sides
+        moved = 0
+        if planned.displaced and (device or not bursts.regime.queued or self._depends_on_memory(measured)):
+            # The same for both sides, every other two rounds as a process has it that has just begun.
+            moved = AFRESH if at // 2 % 2 == 0 else self._rng.randrange(AFRESH + 1, 1 << 31)
         queued: dict[Side, Burst] = {}
         paced: dict[Side, PacedBurst] = {}
+        calm: dict[Side, bool] = {}
 
         async def queue(side: Side, batch: Batch) -> None:
-            queued[side] = await bursts.queued_burst(
-                side, batch, per_call, cold=planned.cold, lead_in=planned.lead_in, displace=displace
-            )
+            queued[side] = await bursts.queued_burst(side, batch, per_call, cold=planned.cold, lead_in=planned.lead_in)
 
         async def pace(side: Side, batch: Batch) -> None:
-            # The first burst has already warmed what was cold, and moved what is to be moved.
-            lead_in, moved = (0, 0) if side in queued else (planned.lead_in, displace)
-            paced[side] = await bursts.paced_burst(side, batch, cold=planned.cold, lead_in=lead_in, displace=moved)
+            lead_in = 0 if side in queued else planned.lead_in  # the first burst has warmed what was cold
+            paced[side] = await bursts.paced_burst(side, batch, cold=planned.cold, lead_in=lead_in)
 
         steps = []
         if device:
             count = planned.queued if planned.long else self._length(at, planned)
             steps.append((queue, max(1, min(count, self._most_queued(), left["queued"]))))
-        steps.append(
-            (pace, max(1, min(self._paced(planned, alone=bursts.regime.queued and not device), left["paced"])))
-        )
+        steps.append((pace, max(1, min(planned.paced, left["paced"]))))
         # Inputs of both steps at once, where there is room for them: then each side is woken once.
-        for part in [[step] for step in steps] if bursts.is_huge else [steps]:
+        for number, part in enumerate([[step] for step in steps] if bursts.is_huge else [steps]):
             batches = [(step, bursts.supply.take(count)) for step, count in part]
             for side in sides:
                 # What a stopped candidate left on the device would slow the reference down.
@@ -323,13 +299,22 @@ class Session:
                     evidence = "the candidate keeps the device busy after it has answered"
                     raise self._candidate.record.reject("T26", evidence)
                 async with bursts.awake(side):
+                    await self._place(side, moved if number == 0 else 0)
                     for step, batch in batches:
                         await step(side, batch)
-        return {side: Visit(bursts.regime.name, paced[side], queued.get(side)) for side in sides}
+                calm[side] = self._processors.is_quick()
+        return {side: Visit(bursts.regime.name, paced[side], queued.get(side), calm[side]) for side in sides}
 
-    def _paced(self, planned: Effort, *, alone: bool) -> int:
-        """Return how many calls are made one by one when a side is woken; more where it is woken for nothing else."""
-        return planned.paced if not alone or planned.long else min(_PACED_ALONE * planned.paced, self._bursts.longest)
+    @staticmethod
+    def _depends_on_memory(measured: Measured) -> bool:
+        """Say whether device times depend on where memory lies; of long calls it is where the host has been instead."""
+        return bool(measured.reference) and not measured.effort.long and not measured.device_ratio().is_paired
+
+    async def _place(self, side: Side, memory: int = 0) -> None:
+        """Have a side that is awake launch from a processor that is quick, with its memory elsewhere if that is not 0."""
+        await side.place(self._processors.choose(), memory)
+        if memory:
+            await self._quiet.wait()  # what it has given back is wiped, and memory is slower meanwhile
 
     def _length(self, at: int, planned: Effort) -> int:
         if at < len(self._lengths):
@@ -372,6 +357,7 @@ class Session:
         count = max(1, min(planned.paced, planned.calls))
         kept = self._reference.paced_nothing((self._kind, count, planned.cold))
         if len(kept) < _NOTHING:
+            await self._place(self._reference)
             while len(kept) < _NOTHING:
                 kept.append(
                     await bursts.paced_burst(
@@ -382,7 +368,7 @@ class Session:
 
     async def _add_warm_bursts(self, measured: Measured, per_call: float) -> None:
         """Make pairs of a short and a long warm burst until the judge's clock is settled. Raises NotQueuedError."""
-        bursts, reference = self._bursts, self._reference
+        bursts, reference, began = self._bursts, self._reference, time.monotonic()
         lengths = self._warm_lengths(per_call)
         while len(measured.warm) < 2 * _MOST_WARM_PAIRS:
             noisy = len(measured.warm) >= 2 * _WARM_PAIRS and timing.nothing_is_noisier(evidence(measured))
@@ -405,14 +391,9 @@ class Session:
                     for batch in batches
                 ]
             measured.warm_reference = reference.warm
-            if len(measured.warm) >= _WARM_PAIRS * len(lengths) and self._settled(measured):
+            enough = len(measured.warm) >= _WARM_PAIRS * len(lengths)
+            if enough and (time.monotonic() - began > _SETTLING_SECONDS or timing.settled(evidence(measured))):
                 return
-
-    @staticmethod
-    def _settled(measured: Measured) -> bool:
-        """Say whether the clock is sharp, and contradicts nothing, or has been asked for long enough whether it does."""
-        spent = sum(burst.wall_seconds for burst in measured.warm)
-        return spent > _SETTLING_SECONDS or timing.settled(evidence(measured))
 
     def _warm_lengths(self, per_call: float) -> list[int]:
         """Return the lengths of a short and a long warm burst of calls that take so long from end to end, in seconds.

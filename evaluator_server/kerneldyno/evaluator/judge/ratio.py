@@ -29,6 +29,8 @@ _FURTHEST = 1.5
 _CLOSE = 0.015
 #: Share of each side's rounds that must have been quick for memory to be what the others differ by, and not the host.
 _PLACED_SHARE = 0.25
+#: Share of a side's rounds that must have been calm for the others not to count.
+_CALM_SHARE = 0.25
 #: Share of each side's calls that counts where the host is what they differ by; without the quickest of all, by this
 #: share: no host makes calls quicker, but a candidate that leaves its work out now and then would be (T27).
 _UNDELAYED, _TOO_QUICK = 0.5, 0.1
@@ -81,32 +83,48 @@ def of_rounds(reference: Sequence[float], candidate: Sequence[float], *, displac
     """
     everything = list(range(len(candidate)))
     quick = [_quick(side, _PLACED) for side in (reference, candidate)]
-    paired = Ratio(*_paired(reference, candidate), everything, everything)
-    if not displaced or paired.width <= _CLOSE or quick == [everything, everything]:
+    moved = displaced and quick != [everything, everything]
+    paired = Ratio(*_paired(reference, candidate, ordered=not moved), everything, everything)
+    if not moved or paired.width <= _CLOSE:
         return paired
     return _of_quick(reference, candidate, quick)
 
 
 def of_delayed_rounds(
-    reference: Sequence[Sequence[float]], candidate: Sequence[Sequence[float]], *, displaced: bool = False
+    reference: Sequence[Sequence[float]],
+    candidate: Sequence[Sequence[float]],
+    *,
+    displaced: bool = False,
+    calm: Sequence[Sequence[bool]] = (),
 ) -> Ratio:
-    """Return the same from what each call of each round took, where the host delays single ones, by much and at random."""
+    """Return the same from what each call of each round took, where the host delays single ones, by much and at random.
+
+    `calm` says of the rounds of reference and candidate whether the host's processor was as quick as ever at their end.
+    """
     everything = list(range(len(candidate)))
     ours, theirs = ([statistics.median(calls) for calls in side] for side in (reference, candidate))
-    paired = Ratio(*_paired(ours, theirs), everything, everything)
+    quick = [_quick(side, _PLACED_AS_CALLED) for side in (ours, theirs)]
+    moved = displaced and quick != [everything, everything]
+    paired = Ratio(*_paired(ours, theirs, ordered=not moved), everything, everything)
     if paired.width <= _CLOSE:
         return paired
-    quick = [_quick(side, _PLACED_AS_CALLED) for side in (ours, theirs)]
-    if displaced and _PLACED_SHARE <= min(len(rounds) / len(everything) for rounds in quick) < 1:
+    if moved and _PLACED_SHARE <= min(len(rounds) / len(everything) for rounds in quick) < 1:
         return _of_quick(ours, theirs, quick)
     if len(everything) < _ENOUGH_TO_TRIM:
         return paired
-    every_call = ([call for calls in side for call in calls] for side in (reference, candidate))
-    our_mean, their_mean = map(_undelayed, every_call)
+    kept = [_calm(side) for side in calm] if calm else [everything, everything]
+    sides = [[side[at] for at in rounds] for side, rounds in zip((reference, candidate), kept, strict=True)]
+    our_mean, their_mean = (_undelayed([call for calls in side for call in calls]) for side in sides)
     value = our_mean / their_mean
-    (our_error, freedom), (their_error, _) = (_error_of_undelayed(side) for side in (ours, theirs))
-    half = math.exp(_student(freedom) * math.hypot(our_error, their_error))
-    return Ratio(value, value / half, value * half, everything, everything)
+    found = [_error_of_undelayed([statistics.median(calls) for calls in side]) for side in sides]
+    half = math.exp(_student(min(freedom for _, freedom in found)) * math.hypot(*(error for error, _ in found)))
+    return Ratio(value, value / half, value * half, *kept)
+
+
+def _calm(rounds: Sequence[bool]) -> list[int]:
+    """Return the calm ones of some rounds, or all where they are too few."""
+    calm = [at for at, is_calm in enumerate(rounds) if is_calm]
+    return calm if len(calm) >= max(_ENOUGH_TO_TRIM, _CALM_SHARE * len(rounds)) else list(range(len(rounds)))
 
 
 def _of_quick(reference: Sequence[float], candidate: Sequence[float], quick: Sequence[Sequence[int]]) -> Ratio:
@@ -154,16 +172,19 @@ def _quick(seconds: Sequence[float], factor: float) -> list[int]:
     return [at for at, second in enumerate(seconds) if second <= factor * least]
 
 
-def _paired(reference: Sequence[float], candidate: Sequence[float]) -> tuple[float, float, float]:
+def _paired(
+    reference: Sequence[float], candidate: Sequence[float], *, ordered: bool = True
+) -> tuple[float, float, float]:
     """Return the trimmed mean of the rounds' ratios, by their logarithms, and its interval.
 
     Who comes first in a round was the last to be timed in the one before, and finds caches and host as it left them.
     The order changes from round to round, so that this cancels; once there are enough rounds it is taken out of what
-    they vary by as well.
+    they vary by as well. Not where it is memory that makes rounds `ordered`: who comes first may be the one that gets
+    what lies badly, every time.
     """
     values = [math.log(ours / theirs) for ours, theirs in zip(reference, candidate, strict=True)]
     orders = [values[0::2], values[1::2]]
-    if len(orders[1]) < _ENOUGH_OF_AN_ORDER:
+    if not ordered or len(orders[1]) < _ENOUGH_OF_AN_ORDER:
         orders = [values]
     found = [_trimmed(order) for order in orders]
     middle = statistics.fmean(mean for mean, _, _ in found)

@@ -27,6 +27,7 @@ from .lease import Lease
 from .paced import PacedBurst
 from .pool import Pool
 from .problems import Known
+from .processors import Processors
 from .side import Side, Sizes
 from .timing import Burst
 
@@ -130,11 +131,10 @@ class _Kept:
 class References:
     """The reference runners of one device."""
 
-    def __init__(self, device: Device, pool: Pool, processor: int | None) -> None:
-        """`processor` is the one on which everything is timed; None lets the host choose."""
+    def __init__(self, device: Device, pool: Pool, processors: Processors) -> None:
         self._device = device
         self._pool = pool
-        self._processor = processor
+        self._processors = processors
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         #: One for each key that somebody makes a runner for.
         self._making: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
@@ -186,7 +186,7 @@ class References:
         try:
             await side.open_arenas(sizes)
             await side.build(spec, known.seed)
-            await side.settle(self._processor)
+            await side.settle(self._processors.chosen)
             async with self._pool.lease.work():  # between leases, which stop and resume those that are not parked
                 await runner.park()
         except BaseException:

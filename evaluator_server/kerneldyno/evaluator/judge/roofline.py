@@ -21,8 +21,8 @@ from ..precision import of_dtype
 from ..toolkits import Problem
 from . import verdict
 from .lease import Lease
-from .measuring import Quiet
 from .problems import Announce, Known, Problems
+from .quiet import Quiet
 from .record import Record
 from .trial import Trial
 

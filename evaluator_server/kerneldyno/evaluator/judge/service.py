@@ -24,10 +24,10 @@ from . import ladder, verdict
 from .company import Company, lacked_memory
 from .hygiene import Hygiene, SickDeviceError
 from .lane import Bench, Lane
-from .measuring import Quiet
 from .pool import Pool
 from .problems import Problems
-from .processors import reserve_processor
+from .processors import Processors
+from .quiet import Quiet
 from .reference import References
 
 _log = logging.getLogger("kerneldyno.judge")
@@ -69,9 +69,9 @@ class Service:
         )
         device.keep_within(_SHARE_OF_MEMORY if settings.lanes > 1 else _SHARE_BESIDE_ONE)
         problems = Problems(device, self._pool.lease)
-        processor = reserve_processor(settings.device_name)
-        references = References(device, self._pool, processor)
-        self._bench = Bench(device, self._pool, problems, references, Quiet(device), settings.memory_bytes, processor)
+        processors = Processors(settings.device_name, roams=device.kind == "cuda", near=device.near_processors())
+        references = References(device, self._pool, processors)
+        self._bench = Bench(device, self._pool, problems, references, Quiet(device), settings.memory_bytes, processors)
         self._lanes: dict[str, asyncio.Task[None]] = {}
         self._layers: list[Layer] = []
         self._writer: asyncio.StreamWriter | None = None

@@ -54,6 +54,8 @@ class Side(ABC):
         #: Orders that have not been answered.
         self.unanswered = 0
         self._pending: asyncio.Future[wire.Frame] | None = None
+        #: What calls are launched from.
+        self._processor: int | None = None
 
     @property
     def station(self) -> Station:
@@ -109,6 +111,13 @@ class Side(ABC):
     async def settle(self, processor: int | None) -> None:
         """Have the runner begin to be timed: on one processor, and with no memory kept from what came before."""
         await self.ask({"op": "settle", "processor": processor})
+        self._processor = processor
+
+    async def place(self, processor: int | None, memory: int) -> None:
+        """Have calls launched from a processor, and memory that is kept for later elsewhere if that is not 0, but a seed."""
+        if memory or processor != self._processor:
+            await self.ask({"op": "place", "processor": processor, "memory": memory})
+            self._processor = processor
 
     async def capture(self, count: int) -> bool:
         """Have the call captured on the first `count` input sets of the arena; say whether bursts can replay it."""
@@ -124,7 +133,6 @@ class Side(ABC):
         replay: bool,
         nothing: bool = False,
         lead_in: int = 0,
-        displace: int = 0,
     ) -> None:
         """Send the order for a burst; `queued`, for a gated one, and `answer` read what comes back."""
         self.unanswered += 1
@@ -141,7 +149,6 @@ class Side(ABC):
                 "replay": replay,
                 "nothing": nothing,
                 "lead_in": lead_in,
-                "displace": displace,
             }
         )
 

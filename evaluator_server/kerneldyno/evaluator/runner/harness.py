@@ -201,12 +201,24 @@ class _Harness:
 
     def do_settle(self, order: wire.Frame) -> None:
         """Begin to be timed: on one processor, which both sides share, and with no memory kept from what came before."""
-        if order["processor"] is not None:
-            with contextlib.suppress(OSError):  # not ours to choose
-                os.sched_setaffinity(0, {order["processor"]})
+        self._run_on(order["processor"])
         self._earlier.clear()
         gc.collect()
         self._device.settle()
+
+    def do_place(self, order: wire.Frame) -> None:
+        """Launch calls from a processor from now on, with memory that is kept for later elsewhere if that is wanted."""
+        self._run_on(order["processor"])
+        if order["memory"]:
+            self._earlier.clear()
+            with self._circumstances():
+                self._device.displace(order["memory"])
+
+    @staticmethod
+    def _run_on(processor: int | None) -> None:
+        if processor is not None:
+            with contextlib.suppress(OSError):  # not ours to choose
+                os.sched_setaffinity(0, {processor})
 
     def do_capture(self, order: wire.Frame) -> bool:
         """Have bursts replay CUDA graphs of the call, if that is possible, and say whether it is."""
@@ -229,8 +241,6 @@ class _Harness:
         if replays and order["nothing"]:
             replays = [call] * len(self._replays)
         with self._circumstances(), torch.no_grad():
-            if order["displace"]:
-                self._device.displace(order["displace"])
             burst.lead_in(call, self._station, order["lead_in"])
             if order["paced"]:
                 return burst.run_paced(

@@ -1,0 +1,53 @@
+"""Whether the device and the host are as quick as when nobody else uses them: what waits for that, and what looks for it.
+
+A device has work that belongs to nobody. What a process gives back, an NVIDIA driver wipes in the background, at half a
+terabyte a second on an H200, and everybody's memory is an eighth slower until that is done: 8 ms for 4 GB, 40 ms for
+16 GB. A candidate could time that for its reference. And processors of a virtual machine are threads of a host that
+others use as well: the same loop takes 48 us on most of sixteen, 90 on others, and next moment it is different ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from ..devices.base import Device
+
+#: How much slower than at its quietest the device may be, until it has had time to finish what nobody waits for, and
+#: from when on somebody else must be using it.
+_SETTLED, _QUIET = 1.05, 1.3
+#: How long either is waited for, in seconds.
+_PATIENCE = 0.5
+_PAUSE = 0.002
+#: Probes of which the quickest counts.
+_PROBES, _FIRST_PROBES = 3, 5
+
+
+class DeviceBusyError(Exception):
+    """Somebody else uses the device, and does not stop: nothing can be timed now."""
+
+
+class Quiet:
+    """Knows how fast the device is when nobody else uses it."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._best = self._probe(_FIRST_PROBES)
+
+    def _probe(self, count: int = _PROBES) -> float:
+        return min(self._device.probe_seconds() for _ in range(count))
+
+    async def wait(self) -> bool:
+        """Wait until the device is quiet; False when it does not become so."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            now = self._probe()
+            self._best = min(self._best, now)
+            if now <= self._best * _SETTLED:
+                return True
+            if time.monotonic() > deadline:
+                quiet = now <= self._best * _QUIET
+                if quiet:  # what is wiped is done by now: so quick, and no quicker, is the device from now on
+                    self._best = now
+                return quiet
+            await asyncio.sleep(_PAUSE)

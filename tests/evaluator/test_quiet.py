@@ -1,0 +1,64 @@
+"""The device is waited for until it is as quick as it was when nobody else used it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+from kerneldyno.evaluator.devices.base import Device
+from kerneldyno.evaluator.judge import quiet
+from kerneldyno.evaluator.judge.quiet import Quiet
+
+
+class Probed:
+    """A device whose probe takes 60 us, longer while it wipes and longer still while somebody uses it."""
+
+    def __init__(self, seconds: Callable[[int], float]) -> None:
+        self.probes = 0
+        self._seconds = seconds
+
+    def probe_seconds(self) -> float:
+        self.probes += 1
+        return self._seconds(self.probes)
+
+
+def waits(seconds: Callable[[int], float]) -> tuple[bool, int]:
+    """Whether the device becomes quiet, and how many probes that takes."""
+    device = Probed(seconds)
+    judge = Quiet(cast("Device", device))
+    before = device.probes
+    return asyncio.run(judge.wait()), device.probes - before
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiet, "_PATIENCE", 0.05)
+
+
+def test_a_quiet_device_is_not_waited_for() -> None:
+    assert waits(lambda at: 60e-6 * (1.02 if at % 2 else 1.0)) == (True, 3)
+
+
+def test_a_device_that_wipes_what_was_given_back_is_waited_for_until_it_has() -> None:
+    is_quiet, probes = waits(lambda at: 67e-6 if 5 < at < 20 else 60e-6)
+    assert is_quiet
+    assert 15 <= probes <= 21
+
+
+def test_a_device_that_has_become_slower_for_good_is_so_quick_from_now_on() -> None:
+    device = Probed(lambda at: 60e-6 if at <= 5 else 67e-6)
+    judge = Quiet(cast("Device", device))
+    assert asyncio.run(judge.wait())
+    before = device.probes
+    assert asyncio.run(judge.wait())
+    assert device.probes == before + 3
+
+
+def test_a_device_that_somebody_uses_is_not_quiet() -> None:
+    assert not waits(lambda at: 60e-6 if at <= 5 else 120e-6)[0]
+
+
+def test_a_device_that_cannot_be_probed_is_taken_for_quiet() -> None:
+    assert waits(lambda _: 0.0) == (True, 3)
