@@ -9,8 +9,11 @@ from typing import Any
 
 from . import ratio, timing
 from .effort import Effort
-from .paced import PacedBurst
+from .paced import PacedBurst, overhead
 from .timing import Burst
+
+#: A call that the device needs less of than this share has to wait for its host as well.
+_DEVICE_BOUND = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +92,31 @@ class Measured:
         )
         return ratio.unseen(reference, candidate, kernels=self.kernels, same_pace=self.same_pace)
 
-    def paced_ratio(self, overhead: float) -> ratio.Ratio:
+    @property
+    def depends_on_memory(self) -> bool:
+        """Whether device times depend on where memory lies; of long calls it may be where the host has been."""
+        return bool(self.reference) and self.queued and not self.effort.long and not self.device_ratio().is_paired
+
+    @property
+    def launch_bound(self) -> bool:
+        """Whether a call takes much longer from end to end than the device needs for it."""
+        device = [visit.device_seconds for visit in self.candidate if visit.queued]
+        called = statistics.median(visit.paced_seconds for visit in self.candidate) - overhead(self.paced_nothing)
+        return not device or statistics.median(device) < _DEVICE_BOUND * called
+
+    def paced_ratio(self, fixed: float) -> ratio.Ratio:
         """Return the ratio of end-to-end times, without the seconds that the loop costs.
 
         All that they vary by, but for where memory lies, is the host, which can only delay.
         """
         reference, candidate = (
-            [[max(timing.SHORTEST, second - overhead) for second in visit.paced.seconds] for visit in visits]
+            [[max(timing.SHORTEST, second - fixed) for second in visit.paced.seconds] for visit in visits]
             for visits in (self.reference, self.candidate)
         )
         calm = [[visit.calm for visit in visits] for visits in (self.reference, self.candidate)]
-        return ratio.of_delayed_rounds(reference, candidate, displaced=self.effort.displaced, calm=calm)
+        return ratio.of_delayed_rounds(
+            reference, candidate, displaced=self.effort.displaced, memory_matters=self.depends_on_memory, calm=calm
+        )
 
 
 def evidence(measured: Measured, rounds: Sequence[int] | None = None) -> timing.Evidence:

@@ -58,6 +58,8 @@ _WARM_UP_SECONDS = 0.03
 _WARM_BY_NOW = 0.02
 #: Queued bursts of a reference whose candidate cannot be queued: what that costs the reference is said.
 _QUEUED_ALONE = 3
+#: How many more calls are made one by one in rounds of nothing else.
+_PACED_ALONE = 3
 #: Calls that are drawn ahead for so many rounds.
 _ROUNDS_AHEAD = 4
 
@@ -271,7 +273,7 @@ class Session:
         at = sum((visit.queued is not None) == device for visit in measured.candidate)
         sides = self._sides if at % 2 == 0 else self._sides[::-1]
         moved = 0
-        if planned.displaced and (device or not bursts.regime.queued or self._depends_on_memory(measured)):
+        if planned.displaced and (device or not bursts.regime.queued or measured.depends_on_memory):
             # The same for both sides, every other two rounds as a process has it that has just begun.
             moved = AFRESH if at // 2 % 2 == 0 else self._rng.randrange(AFRESH + 1, 1 << 31)
         queued: dict[Side, Burst] = {}
@@ -289,7 +291,8 @@ class Session:
         if device:
             count = planned.queued if planned.long else self._length(at, planned)
             steps.append((queue, max(1, min(count, self._most_queued(), left["queued"]))))
-        steps.append((pace, max(1, min(planned.paced, left["paced"]))))
+        count = planned.paced if device else self._paced_alone(measured)
+        steps.append((pace, max(1, min(count, left["paced"]))))
         # Inputs of both steps at once, where there is room for them: then each side is woken once.
         for number, part in enumerate([[step] for step in steps] if bursts.is_huge else [steps]):
             batches = [(step, bursts.supply.take(count)) for step, count in part]
@@ -305,16 +308,21 @@ class Session:
                 calm[side] = self._processors.is_quick()
         return {side: Visit(bursts.regime.name, paced[side], queued.get(side), calm[side]) for side in sides}
 
-    @staticmethod
-    def _depends_on_memory(measured: Measured) -> bool:
-        """Say whether device times depend on where memory lies; of long calls it is where the host has been instead."""
-        return bool(measured.reference) and not measured.effort.long and not measured.device_ratio().is_paired
-
     async def _place(self, side: Side, memory: int = 0) -> None:
         """Have a side that is awake launch from a processor that is quick, with its memory elsewhere if that is not 0."""
         await side.place(self._processors.choose(), memory)
         if memory:
             await self._quiet.wait()  # what it has given back is wiped, and memory is slower meanwhile
+
+    def _paced_alone(self, measured: Measured) -> int:
+        """Return how many calls are made one by one when a side is woken for nothing else.
+
+        More than otherwise; but where the host decides, it is rounds that tell, since a processor stays quick for some
+        milliseconds only.
+        """
+        planned = measured.effort
+        alone = self._bursts.regime.queued and not planned.long and not measured.launch_bound
+        return min(_PACED_ALONE * planned.paced, self._bursts.longest) if alone else planned.paced
 
     def _length(self, at: int, planned: Effort) -> int:
         if at < len(self._lengths):

@@ -15,7 +15,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Rounds this much slower than the quickest are rounds in which memory lay badly, by device time and as called.
+#: Where a round of device times is this much slower than the quickest, memory lay badly in it; and rounds are quick up
+#: to these factors, by device time and as called.
+_BADLY_PLACED = 1.04
 _PLACED, _PLACED_AS_CALLED = 1.015, 1.03
 #: By how much the quick rounds of one side may be off, as a factor: with several of them, and with one.
 _OFF, _OFF_ALONE = 1.01, 1.03
@@ -27,8 +29,9 @@ _TRIMMED, _ENOUGH_TO_TRIM = 0.2, 5
 _FURTHEST = 1.5
 #: Pairs whose interval is no wider than this have not been broken.
 _CLOSE = 0.015
-#: Share of each side's rounds that must have been quick for memory to be what the others differ by, and not the host.
-_PLACED_SHARE = 0.25
+#: Share of each side's rounds that must have been quick for memory to be what the others differ by, and not the host;
+#: where device times say so, and where there are none.
+_PLACED_SHARE = {True: 0.1, False: 0.25}
 #: Share of a side's rounds that must have been calm for the others not to count.
 _CALM_SHARE = 0.25
 #: Share of each side's calls that counts where the host is what they differ by; without the quickest of all, by this
@@ -83,7 +86,7 @@ def of_rounds(reference: Sequence[float], candidate: Sequence[float], *, displac
     """
     everything = list(range(len(candidate)))
     quick = [_quick(side, _PLACED) for side in (reference, candidate)]
-    moved = displaced and quick != [everything, everything]
+    moved = displaced and any(max(side) > _BADLY_PLACED * min(side) for side in (reference, candidate))
     paired = Ratio(*_paired(reference, candidate, ordered=not moved), everything, everything)
     if not moved or paired.width <= _CLOSE:
         return paired
@@ -95,11 +98,13 @@ def of_delayed_rounds(
     candidate: Sequence[Sequence[float]],
     *,
     displaced: bool = False,
+    memory_matters: bool = False,
     calm: Sequence[Sequence[bool]] = (),
 ) -> Ratio:
     """Return the same from what each call of each round took, where the host delays single ones, by much and at random.
 
-    `calm` says of the rounds of reference and candidate whether the host's processor was as quick as ever at their end.
+    `memory_matters`: device times of the same rounds depend on where memory lies. `calm` says of the rounds of reference
+    and candidate whether the host's processor was as quick as ever at their end.
     """
     everything = list(range(len(candidate)))
     ours, theirs = ([statistics.median(calls) for calls in side] for side in (reference, candidate))
@@ -108,7 +113,7 @@ def of_delayed_rounds(
     paired = Ratio(*_paired(ours, theirs, ordered=not moved), everything, everything)
     if paired.width <= _CLOSE:
         return paired
-    if moved and _PLACED_SHARE <= min(len(rounds) / len(everything) for rounds in quick) < 1:
+    if moved and _PLACED_SHARE[memory_matters] <= min(len(rounds) / len(everything) for rounds in quick) < 1:
         return _of_quick(ours, theirs, quick)
     if len(everything) < _ENOUGH_TO_TRIM:
         return paired
