@@ -57,6 +57,33 @@ def reported(made: Measured) -> tuple[dict[str, Any], Record]:
     return found, record
 
 
+def test_times_are_those_of_the_rounds_that_the_ratio_is_made_of() -> None:
+    """Rounds without device times lie between others, and in half of those memory lay badly."""
+    alone = Visit(QUEUED, paced(3.6e-3), None)
+    rounds = [3e-3, None, 3.9e-3, None, None, 3e-3, 3.9e-3, 3.9e-3, None, 3e-3]
+    candidate = [visit(QUEUED, each, each + 50e-6) if each else alone for each in rounds]
+    reference = [visit(QUEUED, 6.9e-3 - each, 6.95e-3 - each) if each else alone for each in rounds]
+    made = measured(candidate, reference, QUEUED, device=3e-3)
+    made.effort = plan(3e-3, per_set=0.0, calls=100, longest=40, limit=60)
+    ratio = made.device_ratio()
+    assert (ratio.rounds, ratio.reference_rounds) == ([0, 5, 9], [2, 6, 7])
+    found, record = reported(made)
+    assert record.findings == []
+    assert found["speedup"] == pytest.approx(1, abs=0.001)
+    for side in ("candidate", "reference"):
+        assert found[f"{side}_timing"]["median_seconds"] == pytest.approx(3e-3)
+
+
+def test_a_quick_end_to_end_time_is_not_doubted_for_what_the_hosts_noise_may_take_off() -> None:
+    """What a call of nothing costs is taken off, and was more than usual."""
+    calls = [visit(QUEUED, 25e-6, 14e-6)] * 5
+    _, record = reported(measured(calls, calls, QUEUED, device=25e-6))
+    assert record.findings == []
+    calls = [visit(QUEUED, 100e-6, 60e-6)] * 5
+    _, record = reported(measured(calls, calls, QUEUED))
+    assert [finding["id"] for finding in record.findings] == ["T01"]
+
+
 def test_there_are_two_times_of_both_sides_and_two_speedups() -> None:
     rounds = 5
     found, record = reported(

@@ -78,11 +78,14 @@ class Measured:
         return self.candidate[0].queued is not None
 
     def device_ratio(self) -> ratio.Ratio:
-        """Return the ratio of device times, from the rounds that have them."""
+        """Return the ratio of device times, from the rounds that have them; its rounds are numbered among all."""
+        rounds = [at for at, visit in enumerate(self.candidate) if visit.queued]
         reference, candidate = (
-            [visit.device_seconds for visit in visits if visit.queued] for visits in (self.reference, self.candidate)
+            [visits[at].device_seconds for at in rounds] for visits in (self.reference, self.candidate)
         )
-        return ratio.of_rounds(reference, candidate, displaced=self.effort.displaced)
+        found = ratio.of_rounds(reference, candidate, displaced=self.effort.displaced)
+        kept = ([rounds[at] for at in side] for side in (found.reference_rounds, found.rounds))
+        return ratio.Ratio(found.value, found.low, found.high, *kept)
 
     def unseen(self) -> float:
         """Return by how much two processes may differ in the ratio of device times though no round shows it, as a share."""

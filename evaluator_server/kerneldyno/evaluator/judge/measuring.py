@@ -50,6 +50,8 @@ _SHORTEST_LONG = 2
 #: Bursts of nothing of one kind that are enough; cold ones are of many lengths.
 _NOTHING = 3
 _COLD_NOTHING = 6
+#: How often a paced burst of nothing is made again, at most, since its processor has become slow.
+_TRIES_FOR_CALM = 3
 #: Calls of a first paced burst, which tells how long calls take.
 _FIRST_CALLS = 2
 #: Untimed calls of one side and kind take about so long, in seconds.
@@ -364,14 +366,17 @@ class Session:
         bursts = self._bursts
         count = max(1, min(planned.paced, planned.calls))
         kept = self._reference.paced_nothing((self._kind, count, planned.cold))
-        if len(kept) < _NOTHING:
+        for tries in range(_TRIES_FOR_CALM * _NOTHING, 0, -1):
+            missing = _NOTHING - len(kept)
+            if missing <= 0:
+                break
             await self._place(self._reference)
-            while len(kept) < _NOTHING:
-                kept.append(
-                    await bursts.paced_burst(
-                        self._reference, bursts.supply.familiar(count), cold=planned.cold, nothing=True, lead_in=1
-                    )
-                )
+            made = await bursts.paced_burst(
+                self._reference, bursts.supply.familiar(count), cold=planned.cold, nothing=True, lead_in=1
+            )
+            # It is taken off every call of both sides, and kept for other candidates.
+            if self._processors.is_quick() or tries <= missing:
+                kept.append(made)
         return list(kept)
 
     async def _add_warm_bursts(self, measured: Measured, per_call: float) -> None:

@@ -23,7 +23,7 @@ _SHARE = 0.25
 #: How much less than the judge has seen a runner may say, as a share and in seconds: two clocks, one signal apart.
 _UNDERSTATED = 0.8
 _SIGNALLING = {"cuda": 20e-6, "cpu": 100e-6}
-#: A call cannot take less from end to end than the device needs for it, all but this share.
+#: A call cannot take less from end to end than the device needs for it, all but this share and what lies between calls.
 _LEAST_OF_DEVICE = 0.9
 
 
@@ -73,7 +73,7 @@ def conclude_paced(
         )
         bounded = [sample + hidden for sample in samples]
         return Timing(bounded, "CLOCK_JUDGE", judge_seconds + hidden, ("T01", f"{said}; they count"))
-    if median < _LEAST_OF_DEVICE * device_seconds:
+    if median < _LEAST_OF_DEVICE * device_seconds - _GAP[kind]:
         said = f"a call takes {median * 1e6:.1f} us from end to end, and {device_seconds * 1e6:.1f} us of the device"
         bounded = [max(sample, device_seconds) for sample in samples]
         return Timing(bounded, "CLOCK_JUDGE", max(judge_seconds, device_seconds), ("T01", f"{said}; the latter counts"))
