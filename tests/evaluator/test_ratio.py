@@ -205,6 +205,15 @@ def test_where_device_times_depend_on_memory_few_quick_rounds_are_enough() -> No
     assert found.value == pytest.approx(1, abs=0.01)
 
 
+def test_where_device_times_do_not_depend_on_memory_it_is_the_host_that_rounds_differ_by() -> None:
+    rng = random.Random(3)
+    pairs = [(delayed(rng, 20), delayed(rng, 20)) for _ in range(20)]
+    for ours, theirs in pairs:
+        found = of_delayed_rounds(ours, theirs, displaced=True, memory_matters=False)
+        assert found == of_delayed_rounds(ours, theirs)
+    assert any(of_delayed_rounds(*pair, displaced=True) != of_delayed_rounds(*pair) for pair in pairs)
+
+
 def test_rounds_that_differ_by_little_are_paired_wherever_memory_lay() -> None:
     reference = [2038, 2075, 2070, 2044, 2072]
     candidate = [2064, 2082, 2089, 2077, 2070]

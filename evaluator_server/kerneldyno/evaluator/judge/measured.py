@@ -96,9 +96,11 @@ class Measured:
         return ratio.unseen(reference, candidate, kernels=self.kernels, same_pace=self.same_pace)
 
     @property
-    def depends_on_memory(self) -> bool:
-        """Whether device times depend on where memory lies; of long calls it may be where the host has been."""
-        return bool(self.reference) and self.queued and not self.effort.long and not self.device_ratio().is_paired
+    def memory_matters(self) -> bool | None:
+        """Whether times depend on where memory lies, as device times tell; None where there are none."""
+        if not (self.reference and self.queued):
+            return None
+        return not self.launch_bound and not self.device_ratio().is_paired
 
     @property
     def launch_bound(self) -> bool:
@@ -118,7 +120,7 @@ class Measured:
         )
         calm = [[visit.calm for visit in visits] for visits in (self.reference, self.candidate)]
         return ratio.of_delayed_rounds(
-            reference, candidate, displaced=self.effort.displaced, memory_matters=self.depends_on_memory, calm=calm
+            reference, candidate, displaced=self.effort.displaced, memory_matters=self.memory_matters, calm=calm
         )
 
 

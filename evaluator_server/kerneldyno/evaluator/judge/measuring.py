@@ -275,7 +275,7 @@ class Session:
         at = sum((visit.queued is not None) == device for visit in measured.candidate)
         sides = self._sides if at % 2 == 0 else self._sides[::-1]
         moved = 0
-        if planned.displaced and (device or not bursts.regime.queued or measured.depends_on_memory):
+        if planned.displaced and (device or not bursts.regime.queued or measured.memory_matters):
             # The same for both sides, every other two rounds as a process has it that has just begun.
             moved = AFRESH if at // 2 % 2 == 0 else self._rng.randrange(AFRESH + 1, 1 << 31)
         queued: dict[Side, Burst] = {}
@@ -350,7 +350,7 @@ class Session:
 
     async def _nothing(self, kept: Any, lengths: Sequence[int], *, cold: bool = False) -> list[Burst]:
         """Return the queued bursts of nothing that are kept, once there are enough of them."""
-        missing = (_COLD_NOTHING if cold else _NOTHING) - len(kept)
+        missing = (_COLD_NOTHING if cold and self._bursts.longest > 1 else _NOTHING) - len(kept)
         if missing > 0:
             for at in range(missing):
                 kept.append(await self._one_of_nothing(lengths[at % len(lengths)], cold=cold))

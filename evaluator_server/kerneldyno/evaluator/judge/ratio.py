@@ -37,6 +37,8 @@ _CALM_SHARE = 0.25
 #: Share of each side's calls that counts where the host is what they differ by; without the quickest of all, by this
 #: share: no host makes calls quicker, but a candidate that leaves its work out now and then would be (T27).
 _UNDELAYED, _TOO_QUICK = 0.5, 0.1
+#: Rounds from which on their quicker half tells how sure it is.
+_ENOUGH_FOR_HALVES = 3
 #: Rounds in each order from which on the order is taken out of what rounds vary by.
 _ENOUGH_OF_AN_ORDER = 3
 #: Student's t of a two-sided 95 % interval for one and two degrees of freedom; the normal distribution's quantile.
@@ -98,24 +100,24 @@ def of_delayed_rounds(
     candidate: Sequence[Sequence[float]],
     *,
     displaced: bool = False,
-    memory_matters: bool = False,
+    memory_matters: bool | None = None,
     calm: Sequence[Sequence[bool]] = (),
 ) -> Ratio:
     """Return the same from what each call of each round took, where the host delays single ones, by much and at random.
 
-    `memory_matters`: device times of the same rounds depend on where memory lies. `calm` says of the rounds of reference
-    and candidate whether the host's processor was as quick as ever at their end.
+    `memory_matters`: whether device times of the same rounds depend on where memory lies, where there are any. `calm`
+    says of the rounds of reference and candidate whether the host's processor was as quick as ever at their end.
     """
     everything = list(range(len(candidate)))
     ours, theirs = ([statistics.median(calls) for calls in side] for side in (reference, candidate))
     quick = [_quick(side, _PLACED_AS_CALLED) for side in (ours, theirs)]
-    moved = displaced and quick != [everything, everything]
+    moved = displaced and memory_matters is not False and quick != [everything, everything]
     paired = Ratio(*_paired(ours, theirs, ordered=not moved), everything, everything)
     if paired.width <= _CLOSE:
         return paired
-    if moved and _PLACED_SHARE[memory_matters] <= min(len(rounds) / len(everything) for rounds in quick) < 1:
+    if moved and min(map(len, quick)) >= _PLACED_SHARE[bool(memory_matters)] * len(everything):
         return _of_quick(ours, theirs, quick)
-    if len(everything) < _ENOUGH_TO_TRIM:
+    if len(everything) < _ENOUGH_FOR_HALVES:
         return paired
     kept = [_calm(side) for side in calm] if calm else [everything, everything]
     sides = [[side[at] for at in rounds] for side, rounds in zip((reference, candidate), kept, strict=True)]
