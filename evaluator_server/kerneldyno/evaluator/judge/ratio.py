@@ -222,7 +222,7 @@ def _trimmed(values: Sequence[float]) -> tuple[float, float, int]:
 
 def _undelayed(values: Sequence[float]) -> float:
     """Return the mean of the quicker half, but for the quickest tenth of all."""
-    begin, end = int(_TOO_QUICK * len(values)), int(_UNDELAYED * len(values))
+    begin, end = int(_TOO_QUICK * len(values) + 0.5), int(_UNDELAYED * len(values))
     return statistics.fmean(sorted(values)[begin : max(end, begin + 1)])
 
 
