@@ -27,7 +27,7 @@ def measured(device: float, host: float, *, per_call: float = 1e-3, queued: bool
     """Six rounds whose device times vary by one share and whose end-to-end times by another."""
     rng = random.Random(5)
     planned = effort.plan(per_call, per_set=0.0, calls=100, longest=40, limit=60, queued=queued)
-    made = Measured(planned)
+    made = Measured(planned, paced_nothing=[PacedBurst([0.0], [0.0], 0.0)])
     for visits in (made.candidate, made.reference):
         for _ in range(6):
             paced = [1.2 * per_call * rng.gauss(1, host)]
@@ -54,6 +54,29 @@ def test_where_calls_are_used_up_nothing_is_wanted_of_their_kind() -> None:
     noisy = measured(0.05, 0.05)
     assert session()._wanted(noisy, {"queued": 0, "paced": 90}) == (False, True)
     assert session()._wanted(noisy, {"queued": 90, "paced": 0}) == (True, False)
+
+
+def test_device_times_tell_whether_it_matters_where_memory_lies() -> None:
+    assert measured(0.05, 0.05).memory_matters is True
+    assert measured(0.0001, 0.05).memory_matters is False
+    assert measured(0.05, 0.05, queued=False).memory_matters is None
+    hosts = measured(0.05, 0.05)
+    hosts.paced_nothing = [
+        PacedBurst([-1e-3], [-1e-3], 0.0)
+    ]  # from end to end a call takes twice what the device needs
+    assert hosts.launch_bound
+    assert hosts.memory_matters is False  # where the host has been is what device times of such calls vary by
+
+
+def test_rounds_for_end_to_end_times_alone_are_longer_unless_the_host_decides() -> None:
+    made = session()
+    made._bursts.longest = 40
+    short, hosts = measured(0.0001, 0.05), measured(0.0001, 0.05)
+    hosts.paced_nothing = [PacedBurst([-1e-3], [-1e-3], 0.0)]
+    assert made._paced_alone(short) == 3 * short.effort.paced
+    assert made._paced_alone(hosts) == hosts.effort.paced
+    made._bursts.longest = 1
+    assert made._paced_alone(short) == 1
 
 
 def test_calls_that_cannot_be_queued_have_one_time_only() -> None:
