@@ -30,7 +30,7 @@ def measured(device: float, host: float, *, per_call: float = 1e-3, queued: bool
     made = Measured(planned, paced_nothing=[PacedBurst([0.0], [0.0], 0.0)])
     for visits in (made.candidate, made.reference):
         for _ in range(6):
-            paced = [1.2 * per_call * rng.gauss(1, host)]
+            paced = [1.1 * per_call * rng.gauss(1, host)]
             burst = Burst(2, 0.0, [per_call * rng.gauss(1, device)] * 2) if queued else None
             visits.append(Visit("", PacedBurst(paced, paced, 0.0), burst))
     return made
@@ -57,10 +57,10 @@ def test_where_calls_are_used_up_nothing_is_wanted_of_their_kind() -> None:
 
 
 def test_device_times_tell_whether_it_matters_where_memory_lies() -> None:
-    assert measured(0.05, 0.05).memory_matters is True
-    assert measured(0.0001, 0.05).memory_matters is False
+    assert measured(0.05, 0.0001).memory_matters is True
+    assert measured(0.0001, 0.0001).memory_matters is False
     assert measured(0.05, 0.05, queued=False).memory_matters is None
-    hosts = measured(0.05, 0.05)
+    hosts = measured(0.05, 0.0001)
     hosts.paced_nothing = [
         PacedBurst([-1e-3], [-1e-3], 0.0)
     ]  # from end to end a call takes twice what the device needs
