@@ -75,10 +75,27 @@ def test_times_are_those_of_the_rounds_that_the_ratio_is_made_of() -> None:
 
 
 def test_a_quick_end_to_end_time_is_not_doubted_for_what_the_hosts_noise_may_take_off() -> None:
-    """What a call of nothing costs is taken off, and was more than usual."""
-    calls = [visit(QUEUED, 25e-6, 14e-6)] * 5
-    _, record = reported(measured(calls, calls, QUEUED, device=25e-6))
-    assert record.findings == []
+    """What a call of nothing costs is taken off of both sides, and was more than usual: for both the device counts."""
+    for seen in (14e-6, 3e-6):
+        calls = [visit(QUEUED, 25e-6, seen)] * 5
+        found, record = reported(measured(calls, calls, QUEUED, device=25e-6))
+        assert [finding["id"] for finding in record.findings] == (["T01"] if seen < 10e-6 else [])
+        assert found["end_to_end_speedup"] == pytest.approx(1)
+        assert found["candidate_end_to_end"]["median_seconds"] == pytest.approx(25e-6)
+
+
+@pytest.mark.parametrize("device", [8e-6, 25e-6, 100e-6])
+def test_who_says_that_a_call_is_done_before_it_is_has_no_end_to_end_time_below_that_of_the_device(
+    device: float,
+) -> None:
+    """However short: a time of next to nothing would be a speedup of any size."""
+    early, honest = [visit(QUEUED, device, 1e-9)] * 5, [visit(QUEUED, device, device + 10e-6)] * 5
+    found, _ = reported(measured(early, honest, QUEUED, device=device))
+    assert found["candidate_end_to_end"]["median_seconds"] >= device
+    assert found["end_to_end_speedup"] <= (device + 10e-6) / device * 1.001
+
+
+def test_a_quick_time_that_noise_does_not_explain_is_doubted() -> None:
     calls = [visit(QUEUED, 100e-6, 60e-6)] * 5
     _, record = reported(measured(calls, calls, QUEUED))
     assert [finding["id"] for finding in record.findings] == ["T01"]

@@ -55,9 +55,11 @@ def report(record: Record, measured: Measured, paces: tuple[float, float], devic
     found["candidate_end_to_end"] = {**end_to_end.to_json(), **as_called}
     if not between:
         return found
-    waited = _trusted(_kept(ours, between.reference_rounds), fixed)
     queued = [visit.queued for visit in _kept(ours, like.reference_rounds) if visit.queued] if like else []
-    reference = timing.conclude_trusted(queued) if queued else waited
+    trusted = timing.conclude_trusted(queued) if queued else None
+    our_waiting = [visit.paced for visit in _kept(ours, between.reference_rounds)]
+    waited = _trusted(our_waiting, fixed, trusted.median if trusted else 0.0)
+    reference = trusted or waited
     found["reference_timing"] = {
         **reference.to_json(),
         **labels,
@@ -66,7 +68,7 @@ def report(record: Record, measured: Measured, paces: tuple[float, float], devic
         "queued_seconds": measured.queued_reference,
     }
     found["reference_end_to_end"] = {**waited.to_json(), **as_called}
-    between = between.scaled(_raised(end_to_end, waiting, fixed))
+    between = between.scaled(_raised(end_to_end, waiting, fixed) / _raised(waited, our_waiting, fixed))
     host = max(0.0, 1 - device.median / end_to_end.median) if device else 1.0
     low, high = ratio.widened(between, waited.median, end_to_end.median, host=host, kind=device_kind)
     found["end_to_end_speedup"], found["end_to_end_speedup_interval"] = between.value, {"low": low, "high": high}
@@ -127,14 +129,15 @@ def _raised_device(device: Timing, visits: Sequence[Visit]) -> float:
 
 
 def _raised(concluded: Timing, bursts: Sequence[PacedBurst], fixed: float) -> float:
-    """Return by which factor the candidate's end-to-end times were raised, because more was hidden than they show."""
+    """Return by which factor the end-to-end times of a side were raised, because they take more than was seen."""
     seen = statistics.median(max(timing.SHORTEST, second - fixed) for burst in bursts for second in burst.seconds)
     return max(1.0, concluded.median / seen)
 
 
-def _trusted(visits: Sequence[Visit], fixed: float) -> Timing:
+def _trusted(bursts: Sequence[PacedBurst], fixed: float, device_seconds: float) -> Timing:
     """Return the end-to-end times of the reference, in which nothing is hidden: what looks like that is the host's noise."""
-    samples = [max(timing.SHORTEST, second - fixed) for visit in visits for second in visit.paced.seconds]
+    samples = [max(timing.SHORTEST, second - fixed) for burst in bursts for second in burst.seconds]
+    samples = paced.no_less_than_device(samples, device_seconds)
     return Timing(samples, "CLOCK_EACH_CALL", statistics.fmean(samples))
 
 
