@@ -76,9 +76,9 @@ def test_memory_that_lies_badly_on_one_side_is_no_speedup() -> None:
     for _ in range(100):
         found = of_rounds(placed(rng, 0.5, 15), placed(rng, 0.4, 15), displaced=True)
         far += abs(found.value - 1) > 0.01
-        paired += found.is_paired  # both may by chance have lain badly in most of the same rounds
+        paired += found.is_paired  # both may by chance have lain badly in the same rounds
     assert far <= 2
-    assert paired <= 25
+    assert paired <= 5
 
 
 def test_memory_that_lies_badly_for_whoever_comes_first_is_no_speedup() -> None:

@@ -86,13 +86,9 @@ def of_rounds(reference: Sequence[float], candidate: Sequence[float], *, displac
 
     `displaced`: their memory was somewhere else in each round.
     """
-    everything = list(range(len(candidate)))
-    quick = [_quick(side, _PLACED) for side in (reference, candidate)]
-    moved = displaced and any(max(side) > _BADLY_PLACED * min(side) for side in (reference, candidate))
-    paired = Ratio(*_paired(reference, candidate, ordered=not moved), everything, everything)
-    if not moved or paired.width <= _CLOSE:
-        return paired
-    return _of_quick(reference, candidate, quick)
+    if displaced and any(max(side) > _BADLY_PLACED * min(side) for side in (reference, candidate)):
+        return _of_quick(reference, candidate, [_quick(side, _PLACED) for side in (reference, candidate)])
+    return _of_pairs(reference, candidate)
 
 
 def of_delayed_rounds(
@@ -108,18 +104,17 @@ def of_delayed_rounds(
     `memory_matters`: whether device times of the same rounds depend on where memory lies, where there are any. `calm`
     says of the rounds of reference and candidate whether the host's processor was as quick as ever at their end.
     """
-    everything = list(range(len(candidate)))
     ours, theirs = ([statistics.median(calls) for calls in side] for side in (reference, candidate))
+    paired = _of_pairs(ours, theirs)
+    if paired.width <= _CLOSE and not memory_matters:
+        return paired
     quick = [_quick(side, _PLACED_AS_CALLED) for side in (ours, theirs)]
-    moved = displaced and memory_matters is not False and quick != [everything, everything]
-    paired = Ratio(*_paired(ours, theirs, ordered=not moved), everything, everything)
-    if paired.width <= _CLOSE:
-        return paired
-    if moved and min(map(len, quick)) >= _PLACED_SHARE[bool(memory_matters)] * len(everything):
+    enough = _PLACED_SHARE[bool(memory_matters)] * len(ours)
+    if displaced and memory_matters is not False and enough <= min(map(len, quick)) < len(ours):
         return _of_quick(ours, theirs, quick)
-    if len(everything) < _ENOUGH_FOR_HALVES:
+    if paired.width <= _CLOSE or len(ours) < _ENOUGH_FOR_HALVES:
         return paired
-    kept = [_calm(side) for side in calm] if calm else [everything, everything]
+    kept = [_calm(side) for side in calm] if calm else [paired.reference_rounds, paired.rounds]
     sides = [[side[at] for at in rounds] for side, rounds in zip((reference, candidate), kept, strict=True)]
     our_mean, their_mean = (_undelayed([call for calls in side for call in calls]) for side in sides)
     value = our_mean / their_mean
@@ -179,25 +174,23 @@ def _quick(seconds: Sequence[float], factor: float) -> list[int]:
     return [at for at, second in enumerate(seconds) if second <= factor * least]
 
 
-def _paired(
-    reference: Sequence[float], candidate: Sequence[float], *, ordered: bool = True
-) -> tuple[float, float, float]:
+def _of_pairs(reference: Sequence[float], candidate: Sequence[float]) -> Ratio:
     """Return the trimmed mean of the rounds' ratios, by their logarithms, and its interval.
 
     Who comes first in a round was the last to be timed in the one before, and finds caches and host as it left them.
     The order changes from round to round, so that this cancels; once there are enough rounds it is taken out of what
-    they vary by as well. Not where it is memory that makes rounds `ordered`: who comes first may be the one that gets
-    what lies badly, every time.
+    they vary by as well.
     """
     values = [math.log(ours / theirs) for ours, theirs in zip(reference, candidate, strict=True)]
     orders = [values[0::2], values[1::2]]
-    if not ordered or len(orders[1]) < _ENOUGH_OF_AN_ORDER:
+    if len(orders[1]) < _ENOUGH_OF_AN_ORDER:
         orders = [values]
     found = [_trimmed(order) for order in orders]
     middle = statistics.fmean(mean for mean, _, _ in found)
     error = math.hypot(*(error for _, error, _ in found)) / len(found)
     half = math.log(_ALONE) if len(values) == 1 else _student(sum(freedom for _, _, freedom in found)) * error
-    return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
+    rounds = list(range(len(values)))
+    return Ratio(math.exp(middle), math.exp(middle - half), math.exp(middle + half), rounds, rounds)
 
 
 def _trimmed(values: Sequence[float]) -> tuple[float, float, int]:
