@@ -178,7 +178,7 @@ def test_what_lies_in_the_arena_before_a_burst_is_inputs_that_do_not_count_and_a
     assert bool((arena[size : 3 * size] == 0xFF).all())
     made._poison(made.candidate, plan)
     assert bool((arena[: 3 * size] == 0xFF).all())
-    made._reveal(made.candidate, batch)
+    made._show(made.candidate, batch)
     assert torch.equal(arena[: 3 * size], batch.data)
 
 

@@ -160,7 +160,7 @@ class Device(ABC):
         self.clear()
 
     def displace(self, seed: int) -> None:  # noqa: B027
-        """Runner: have memory that is kept for later elsewhere; `seed`, above `AFRESH`, says where, or that as if at first.
+        """Runner: have memory that is kept for later elsewhere: as if at first (`AFRESH`), or where a higher `seed` says.
 
         How long a call takes depends on where its operands lie, and a process has them where they were.
         """

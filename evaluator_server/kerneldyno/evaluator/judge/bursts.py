@@ -225,7 +225,7 @@ class Bursts:
         batch = self.supply.familiar(count)
         plan = self.plan(side, batch, cold=cold)
         self._poison(side, plan)
-        self._reveal(side, batch)
+        self._show(side, batch)
         side.order_burst(plan, self._next(), paced=False, gated=False, replay=self.regime.replayed, nothing=nothing)
         read_burst(await side.answer(), count)
 
@@ -260,8 +260,7 @@ class Bursts:
         )
         patience = _PATIENCE * (count + lead_in) * per_call + _LEAST_PATIENCE
         launching = await side.queued(min(_MOST_PATIENCE + per_call, patience))
-        revealing = self._reveal(side, batch, gate, value)
-        began = time.perf_counter() - revealing
+        began, revealing = self._reveal(side, batch, gate, value)
         if launching is None:  # it has been let go as it is
             await side.late_queued()
             await side.answer()
@@ -300,7 +299,7 @@ class Bursts:
         )
         signals = side.signals
         await self._until(functools.partial(signals.has, READY, base), side)
-        self._reveal(side, batch)
+        self._show(side, batch)
         began = time.perf_counter()
         signals.tell(RELEASED, base)
         seconds = []
@@ -379,19 +378,19 @@ class Bursts:
         """Whether as many bytes are put into the arena for a short burst as for a long one."""
         return self._filler.numel() > 0
 
-    def _reveal(self, side: Side, batch: Batch, gate: Gate | None = None, value: int = 0) -> float:
-        """Put inputs where they are waited for, and open the gate; return for how many seconds any had been there.
+    def _show(self, side: Side, batch: Batch) -> None:
+        """Put inputs where they are waited for."""
+        side.station.arena[: batch.data.numel()].copy_(batch.data)
+        self._device.synchronize()
 
-        Where there is a gate, all that can be staged is copied, however short the burst: contexts that wait slow each
-        other's copies down, and what every burst pays alike does not count in the slope. How long they wait for each
-        other before the copy begins shows nobody anything: by device events it does not count. What was in the cache is
-        evicted.
+    def _reveal(self, side: Side, batch: Batch, gate: Gate, value: int) -> tuple[float, float]:
+        """Put inputs where they are waited for, and open the gate; return since when any were there, and seconds until then.
+
+        All that can be staged is copied, however short the burst: contexts that wait slow each other's copies down, and
+        what every burst pays alike does not count in the slope. How long they wait for each other before the copy begins
+        shows nobody anything: by device events it does not count. What was in the cache is evicted.
         """
         target, size, most = side.station.arena, batch.data.numel(), self._filler.numel()
-        if gate is None:
-            target[:size].copy_(batch.data)
-            self._device.synchronize()
-            return 0.0
         watch = self._device.stopwatch(1)
         with gate.beside():
             watch.start(0)
@@ -401,7 +400,9 @@ class Bursts:
             self._device.flush_cache()
             watch.stop(0)
         gate.open(value)
-        return watch.seconds()[0]
+        opened = time.perf_counter()
+        revealing = watch.seconds()[0]
+        return opened - revealing, revealing
 
     def _room(self, side: Side, slots: Iterable[int]) -> dict[int, torch.Tensor]:
         """Return memory for the copies of some slots, equally many for every burst; to allocate it may take its time."""

@@ -25,8 +25,8 @@ _log = logging.getLogger("kerneldyno.judge")
 _MAKERS = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 _VIEWS = {"_unsafe_view", "as_strided_", "resize_", "set_", "squeeze_", "t_", "transpose_", "unsqueeze_"}
 _IDLE = _MAKERS | _VIEWS
-#: Recurrent layers of libraries are one operation, and launch about so many kernels for each step of each layer.
-_RECURRENT, _KERNELS_A_STEP = {"_cudnn_rnn", "miopen_rnn"}, 2
+#: Recurrent layers of cuDNN are one operation, and launch about so many kernels for each step of each layer.
+_RECURRENT, _KERNELS_A_STEP = "_cudnn_rnn", 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ _Counter.__torch_dispatch__ = _Counter.count  # type: ignore[method-assign, assi
 
 def _kernels(operation: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> int:
     """Return about how many kernels one operation launches."""
-    if operation.overloadpacket.__name__ not in _RECURRENT:
+    if operation.overloadpacket.__name__ != _RECURRENT:
         return 1
     names = [argument.name for argument in operation._schema.arguments]
     given: dict[str, Any] = {**dict(zip(names, arguments, strict=False)), **keywords}

@@ -1,9 +1,8 @@
-"""Whether the device and the host are as quick as when nobody else uses them: what waits for that, and what looks for it.
+"""Whether the device is as quick as when nobody else uses it, and waiting until it is.
 
 A device has work that belongs to nobody. What a process gives back, an NVIDIA driver wipes in the background, at half a
 terabyte a second on an H200, and everybody's memory is an eighth slower until that is done: 8 ms for 4 GB, 40 ms for
-16 GB. A candidate could time that for its reference. And processors of a virtual machine are threads of a host that
-others use as well: the same loop takes 48 us on most of sixteen, 90 on others, and next moment it is different ones.
+16 GB. A candidate could time that for its reference.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import time
 
 from ..devices.base import Device
 
-#: How much slower than at its quietest the device may be, until it has had time to finish what nobody waits for, and
-#: from when on somebody else must be using it.
+#: How much slower than at its quietest the device may be, and from when on somebody else must be using it, if it has had
+#: time to finish what nobody waits for.
 _SETTLED, _QUIET = 1.05, 1.3
-#: How long either is waited for, in seconds.
+#: How long that takes at the most, and the pause between two looks, in seconds.
 _PATIENCE = 0.5
 _PAUSE = 0.002
 #: Probes of which the quickest counts.
@@ -47,7 +46,7 @@ class Quiet:
                 return True
             if time.monotonic() > deadline:
                 quiet = now <= self._best * _QUIET
-                if quiet:  # what is wiped is done by now: so quick, and no quicker, is the device from now on
+                if quiet:  # wiping is over by now: this is how quick the device has become
                     self._best = now
                 return quiet
             await asyncio.sleep(_PAUSE)

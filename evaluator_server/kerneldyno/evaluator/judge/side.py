@@ -114,7 +114,7 @@ class Side(ABC):
         self._processor = processor
 
     async def place(self, processor: int | None, memory: int) -> None:
-        """Have calls launched from a processor, and memory that is kept for later elsewhere if that is not 0, but a seed."""
+        """Have calls launched from a processor, and unless `memory` is 0, have it moved to where that says (`displace`)."""
         if memory or processor != self._processor:
             await self.ask({"op": "place", "processor": processor, "memory": memory})
             self._processor = processor
