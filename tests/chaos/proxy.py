@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from accepting import stop_accepting
+
 #: Bytes taken from a socket at once, and pieces under way in one direction: the most that a stalled direction holds.
 PIECE_BYTES = 64 * 1024
 PIECES_UNDER_WAY = 64
@@ -97,7 +99,7 @@ class Proxy:
         """Nobody listens any more, and what was open is reset."""
         server, self._server = self._server, None
         if server is not None:
-            server.close()
+            await stop_accepting(server)
         await self.reset()
 
     async def heal(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
+from accepting import stop_accepting
 
 from chaos.proxy import Link, Proxy
 
@@ -29,7 +30,7 @@ async def echo() -> AsyncIterator[str]:
     try:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
-        server.close()
+        await stop_accepting(server)
 
 
 @asynccontextmanager

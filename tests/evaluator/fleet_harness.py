@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import grpc
+from accepting import stop_accepting
 from kerneldyno.rpc import channel
 from kerneldyno.v1 import evaluation_pb2 as eval_pb
 from kerneldyno.v1 import fleet_service_pb2 as pb
@@ -189,7 +190,7 @@ async def wire(port: int) -> AsyncIterator[Wire]:
     try:
         yield between
     finally:
-        server.close()
+        await stop_accepting(server)
         between.reset()
         for task in carrying:
             task.cancel()

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import uvicorn
+from accepting import stop_accepting
 from kerneldyno.gateway.app import Gateway, Settings
 from kerneldyno.rollout.problems import Problem
 from kerneldyno.scheduler.app import RunningScheduler
@@ -90,10 +91,10 @@ async def listening(settings: Settings) -> AsyncIterator[str]:
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
+            for listening_server in server.servers:
+                await stop_accepting(listening_server)
             server.should_exit = True
             await serving
-            for connection in list(server.server_state.connections):  # accepted while it ended
-                connection.transport.abort()
             await asyncio.sleep(0.02)  # connections that it has closed are so in the loop's next turns only
 
 

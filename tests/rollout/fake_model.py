@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
+from accepting import stop_accepting
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -89,6 +90,8 @@ class FakeModel:
 
     async def stop(self) -> None:
         """Go away; connections are refused from now on."""
+        for server in self._server.servers:
+            await stop_accepting(server)
         self._server.should_exit = self._server.force_exit = True
         await self._serving
         self._listener.close()

@@ -123,15 +123,18 @@ class ScriptedNode:
         self._unsent: dict[str, None] = {}
         self._refusals: list[Refusal] = []
         self._to_send, self._registered, self._news = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._listener: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
         self._running: asyncio.Task[None] | None = None
 
     # Its life
 
     async def listen(self) -> None:
         """Open the port that tells the scheduler whether anybody is alive here."""
-        self._listener = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
-        self.address = f"127.0.0.1:{self._listener.sockets[0].getsockname()[1]}"
+        listener = self._listener = socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+        # No asyncio server: one that ends in the turn in which it accepts leaves the connection open (tests/accepting.py).
+        asyncio.get_running_loop().add_reader(listener, _take_and_close, listener)
+        self.address = f"127.0.0.1:{listener.getsockname()[1]}"
 
     async def run(self, scheduler: str) -> None:
         """Serve `scheduler` ("host:port") until it dies."""
@@ -149,8 +152,10 @@ class ScriptedNode:
         """End at once, without a word: what it held is gone, and its port is closed."""
         if self.kills_process:
             os.kill(os.getpid(), signal.SIGKILL)
-        if self._listener is not None:
-            self._listener.close()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
         for held in self.attempts.values():
             if held.timer is not None:
                 held.timer.cancel()
@@ -385,6 +390,11 @@ class ScriptedNode:
 
     def _is_meant(self, script: dict[str, str]) -> bool:
         return script.get("node", self.node_id) == self.node_id
+
+
+def _take_and_close(listener: socket.socket) -> None:
+    with suppress(OSError):  # the other end may have gone
+        listener.accept()[0].close()
 
 
 @asynccontextmanager

@@ -1,0 +1,55 @@
+"""Servers of tests that stop in the very turn in which somebody connects; a ResourceWarning would fail these tests."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from accepting import stop_accepting
+from chaos.proxy import Proxy
+from scripted_node import ScriptedNode
+
+Listening = tuple[int, Callable[[], Awaitable[None]]]
+"""A port, and what ends the listening."""
+
+
+@asynccontextmanager
+async def a_server() -> AsyncIterator[Listening]:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1], lambda: stop_accepting(server)
+
+
+@asynccontextmanager
+async def a_node() -> AsyncIterator[Listening]:
+    node = ScriptedNode("n1")
+    await node.listen()
+
+    async def die() -> None:
+        node.die()
+
+    yield int(node.address.rpartition(":")[2]), die
+
+
+@asynccontextmanager
+async def a_proxy() -> AsyncIterator[Listening]:
+    async with Proxy("127.0.0.1:1") as proxy:
+        yield int(proxy.address.rpartition(":")[2]), proxy.refuse
+
+
+@pytest.mark.parametrize("turns", range(5))
+@pytest.mark.parametrize("listening", [a_server, a_node, a_proxy])
+async def test_nothing_stays_open(listening: Callable[[], AsyncIterator[Listening]], turns: int) -> None:
+    async with listening() as (port, end):
+        with socket.create_connection(("127.0.0.1", port)):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await end()
+            for _ in range(3):  # what was closed is so in the loop's next turns
+                await asyncio.sleep(0.001)
+            gc.collect()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
