@@ -56,6 +56,24 @@ def test_a_device_that_has_become_slower_for_good_is_so_quick_from_now_on() -> N
     assert device.probes == before + 3
 
 
+def test_who_uses_the_device_more_with_every_wait_gains_no_more_than_with_one() -> None:
+    """A stopped candidate's kernel that slows everybody down by a quarter, then by another quarter, and so on."""
+    seconds = [60e-6]
+    device = Probed(lambda _: seconds[0])
+    judge = Quiet(cast("Device", device))
+    seconds[0] *= 1.25
+    assert asyncio.run(judge.wait())
+    for more in (1.045, 1.25):
+        seconds[0] = 60e-6 * 1.25 * more
+        assert not asyncio.run(judge.wait())
+    seconds[0] = 61e-6
+    assert asyncio.run(judge.wait())
+    seconds[0] *= 1.25  # what it was once does not count any more, now that it has been quicker
+    before = device.probes
+    assert asyncio.run(judge.wait())
+    assert device.probes > before + 3
+
+
 def test_a_device_that_somebody_uses_is_not_quiet() -> None:
     assert not waits(lambda at: 60e-6 if at <= 5 else 120e-6)[0]
 

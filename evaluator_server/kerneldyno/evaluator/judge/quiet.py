@@ -12,8 +12,8 @@ import time
 
 from ..devices.base import Device
 
-#: How much slower than at its quietest the device may be, and from when on somebody else must be using it, if it has had
-#: time to finish what nobody waits for.
+#: How much slower than of late the device may be; and how much slower than at its quietest, when it has had time to finish
+#: what nobody waits for, before somebody else must be using it.
 _SETTLED, _QUIET = 1.05, 1.3
 #: How long that takes at the most, and the pause between two looks, in seconds.
 _PATIENCE = 0.5
@@ -31,7 +31,8 @@ class Quiet:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._best = self._probe(_FIRST_PROBES)
+        #: What the probe took at the quietest, and what it takes of late: devices become slower when they get warm.
+        self._best = self._usual = self._probe(_FIRST_PROBES)
 
     def _probe(self, count: int = _PROBES) -> float:
         return min(self._device.probe_seconds() for _ in range(count))
@@ -41,12 +42,12 @@ class Quiet:
         deadline = time.monotonic() + _PATIENCE
         while True:
             now = self._probe()
-            self._best = min(self._best, now)
-            if now <= self._best * _SETTLED:
+            self._best, self._usual = min(self._best, now), min(self._usual, now)
+            if now <= min(self._usual * _SETTLED, self._best * _QUIET):
                 return True
             if time.monotonic() > deadline:
                 quiet = now <= self._best * _QUIET
                 if quiet:  # wiping is over by now: this is how quick the device has become
-                    self._best = now
+                    self._usual = now
                 return quiet
             await asyncio.sleep(_PAUSE)
