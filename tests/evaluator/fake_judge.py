@@ -163,7 +163,16 @@ def zygote(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for flag in ("--fd", "--control-fd", "--zygote-fd", "--lanes", "--spares", "--exit-with-parent"):
+    for flag in (
+        "--fd",
+        "--control-fd",
+        "--zygote-fd",
+        "--lanes",
+        "--spares",
+        "--number",
+        "--devices",
+        "--exit-with-parent",
+    ):
         parser.add_argument(flag, type=int)
     for flag in ("--device", "--sandbox", "--node-id", "--fatal"):
         parser.add_argument(flag)

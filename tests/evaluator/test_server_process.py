@@ -342,6 +342,15 @@ def test_what_is_left_out_is_derived(tmp_path: Path) -> None:
     assert (gpu.device, gpu.lanes, gpu.spares, gpu.sandbox) == ("cuda:0", 3, 1, "require")
 
 
+def test_each_judge_is_told_which_share_of_the_host_is_its_devices(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    for number in range(4):
+        (tmp_path / f"dev/nvidia{number}").touch()
+    commands = [cell.judge(3, 4) for cell in load(["--devices=cuda:1,cuda:3"], {}, tmp_path).cells()]
+    for number, command in enumerate(commands):
+        assert {f"--device=cuda:{2 * number + 1}", f"--number={number}", "--devices=2"} <= set(command)
+
+
 @pytest.mark.parametrize(
     ("cores", "memory", "lanes"),
     [(64, 141 << 30, 8), (64, None, 8), (16, 80 << 30, 8), (16, 24 << 30, 4), (6, 80 << 30, 3), (1, 4 << 30, 1)],

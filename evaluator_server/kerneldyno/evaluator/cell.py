@@ -73,6 +73,8 @@ class CellSettings:
     spares: int
     sandbox: str = "auto"
     reference_seconds: float = 120.0
+    #: The device's number among those of the server, and how many these are.
+    share: tuple[int, int] = (0, 1)
     zygote_command: tuple[str, ...] = (sys.executable, "-m", "kerneldyno.evaluator.runner.zygote")
     judge_command: tuple[str, ...] = (sys.executable, "-m", "kerneldyno.evaluator.judge")
 
@@ -84,7 +86,8 @@ class CellSettings:
         """The judge's whole command line."""
         own = [f"--control-fd={control_fd}", f"--zygote-fd={zygote_fd}"]
         size = [f"--lanes={self.lanes}", f"--spares={self.spares}", f"--node-id={self.node_id}"]
-        return [*self.judge_command, *own, *size, f"--sandbox={self.sandbox}", *self._common()]
+        share = [f"--number={self.share[0]}", f"--devices={self.share[1]}"]
+        return [*self.judge_command, *own, *size, *share, f"--sandbox={self.sandbox}", *self._common()]
 
     def _common(self) -> list[str]:
         return [f"--device={self.device}", f"--exit-with-parent={os.getpid()}"]

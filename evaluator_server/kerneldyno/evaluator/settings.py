@@ -60,8 +60,16 @@ class Settings:
     def cells(self) -> list[CellSettings]:
         """Return what each device's cell is started with."""
         return [
-            CellSettings(device, self.node_id, self.lanes, self.spares, self.sandbox, self.reference_seconds)
-            for device in self.devices
+            CellSettings(
+                device,
+                self.node_id,
+                self.lanes,
+                self.spares,
+                self.sandbox,
+                self.reference_seconds,
+                (number, len(self.devices)),
+            )
+            for number, device in enumerate(self.devices)
         ]
 
     def address(self, bound: Address) -> str:

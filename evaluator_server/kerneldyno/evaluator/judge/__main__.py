@@ -26,6 +26,8 @@ def main() -> int:
     parser.add_argument("--sandbox", choices=("auto", "require", "off"), default="auto")
     parser.add_argument("--lanes", type=int, default=1)
     parser.add_argument("--spares", type=int, default=1)
+    parser.add_argument("--number", type=int, default=0, help="of the device among those of its server")
+    parser.add_argument("--devices", type=int, default=1, help="how many these are")
     parser.add_argument("--memory-bytes", type=int, default=0, help="host memory of one candidate; 0 derives it")
     parser.add_argument("--exit-with-parent", type=int, default=0, metavar="PID")
     args = parser.parse_args()
@@ -61,6 +63,7 @@ def _serve(args: argparse.Namespace) -> int:
         spares=args.spares,
         memory_bytes=args.memory_bytes or _fair_memory(device.kind, args.lanes + args.spares),
         version=VERSION,
+        share=(args.number, args.devices),
     )
     return asyncio.run(Service(settings, device, zygote).serve(socket.socket(fileno=args.control_fd)))
 

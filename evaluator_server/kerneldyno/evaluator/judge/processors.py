@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -22,31 +21,30 @@ _STEPS, _RUNS = 1500, 3
 _QUICK = 1.2
 #: Processors from which on there is a choice.
 _ENOUGH = 4
-#: The name of a socket that says that a processor is taken, and the file that says with which it shares a core.
-_CLAIM = "\0kerneldyno/processor/{}"
+#: The file that says with which others a processor shares a core.
 _SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
 class Processors:
     """The processors of this host, one of which is the one that a device's calls are launched from."""
 
-    def __init__(self, device_name: str, *, roams: bool, near: Collection[int] = ()) -> None:
-        """Choose one for the device called so ("cuda:N", "cpu:0"), for good unless it `roams`, and keep this process off it.
+    def __init__(self, share: tuple[int, int], *, roams: bool, near: Collection[int] = ()) -> None:
+        """Choose one, for good unless it `roams`, and keep this process off it.
 
-        One of those that are `near` the device, if that is known and there is a choice.
+        `share`: this device's number among those of its server, and how many these are; each has a share of the processors
+        for itself, which no candidate can take from it. One of those that are `near` the device, if that is known and there
+        is a choice.
         """
+        number, devices = share
         self._all = os.sched_getaffinity(0)
-        self._available = sorted(self._all & set(near) if len(self._all & set(near)) >= _ENOUGH else self._all)
-        self._roams = roams and len(self._available) >= _ENOUGH
-        self._claim: socket.socket | None = None
-        self._best = min(map(self._probe, self._available)) if self._roams else 0.0
+        available = sorted(self._all & set(near) if len(self._all & set(near)) >= _ENOUGH else self._all, reverse=True)
+        self._mine = available[number::devices]
+        self._roams = roams and len(self._mine) >= _ENOUGH
+        self._best = min(map(self._probe, self._mine)) if self._roams else 0.0
         #: The one that is chosen now; None where there is only one.
         self.chosen: int | None = None
-        if len(self._available) >= 2:
-            number = int(device_name.partition(":")[2] or 0)
-            self.chosen = self._available[-1 - number % (len(self._available) // 2)]
-            if self._roams:
-                self._claims(self.chosen)
+        if len(available) >= 2:
+            self.chosen = available[number % (len(available) // 2)]
             self._keep_off(self.chosen)
 
     def choose(self) -> int | None:
@@ -54,17 +52,13 @@ class Processors:
         if not self._roams or self.chosen is None:
             return self.chosen
         found: list[tuple[float, int]] = []
-        for processor in sorted(self._available, key=lambda each: each != self.chosen):
-            if processor != self.chosen and not self._claims(processor):
-                continue
+        for processor in sorted(self._mine, key=lambda each: (each != self.chosen, each)):
             seconds = self._probe(processor)
             self._best = min(self._best, seconds)
             found.append((seconds, processor))
             if seconds <= _QUICK * self._best:
                 break
         self.chosen = min(found)[1]
-        if self.chosen != found[-1][1]:
-            self._claims(self.chosen)
         self._keep_off(self.chosen)
         return self.chosen
 
@@ -75,27 +69,6 @@ class Processors:
         seconds = self._probe(self.chosen)
         self._keep_off(self.chosen)
         return seconds <= _QUICK * self._best
-
-    def close(self) -> None:
-        """Leave the processor to others."""
-        if self._claim is not None:
-            self._claim.close()
-            self._claim = None
-
-    def _claims(self, processor: int) -> bool:
-        """Say whether no other judge of this host has things timed there; none will, until another one is claimed.
-
-        By a socket's name, which is gone when its process is.
-        """
-        claim = socket.socket(socket.AF_UNIX)
-        try:
-            claim.bind(_CLAIM.format(processor))
-        except OSError:
-            claim.close()
-            return False
-        self.close()
-        self._claim = claim
-        return True
 
     def _probe(self, processor: int) -> float:
         """Return how many seconds the loop takes on a processor."""

@@ -52,6 +52,8 @@ class Settings:
     spares: int
     memory_bytes: int
     version: str
+    #: The device's number among those of its server, and how many these are.
+    share: tuple[int, int]
 
 
 class Service:
@@ -69,7 +71,7 @@ class Service:
         )
         device.keep_within(_SHARE_OF_MEMORY if settings.lanes > 1 else _SHARE_BESIDE_ONE)
         problems = Problems(device, self._pool.lease)
-        processors = Processors(settings.device_name, roams=device.kind == "cuda", near=device.near_processors())
+        processors = Processors(settings.share, roams=device.kind == "cuda", near=device.near_processors())
         references = References(device, self._pool, processors)
         self._bench = Bench(device, self._pool, problems, references, Quiet(device), settings.memory_bytes, processors)
         self._lanes: dict[str, asyncio.Task[None]] = {}
