@@ -21,7 +21,7 @@ import torch
 
 from .. import tree
 from ..burst import Plan
-from ..devices.base import Device, Gate
+from ..devices.base import Device, Gate, Stopwatch
 from ..devices.signals import DONE, READY, RELEASED
 from . import trial, verdict
 from .answers import read_burst
@@ -55,6 +55,8 @@ _WATCHED = 0.005
 _WATCHED_CLOSELY = 0.1
 #: Inputs and outputs of one call that are more than this, in bytes, are not held twice.
 _HUGE_BYTES = 1 << 30
+#: What the judge times of a burst: all of it, and the putting there of its inputs.
+_WALL, _REVEALING = range(2)
 #: Arenas up to this size are filled with as many bytes for a short burst as for a long one, in bytes.
 _EVENED_BYTES = 2 << 30
 
@@ -260,15 +262,15 @@ class Bursts:
         )
         patience = _PATIENCE * (count + lead_in) * per_call + _LEAST_PATIENCE
         launching = await side.queued(min(_MOST_PATIENCE + per_call, patience))
-        began, revealing = self._reveal(side, batch, gate, value)
+        watch = self._reveal(side, batch, gate, value)
         if launching is None:  # it has been let go as it is
             await side.late_queued()
             await side.answer()
             self.regime.shorten(count)
             raise NotQueuedError(side)
         await self._until(functools.partial(gate.is_finished, value), side)
-        self._snapshot(side, copies)
-        wall = time.perf_counter() - began
+        self._snapshot(side, copies, watch)
+        wall, revealing = watch.seconds()
         seconds = read_burst(await side.answer(), count)
         self._keep([(expected, copies[slot]) for slot, expected in watched.items()])
         return Burst(count, wall, seconds, revealing if self._evened else 0.0, launching)
@@ -383,26 +385,26 @@ class Bursts:
         side.station.arena[: batch.data.numel()].copy_(batch.data)
         self._device.synchronize()
 
-    def _reveal(self, side: Side, batch: Batch, gate: Gate, value: int) -> tuple[float, float]:
-        """Put inputs where they are waited for, and open the gate; return since when any were there, and seconds until then.
+    def _reveal(self, side: Side, batch: Batch, gate: Gate, value: int) -> Stopwatch:
+        """Put inputs where they are waited for, and open the gate; return what runs since when any were there.
 
         All that can be staged is copied, however short the burst: contexts that wait slow each other's copies down, and
         what every burst pays alike does not count in the slope. How long they wait for each other before the copy begins
-        shows nobody anything: by device events it does not count. What was in the cache is evicted.
+        shows nobody anything, and does not count: the judge's clock is the device's, where no delay of the judge's own
+        process makes a burst shorter. What was in the cache is evicted.
         """
         target, size, most = side.station.arena, batch.data.numel(), self._filler.numel()
-        watch = self._device.stopwatch(1)
+        watch = self._device.stopwatch(2)
         with gate.beside():
-            watch.start(0)
+            watch.start(_WALL)
+            watch.start(_REVEALING)
             target[:size].copy_(batch.data, non_blocking=True)
             if most > size:
                 target[size:most].copy_(self._filler[size:], non_blocking=True)
             self._device.flush_cache()
-            watch.stop(0)
+            watch.stop(_REVEALING)
         gate.open(value)
-        opened = time.perf_counter()
-        revealing = watch.seconds()[0]
-        return opened - revealing, revealing
+        return watch
 
     def _room(self, side: Side, slots: Iterable[int]) -> dict[int, torch.Tensor]:
         """Return memory for the copies of some slots, equally many for every burst; to allocate it may take its time."""
@@ -410,8 +412,10 @@ class Bursts:
         wanted = list(dict.fromkeys([*slots, *range(len(outputs))]))[: min(self.supply.checks, len(outputs))]
         return {slot: torch.empty_like(outputs[slot]) for slot in wanted}
 
-    def _snapshot(self, side: Side, copies: dict[int, torch.Tensor]) -> None:
-        """Copy the bytes of some slots; what is there when this returns is what counts."""
+    def _snapshot(self, side: Side, copies: dict[int, torch.Tensor], watch: Stopwatch | None = None) -> None:
+        """Copy the bytes of some slots, and stop `watch`; what is there when this returns is what counts."""
         for slot, copy in copies.items():
             copy.copy_(side.station.outputs[slot])
+        if watch is not None:
+            watch.stop(_WALL)
         self._device.synchronize()
