@@ -145,6 +145,7 @@ def test_memory_of_an_arena_holds_nothing_that_the_judge_had_in_it() -> None:
 
 def test_a_gate_holds_work_back_and_says_when_it_is_done() -> None:
     device = CudaDevice(0)
+    device.warm_up()
     (page,) = device.runner_descriptors()
     signals = device.signals([page])
     os.close(page)

@@ -21,6 +21,8 @@ import torch
 _GAP_BYTES = 2 << 20
 _LEAST_GAPS, _MOST_GAPS = 5, 64
 _SHARE_OF_FREE = 1 / 8
+#: Up to here torch's allocator has memory of another kind, in bytes.
+_SMALL_BYTES = 1 << 20
 #: Segments that are moved, the largest ones: each takes the driver a moment.
 _MOST_SEGMENTS = 32
 
@@ -35,11 +37,13 @@ class Placement:
     def shuffle(self, seed: int) -> None:
         """Give back all memory that is kept for later, and have as much of it again elsewhere; `seed` says where."""
         rng = random.Random(seed)
-        sizes = sorted(self._idle_segments())[-_MOST_SEGMENTS:]
+        segments = self._segments()
+        sizes = sorted(_idle(segments))[-_MOST_SEGMENTS:]
         rng.shuffle(sizes)
         self._clear()
+        filled = [self._take(hole) for hole in _holes(segments)]
         room = int(torch.cuda.mem_get_info(self._device)[0] * _SHARE_OF_FREE)
-        segments = []
+        taken = []
         with contextlib.suppress(torch.OutOfMemoryError):
             for size in sizes or [0]:
                 gap = rng.randint(_LEAST_GAPS, _MOST_GAPS) * _GAP_BYTES
@@ -47,36 +51,54 @@ class Placement:
                 if room < 0:
                     break
                 self._gaps.append(self._take(gap))
-                segments.append(self._take(size))
-        del segments  # to the allocator, which has nothing else to give
+                taken.append(self._take(size))
+        del taken, filled  # to the allocator, which has nothing else to give
 
     def renew(self) -> None:
         """Give back all memory that is kept for later, and have as much of it again as if the process had just begun."""
-        sizes = self._idle_segments()
+        segments = self._segments()
+        sizes = _idle(segments)
         least = min(sorted(sizes)[-_MOST_SEGMENTS:], default=0)
         self._clear()
-        segments = []
+        filled = [self._take(hole) for hole in _holes(segments)]
+        taken = []
         with contextlib.suppress(torch.OutOfMemoryError):
             for size in sizes:
                 if size >= least:
-                    segments.append(self._take(size))
-        del segments
+                    taken.append(self._take(size))
+        del taken, filled
 
     def _clear(self) -> None:
         self._gaps = []
         torch.cuda.empty_cache()
 
-    def _idle_segments(self) -> list[int]:
-        """Return the sizes of the large segments in which nothing is allocated, in bytes."""
+    def _segments(self) -> list[dict[str, Any]]:
+        """Return the large segments that calls on the current stream get memory from."""
         snapshot: Callable[[], list[dict[str, Any]]] = torch.cuda.memory_snapshot
+        stream = torch.cuda.current_stream(self._device).cuda_stream
         return [
-            segment["total_size"]
+            segment
             for segment in snapshot()
             if segment["device"] == self._device.index
             and segment["segment_type"] == "large"
-            and not segment["active_size"]
+            and segment["stream"] == stream
             and tuple(segment.get("segment_pool_id", (0, 0))) == (0, 0)
         ]
 
     def _take(self, nbytes: int) -> torch.Tensor:
         return torch.empty(nbytes, dtype=torch.uint8, device=self._device)
+
+
+def _idle(segments: list[dict[str, Any]]) -> list[int]:
+    """Return the sizes of those in which nothing is allocated, in bytes."""
+    return [segment["total_size"] for segment in segments if not segment["active_size"]]
+
+
+def _holes(segments: list[dict[str, Any]]) -> list[int]:
+    """Return the sizes of what is free between things in use, in bytes: calls count on it, and gaps are not to lie there."""
+    return sorted(
+        block["size"]
+        for segment in segments
+        for block in segment["blocks"]
+        if segment["active_size"] and block["state"] == "inactive" and block["size"] > _SMALL_BYTES
+    )
