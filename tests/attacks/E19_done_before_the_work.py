@@ -18,12 +18,11 @@ from kerneldyno.evaluator import burst
 def early(call, station, plan, *, signals, base, **keywords):
     from kerneldyno.evaluator.devices.signals import DONE, READY, RELEASED
 
-    signals.tell(READY, base)
-    signals.wait(RELEASED, base)
-    for step, (index, slot) in enumerate(zip(plan.sets, plan.slots), base + 1):
-        signals.tell(READY, step)
-        signals.wait(RELEASED, step)
-        signals.tell(DONE, step)
+    for step, (index, slot) in enumerate(zip(plan.sets, plan.slots)):
+        for ready in (base + 2 * step, base + 2 * step + 1):
+            signals.tell(READY, ready)
+            signals.wait(RELEASED, ready)
+        signals.tell(DONE, base + 2 * step + 1)
         station.store(call(*station.inputs[index]), slot)
         station.device.synchronize()
     return [1e-6] * len(plan.sets)

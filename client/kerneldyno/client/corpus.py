@@ -23,6 +23,8 @@ ESCAPED = "ESCAPED"
 #: An attack that ends CORRECT must cost what the honest candidate costs, but for noise: at least this share of it. The CPU
 #: device is also used on busy machines: there an attack has gained only where time and ratio to the reference both say so.
 MIN_SHARE = {"cuda": 0.8, "cpu": 0.5}
+#: Or a ratio that no busy machine makes: so many times the honest one.
+_BY_FAR = 4
 #: On the CPU device shorter times than this are mostly noise and compared with nothing, in seconds.
 MIN_CPU_SECONDS = 0.2e-3
 #: Calls where a file does not choose its own. Little is enough on the CPU device, where times are not compared closely.
@@ -181,7 +183,7 @@ def _gain_by(result: EvalResult, honest: EvalResult, kind: SpeedupKind.ValueType
     # of a candidate may be too low there, never too high.
     base = max(1.0, theirs.value) if device == "cpu" else theirs.value
     better = ours.value * share > base
-    if device == "cpu" and (true <= MIN_CPU_SECONDS or not (faster and better)):
+    if device == "cpu" and (true <= MIN_CPU_SECONDS or not (better and (faster or ours.value > _BY_FAR * base))):
         return None
     if faster or better:
         return (

@@ -240,18 +240,20 @@ def run_paced(
 ) -> list[float]:
     """Carry out `plan` one call at a time, each when the judge releases it; return the seconds that each took, as seen here.
 
-    Signals count up from `base`: ready for the inputs, then ready for, released and done with each call. A call begins on
-    an idle device and ends when its output is in the judge's memory: what is left to be done when it returns is done in its
-    time. Raises whatever the call raises.
+    Signals count up from `base`, by two for each call: ready for its inputs, which are there once it is released; then
+    ready for, released and done with the call. No inputs are there before the call before has been done, so that no call
+    can do another one's work. A call begins on an idle device and ends when its output is in the judge's memory: what is
+    left to be done when it returns is done in its time. Raises whatever the call raises.
     """
     device = station.device
     copied = plan.cold and not replays
     steady = [torch.empty_like(tensor) for tensor in station.inputs[0]] if copied else []
     seconds = []
     device.settle_cache()
-    signals.tell(READY, base)
-    signals.wait(RELEASED, base)
     for step, (index, slot) in enumerate(zip(plan.sets, plan.slots, strict=True)):
+        asked, called = base + 2 * step, base + 2 * step + 1
+        signals.tell(READY, asked)
+        signals.wait(RELEASED, asked)
         given = _refill(steady, station.inputs[index]) if copied else station.inputs[index]
         if plan.cold:
             device.flush_cache()
@@ -259,13 +261,13 @@ def run_paced(
         launch = replays[index] if replays else functools.partial(call, *arguments)
         seeding.seed(device.torch_device, plan.seeds[step])
         device.synchronize()
-        signals.tell(READY, base + step + 1)
-        signals.wait(RELEASED, base + step + 1)
+        signals.tell(READY, called)
+        signals.wait(RELEASED, called)
         before = time.perf_counter()
         result = launch()
         station.store(result, slot)
         device.synchronize()
-        signals.tell(DONE, base + step + 1)
+        signals.tell(DONE, called)
         seconds.append(time.perf_counter() - before)
         del result, launch, arguments, given
     return seconds

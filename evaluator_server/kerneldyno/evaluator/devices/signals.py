@@ -15,7 +15,7 @@ import os
 #: Where the words lie, in words of 4 bytes: one cache line each, so that writing one does not disturb a reader of
 #: another. The first two are the gate's (`base.Gate`); the device itself reads and writes them.
 OPENED, FINISHED = 0, 32
-#: Runner: how many steps it is ready for, and how many it has done. Judge: how many it has released.
+#: Runner: which step it is ready for, and which it has done. Judge: which it has released.
 READY, DONE, RELEASED = 64, 96, 128
 
 

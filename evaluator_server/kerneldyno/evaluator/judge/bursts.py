@@ -14,7 +14,7 @@ import functools
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -227,7 +227,8 @@ class Bursts:
         batch = self.supply.familiar(count)
         plan = self.plan(side, batch, cold=cold)
         self._poison(side, plan)
-        self._show(side, batch)
+        for index in range(count):
+            self._show(side, batch, index)
         side.order_burst(plan, self._next(), paced=False, gated=False, replay=self.regime.replayed, nothing=nothing)
         read_burst(await side.answer(), count)
 
@@ -249,7 +250,7 @@ class Bursts:
         assert gate is not None
         self._poison(side, plan, lead_in=lead_in)
         watched = self._watched(side, plan, batch)
-        copies = self._room(side, watched)
+        copies = self._room(side, watched, range(len(side.station.outputs)))
         value = self._next()
         side.order_burst(
             plan,
@@ -284,12 +285,16 @@ class Bursts:
         nothing: bool = False,
         lead_in: int = 0,
     ) -> PacedBurst:
-        """Time a burst call by call, in a side that is awake; outputs of the candidate are kept for `judge`."""
+        """Time a burst call by call, in a side that is awake; outputs of the candidate are kept for `judge`.
+
+        A call's inputs are put there when the call before is done, and its output is copied away, if the judge wants to
+        see it, before the next one's are: neither can be worked on in another call's time.
+        """
         count, plan = batch.count, self.plan(side, batch, cold=cold)
         self._poison(side, plan, lead_in=lead_in)
         watched = self._watched(side, plan, batch)
-        copies = self._room(side, watched)
-        base = self._next(count + 1)
+        copies = self._room(side, watched, plan.slots)
+        base = self._next(2 * count)
         side.order_burst(
             plan,
             base,
@@ -299,21 +304,22 @@ class Bursts:
             nothing=nothing,
             lead_in=lead_in,
         )
-        signals = side.signals
-        await self._until(functools.partial(signals.has, READY, base), side)
-        self._show(side, batch)
-        began = time.perf_counter()
-        signals.tell(RELEASED, base)
-        seconds = []
-        for step in range(base + 1, base + 1 + count):
-            await self._until(functools.partial(signals.has, READY, step), side)
-            done = functools.partial(signals.has, DONE, step)
+        signals, seconds, began = side.signals, [], 0.0
+        for step, (index, slot) in enumerate(zip(plan.sets, plan.slots, strict=True)):
+            asked, called = base + 2 * step, base + 2 * step + 1
+            await self._until(functools.partial(signals.has, READY, asked), side)
+            self._show(side, batch, index)
+            began = began or time.perf_counter()
+            signals.tell(RELEASED, asked)
+            await self._until(functools.partial(signals.has, READY, called), side)
+            done = functools.partial(signals.has, DONE, called)
             released = time.perf_counter()
-            signals.tell(RELEASED, step)
+            signals.tell(RELEASED, called)
             await self._until(done, side)
             seconds.append(time.perf_counter() - released)
+            if slot in copies:
+                self._snapshot(side, {slot: copies[slot]})
         wall = time.perf_counter() - began
-        self._snapshot(side, copies)
         claimed = read_burst(await side.answer(), count)
         self._keep([(expected, copies[slot]) for slot, expected in watched.items()])
         return PacedBurst(seconds, claimed, wall)
@@ -380,9 +386,11 @@ class Bursts:
         """Whether as many bytes are put into the arena for a short burst as for a long one."""
         return self._filler.numel() > 0
 
-    def _show(self, side: Side, batch: Batch) -> None:
-        """Put inputs where they are waited for."""
-        side.station.arena[: batch.data.numel()].copy_(batch.data)
+    def _show(self, side: Side, batch: Batch, index: int) -> None:
+        """Put one call's inputs where they are waited for."""
+        begin = index * self.set_bytes
+        inputs = batch.data[begin:][: self.set_bytes]
+        side.station.arena[begin:][: self.set_bytes].copy_(inputs)
         self._device.synchronize()
 
     def _reveal(self, side: Side, batch: Batch, gate: Gate, value: int) -> Stopwatch:
@@ -406,10 +414,13 @@ class Bursts:
         gate.open(value)
         return watch
 
-    def _room(self, side: Side, slots: Iterable[int]) -> dict[int, torch.Tensor]:
-        """Return memory for the copies of some slots, equally many for every burst; to allocate it may take its time."""
+    def _room(self, side: Side, slots: Iterable[int], others: Sequence[int]) -> dict[int, torch.Tensor]:
+        """Return memory for the copies of some slots, and of so many `others` that all bursts have equally many.
+
+        To allocate it may take its time.
+        """
         outputs = side.station.outputs
-        wanted = list(dict.fromkeys([*slots, *range(len(outputs))]))[: min(self.supply.checks, len(outputs))]
+        wanted = list(dict.fromkeys([*slots, *others]))[: self.supply.checks]
         return {slot: torch.empty_like(outputs[slot]) for slot in wanted}
 
     def _snapshot(self, side: Side, copies: dict[int, torch.Tensor], watch: Stopwatch | None = None) -> None:
