@@ -25,8 +25,8 @@ def work(x):
 def last_of_burst():
     frame = sys._getframe(2)
     while frame is not None:
-        if "slots" in frame.f_locals and "step" in frame.f_locals:
-            return frame.f_locals["step"] == len(frame.f_locals["slots"]) - 1
+        if frame.f_code.co_name in ("run_burst", "run_paced"):
+            return frame.f_locals["step"] == len(frame.f_locals["plan"].slots) - 1
         frame = frame.f_back
     return False
 

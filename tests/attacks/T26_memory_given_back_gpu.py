@@ -4,7 +4,7 @@ While it does, everybody's memory is an eighth slower.
 
 problem: chained_tanh
 backend: torch
-outcome: INCORRECT, REJECTED, CORRECT
+outcome: INCORRECT, REJECTED, CORRECT, INFRASTRUCTURE_ERROR
 honest: twin_chained_tanh
 devices: cuda
 """

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
-from kerneldyno.evaluator.devices.base import Device
+from kerneldyno.evaluator.devices.base import Device, Probe
 from kerneldyno.evaluator.judge import quiet
 from kerneldyno.evaluator.judge.quiet import Quiet
 
@@ -15,18 +15,18 @@ from kerneldyno.evaluator.judge.quiet import Quiet
 class Probed:
     """A device whose probe takes 60 us, longer while it wipes and longer still while somebody uses it."""
 
-    def __init__(self, seconds: Callable[[int], float]) -> None:
+    def __init__(self, seconds: Callable[[int], float], latency: Callable[[int], float] = lambda _: 20e-6) -> None:
         self.probes = 0
-        self._seconds = seconds
+        self._seconds, self._latency = seconds, latency
 
-    def probe_seconds(self) -> float:
+    def probe(self) -> Probe:
         self.probes += 1
-        return self._seconds(self.probes)
+        return Probe(self._seconds(self.probes), self._latency(self.probes))
 
 
-def waits(seconds: Callable[[int], float]) -> tuple[bool, int]:
+def waits(seconds: Callable[[int], float], latency: Callable[[int], float] = lambda _: 20e-6) -> tuple[bool, int]:
     """Whether the device becomes quiet, and how many probes that takes."""
-    device = Probed(seconds)
+    device = Probed(seconds, latency)
     judge = Quiet(cast("Device", device))
     before = device.probes
     return asyncio.run(judge.wait()), device.probes - before
@@ -80,3 +80,24 @@ def test_a_device_that_somebody_uses_is_not_quiet() -> None:
 
 def test_a_device_that_cannot_be_probed_is_taken_for_quiet() -> None:
     assert waits(lambda _: 0.0) == (True, 3)
+
+
+def test_others_work_is_waited_for_though_the_probe_takes_no_longer_in_its_turn() -> None:
+    quick = [20e-6, 45e-6, 25e-6]
+    is_quiet, probes = waits(lambda _: 60e-6, lambda at: 300e-6 if 5 < at < 20 else quick[at % 3])
+    assert is_quiet
+    assert 15 <= probes <= 21
+    assert not waits(lambda _: 60e-6, lambda at: 20e-6 if at <= 5 else 160e-6 + at % 7 * 400e-6)[0]
+
+
+def test_a_host_that_delays_single_answers_is_not_waited_for() -> None:
+    assert waits(lambda _: 60e-6, lambda at: 2e-3 if at % 3 else 40e-6) == (True, 3)
+
+
+def test_a_judge_that_began_beside_others_work_learns_what_an_answer_takes() -> None:
+    device = Probed(lambda _: 60e-6, lambda at: 300e-6 if at <= 5 else 20e-6)
+    judge = Quiet(cast("Device", device))
+    assert asyncio.run(judge.wait())
+    busy = Probed(lambda _: 60e-6, lambda _: 300e-6)
+    judge._device = cast("Device", busy)
+    assert not asyncio.run(judge.wait())

@@ -165,9 +165,9 @@ class Device(ABC):
         How long a call takes depends on where its operands lie, and a process has them where they were.
         """
 
-    def probe_seconds(self) -> float:
-        """Judge: how long a fixed piece of device work takes now. Longer than usual: somebody else uses the device."""
-        return 0.0
+    def probe(self) -> Probe:
+        """Judge: how quick the device is now. Slower than usual: somebody else uses it."""
+        return Probe(0.0, 0.0)
 
     def near_processors(self) -> set[int]:
         """Judge: processors of the host that reach the device without a detour; none where nobody says which."""
@@ -215,6 +215,16 @@ class Gate(ABC):
     @abstractmethod
     def beside(self) -> contextlib.AbstractContextManager[Any]:
         """What is queued inside is not held back by the gate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """How quick a device is, in seconds."""
+
+    #: What a fixed piece of work takes once it has begun.
+    seconds: float
+    #: From the launch of next to nothing until it is done, by the host's clock.
+    latency: float
 
 
 class Stopwatch(ABC):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import mmap
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 
 from . import nvml
-from .base import AFRESH, Arena, Device, Gate, Pace, Stopwatch
+from .base import AFRESH, Arena, Device, Gate, Pace, Probe, Stopwatch
 from .driver import Driver
 from .graphs import capture
 from .pace import measure
@@ -181,7 +182,11 @@ class CudaDevice(Device):
     def pace(self) -> Pace | None:
         return measure(self.torch_device)
 
-    def probe_seconds(self) -> float:
+    def probe(self) -> Probe:
+        began = time.perf_counter()
+        self._flush[:1].zero_()
+        self.synchronize()
+        latency = time.perf_counter() - began
         watch = self.stopwatch(1)
         target, source = self._flush.chunk(2)
         self.flush_cache()
@@ -189,7 +194,7 @@ class CudaDevice(Device):
         target.copy_(source)  # while what others gave back is wiped, reading is slower, and writing is not
         watch.stop(0)
         self.synchronize()
-        return watch.seconds()[0]
+        return Probe(watch.seconds()[0], latency)
 
     def near_processors(self) -> set[int]:
         return nvml.near_processors(self.torch_device.index)

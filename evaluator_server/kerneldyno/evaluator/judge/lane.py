@@ -89,6 +89,8 @@ class Lane:
         self._record = Record()
         self._candidate: Candidate | None = None
         self._roomy = False
+        #: What the device's probe took before it took longer while this candidate was timed; None if it did not.
+        self._quick: float | None = None
 
     async def evaluate(self) -> verdict.Result:
         """Return the verdict as the proto-JSON of EvalResult. Raises only what is a bug, or cancellation."""
@@ -121,6 +123,9 @@ class Lane:
                 finally:
                     self._candidate.close()
                     self._bench.device.trim()
+        if self._quick is not None and await self._has_recovered(self._quick):
+            detail = "the device was slower while the candidate was timed, and is not any more now that it has ended"
+            result = verdict.infrastructure("DEVICE_BUSY", detail, retryable=True)
         self._stages.close()
         result["stages"] = self._stages.spans
         result.setdefault("findings", self._record.findings)
@@ -255,7 +260,7 @@ class Lane:
             self._enter("timing", "STAGE_AWAITING_LEASE")
             async with lease.exclusive(candidate.runner):
                 self._stages.enter("STAGE_TIMING")
-                begin = time.monotonic()
+                begin, usual = time.monotonic(), bench.quiet.usual
                 try:
                     return await session.measure()
                 except DeviceBusyError:
@@ -263,10 +268,20 @@ class Lane:
                         evidence = "the candidate keeps the device busy after it has answered"
                         raise self._record.reject("T26", evidence) from None
                 finally:
+                    if bench.quiet.usual > usual:
+                        self._quick = usual
                     candidate.runner.resume()
                     bench.busy_seconds += time.monotonic() - begin
             await asyncio.sleep(_BUSY_SECONDS)
         raise DeviceBusyError
+
+    async def _has_recovered(self, usual: float) -> bool:
+        """Say whether the device is as quick again as before: then somebody slowed it down while this candidate was timed.
+
+        A device that gets warm stays slow. What a stopped candidate has left on it slows its reference, and ends with it.
+        """
+        async with self._bench.pool.lease.exclusive(None):
+            return await self._bench.quiet.is_again(usual)
 
     def _enter(self, stage: str, name: str) -> None:
         assert self._candidate is not None

@@ -299,16 +299,23 @@ class Session:
         for number, part in enumerate([[step] for step in steps] if bursts.is_huge else [steps]):
             batches = [(step, bursts.supply.take(count)) for step, count in part]
             for side in sides:
-                # What a stopped candidate left on the device would slow the reference down.
-                if side is self._reference and not await self._quiet.wait():
-                    evidence = "the candidate keeps the device busy after it has answered"
-                    raise self._candidate.record.reject("T26", evidence)
+                if side is self._reference:
+                    await self._expect_quiet()
                 async with bursts.awake(side):
                     await self._place(side, moved if number == 0 else 0)
                     for step, batch in batches:
                         await step(side, batch)
                 calm[side] = self._processors.is_quick()
         return {side: Visit(bursts.regime.name, paced[side], queued.get(side), calm[side]) for side in sides}
+
+    async def _expect_quiet(self) -> None:
+        """Wait until nothing is left of the stopped candidate on the device. Raises Finished.
+
+        It would slow down its reference, or a burst of nothing, which is taken off its own.
+        """
+        if not await self._quiet.wait():
+            evidence = "the candidate keeps the device busy after it has answered"
+            raise self._candidate.record.reject("T26", evidence)
 
     async def _place(self, side: Side, memory: int = 0) -> None:
         """Have a side that is awake launch from a processor that is quick, with its memory elsewhere if that is not 0."""
@@ -358,6 +365,7 @@ class Session:
 
     async def _one_of_nothing(self, count: int, *, cold: bool) -> Burst:
         bursts = self._bursts
+        await self._expect_quiet()
         return await bursts.queued_burst(
             self._reference, bursts.supply.familiar(count), 0.0, cold=cold, nothing=True, lead_in=1
         )
@@ -371,6 +379,7 @@ class Session:
             if missing <= 0:
                 break
             await self._place(self._reference)
+            await self._expect_quiet()
             made = await bursts.paced_burst(
                 self._reference, bursts.supply.familiar(count), cold=planned.cold, nothing=True, lead_in=1
             )
@@ -395,6 +404,7 @@ class Session:
             measured.warm_nothing = nothing
             batches = [bursts.supply.take(count) for count in lengths]
             if reference.timed and not reference.warm:
+                await self._expect_quiet()
                 reference.warm += [
                     await bursts.queued_burst(reference, batch, per_call, cold=False, lead_in=1) for batch in batches
                 ]
@@ -423,6 +433,7 @@ class Session:
     async def _queue_reference_alone(self, planned: Effort, per_call: float) -> float:
         """Return what a call of the reference takes queued ahead, in seconds; 0 where it cannot be either."""
         bursts = self._bursts
+        await self._expect_quiet()
         found: list[float] = []
         count = max(1, min(planned.queued, bursts.longest, self._known.queueable, LONGEST // 10))
         try:

@@ -1,0 +1,90 @@
+"""A device that is slower while a candidate is timed, and no longer when it has ended, has told no true time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kerneldyno.evaluator.devices.base import Device, Probe
+from kerneldyno.evaluator.judge import quiet
+from kerneldyno.evaluator.judge.lane import Bench, Lane
+from kerneldyno.evaluator.judge.lease import Lease
+from kerneldyno.evaluator.judge.quiet import Quiet
+from kerneldyno.evaluator.spec import EvalSpec
+
+QUICK = 60e-6
+
+
+class Used:
+    """A device whose probe takes `seconds`."""
+
+    seconds = QUICK
+
+    def probe(self) -> Probe:
+        return Probe(self.seconds, 20e-6)
+
+    def trim(self) -> None:
+        pass
+
+
+class Timed:
+    """A runner with its candidate, and a session that times it while the device is `slower`, as it is once it `ended`."""
+
+    parked = has_candidate = overdue = False
+
+    def __init__(self, device: Used, judge: Quiet, slower: float, ended: float) -> None:
+        self._device, self._quiet, self._slower, self._ended = device, judge, slower, ended
+        self.runner = self
+
+    def enter(self, stage: str) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
+    async def measure(self) -> str:
+        self._device.seconds = QUICK * self._slower
+        assert await self._quiet.wait()
+        return "measured"
+
+    async def discard(self, runner: object, *, overdue: bool) -> Any:
+        self._device.seconds = QUICK * self._ended
+        return SimpleNamespace(logs="")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("slower", "ended", "outcome"),
+    [
+        (1.0, 1.0, "CORRECT"),
+        (1.25, 1.0, "INFRASTRUCTURE_ERROR"),
+        (1.25, 1.04, "INFRASTRUCTURE_ERROR"),
+        (1.25, 1.25, "CORRECT"),  # it has got warm
+        (1.04, 1.0, "CORRECT"),
+    ],
+)
+async def test_times_of_a_device_that_recovers_when_the_candidate_has_ended_do_not_count(
+    monkeypatch: pytest.MonkeyPatch, slower: float, ended: float, outcome: str
+) -> None:
+    monkeypatch.setattr(quiet, "_PATIENCE", 0.02)
+    device = Used()
+    judge = Quiet(cast(Device, device))
+    timed = Timed(device, judge, slower, ended)
+    pool = SimpleNamespace(lease=Lease([]), discard=timed.discard)
+    bench = SimpleNamespace(device=device, pool=pool, quiet=judge, busy_seconds=0.0)
+    lane = Lane(cast(Bench, bench), cast(EvalSpec, None), lambda _: None, cast(Any, None))
+
+    async def run() -> Any:
+        lane._candidate = cast(Any, timed)
+        assert await lane._measure(cast(Any, timed), cast(Any, timed)) == cast(Any, "measured")
+        return {"outcome": "CORRECT"}
+
+    monkeypatch.setattr(lane, "_run", run)
+    result = await lane.evaluate()
+    assert result["outcome"] == outcome
+    if outcome != "CORRECT":
+        assert result["infrastructure_error"]["retryable"]
+        assert result["infrastructure_error"]["cause"] == "DEVICE_BUSY"
