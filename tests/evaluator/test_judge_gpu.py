@@ -12,6 +12,7 @@ import torch
 from judge_harness import Judge, candidate, limits, request
 from kerneldyno.evaluator.devices.base import AFRESH
 from kerneldyno.evaluator.devices.cuda import CudaDevice
+from kerneldyno.evaluator.judge import compare
 
 pytestmark = [
     pytest.mark.gpu,
@@ -348,3 +349,16 @@ def test_memory_that_is_moved_is_there_again_and_what_is_in_use_stays() -> None:
         assert torch.cuda.memory_reserved() == reserved  # nothing had to be asked of the driver
         del again
     assert torch.equal(used, torch.arange(1 << 20, device="cuda"))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-25, 1e25])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("broken", [0, 3])
+def test_how_large_elements_are_is_the_same_as_in_double_precision(
+    scale: float, dtype: torch.dtype, broken: int
+) -> None:
+    x = (torch.randn(20_000_000, device="cuda") * scale).to(dtype)
+    x[:broken] = torch.tensor([float("nan"), float("inf"), -float("inf")])[:broken].to(x)
+    truth = x.cpu().double()[broken:]
+    expected = float(truth.square().mean().sqrt()), float(truth.abs().mean())
+    assert compare._moments(x) == pytest.approx(expected, rel=1e-5)

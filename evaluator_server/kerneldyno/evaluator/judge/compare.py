@@ -30,6 +30,8 @@ _COARSE = 5.0
 _MOST_ROUNDING = 0.05
 #: Elements compared at a time, so that float64 copies stay small.
 _CHUNK = 1 << 24
+#: Mean squares below this may be of elements whose squares float32 does not hold.
+_LEAST_SQUARE = 1e-32
 #: Largest number that results carry; JSON has no infinity.
 _LARGEST = 1e300
 
@@ -318,23 +320,43 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
 
 def _moments(tensor: torch.Tensor) -> tuple[float, float]:
     """Root mean square and mean size of the finite elements."""
-    squares, sizes, count = 0.0, 0.0, 0
     flat = tensor.reshape(-1)
-    for start in range(0, flat.numel(), _CHUNK):
-        wide = _wide(flat[start : start + _CHUNK])
-        wide = wide.abs() if wide.is_complex() else wide
-        square, size = torch.stack((torch.dot(wide, wide), torch.linalg.vector_norm(wide, 1))).tolist()
-        if math.isfinite(square):  # then all elements are, which is so nearly always
+    chunks = _chunks(flat)
+    squares, sizes, count = 0.0, 0.0, 0
+    # All at once: each look at the device waits for it.
+    for chunk, (norm, size) in zip(chunks, _looked_at([_norms(chunk) for chunk in chunks]), strict=True):
+        square = norm * norm
+        if math.isfinite(square) and square > _LEAST_SQUARE * chunk.numel():
             squares += square
             sizes += size
-            count += wide.numel()
+            count += chunk.numel()
             continue
+        # Not all elements are finite, or float32 does not reach to their squares, or all are 0.
+        wide = _wide(chunk)
         finite = torch.isfinite(wide)
         wide = torch.where(finite, wide.abs(), 0.0)
         squares += float(wide.square().sum())
         sizes += float(wide.sum())
         count += int(finite.sum())
     return (math.sqrt(squares / count), sizes / count) if count else (0.0, 0.0)
+
+
+def _chunks(flat: torch.Tensor) -> list[torch.Tensor]:
+    return [flat[start : start + _CHUNK] for start in range(0, flat.numel(), _CHUNK)]
+
+
+def _norms(chunk: torch.Tensor) -> torch.Tensor:
+    """Return the 2-norm and the 1-norm of all elements. A GPU sums in a tree, for which float32 is enough."""
+    narrow = chunk.is_cuda and chunk.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    wide = chunk if narrow else _wide(chunk)
+    wide = wide.abs() if wide.is_complex() else wide
+    dtype = torch.float32 if narrow else torch.float64
+    return torch.stack([torch.linalg.vector_norm(wide, order, dtype=dtype).double() for order in (2, 1)])
+
+
+def _looked_at(pairs: Sequence[torch.Tensor]) -> list[tuple[float, float]]:
+    """Return what pairs of numbers on a device are."""
+    return [(first, second) for first, second in torch.stack(list(pairs)).tolist()] if pairs else []
 
 
 def _typical(root_mean_square: float, mean: float) -> float:
@@ -346,14 +368,9 @@ def _all_within(result: Comparison, value: torch.Tensor, truth: torch.Tensor, bo
     if value.is_complex() or not value.is_floating_point():
         return bool(torch.equal(value, truth))
     worst_error = worst_ratio = 0.0
-    for start in range(0, value.numel(), _CHUNK):
-        wanted = truth[start : start + _CHUNK]
-        error = value[start : start + _CHUNK].sub(wanted).abs_()  # in the wider dtype of the two
-        allowed = wanted.abs().mul_(bounds[1]).add_(bounds[0])
-        if not bounds[0]:
-            allowed.clamp_min_(1e-300)
-        # Both at once: each look at the device waits for it.
-        largest, ratio = torch.stack((error.max(), error.div_(allowed).max())).tolist()
+    for largest, ratio in _looked_at(
+        [_errors(got, wanted, bounds) for got, wanted in zip(_chunks(value), _chunks(truth), strict=True)]
+    ):
         if not ratio <= 1:  # not a number where anything is: neither infinities nor what is no number are right here
             return False
         worst_error = max(worst_error, largest)
@@ -361,6 +378,15 @@ def _all_within(result: Comparison, value: torch.Tensor, truth: torch.Tensor, bo
     result.max_abs_error = max(result.max_abs_error, worst_error)
     result.max_error_ratio = max(result.max_error_ratio, worst_ratio)
     return True
+
+
+def _errors(got: torch.Tensor, wanted: torch.Tensor, bounds: tuple[float, float]) -> torch.Tensor:
+    """Return the largest error, and the largest one relative to what is allowed."""
+    error = got.sub(wanted).abs_()  # in the wider dtype of the two
+    allowed = wanted.abs().mul_(bounds[1]).add_(bounds[0])
+    if not bounds[0]:
+        allowed.clamp_min_(1e-300)
+    return torch.stack((error.max(), error.div_(allowed).max()))
 
 
 def _largest(tensor: torch.Tensor) -> float:
