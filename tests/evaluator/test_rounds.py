@@ -24,12 +24,12 @@ def session(*, queued: bool = True, precision: float = 0.01) -> Session:
 
 
 def measured(device: float, host: float, *, per_call: float = 1e-3, queued: bool = True) -> Measured:
-    """Six rounds whose device times vary by one share and whose end-to-end times by another."""
+    """Ten rounds whose device times vary by one share and whose end-to-end times by another."""
     rng = random.Random(5)
     planned = effort.plan(per_call, per_set=0.0, calls=100, longest=40, limit=60, queued=queued)
     made = Measured(planned, paced_nothing=[PacedBurst([0.0], [0.0], 0.0)])
     for visits in (made.candidate, made.reference):
-        for _ in range(6):
+        for _ in range(10):
             paced = [1.1 * per_call * rng.gauss(1, host)]
             burst = Burst(2, 0.0, [per_call * rng.gauss(1, device)] * 2) if queued else None
             visits.append(Visit("", PacedBurst(paced, paced, 0.0), burst))
@@ -43,7 +43,7 @@ def measured(device: float, host: float, *, per_call: float = 1e-3, queued: bool
         (0.05, 0.0001, (True, False)),
         (0.0001, 0.05, (False, True)),
         (0.05, 0.006, (True, True)),
-        (0.01, 0.05, (False, True)),
+        (0.005, 0.05, (False, True)),
     ],
 )
 def test_what_is_known_worse_comes_first(device: float, host: float, wanted: tuple[bool, bool]) -> None:

@@ -62,6 +62,8 @@ _WARM_BY_NOW = 0.02
 _QUEUED_ALONE = 3
 #: How many more calls are made one by one in rounds of nothing else.
 _PACED_ALONE = 3
+#: Of so many pairs of rounds memory lies in one as in a process that has just begun: there it is as quick or slow again.
+_AFRESH_EVERY = 4
 #: Calls that are drawn ahead for so many rounds.
 _ROUNDS_AHEAD = 4
 
@@ -248,7 +250,8 @@ class Session:
         end_to_end = planned.chased and 2 * left["paced"] >= planned.paced
         device = device and not self._knows_device_time(measured, precision)
         end_to_end = end_to_end and not self._knows_end_to_end_time(measured, precision)
-        if device and end_to_end and measured.reference:  # what is known worse comes first
+        # What is known worse comes first, unless both are known by the same rounds only.
+        if device and end_to_end and measured.reference and not measured.memory_matters:
             device = measured.device_ratio().width >= measured.paced_ratio(0.0).width
         return device, end_to_end
 
@@ -276,8 +279,8 @@ class Session:
         sides = self._sides if at % 2 == 0 else self._sides[::-1]
         moved = 0
         if planned.displaced and (device or not bursts.regime.queued or measured.memory_matters):
-            # The same for both sides, every other two rounds as a process has it that has just begun.
-            moved = AFRESH if at // 2 % 2 == 0 else self._rng.randrange(AFRESH + 1, 1 << 31)
+            # The same for both sides, now and then as a process has it that has just begun.
+            moved = AFRESH if at // 2 % _AFRESH_EVERY == 0 else self._rng.randrange(AFRESH + 1, 1 << 31)
         queued: dict[Side, Burst] = {}
         paced: dict[Side, PacedBurst] = {}
         calm: dict[Side, bool] = {}

@@ -23,6 +23,12 @@ _PLACED, _PLACED_AS_CALLED = 1.015, 1.03
 _OFF, _OFF_ALONE = 1.01, 1.03
 #: What a single round says nothing about: its own error, as a factor.
 _ALONE = 1.1
+#: Rounds after which a side that was never slower, or never quicker, will not be: memory lay well in three of ten at the
+#: least where it mattered.
+_ENOUGH_PLACES = 12
+#: What rounds of end-to-end times are expected to vary by, as a standard deviation, and as how many rounds that counts:
+#: timing stops as soon as they agree, and of any three or four that agree by chance some always come along.
+_EXPECTED_SPREAD, _EXPECTED_ROUNDS = 0.01, 3
 #: Share of the rounds at each end that a trimmed mean leaves out, once there are enough of them. Of fewer none counts as
 #: further than this factor from their median: a host that stood still for one of them tells nothing of the others.
 _TRIMMED, _ENOUGH_TO_TRIM = 0.2, 5
@@ -105,14 +111,15 @@ def of_delayed_rounds(
     says of the rounds of reference and candidate whether the host's processor was as quick as ever at their end.
     """
     ours, theirs = ([statistics.median(calls) for calls in side] for side in (reference, candidate))
-    paired = _of_pairs(ours, theirs)
-    if paired.width <= _CLOSE and not memory_matters:
+    is_close = _of_pairs(ours, theirs).width <= _CLOSE
+    paired = _of_pairs(ours, theirs, _EXPECTED_SPREAD)
+    if is_close and not memory_matters:
         return paired
     quick = [_quick(side, _PLACED_AS_CALLED) for side in (ours, theirs)]
     enough = _PLACED_SHARE[bool(memory_matters)] * len(ours)
     if displaced and memory_matters is not False and enough <= min(map(len, quick)) < len(ours):
         return _of_quick(ours, theirs, quick)
-    if paired.width <= _CLOSE or len(ours) < _ENOUGH_FOR_HALVES:
+    if is_close or len(ours) < _ENOUGH_FOR_HALVES:
         return paired
     kept = [_calm(side) for side in calm] if calm else [paired.reference_rounds, paired.rounds]
     sides = [[side[at] for at in rounds] for side, rounds in zip((reference, candidate), kept, strict=True)]
@@ -130,11 +137,27 @@ def _calm(rounds: Sequence[bool]) -> list[int]:
 
 
 def _of_quick(reference: Sequence[float], candidate: Sequence[float], quick: Sequence[Sequence[int]]) -> Ratio:
-    """Hold the quick rounds of each side against each other."""
+    """Hold the quick rounds of each side against each other.
+
+    Where one side was quick and slow by turns, and the other one never was anything else in a few rounds, that one may
+    have been slow in all of them: the interval says so.
+    """
     ours, theirs = ([side[at] for at in rounds] for side, rounds in zip((reference, candidate), quick, strict=True))
     value = statistics.median(ours) / statistics.median(theirs)
     off = math.prod(_OFF if len(rounds) > 1 else _OFF_ALONE for rounds in quick)
-    return Ratio(value, value / off, value * off, *quick)
+    our_steps, their_steps = (_step(side, rounds) for side, rounds in zip((reference, candidate), quick, strict=True))
+    few = len(reference) < _ENOUGH_PLACES
+    ours_hidden, theirs_hidden = few and our_steps == 1, few and their_steps == 1
+    low = value / off / (their_steps if ours_hidden else 1)
+    high = value * off * (our_steps if theirs_hidden else 1)
+    return Ratio(value, low, high, *quick)
+
+
+def _step(seconds: Sequence[float], quick: Sequence[int]) -> float:
+    """Return how much slower than in its quick rounds a side is in the others, as a factor; 1 where it is in none."""
+    slow = [second for at, second in enumerate(seconds) if at not in quick]
+    step = statistics.median(slow) / statistics.median([seconds[at] for at in quick]) if len(slow) > 1 else 1.0
+    return step if step > _BADLY_PLACED else 1.0
 
 
 def trimmed_mean(values: Sequence[float]) -> float:
@@ -174,8 +197,10 @@ def _quick(seconds: Sequence[float], factor: float) -> list[int]:
     return [at for at, second in enumerate(seconds) if second <= factor * least]
 
 
-def _of_pairs(reference: Sequence[float], candidate: Sequence[float]) -> Ratio:
+def _of_pairs(reference: Sequence[float], candidate: Sequence[float], expected: float = 0.0) -> Ratio:
     """Return the trimmed mean of the rounds' ratios, by their logarithms, and its interval.
+
+    `expected` is the standard deviation that a few more rounds are taken to have shown; 0 for none.
 
     Who comes first in a round was the last to be timed in the one before, and finds caches and host as it left them.
     The order changes from round to round, so that this cancels; once there are enough rounds it is taken out of what
@@ -187,8 +212,12 @@ def _of_pairs(reference: Sequence[float], candidate: Sequence[float]) -> Ratio:
         orders = [values]
     found = [_trimmed(order) for order in orders]
     middle = statistics.fmean(mean for mean, _, _ in found)
-    error = math.hypot(*(error for _, error, _ in found)) / len(found)
-    half = math.log(_ALONE) if len(values) == 1 else _student(sum(freedom for _, _, freedom in found)) * error
+    error, freedom = math.hypot(*(error for _, error, _ in found)) / len(found), sum(freedom for _, _, freedom in found)
+    if expected:
+        square = freedom * error**2 + _EXPECTED_ROUNDS * expected**2 / len(values)
+        freedom += _EXPECTED_ROUNDS
+        error = math.sqrt(square / freedom)
+    half = math.log(_ALONE) if len(values) == 1 else _student(freedom) * error
     rounds = list(range(len(values)))
     return Ratio(math.exp(middle), math.exp(middle - half), math.exp(middle + half), rounds, rounds)
 
