@@ -24,6 +24,7 @@ NAVIGATION = {
         "docs/threat-model",
         "docs/promises",
         "docs/benchmarks",
+        "docs/field",
     ],
     "Training": ["docs/rewards", "docs/training", "docs/verl", "docs/gateway", "docs/rollout", "docs/tiny_rl"],
     "Operating": [
