@@ -200,16 +200,12 @@ def modes(result: dict[str, Any]) -> tuple[str, str]:
 
 
 def test_both_sides_are_timed_in_processes_of_the_same_pace(judge: Judge) -> None:
-    speedups = []
-    for _ in range(5):
+    for _ in range(4):
         result = replayed(judge, LOOP, launch_mode=EAGER)
         paces = [result[side]["pace_seconds"] for side in ("reference_timing", "candidate_timing")]
         assert all(0.5e-6 < pace < 50e-6 for pace in paces), paces
         assert max(paces) < 1.04 * min(paces)
-        speedups.append(result["speedup"])
-    # Of such a chain one pair of processes in some dozens differs by 6 %, whatever their pace.
-    assert 0.97 < sorted(speedups)[2] < 1.03
-    assert all(0.9 < speedup < 1.1 for speedup in speedups)
+        assert 0.95 < result["speedup"] < 1.05
 
 
 # How calls reach the device: the same for both sides
