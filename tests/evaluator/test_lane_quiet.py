@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,19 +18,22 @@ QUICK = 60e-6
 
 
 class Used:
-    """A device whose probe takes `seconds`."""
+    """A device whose probe takes `seconds`, and which answers within `latency`."""
 
-    seconds = QUICK
+    seconds, latency = QUICK, 20e-6
 
     def probe(self) -> Probe:
-        return Probe(self.seconds, 20e-6)
+        return Probe(self.seconds, self.latency)
 
     def trim(self) -> None:
         pass
 
 
 class Timed:
-    """A runner with its candidate, and a session that times it while the device is `slower`, as it is once it `ended`."""
+    """A runner with its candidate, and a session that times it while the device is `slower`, and how it is once it `ended`.
+
+    Infinity stands for a device that others keep busy.
+    """
 
     parked = has_candidate = overdue = False
 
@@ -44,12 +48,16 @@ class Timed:
         pass
 
     async def measure(self) -> str:
-        self._device.seconds = QUICK * self._slower
-        assert await self._quiet.wait()
+        for factor in (1.0, self._slower):
+            self._device.seconds = QUICK * factor
+            assert await self._quiet.wait()
         return "measured"
 
     async def discard(self, runner: object, *, overdue: bool) -> Any:
-        self._device.seconds = QUICK * self._ended
+        if math.isinf(self._ended):
+            self._device.latency = 1e-3
+        else:
+            self._device.seconds = QUICK * self._ended
         return SimpleNamespace(logs="")
 
     def close(self) -> None:
@@ -57,21 +65,33 @@ class Timed:
 
 
 @pytest.mark.parametrize(
-    ("slower", "ended", "outcome"),
+    ("before", "slower", "ended", "judged", "outcome"),
     [
-        (1.0, 1.0, "CORRECT"),
-        (1.25, 1.0, "INFRASTRUCTURE_ERROR"),
-        (1.25, 1.04, "INFRASTRUCTURE_ERROR"),
-        (1.25, 1.25, "CORRECT"),  # it has got warm
-        (1.04, 1.0, "CORRECT"),
+        (1.0, 1.0, 1.0, "CORRECT", "CORRECT"),
+        (1.0, 1.25, 1.0, "CORRECT", "INFRASTRUCTURE_ERROR"),
+        (1.0, 1.25, 1.04, "CORRECT", "INFRASTRUCTURE_ERROR"),
+        (1.0, 1.25, 1.25, "CORRECT", "CORRECT"),  # it has got warm
+        (1.0, 1.25, math.inf, "CORRECT", "INFRASTRUCTURE_ERROR"),  # nobody knows
+        (1.0, 1.04, 1.0, "CORRECT", "CORRECT"),
+        (
+            1.29,
+            1.25,
+            1.0,
+            "CORRECT",
+            "INFRASTRUCTURE_ERROR",
+        ),  # quick in between, and slower again, if not as slow as before
+        (1.0, 1.25, 1.0, "INCORRECT", "INCORRECT"),  # which no time makes right
     ],
 )
 async def test_times_of_a_device_that_recovers_when_the_candidate_has_ended_do_not_count(
-    monkeypatch: pytest.MonkeyPatch, slower: float, ended: float, outcome: str
+    monkeypatch: pytest.MonkeyPatch, before: float, slower: float, ended: float, judged: str, outcome: str
 ) -> None:
     monkeypatch.setattr(quiet, "_PATIENCE", 0.02)
+    monkeypatch.setattr(quiet, "_LONG_PATIENCE", 0.02)
     device = Used()
     judge = Quiet(cast(Device, device))
+    device.seconds = QUICK * before
+    assert await judge.wait()
     timed = Timed(device, judge, slower, ended)
     pool = SimpleNamespace(lease=Lease([]), discard=timed.discard)
     bench = SimpleNamespace(device=device, pool=pool, quiet=judge, busy_seconds=0.0)
@@ -80,11 +100,11 @@ async def test_times_of_a_device_that_recovers_when_the_candidate_has_ended_do_n
     async def run() -> Any:
         lane._candidate = cast(Any, timed)
         assert await lane._measure(cast(Any, timed), cast(Any, timed)) == cast(Any, "measured")
-        return {"outcome": "CORRECT"}
+        return {"outcome": judged}
 
     monkeypatch.setattr(lane, "_run", run)
     result = await lane.evaluate()
     assert result["outcome"] == outcome
-    if outcome != "CORRECT":
+    if outcome == "INFRASTRUCTURE_ERROR":
         assert result["infrastructure_error"]["retryable"]
         assert result["infrastructure_error"]["cause"] == "DEVICE_BUSY"

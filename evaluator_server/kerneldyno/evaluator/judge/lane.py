@@ -90,7 +90,7 @@ class Lane:
         self._candidate: Candidate | None = None
         self._roomy = False
         #: What the device's probe took before it took longer while this candidate was timed; None if it did not.
-        self._quick: float | None = None
+        self._slowed_from: float | None = None
 
     async def evaluate(self) -> verdict.Result:
         """Return the verdict as the proto-JSON of EvalResult. Raises only what is a bug, or cancellation."""
@@ -123,7 +123,7 @@ class Lane:
                 finally:
                     self._candidate.close()
                     self._bench.device.trim()
-        if self._quick is not None and await self._has_recovered(self._quick):
+        if result["outcome"] == "CORRECT" and await self._was_slowed():
             detail = "the device was slower while the candidate was timed, and is not any more now that it has ended"
             result = verdict.infrastructure("DEVICE_BUSY", detail, retryable=True)
         self._stages.close()
@@ -260,7 +260,8 @@ class Lane:
             self._enter("timing", "STAGE_AWAITING_LEASE")
             async with lease.exclusive(candidate.runner):
                 self._stages.enter("STAGE_TIMING")
-                begin, usual = time.monotonic(), bench.quiet.usual
+                begin = time.monotonic()
+                bench.quiet.slowed_from = None
                 try:
                     return await session.measure()
                 except DeviceBusyError:
@@ -268,20 +269,21 @@ class Lane:
                         evidence = "the candidate keeps the device busy after it has answered"
                         raise self._record.reject("T26", evidence) from None
                 finally:
-                    if bench.quiet.usual > usual:
-                        self._quick = usual
+                    self._slowed_from = bench.quiet.slowed_from
                     candidate.runner.resume()
                     bench.busy_seconds += time.monotonic() - begin
             await asyncio.sleep(_BUSY_SECONDS)
         raise DeviceBusyError
 
-    async def _has_recovered(self, usual: float) -> bool:
-        """Say whether the device is as quick again as before: then somebody slowed it down while this candidate was timed.
+    async def _was_slowed(self) -> bool:
+        """Say whether somebody may have slowed the device down while this candidate, which has ended, was timed.
 
         A device that gets warm stays slow. What a stopped candidate has left on it slows its reference, and ends with it.
         """
+        if self._slowed_from is None:
+            return False
         async with self._bench.pool.lease.exclusive(None):
-            return await self._bench.quiet.is_again(usual)
+            return not await self._bench.quiet.has_stayed_slow(self._slowed_from)
 
     def _enter(self, stage: str, name: str) -> None:
         assert self._candidate is not None

@@ -3,10 +3,10 @@
 Two things make it slower. Work of another process, say what a stopped candidate has left in its queues: a GPU does the
 work of processes in turns, of 2.4 ms on an H200, so that whatever fits into a turn takes no longer than ever, but has to
 wait for its turn, and what does not fit is interrupted. What shows that is how long next to nothing takes from launch to
-end: 14 to 60 us on a device that nobody else uses, 160 us to 2.5 ms beside kernels of any size. And there is work that
-belongs to nobody: what a process gives back, an NVIDIA driver wipes in the background, at half a terabyte a second, and
-everybody's memory is an eighth slower until that is done, 8 ms for 4 GB, 40 ms for 16 GB. A candidate could time either
-for its reference.
+end: 13 to 54 us in three of four tries on a device that nobody else uses, 155 us to 2.5 ms beside kernels of any size.
+And there is work that belongs to nobody: what a process gives back, an NVIDIA driver wipes in the background, at half a
+terabyte a second, and everybody's memory is an eighth slower until that is done, 8 ms for 4 GB, 40 ms for 16 GB. A
+candidate could time either for its reference.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from ..devices.base import Device
 _SETTLED, _QUIET = 1.05, 1.3
 #: How much longer than ever before next to nothing may take, in seconds, before others must have been waited for.
 _WAITED = 80e-6
-#: How long all that takes at the most, and the pause between two looks, in seconds.
-_PATIENCE = 0.5
+#: How long the device may take to become as quick as of late, and how long others may take with their work, and the pause
+#: between two looks, in seconds. Others' work is somebody's doing, and the host's births and deaths of processes are not.
+_PATIENCE, _LONG_PATIENCE = 0.5, 2.0
 _PAUSE = 0.002
 #: Probes of which the quickest counts.
 _PROBES, _FIRST_PROBES = 3, 5
@@ -42,11 +43,8 @@ class Quiet:
         self._latency = math.inf
         #: What the probe took at the quietest, and what it takes of late: devices become slower when they get warm.
         self._best = self._usual = self._probe(_FIRST_PROBES)
-
-    @property
-    def usual(self) -> float:
-        """What the probe takes of late, in seconds."""
-        return self._usual
+        #: What the probe took before a slower device was taken for quiet, the least since somebody set this to None.
+        self.slowed_from: float | None = None
 
     async def wait(self) -> bool:
         """Wait until the device is quiet; False when it does not become so."""
@@ -55,20 +53,22 @@ class Quiet:
             return True
         quiet = now <= self._best * _QUIET
         if quiet:  # wiping is over by now: this is how quick the device has become
+            self.slowed_from = self._usual if self.slowed_from is None else min(self.slowed_from, self._usual)
             self._usual = now
         return quiet
 
-    async def is_again(self, usual: float) -> bool:
-        """Say whether the device is as quick as it usually was: when it was not, somebody used it who has ended since."""
-        return await self._settle(usual) <= usual * _SETTLED
+    async def has_stayed_slow(self, slowed_from: float) -> bool:
+        """Say whether the device is certainly still slower than it was: then that was nobody's doing who has ended since."""
+        return slowed_from * _SETTLED < await self._settle(slowed_from) < math.inf
 
     async def _settle(self, usual: float) -> float:
         """Wait for as long as it may take until the probe takes what it did; return what it takes, in seconds."""
-        deadline = time.monotonic() + _PATIENCE
+        began = time.monotonic()
         while True:
             now = self._probe()
             self._best, self._usual = min(self._best, now), min(self._usual, now)
-            if now <= min(usual * _SETTLED, self._best * _QUIET) or time.monotonic() > deadline:
+            patience = _LONG_PATIENCE if math.isinf(now) else _PATIENCE
+            if now <= min(usual * _SETTLED, self._best * _QUIET) or time.monotonic() - began > patience:
                 return now
             await asyncio.sleep(_PAUSE)
 

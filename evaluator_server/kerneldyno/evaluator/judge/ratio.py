@@ -23,8 +23,7 @@ _PLACED, _PLACED_AS_CALLED = 1.015, 1.03
 _OFF, _OFF_ALONE = 1.01, 1.03
 #: What a single round says nothing about: its own error, as a factor.
 _ALONE = 1.1
-#: Rounds after which a side that was never slower, or never quicker, will not be: memory lay well in three of ten at the
-#: least where it mattered.
+#: Rounds after which a side has been quick, if its memory can lie well: it did in three of ten at the least.
 _ENOUGH_PLACES = 12
 #: What rounds of end-to-end times are expected to vary by, as a standard deviation, and as how many rounds that counts:
 #: timing stops as soon as they agree, and of any three or four that agree by chance some always come along.
@@ -145,11 +144,10 @@ def _of_quick(reference: Sequence[float], candidate: Sequence[float], quick: Seq
     ours, theirs = ([side[at] for at in rounds] for side, rounds in zip((reference, candidate), quick, strict=True))
     value = statistics.median(ours) / statistics.median(theirs)
     off = math.prod(_OFF if len(rounds) > 1 else _OFF_ALONE for rounds in quick)
-    our_steps, their_steps = (_step(side, rounds) for side, rounds in zip((reference, candidate), quick, strict=True))
+    our_step, their_step = (_step(side, rounds) for side, rounds in zip((reference, candidate), quick, strict=True))
     few = len(reference) < _ENOUGH_PLACES
-    ours_hidden, theirs_hidden = few and our_steps == 1, few and their_steps == 1
-    low = value / off / (their_steps if ours_hidden else 1)
-    high = value * off * (our_steps if theirs_hidden else 1)
+    low = value / off / (their_step if few and our_step == 1 else 1)
+    high = value * off * (our_step if few and their_step == 1 else 1)
     return Ratio(value, low, high, *quick)
 
 
