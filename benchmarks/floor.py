@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import torch
 from kerneldyno.client.suite import find_problems
 from kerneldyno.evaluator.judge import ratio
 from kerneldyno.evaluator.judge.processors import Processors
+from kerneldyno.rollout.problems import ProblemError
 
 #: Written between the calls, as the judge evicts the cache: more than any has.
 _EVICTED_BYTES = 256 << 20
@@ -33,9 +35,14 @@ def main() -> int:
     options = _options()
     device = torch.device(options.device)
     processors = Processors((0, 1), roams=device.type == "cuda")
+    try:
+        problems = find_problems(options.problems)
+    except ProblemError as error:
+        print(error, file=sys.stderr)
+        return 2
     print("| problem | A / B [interval] | end to end ms | rounds |\n| --- | ---: | ---: | ---: |", flush=True)
     values = []
-    for entry in find_problems(options.problems):
+    for entry in problems:
         call, inputs = _build(entry.problem.reference_code, device)
         for _ in range(options.repeat):
             rounds, calm = _rounds(call, inputs, device, processors, options)

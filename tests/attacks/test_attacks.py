@@ -11,6 +11,7 @@ import psutil
 import pytest
 from corpus import JOBS, Entry, Run, select
 from judge_harness import candidate, request
+from kerneldyno.evaluator import burst
 from waiting import wait_until
 
 #: Where a candidate without walls could leave something: `find_news` looks for what it would be.
@@ -41,6 +42,14 @@ def before() -> set[str]:
 )
 def test_attack_gains_nothing(run: Run, entry: Entry) -> None:
     assert run.shortfall(entry) is None, run.result(entry)
+
+
+def test_what_attacks_look_for_in_the_timed_loops_is_there() -> None:
+    """An attack that finds nothing does nothing, and gains nothing: five were so for a while."""
+    for loop in (burst.run_burst, burst.run_paced):
+        assert {"station", "plan", "step"} <= set(loop.__code__.co_varnames)
+    assert "watch" in burst.run_burst.__code__.co_varnames
+    assert {"sets", "slots"} <= set(burst.Plan.__dataclass_fields__)
 
 
 def test_nothing_is_left(run: Run, before: set[str]) -> None:

@@ -1,0 +1,35 @@
+"""benchmarks/floor.py on the CPU device: what one process's times are off from themselves, and what it cannot read."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def floor(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "benchmarks/floor.py", "--device", "cpu", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def test_two_halves_of_one_process_take_equally_long_but_for_the_host() -> None:
+    done = floor("benchmarks/field_problems/op_softmax.py", "--seconds", "0.5", "--repeat", "2")
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"\| op_softmax \| ([\d.]+) \[([\d.]+), ([\d.]+)\] \| ([\d.]+) \| (\d+) \|", done.stdout)
+    assert len(rows) == 2
+    for value, low, high, milliseconds, rounds in rows:
+        assert float(low) <= float(value) <= float(high)
+        assert 0.5 < float(value) < 2
+        assert float(milliseconds) > 0.05
+        assert int(rounds) >= 3
+    assert re.search(r"^\d of 2 within 1 \+- 0.01; median [\d.]+ off, worst [\d.]+$", done.stdout, re.MULTILINE)
+
+
+def test_a_file_that_is_not_there_is_said() -> None:
+    done = floor("nowhere.py")
+    assert done.returncode == 2
+    assert "nowhere.py: no such file" in done.stderr
+    assert "Traceback" not in done.stderr
