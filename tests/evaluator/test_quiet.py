@@ -40,7 +40,12 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_quiet_device_is_not_waited_for() -> None:
-    assert waits(lambda at: 60e-6 * (1.02 if at % 2 else 1.0)) == (True, 3)
+    assert waits(lambda at: 60e-6 * (1.02 if at % 2 else 1.0)) == (True, 1)
+
+
+def test_a_probe_that_took_longer_by_chance_is_made_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiet, "_PAUSE", 10.0)
+    assert waits(lambda at: 90e-6 if 5 < at < 8 else 60e-6) == (True, 3)
 
 
 def test_a_device_that_wipes_what_was_given_back_is_waited_for_until_it_has() -> None:
@@ -55,7 +60,7 @@ def test_a_device_that_has_become_slower_for_good_is_so_quick_from_now_on() -> N
     assert asyncio.run(judge.wait())
     before = device.probes
     assert asyncio.run(judge.wait())
-    assert device.probes == before + 3
+    assert device.probes == before + 1
 
 
 def test_who_uses_the_device_more_with_every_wait_gains_no_more_than_with_one() -> None:
@@ -81,7 +86,7 @@ def test_a_device_that_somebody_uses_is_not_quiet() -> None:
 
 
 def test_a_device_that_cannot_be_probed_is_taken_for_quiet() -> None:
-    assert waits(lambda _: 0.0) == (True, 3)
+    assert waits(lambda _: 0.0) == (True, 1)
 
 
 def test_others_work_is_waited_for_though_the_probe_takes_no_longer_in_its_turn() -> None:

@@ -26,7 +26,7 @@ _WAITED = 80e-6
 #: between two looks, in seconds. Others' work is somebody's doing, and the host's births and deaths of processes are not.
 _PATIENCE, _LONG_PATIENCE = 0.5, 2.0
 _PAUSE = 0.002
-#: Probes of which the quickest counts.
+#: Probes of which the quickest counts, at the most, and those that are made at first.
 _PROBES, _FIRST_PROBES = 3, 5
 
 
@@ -42,14 +42,16 @@ class Quiet:
         #: The quickest answer.
         self._latency = math.inf
         #: What the probe took at the quietest, and what it takes of late: devices become slower when they get warm.
-        self._best = self._usual = self._probe(_FIRST_PROBES)
+        self._best = self._usual = math.inf
+        for _ in range(_FIRST_PROBES):
+            self._probe(math.inf)
         #: What the probe took before a slower device was taken for quiet, the least since somebody set this to None.
         self.slowed_from: float | None = None
 
     async def wait(self) -> bool:
         """Wait until the device is quiet; False when it does not become so."""
         now = await self._settle(self._usual)
-        if now <= min(self._usual * _SETTLED, self._best * _QUIET):
+        if self._is_settled(now, self._usual):
             return True
         quiet = now <= self._best * _QUIET
         if quiet:  # wiping is over by now: this is how quick the device has become
@@ -65,16 +67,24 @@ class Quiet:
         """Wait for as long as it may take until the probe takes what it did; return what it takes, in seconds."""
         began = time.monotonic()
         while True:
-            now = self._probe()
-            self._best, self._usual = min(self._best, now), min(self._usual, now)
+            now = self._probe(usual)
             patience = _LONG_PATIENCE if math.isinf(now) else _PATIENCE
-            if now <= min(usual * _SETTLED, self._best * _QUIET) or time.monotonic() - began > patience:
+            if self._is_settled(now, usual) or time.monotonic() - began > patience:
                 return now
             await asyncio.sleep(_PAUSE)
 
-    def _probe(self, count: int = _PROBES) -> float:
-        """Return what the probe takes, in seconds; infinity beside others' work."""
-        probes = [self._device.probe() for _ in range(count)]
-        latency = min(probe.latency for probe in probes)
-        self._latency = min(self._latency, latency)
-        return min(probe.seconds for probe in probes) if latency <= self._latency + _WAITED else math.inf
+    def _is_settled(self, now: float, usual: float) -> bool:
+        return now <= min(usual * _SETTLED, self._best * _QUIET)
+
+    def _probe(self, usual: float) -> float:
+        """Return what the probe, made again unless that is as usual, takes in seconds; infinity beside others' work."""
+        quickest = latency = math.inf
+        for _ in range(_PROBES):
+            probe = self._device.probe()
+            quickest, latency = min(quickest, probe.seconds), min(latency, probe.latency)
+            self._latency = min(self._latency, latency)
+            now = quickest if latency <= self._latency + _WAITED else math.inf
+            self._best, self._usual = min(self._best, now), min(self._usual, now)
+            if self._is_settled(now, usual):
+                break
+        return now
