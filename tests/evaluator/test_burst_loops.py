@@ -133,6 +133,9 @@ class Queue(CpuDevice):
     def flush_cache(self) -> None:
         self.between.append("flush")
 
+    def turn_here(self) -> None:
+        self.between.append("turn")
+
 
 @pytest.mark.parametrize("cold", [True, False])
 def test_cold_calls_begin_at_random_places_of_the_queue(cold: bool) -> None:
@@ -350,6 +353,16 @@ def test_paced_calls_get_inputs_that_were_not_there_while_the_call_before_was_ma
         run_paced(witness, place, Plan(PLAN.sets, PLAN.slots, PLAN.seeds, cold), signals=signals, base=1)
     for made, index in zip(witness.values, PLAN.sets, strict=True):
         assert torch.equal(made, right[index])
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_paced_calls_find_the_device_turned_to_their_process_which_the_judge_has_just_used(cold: bool) -> None:
+    queue = Queue()
+    place, turns = dataclasses.replace(staged(), device=queue), []
+    with Pacer(6, 1, show=lambda step: turns.append(len(queue.between))) as signals:
+        run_paced(Witness(), place, Plan(PLAN.sets, PLAN.slots, PLAN.seeds, cold), signals=signals, base=1)
+    assert queue.between == ["flush" if cold else "turn"] * 6
+    assert turns == list(range(6))
 
 
 def test_paced_calls_run_under_the_seeds_of_the_plan() -> None:

@@ -257,6 +257,8 @@ def run_paced(
         given = _refill(steady, station.inputs[index]) if copied else station.inputs[index]
         if plan.cold:
             device.flush_cache()
+        else:
+            device.turn_here()  # inputs are put there by another process
         arguments = tree.rebuild(station.structure, given, device.torch_device)
         launch = replays[index] if replays else functools.partial(call, *arguments)
         seeding.seed(device.torch_device, plan.seeds[step])

@@ -102,6 +102,9 @@ class Device(ABC):
     def flush_cache(self) -> None:
         """Evict what earlier calls left in the device's cache (asynchronously, in stream order)."""
 
+    def turn_here(self) -> None:  # noqa: B027  (processes on a host need no such thing)
+        """Have the device turn to this process (asynchronously): what comes next does not pay for that any more."""
+
     def shift_queue(self, places: int) -> None:  # noqa: B027
         """Queue next to nothing, so often: the next call then starts at another place of the queue.
 

@@ -129,6 +129,9 @@ class CudaDevice(Device):
     def flush_cache(self) -> None:
         self._flush.zero_()
 
+    def turn_here(self) -> None:
+        self._little.zero_()
+
     def shift_queue(self, places: int) -> None:
         for _ in range(places):
             self._little.zero_()
