@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 from kerneldyno.evaluator.judge import ratio
-from kerneldyno.evaluator.judge.ratio import of_delayed_rounds, of_rounds, trimmed_mean, widened
+from kerneldyno.evaluator.judge.ratio import expected_spread, of_delayed_rounds, of_rounds, trimmed_mean, widened
 
 
 def noisy(rng: random.Random, middle: float, spread: float, rounds: int) -> list[float]:
@@ -47,6 +47,38 @@ def test_intervals_cover_the_truth_as_often_as_they_say(rounds: int) -> None:
         covered += found.low <= 2.0 <= found.high
         assert found.low <= found.value <= found.high
     assert covered >= 0.92 * 400
+
+
+def until_known(rng: random.Random, spread: float, between: float, *, expects: bool) -> tuple[bool, int]:
+    """Rounds of six calls until the interval is 3 % wide: whether it covers the truth, and how many rounds it took."""
+    reference: list[list[float]] = []
+    candidate: list[list[float]] = []
+    while True:
+        for side, middle in ((reference, 2e-3), (candidate, 1e-3)):
+            side.append(noisy(rng, middle * rng.lognormvariate(0, between), spread, 6))
+        if len(reference) < 3:
+            continue
+        expected = expected_spread(reference, candidate) if expects else 0.0
+        found = of_rounds(list(map(trimmed_mean, reference)), list(map(trimmed_mean, candidate)), expected=expected)
+        if found.width < 0.03 or len(reference) == 40:
+            return found.low <= 2 <= found.high, len(reference)
+
+
+@pytest.mark.parametrize(("between", "least"), [(0.0, 0.93), (0.01, 0.86)])
+def test_what_calls_vary_by_says_when_enough_rounds_agree(between: float, least: float) -> None:
+    """Rounds that agree by chance end a timing too early, and those that differ by chance too late."""
+    rng = random.Random(5)
+    by_rounds, by_both = (
+        [until_known(rng, 0.025, between, expects=each) for _ in range(400)] for each in (False, True)
+    )
+    covered, before = (sum(covers for covers, _ in kind) / len(kind) for kind in (by_both, by_rounds))
+    assert covered >= least
+    assert covered > before
+    assert statistics.fmean(rounds for _, rounds in by_both) < statistics.fmean(rounds for _, rounds in by_rounds)
+
+
+def test_single_calls_say_nothing_of_what_rounds_vary_by() -> None:
+    assert expected_spread([[1e-3], [1e-3]], [[1e-3], [1e-3]]) == 0
 
 
 def test_more_rounds_say_more() -> None:

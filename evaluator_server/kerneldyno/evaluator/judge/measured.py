@@ -80,10 +80,13 @@ class Measured:
     def device_ratio(self) -> ratio.Ratio:
         """Return the ratio of device times, from the rounds that have them; its rounds are numbered among all."""
         rounds = [at for at, visit in enumerate(self.candidate) if visit.queued]
-        reference, candidate = (
-            [visits[at].device_seconds for at in rounds] for visits in (self.reference, self.candidate)
+        reference, candidate = ([visits[at] for at in rounds] for visits in (self.reference, self.candidate))
+        found = ratio.of_rounds(
+            [visit.device_seconds for visit in reference],
+            [visit.device_seconds for visit in candidate],
+            displaced=self.effort.displaced,
+            expected=ratio.expected_spread(*map(_calls, (reference, candidate))),
         )
-        found = ratio.of_rounds(reference, candidate, displaced=self.effort.displaced)
         kept = ([rounds[at] for at in side] for side in (found.reference_rounds, found.rounds))
         return ratio.Ratio(found.value, found.low, found.high, *kept)
 
@@ -122,6 +125,13 @@ class Measured:
         return ratio.of_delayed_rounds(
             reference, candidate, displaced=self.effort.displaced, memory_matters=self.memory_matters, calm=calm
         )
+
+
+def _calls(visits: Sequence[Visit]) -> list[list[float]]:
+    """Return the device time of each call, in seconds; one that took none, as far as anybody says, as next to none."""
+    return [
+        [max(timing.SHORTEST, second) for second in visit.queued.device_seconds] for visit in visits if visit.queued
+    ]
 
 
 def evidence(measured: Measured, rounds: Sequence[int] | None = None) -> timing.Evidence:

@@ -25,9 +25,11 @@ _OFF, _OFF_ALONE = 1.01, 1.03
 _ALONE = 1.1
 #: Rounds after which a side has been quick, if its memory can lie well: it did in three of ten at the least.
 _ENOUGH_PLACES = 12
-#: What rounds of end-to-end times are expected to vary by, as a standard deviation, and as how many rounds that counts:
-#: timing stops as soon as they agree, and of any three or four that agree by chance some always come along.
-_EXPECTED_SPREAD, _EXPECTED_ROUNDS = 0.01, 3
+#: As how many rounds it counts what rounds are expected to vary by: timing stops as soon as they agree, and of any three
+#: or four that agree by chance some always come along; and what those of end-to-end times are expected to vary by, as a
+#: standard deviation.
+_EXPECTED_ROUNDS = 3
+_EXPECTED_SPREAD = 0.01
 #: Share of the rounds at each end that a trimmed mean leaves out, once there are enough of them. Of fewer none counts as
 #: further than this factor from their median: a host that stood still for one of them tells nothing of the others.
 _TRIMMED, _ENOUGH_TO_TRIM = 0.2, 5
@@ -86,14 +88,28 @@ class Ratio:
         return Ratio(self.value / factor, self.low / factor, self.high / factor, self.reference_rounds, self.rounds)
 
 
-def of_rounds(reference: Sequence[float], candidate: Sequence[float], *, displaced: bool = False) -> Ratio:
+def of_rounds(
+    reference: Sequence[float], candidate: Sequence[float], *, displaced: bool = False, expected: float = 0.0
+) -> Ratio:
     """Return the ratio of both sides' device times of a call, in seconds, one for each round of both.
 
-    `displaced`: their memory was somewhere else in each round.
+    `displaced`: their memory was somewhere else in each round. `expected`: what rounds' ratios would vary by if single
+    calls were all that varies, as a standard deviation (`expected_spread`).
     """
     if displaced and any(max(side) > _BADLY_PLACED * min(side) for side in (reference, candidate)):
         return _of_quick(reference, candidate, [_quick(side, _PLACED) for side in (reference, candidate)])
-    return _of_pairs(reference, candidate)
+    return _of_pairs(reference, candidate, expected)
+
+
+def expected_spread(*sides: Sequence[Sequence[float]]) -> float:
+    """Return what ratios of rounds would vary by if the calls of a round, in seconds, were all that varies."""
+    return math.hypot(*(statistics.median(map(_error_of_mean, side)) for side in sides))
+
+
+def _error_of_mean(calls: Sequence[float]) -> float:
+    if len(calls) < 2:
+        return 0.0
+    return statistics.stdev([math.log(call) for call in calls]) / math.sqrt(len(calls))
 
 
 def of_delayed_rounds(
