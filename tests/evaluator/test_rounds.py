@@ -88,4 +88,6 @@ def test_short_calls_end_when_rounds_differ_by_less_than_processes_and_nobody_wa
     noise = 0.003
     assert session(precision=0.001)._wanted(measured(noise, 0.05, per_call=20e-6), PLENTY) == (False, False)
     assert session(precision=0.001)._wanted(measured(noise, 0.05, per_call=2e-3), PLENTY) == (False, True)
-    assert session(precision=0.001)._wanted(measured(0.03, 0.05, per_call=20e-6), PLENTY) == (True, False)
+    assert session(precision=0.001)._wanted(measured(0.06, 0.05, per_call=20e-6), PLENTY) == (True, False)
+    for per_call, wants_device in ((20e-6, False), (200e-6, True)):  # what processes differ by is less of a longer call
+        assert session()._wanted(measured(0.01, 0.05, per_call=per_call), PLENTY) == (wants_device, False)

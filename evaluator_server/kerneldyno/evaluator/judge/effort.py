@@ -25,9 +25,11 @@ _FEWEST = 4
 #: Lengths that are chosen from: bursts of nothing are kept by their length, and held against others as long.
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 40)
 #: From here on end-to-end times are chased, in seconds; and calls of one round that are made for them below it.
-_CHASED, _UNCHASED = 0.3e-3, 6
+_CHASED, _UNCHASED = 0.3e-3, 4
+#: Processors of which a quick one is chosen where end-to-end times are not chased.
+_FEW_PROCESSORS = 3
 #: Batches that one timing makes, about: what can be drawn ahead is divided among them.
-_BATCHES = 16
+_BATCHES = 8
 #: From here on no cache matters, nor what a burst costs, nor waking up.
 _LONG = 0.02
 #: From here on it matters where memory lies (seen from 2 ms on).
@@ -55,6 +57,8 @@ class Effort:
     #: mercy of the host, and no number of calls that could be afforded would make them certain.
     chased: bool
     least_rounds: int
+    #: Of how many processors a quick one is chosen, at the most; None: of all.
+    processors: int | None
     #: Untimed calls whenever a side has been woken.
     lead_in: int
     #: Whether calls find a cold cache.
@@ -104,6 +108,7 @@ def plan(
         calls=calls,
         chased=chased,
         least_rounds=FEWEST_ROUNDS if per_call >= _SLOW else _LEAST_ROUNDS,
+        processors=None if chased else _FEW_PROCESSORS,
         lead_in=0 if long else 1 if queued else _LEAD_IN_OF_A_HOST,
         cold=not long,
         displaced=displaces and per_call >= _DISPLACED,

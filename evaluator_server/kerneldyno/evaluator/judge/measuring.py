@@ -166,7 +166,8 @@ class Session:
     async def _begin(self) -> float:
         """Warm both sides up; return what a call takes from end to end, the slower side's, in seconds."""
         candidate, reference, bursts = self._candidate, self._reference, self._bursts
-        await self._place(reference)
+        assert self._likely is not None
+        await self._place(reference, self._likely)
         await reference.prepare_nothing(bursts.example.expected.structure, bursts.nothing_like())
         if candidate.spec.cuda_graph:
             await bursts.capture()
@@ -176,7 +177,7 @@ class Session:
             reference.per_call = await self._warm_up(reference) if reference.timed else 0.0
             reference.warmed_up = True
         async with bursts.awake(candidate):
-            await self._place(candidate)
+            await self._place(candidate, self._likely)
             return max(reference.per_call, await self._warm_up(candidate))
 
     async def _warm_up(self, side: Side) -> float:
@@ -259,12 +260,12 @@ class Session:
     def _knows_device_time(measured: Measured, precision: float) -> bool:
         """Say whether device times are known well enough, and do not depend on where memory lies.
 
-        More rounds do not help where they differ by less than processes do.
+        More rounds do not help where what is asked for is little beside what processes differ by, to either side.
         """
         if not measured.reference:
             return False
         found = measured.device_ratio()
-        return found.is_paired and found.width <= max(precision, measured.unseen())
+        return found.is_paired and found.width <= max(precision, 2 * measured.unseen() - precision)
 
     @staticmethod
     def _knows_end_to_end_time(measured: Measured, precision: float) -> bool:
@@ -305,7 +306,7 @@ class Session:
                 if side is self._reference:
                     await self._expect_quiet()
                 async with bursts.awake(side):
-                    await self._place(side, moved if number == 0 else 0)
+                    await self._place(side, planned, moved if number == 0 else 0)
                     for step, batch in batches:
                         await step(side, batch)
                 calm[side] = self._processors.is_quick()
@@ -320,9 +321,9 @@ class Session:
             evidence = "the candidate keeps the device busy after it has answered"
             raise self._candidate.record.reject("T26", evidence)
 
-    async def _place(self, side: Side, memory: int = 0) -> None:
+    async def _place(self, side: Side, planned: Effort, memory: int = 0) -> None:
         """Have a side that is awake launch from a processor that is quick, with its memory elsewhere if that is not 0."""
-        await side.place(self._processors.choose(), memory)
+        await side.place(self._processors.choose(planned.processors), memory)
         if memory:
             await self._quiet.wait()  # what it has given back is wiped, and memory is slower meanwhile
 
@@ -377,11 +378,11 @@ class Session:
         bursts = self._bursts
         count = max(1, min(planned.paced, planned.calls))
         kept = self._reference.paced_nothing((self._kind, count, planned.cold))
-        for tries in range(_TRIES_FOR_CALM * _NOTHING, 0, -1):
+        for tries in range((_TRIES_FOR_CALM if planned.chased else 1) * _NOTHING, 0, -1):
             missing = _NOTHING - len(kept)
             if missing <= 0:
                 break
-            await self._place(self._reference)
+            await self._place(self._reference, planned)
             await self._expect_quiet()
             made = await bursts.paced_burst(
                 self._reference, bursts.supply.familiar(count), cold=planned.cold, nothing=True, lead_in=1

@@ -47,12 +47,15 @@ class Processors:
             self.chosen = available[number % (len(available) // 2)]
             self._keep_off(self.chosen)
 
-    def choose(self) -> int | None:
-        """Return a processor that is quick now, the one chosen before if it is, and keep this process off it."""
+    def choose(self, most: int | None = None) -> int | None:
+        """Return a processor that is quick now, the one chosen before if it is, and keep this process off it.
+
+        No more than `most` are tried, of which the quickest will do.
+        """
         if not self._roams or self.chosen is None:
             return self.chosen
         found: list[tuple[float, int]] = []
-        for processor in sorted(self._mine, key=lambda each: (each != self.chosen, each)):
+        for processor in self._in_turn()[:most]:
             seconds = self._probe(processor)
             self._best = min(self._best, seconds)
             found.append((seconds, processor))
@@ -61,6 +64,12 @@ class Processors:
         self.chosen = min(found)[1]
         self._keep_off(self.chosen)
         return self.chosen
+
+    def _in_turn(self) -> list[int]:
+        """Return the one that is chosen, and then the others, so that few tries do not always find the same ones."""
+        assert self.chosen is not None
+        at = self._mine.index(self.chosen) if self.chosen in self._mine else 0
+        return [self.chosen, *(each for each in self._mine[at:] + self._mine[:at] if each != self.chosen)]
 
     def is_quick(self) -> bool:
         """Say whether the one that was chosen is quick still, or nobody knows."""
