@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kerneldyno.evaluator.judge import effort
+from kerneldyno.evaluator.judge import effort, measuring
 from kerneldyno.evaluator.judge.measured import Measured, Visit
 from kerneldyno.evaluator.judge.measuring import Session
 from kerneldyno.evaluator.judge.paced import PacedBurst
@@ -91,3 +91,39 @@ def test_short_calls_end_when_rounds_differ_by_less_than_processes_and_nobody_wa
     assert session(precision=0.001)._wanted(measured(0.06, 0.05, per_call=20e-6), PLENTY) == (True, False)
     for per_call, wants_device in ((20e-6, False), (200e-6, True)):  # what processes differ by is less of a longer call
         assert session()._wanted(measured(0.01, 0.05, per_call=per_call), PLENTY) == (wants_device, False)
+
+
+@pytest.mark.parametrize(("per_call", "quick", "made"), [(1e-3, True, 3), (1e-3, False, 5), (20e-6, False, 3)])
+async def test_bursts_of_nothing_are_made_again_on_a_host_that_is_slow_but_not_for_ever(
+    per_call: float, quick: bool, made: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was slow is not kept while there is time, and where nobody chases end-to-end times any will do."""
+    clock = iter(range(100))
+    monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: 0.025 * next(clock)))
+
+    async def nothing(*_: Any, **__: Any) -> PacedBurst:
+        burst = PacedBurst([0.0], [0.0], 0.0)
+        all_made.append(burst)
+        return burst
+
+    all_made: list[PacedBurst] = []
+    timed = session()
+    bursts = SimpleNamespace(
+        regime=SimpleNamespace(replayed=False),
+        nothing_like=tuple,
+        supply=SimpleNamespace(familiar=lambda _: None),
+        paced_burst=nothing,
+    )
+    timed._bursts = cast(Any, bursts)
+    kept: list[PacedBurst] = []
+    timed._reference = cast(Any, SimpleNamespace(paced_nothing=lambda _: kept))
+    timed._processors = cast(Any, SimpleNamespace(is_quick=lambda: quick))
+    monkeypatch.setattr(Session, "_place", nothing_to_do)
+    monkeypatch.setattr(Session, "_expect_quiet", nothing_to_do)
+    planned = effort.plan(per_call, per_set=0.0, calls=100, longest=40, limit=60)
+    assert await timed._paced_nothing(planned) == kept == all_made[-3:]
+    assert len(all_made) == made
+
+
+async def nothing_to_do(*_: Any) -> None:
+    pass

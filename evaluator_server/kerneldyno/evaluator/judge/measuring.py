@@ -50,8 +50,9 @@ _SHORTEST_LONG = 2
 #: Bursts of nothing of one kind that are enough; cold ones are of many lengths.
 _NOTHING = 3
 _COLD_NOTHING = 6
-#: How often a paced burst of nothing is made again, at most, since its processor has become slow.
-_TRIES_FOR_CALM = 3
+#: For how long paced bursts of nothing are made again since their processor has become slow, in seconds, where end-to-end
+#: times are chased.
+_CALM_SECONDS = 0.06
 #: Calls of a first paced burst, which tells how long calls take.
 _FIRST_CALLS = 2
 #: Untimed calls of one side and kind take about so long, in seconds.
@@ -262,12 +263,14 @@ class Session:
     def _knows_device_time(measured: Measured, precision: float) -> bool:
         """Say whether device times are known well enough, and do not depend on where memory lies.
 
-        More rounds do not help where what is asked for is little beside what processes differ by, to either side.
+        More rounds do not help where they differ by less than processes do; nor, of short calls, where what is asked for
+        is little beside that, which may be to either side.
         """
         if not measured.reference:
             return False
-        found = measured.device_ratio()
-        return found.is_paired and found.width <= max(precision, 2 * measured.unseen() - precision)
+        found, unseen = measured.device_ratio(), measured.unseen()
+        enough = unseen if measured.effort.chased else max(unseen, 2 * unseen - precision)
+        return found.is_paired and found.width <= max(precision, enough)
 
     @staticmethod
     def _knows_end_to_end_time(measured: Measured, precision: float) -> bool:
@@ -380,17 +383,15 @@ class Session:
         bursts = self._bursts
         count = max(1, min(planned.paced, planned.calls))
         kept = self._reference.paced_nothing((self._kind, count, planned.cold))
-        for tries in range((_TRIES_FOR_CALM if planned.chased else 1) * _NOTHING, 0, -1):
-            missing = _NOTHING - len(kept)
-            if missing <= 0:
-                break
+        began, patience = time.monotonic(), _CALM_SECONDS if planned.chased else 0.0
+        while len(kept) < _NOTHING:
             await self._place(self._reference, planned)
             await self._expect_quiet()
             made = await bursts.paced_burst(
                 self._reference, bursts.supply.familiar(count), cold=planned.cold, nothing=True, lead_in=1
             )
             # It is taken off every call of both sides, and kept for other candidates.
-            if self._processors.is_quick() or tries <= missing:
+            if self._processors.is_quick() or time.monotonic() - began > patience:
                 kept.append(made)
         return list(kept)
 
