@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -74,7 +75,10 @@ def test_rounds_for_end_to_end_times_alone_are_longer_unless_the_host_decides() 
     short, hosts = measured(0.0001, 0.05), measured(0.0001, 0.05)
     hosts.paced_nothing = [PacedBurst([-1e-3], [-1e-3], 0.0)]
     assert made._paced_alone(short) == 3 * short.effort.paced
-    assert made._paced_alone(hosts) == hosts.effort.paced
+    assert made._paced_alone(hosts) == 2 < hosts.effort.paced
+    short.effort = dataclasses.replace(short.effort, cold=False)
+    assert made._paced_alone(short) == short.effort.paced
+    short.effort = hosts.effort
     made._bursts.longest = 1
     assert made._paced_alone(short) == 1
 

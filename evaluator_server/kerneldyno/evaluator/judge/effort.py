@@ -25,7 +25,7 @@ _FEWEST = 4
 #: Lengths that are chosen from: bursts of nothing are kept by their length, and held against others as long.
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 40)
 #: From here on end-to-end times are chased, in seconds; and calls of one round that are made for them below it.
-_CHASED, _UNCHASED = 0.3e-3, 4
+_CHASED, _UNCHASED = 0.3e-3, 8
 #: Processors of which a quick one is chosen where end-to-end times are not chased.
 _FEW_PROCESSORS = 3
 #: Batches that one timing makes, about: what can be drawn ahead is divided among them.
