@@ -218,15 +218,6 @@ class Bursts:
         finally:
             await side.runner.stop()
 
-    @contextlib.asynccontextmanager
-    async def still(self, side: Side) -> AsyncIterator[None]:
-        """Have a side that is awake stand still for the body, but for where that lets it go on."""
-        await side.runner.stop()
-        try:
-            yield
-        finally:
-            side.runner.resume()
-
     async def warm_up(self, side: Side, count: int, *, cold: bool, nothing: bool = False) -> None:
         """Make an untimed burst of `count` calls in a side that is awake.
 

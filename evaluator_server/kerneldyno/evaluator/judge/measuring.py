@@ -151,9 +151,7 @@ class Session:
                 lap("check")
                 measured.paced_nothing = await self._paced_nothing(measured.effort)
                 lap("nothing")
-                # Who has just been woken is slower at first: that is to be so on both sides.
-                async with bursts.still(reference):
-                    await self._make_rounds(measured, per_call, begun)
+                await self._make_rounds(measured, per_call, begun)
             except NotQueuedError as late:
                 measured.candidate, measured.reference, measured.warm = [], [], []
                 measured.effort = self._plan(per_call)
