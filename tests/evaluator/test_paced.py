@@ -33,6 +33,14 @@ def test_what_an_empty_call_costs_is_taken_off() -> None:
     assert overhead(NOTHING) == pytest.approx(5e-6, abs=1e-6)
 
 
+def test_calls_of_nothing_that_something_has_delayed_accuse_nobody() -> None:
+    """Two of three bursts of nothing on a processor that was half as quick, a call of 27 us on one that was not."""
+    nothing = [burst(0.0, fixed=fixed, seed=seed) for seed, fixed in enumerate((20e-6, 45e-6, 45e-6))]
+    timing = conclude_paced([burst(30e-6, fixed=20e-6)], nothing, "cuda", device_seconds=27e-6)
+    assert timing.doubt is None
+    assert timing.median == pytest.approx(30e-6, abs=1e-6)
+
+
 def test_a_call_that_takes_no_longer_than_an_empty_one_still_takes_time() -> None:
     assert conclude_paced([burst(-4e-6)], NOTHING, "cuda").median > 0
 

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 
 import pytest
 from kerneldyno.evaluator.judge import ratio
-from kerneldyno.evaluator.judge.ratio import expected_spread, of_delayed_rounds, of_rounds, trimmed_mean, widened
+from kerneldyno.evaluator.judge.ratio import (
+    expected_spread,
+    of_delayed_rounds,
+    of_rounds,
+    of_short_calls,
+    trimmed_mean,
+    widened,
+)
 
 
 def noisy(rng: random.Random, middle: float, spread: float, rounds: int) -> list[float]:
@@ -302,6 +309,41 @@ def test_calls_that_leave_their_work_out_now_and_then_bring_nothing() -> None:
                 calls[at] *= 0.3 if rng.random() < 0.08 else 1
         gains.append(of_delayed_rounds(delayed(rng, 20), candidate).value)
     assert statistics.fmean(gains) < 1.03
+
+
+def disturbed(rng: random.Random, visits: int) -> list[list[float]]:
+    """Visits of eight short calls: some on a core that another one uses as well, and the first call of each is late."""
+    slow = [rng.uniform(1.5, 2.0) if rng.random() < 0.4 else 1 for _ in range(visits)]
+    return [
+        [40e-6 * factor * (1 + rng.expovariate(5) + (at == 0)) * rng.gauss(1, 0.02) for at in range(8)]
+        for factor in slow
+    ]
+
+
+def test_of_short_calls_the_quickest_third_of_a_few_visits_tells_more_than_their_middles() -> None:
+    rng = random.Random(4)
+    pairs = [(disturbed(rng, 3), disturbed(rng, 3)) for _ in range(300)]
+    found = [of_short_calls(*pair, host=0.8) for pair in pairs]
+    paired = [of_rounds(middles(ours), middles(theirs)) for ours, theirs in pairs]
+    off, off_in_pairs = (statistics.median(abs(each.value - 1) for each in kind) for kind in (found, paired))
+    assert off < 0.8 * off_in_pairs
+    assert sum(each.low <= 1 <= each.high for each in found) >= 0.93 * len(pairs)
+
+
+def test_a_single_visit_of_short_calls_says_little() -> None:
+    found = of_short_calls([[40e-6] * 8], [[40e-6] * 8], host=1.0)
+    assert found.value == 1
+    assert found.width > 0.5
+    device_bound = of_short_calls([[100e-6] * 8] * 3, [[100e-6] * 8] * 3, host=0.0)
+    assert device_bound.width < 0.05
+
+
+def test_short_calls_that_leave_their_work_out_now_and_then_bring_next_to_nothing() -> None:
+    rng, gains = random.Random(6), []
+    for _ in range(200):
+        candidate = [[call * (0.3 if rng.random() < 0.06 else 1) for call in visit] for visit in disturbed(rng, 3)]
+        gains.append(of_short_calls(disturbed(rng, 3), candidate, host=0.8).value)
+    assert statistics.median(gains) < 1.03
 
 
 def test_a_trimmed_mean_leaves_a_fifth_out_at_each_end() -> None:

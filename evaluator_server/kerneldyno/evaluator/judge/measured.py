@@ -108,19 +108,27 @@ class Measured:
     @property
     def launch_bound(self) -> bool:
         """Whether a call takes much longer from end to end than the device needs for it."""
+        return self._device_share < _DEVICE_BOUND
+
+    @property
+    def _device_share(self) -> float:
+        """The share of a call of the candidate that the device needs; 0 where it is not known."""
         device = [visit.device_seconds for visit in self.candidate if visit.queued]
         called = statistics.median(visit.paced_seconds for visit in self.candidate) - overhead(self.paced_nothing)
-        return not device or statistics.median(device) < _DEVICE_BOUND * called
+        return min(1.0, statistics.median(device) / max(timing.SHORTEST, called)) if device else 0.0
 
     def paced_ratio(self, fixed: float) -> ratio.Ratio:
         """Return the ratio of end-to-end times, without the seconds that the loop costs.
 
-        All that they vary by, but for where memory lies, is the host, which can only delay.
+        All that they vary by, but for where memory lies, is the host, which can only delay. Those of short calls are
+        not chased, and say what a few visits can.
         """
         reference, candidate = (
             [[max(timing.SHORTEST, second - fixed) for second in visit.paced.seconds] for visit in visits]
             for visits in (self.reference, self.candidate)
         )
+        if not self.effort.chased:
+            return ratio.of_short_calls(reference, candidate, host=1 - self._device_share)
         calm = [[visit.calm for visit in visits] for visits in (self.reference, self.candidate)]
         return ratio.of_delayed_rounds(
             reference, candidate, displaced=self.effort.displaced, memory_matters=self.memory_matters, calm=calm

@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from . import ratio
 from .timing import SHORTEST, Timing
 
 #: What may lie between the calls of a burst beyond what lies between those of nothing, for each call and for each
@@ -50,8 +51,12 @@ class PacedBurst:
 
 
 def overhead(nothing: Sequence[PacedBurst]) -> float:
-    """Return the seconds that a call seems to take which does nothing."""
-    return statistics.median(second for burst in nothing for second in burst.seconds)
+    """Return the seconds that a call seems to take which does nothing, where nothing has delayed it.
+
+    More than that would be taken off calls that nothing has delayed either, and they would seem to be quicker than they
+    are.
+    """
+    return ratio.undisturbed([second for burst in nothing for second in burst.seconds])
 
 
 def conclude_paced(
