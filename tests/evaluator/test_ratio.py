@@ -330,6 +330,15 @@ def test_of_short_calls_the_quickest_third_of_a_few_visits_tells_more_than_their
     assert sum(each.low <= 1 <= each.high for each in found) >= 0.93 * len(pairs)
 
 
+def test_two_rounds_of_calls_from_the_host_that_agree_by_chance_say_little() -> None:
+    """A recurrent layer against itself on an H200: two rounds fit into the lease, and a visit took a quarter longer."""
+    sides = [[0.0932], [0.0930]], [[0.1190], [0.1195]]
+    sure, unsure = (of_delayed_rounds(*sides, host=host) for host in (0.0, 0.7))
+    assert sure.high < 0.82
+    assert unsure.value == sure.value
+    assert unsure.width > 2 * sure.width
+
+
 def test_a_single_visit_of_short_calls_says_little() -> None:
     found = of_short_calls([[40e-6] * 8], [[40e-6] * 8], host=1.0)
     assert found.value == 1

@@ -9,6 +9,7 @@ measured within 0.02 us, and references are timed in processes of the pace that 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -21,9 +22,11 @@ _NUMBERS = 1 << 16
 #: How often the chain is timed. What disturbs one makes it longer: the shortest counts.
 _CHAINS = 8
 _LINKS = 5
-#: How long the device is kept busy while the chain is queued behind, in cycles of its clock: 0.2 ms to begin with.
+#: How long the device is kept busy while the chain is queued behind, in cycles of its clock: 0.2 ms to begin with. The
+#: same a second time, for this share of it, tells how long a cycle takes without what lies around either.
 _HELD_CYCLES = 400_000
 _MOST_HELD_CYCLES = 8_000_000
+_SHORTER = 4
 
 
 def measure(device: torch.device) -> Pace | None:
@@ -35,11 +38,15 @@ def measure(device: torch.device) -> Pace | None:
     steps: list[Callable[[], torch.Tensor]] = [target.tanh_, target.abs_, target.sigmoid_, lambda: target.add_(1.0)]
     for step in steps:
         step()
-    shortest, hertz, timed, held = math.inf, 0.0, 0, _HELD_CYCLES
-    while timed < _CHAINS and held <= _MOST_HELD_CYCLES:
-        first, begin, end = (event(enable_timing=True) for _ in range(3))
+    shortest, held = math.inf, _HELD_CYCLES
+    clocks: list[float] = []
+    while len(clocks) < _CHAINS and held <= _MOST_HELD_CYCLES:
+        first, second, third, begin, end = (event(enable_timing=True) for _ in range(5))
         first.record()
+        sleep(held // _SHORTER)
+        second.record()
         sleep(held)
+        third.record()
         steps[0]()
         begin.record()
         for _ in range(_LINKS):
@@ -51,7 +58,10 @@ def measure(device: torch.device) -> Pace | None:
         if late:
             held *= 2
         else:
-            timed += 1
             shortest = min(shortest, begin.elapsed_time(end) * 1e-3)
-            hertz = max(hertz, held / (first.elapsed_time(begin) * 1e-3))
-    return Pace(shortest / (_LINKS * len(steps)) * hertz, hertz) if timed else None
+            longer = second.elapsed_time(third) - first.elapsed_time(second)
+            clocks.append((held - held // _SHORTER) / (longer * 1e-3))
+    if not clocks:
+        return None
+    hertz = statistics.median(clocks)
+    return Pace(shortest / (_LINKS * len(steps)) * hertz, hertz)

@@ -131,7 +131,12 @@ class Measured:
             return ratio.of_short_calls(reference, candidate, host=1 - self._device_share)
         calm = [[visit.calm for visit in visits] for visits in (self.reference, self.candidate)]
         return ratio.of_delayed_rounds(
-            reference, candidate, displaced=self.effort.displaced, memory_matters=self.memory_matters, calm=calm
+            reference,
+            candidate,
+            displaced=self.effort.displaced,
+            memory_matters=self.memory_matters,
+            calm=calm,
+            host=1 - self._device_share if self.queued and self.launch_bound else 0.0,
         )
 
 

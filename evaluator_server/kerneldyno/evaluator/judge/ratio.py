@@ -28,9 +28,10 @@ _ALONE = 1.1
 _ENOUGH_PLACES = 12
 #: As how many rounds it counts what rounds are expected to vary by: timing stops as soon as they agree, and of any three
 #: or four that agree by chance some always come along; and what those of end-to-end times are expected to vary by, as a
-#: standard deviation.
+#: standard deviation, and what more by the share of a call that is work of the host (visits of networks of many kernels
+#: vary by 6 to 14 %).
 _EXPECTED_ROUNDS = 3
-_EXPECTED_SPREAD = 0.01
+_EXPECTED_SPREAD, _HOST_SPREAD = 0.01, 0.05
 #: Share of the rounds at each end that a trimmed mean leaves out, once there are enough of them. Of fewer none counts as
 #: further than this factor from their median: a host that stood still for one of them tells nothing of the others.
 _TRIMMED, _ENOUGH_TO_TRIM = 0.2, 5
@@ -47,9 +48,8 @@ _CALM_SHARE = 0.25
 _UNDELAYED, _TOO_QUICK = 0.5, 0.1
 #: The same for short calls.
 _UNDISTURBED = 0.3
-#: What visits of short calls are expected to vary by, as a standard deviation, and what more by the share of a call that
-#: is work of the host; and as how many rounds that counts.
-_SHORT_SPREAD, _HOST_SPREAD, _SHORT_ROUNDS = 0.01, 0.05, 1
+#: As how many rounds it counts what visits of short calls are expected to vary by.
+_SHORT_ROUNDS = 1
 #: Rounds from which on their quicker half tells how sure it is.
 _ENOUGH_FOR_HALVES = 3
 #: Rounds in each order from which on the order is taken out of what rounds vary by.
@@ -125,15 +125,17 @@ def of_delayed_rounds(
     displaced: bool = False,
     memory_matters: bool | None = None,
     calm: Sequence[Sequence[bool]] = (),
+    host: float = 0.0,
 ) -> Ratio:
     """Return the same from what each call of each round took, where the host delays single ones, by much and at random.
 
     `memory_matters`: whether device times of the same rounds depend on where memory lies, where there are any. `calm`
-    says of the rounds of reference and candidate whether the host's processor was as quick as ever at their end.
+    says of the rounds of reference and candidate whether the host's processor was as quick as ever at their end. `host`
+    is the share of a call that is work of the host, where that decides.
     """
     ours, theirs = ([statistics.median(calls) for calls in side] for side in (reference, candidate))
     is_close = _of_pairs(ours, theirs).width <= _CLOSE
-    paired = _of_pairs(ours, theirs, _EXPECTED_SPREAD)
+    paired = _of_pairs(ours, theirs, _EXPECTED_SPREAD + _HOST_SPREAD * host)
     if is_close and not memory_matters:
         return paired
     quick = [_quick(side, _PLACED_AS_CALLED) for side in (ours, theirs)]
@@ -160,7 +162,7 @@ def of_short_calls(reference: Sequence[Sequence[float]], candidate: Sequence[Seq
     """
     value = undisturbed([call for calls in reference for call in calls])
     value /= undisturbed([call for calls in candidate for call in calls])
-    square, count = (_SHORT_SPREAD + _HOST_SPREAD * host) ** 2, len(candidate)
+    square, count = (_EXPECTED_SPREAD + _HOST_SPREAD * host) ** 2, len(candidate)
     visits = [[math.log(undisturbed(calls)) for calls in side] for side in (reference, candidate)]
     squares = (count - 1) * sum(map(statistics.variance, visits)) if count > 1 else 0.0
     freedom = count - 1 + _SHORT_ROUNDS
