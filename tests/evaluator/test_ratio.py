@@ -313,14 +313,14 @@ def test_calls_that_leave_their_work_out_now_and_then_bring_nothing() -> None:
 
 def disturbed(rng: random.Random, visits: int) -> list[list[float]]:
     """Visits of eight short calls: some on a core that another one uses as well, and the first call of each is late."""
-    slow = [rng.uniform(1.5, 2.0) if rng.random() < 0.4 else 1 for _ in range(visits)]
+    slow = [rng.uniform(1.5, 2.0) if rng.random() < 0.25 else 1 for _ in range(visits)]
     return [
         [40e-6 * factor * (1 + rng.expovariate(5) + (at == 0)) * rng.gauss(1, 0.02) for at in range(8)]
         for factor in slow
     ]
 
 
-def test_of_short_calls_the_quickest_third_of_a_few_visits_tells_more_than_their_middles() -> None:
+def test_of_short_calls_those_of_all_visits_tell_more_than_the_middles_of_a_few() -> None:
     rng = random.Random(4)
     pairs = [(disturbed(rng, 3), disturbed(rng, 3)) for _ in range(300)]
     found = [of_short_calls(*pair, host=0.8) for pair in pairs]
@@ -347,12 +347,14 @@ def test_a_single_visit_of_short_calls_says_little() -> None:
     assert device_bound.width < 0.05
 
 
-def test_short_calls_that_leave_their_work_out_now_and_then_bring_next_to_nothing() -> None:
+def test_short_calls_of_which_a_fifth_leave_their_work_out_bring_next_to_nothing() -> None:
     rng, gains = random.Random(6), []
-    for _ in range(200):
-        candidate = [[call * (0.3 if rng.random() < 0.06 else 1) for call in visit] for visit in disturbed(rng, 3)]
+    for _ in range(300):
+        candidate = disturbed(rng, 3)
+        for at in rng.sample(range(24), 5):
+            candidate[at // 8][at % 8] *= 0.3
         gains.append(of_short_calls(disturbed(rng, 3), candidate, host=0.8).value)
-    assert statistics.median(gains) < 1.03
+    assert statistics.median(gains) < 1.1
 
 
 def test_a_trimmed_mean_leaves_a_fifth_out_at_each_end() -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kerneldyno.evaluator.judge import effort, measuring
+from kerneldyno.evaluator.judge import effort, measuring, timing
 from kerneldyno.evaluator.judge.measured import Measured, Visit
 from kerneldyno.evaluator.judge.measuring import Session
 from kerneldyno.evaluator.judge.paced import PacedBurst
@@ -95,6 +95,19 @@ def test_short_calls_end_when_rounds_differ_by_less_than_processes_and_nobody_wa
     assert session(precision=0.001)._wanted(measured(0.06, 0.05, per_call=20e-6), PLENTY) == (True, False)
     for per_call, wants_device in ((20e-6, False), (200e-6, True)):  # what processes differ by is less of a longer call
         assert session()._wanted(measured(0.01, 0.05, per_call=per_call), PLENTY) == (wants_device, False)
+
+
+def test_short_calls_that_are_quicker_than_the_device_count_as_what_it_needs() -> None:
+    """A candidate that works in every other paced call only: nobody looks at most of them."""
+    cheating = measured(0.001, 0.01, per_call=100e-6)
+    cheating.candidate = [
+        dataclasses.replace(visit, paced=PacedBurst([5e-6, *visit.paced.seconds], [], 0.0))
+        for visit in cheating.candidate
+    ]
+    found = cheating.paced_ratio(0.0)
+    assert 1 < found.value < 1.12  # a call takes 110 us, the device needs 100
+    cheating.effort = dataclasses.replace(cheating.effort, chased=True)
+    assert cheating.least(cheating.candidate) == timing.SHORTEST
 
 
 @pytest.mark.parametrize(("per_call", "quick", "made"), [(1e-3, True, 3), (1e-3, False, 5), (20e-6, False, 3)])

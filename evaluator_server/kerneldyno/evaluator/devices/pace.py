@@ -22,8 +22,8 @@ _NUMBERS = 1 << 16
 #: How often the chain is timed. What disturbs one makes it longer: the shortest counts.
 _CHAINS = 8
 _LINKS = 5
-#: How long the device is kept busy while the chain is queued behind, in cycles of its clock: 0.2 ms to begin with. The
-#: same a second time, for this share of it, tells how long a cycle takes without what lies around either.
+#: How long the device is kept busy while the chain is queued behind, in cycles of its clock: 0.2 ms to begin with. Before
+#: that, for a fourth of it: what a longer wait takes beyond a shorter one says how long a cycle takes.
 _HELD_CYCLES = 400_000
 _MOST_HELD_CYCLES = 8_000_000
 _SHORTER = 4
@@ -55,11 +55,11 @@ def measure(device: torch.device) -> Pace | None:
         end.record()
         late = begin.query()  # the device has waited for the host: that is no pace of the device's
         end.synchronize()
-        if late:
+        longer = second.elapsed_time(third) - first.elapsed_time(second)
+        if late or longer <= 0:  # the host stood still before the longer one
             held *= 2
         else:
             shortest = min(shortest, begin.elapsed_time(end) * 1e-3)
-            longer = second.elapsed_time(third) - first.elapsed_time(second)
             clocks.append((held - held // _SHORTER) / (longer * 1e-3))
     if not clocks:
         return None

@@ -108,14 +108,20 @@ class Measured:
     @property
     def launch_bound(self) -> bool:
         """Whether a call takes much longer from end to end than the device needs for it."""
-        return self._device_share < _DEVICE_BOUND
+        return self._host_share > 1 - _DEVICE_BOUND
 
     @property
-    def _device_share(self) -> float:
-        """The share of a call of the candidate that the device needs; 0 where it is not known."""
-        device = [visit.device_seconds for visit in self.candidate if visit.queued]
+    def _host_share(self) -> float:
+        """The share of a call of the candidate in which the device waits for the host; all of it where that is not known."""
         called = statistics.median(visit.paced_seconds for visit in self.candidate) - overhead(self.paced_nothing)
-        return min(1.0, statistics.median(device) / max(timing.SHORTEST, called)) if device else 0.0
+        return max(0.0, 1 - _device_seconds(self.candidate) / max(timing.SHORTEST, called))
+
+    def least(self, visits: Sequence[Visit]) -> float:
+        """Return what a paced call of one side counts as at the least, in seconds.
+
+        Of short ones, of which few are compared, what the device needs: who leaves work out of some is no quicker by it.
+        """
+        return timing.SHORTEST if self.effort.chased else _device_seconds(visits)
 
     def paced_ratio(self, fixed: float) -> ratio.Ratio:
         """Return the ratio of end-to-end times, without the seconds that the loop costs.
@@ -123,21 +129,28 @@ class Measured:
         All that they vary by, but for where memory lies, is the host, which can only delay. Those of short calls are
         not chased, and say what a few visits can.
         """
+        sides = self.reference, self.candidate
         reference, candidate = (
-            [[max(timing.SHORTEST, second - fixed) for second in visit.paced.seconds] for visit in visits]
-            for visits in (self.reference, self.candidate)
+            [[max(self.least(visits), second - fixed) for second in visit.paced.seconds] for visit in visits]
+            for visits in sides
         )
         if not self.effort.chased:
-            return ratio.of_short_calls(reference, candidate, host=1 - self._device_share)
-        calm = [[visit.calm for visit in visits] for visits in (self.reference, self.candidate)]
+            return ratio.of_short_calls(reference, candidate, host=self._host_share)
+        calm = [[visit.calm for visit in visits] for visits in sides]
         return ratio.of_delayed_rounds(
             reference,
             candidate,
             displaced=self.effort.displaced,
             memory_matters=self.memory_matters,
             calm=calm,
-            host=1 - self._device_share if self.queued and self.launch_bound else 0.0,
+            host=self._host_share if self.queued and self.launch_bound else 0.0,
         )
+
+
+def _device_seconds(visits: Sequence[Visit]) -> float:
+    """Return the device time of a call, in seconds; next to none where it is not known."""
+    known = [visit.device_seconds for visit in visits if visit.queued]
+    return max(timing.SHORTEST, statistics.median(known)) if known else timing.SHORTEST
 
 
 def _calls(visits: Sequence[Visit]) -> list[list[float]]:

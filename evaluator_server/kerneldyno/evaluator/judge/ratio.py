@@ -6,7 +6,7 @@ both of them down: the ratio is the trimmed mean of the rounds' ratios. Two thin
 side are held against each other, and both have been seen where their memory lies well, and not one of them by luck. And
 what a host does beside delays single calls by half and more, and never makes one quicker: then the quicker half of each
 side's calls is what counts, without the very quickest; and of short calls, where whole visits are slow and there are few
-of them, the quickest third.
+of them, fewer calls do.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ _CLOSE = 0.015
 _PLACED_SHARE = {True: 0.1, False: 0.25}
 #: Share of a side's rounds that must have been calm for the others not to count.
 _CALM_SHARE = 0.25
-#: Share of each side's calls that counts where the host is what they differ by; without the quickest of all, by this
-#: share: no host makes calls quicker, but a candidate that leaves its work out now and then would be (T27).
-_UNDELAYED, _TOO_QUICK = 0.5, 0.1
-#: The same for short calls.
-_UNDISTURBED = 0.3
+#: Which of each side's calls count where the host is what they differ by, as shares from the quickest on; without the
+#: quickest of all: no host makes calls quicker, but a candidate that leaves its work out now and then would be (T27).
+_UNDELAYED = (0.1, 0.5)
+#: The same for short calls, of which there are two dozen, and so few are compared that one of ten could be left out; and
+#: for calls of nothing, which nobody gains by.
+_UNDELAYED_SHORT, _UNDISTURBED = (0.25, 0.4), (0.1, 0.3)
 #: As how many rounds it counts what visits of short calls are expected to vary by.
 _SHORT_ROUNDS = 1
 #: Rounds from which on their quicker half tells how sure it is.
@@ -146,7 +147,7 @@ def of_delayed_rounds(
         return paired
     kept = [_calm(side) for side in calm] if calm else [paired.reference_rounds, paired.rounds]
     sides = [[side[at] for at in rounds] for side, rounds in zip((reference, candidate), kept, strict=True)]
-    our_mean, their_mean = (_quicker([call for calls in side for call in calls], _UNDELAYED) for side in sides)
+    our_mean, their_mean = (_quick_mean([call for calls in side for call in calls], _UNDELAYED) for side in sides)
     value = our_mean / their_mean
     found = [_error_of_undelayed([statistics.median(calls) for calls in side]) for side in sides]
     half = math.exp(_student(min(freedom for _, freedom in found)) * math.hypot(*(error for error, _ in found)))
@@ -156,14 +157,15 @@ def of_delayed_rounds(
 def of_short_calls(reference: Sequence[Sequence[float]], candidate: Sequence[Sequence[float]], *, host: float) -> Ratio:
     """Return the same for short calls, of which `host` is the share that is work of the host.
 
-    On a host that others use as well a processor is half as quick for some visits, and there are a few visits only. The
-    quickest third of all calls of twins of 5 to 110 us was off by 3 and 11 % in the median, on a quiet host and on a busy
-    one; its quicker half by 5 and 13 % (beside H200s).
+    On a host that others use as well a processor is half as quick for some visits, and there are a few visits only: what
+    counts is taken from the calls of all of them.
     """
-    value = undisturbed([call for calls in reference for call in calls])
-    value /= undisturbed([call for calls in candidate for call in calls])
+    ours, theirs = (
+        _quick_mean([call for calls in side for call in calls], _UNDELAYED_SHORT) for side in (reference, candidate)
+    )
+    value = ours / theirs
     square, count = (_EXPECTED_SPREAD + _HOST_SPREAD * host) ** 2, len(candidate)
-    visits = [[math.log(undisturbed(calls)) for calls in side] for side in (reference, candidate)]
+    visits = [[math.log(_quick_mean(calls, _UNDELAYED_SHORT)) for calls in side] for side in (reference, candidate)]
     squares = (count - 1) * sum(map(statistics.variance, visits)) if count > 1 else 0.0
     freedom = count - 1 + _SHORT_ROUNDS
     error = math.sqrt((squares + _SHORT_ROUNDS * 2 * square) / freedom / count)
@@ -173,8 +175,8 @@ def of_short_calls(reference: Sequence[Sequence[float]], candidate: Sequence[Seq
 
 
 def undisturbed(values: Sequence[float]) -> float:
-    """Return the mean of the quickest third, but for the quickest tenth of all: what no host has delayed."""
-    return _quicker(values, _UNDISTURBED)
+    """Return the mean of the quickest of some times of which nobody's verdict depends: what no host has delayed."""
+    return _quick_mean(values, _UNDISTURBED)
 
 
 def _calm(rounds: Sequence[bool]) -> list[int]:
@@ -288,9 +290,9 @@ def _trimmed(values: Sequence[float]) -> tuple[float, float, int]:
     return statistics.fmean(kept), error, len(kept) - 1
 
 
-def _quicker(values: Sequence[float], share: float) -> float:
-    """Return the mean of the quickest ones, by their share, but for the quickest tenth of all."""
-    begin, end = int(_TOO_QUICK * len(values) + 0.5), math.ceil(share * len(values))
+def _quick_mean(values: Sequence[float], shares: tuple[float, float]) -> float:
+    """Return the mean of those between two shares of all, from the quickest on."""
+    begin, end = int(shares[0] * len(values) + 0.5), math.ceil(shares[1] * len(values))
     return statistics.fmean(sorted(values)[begin : max(end, begin + 1)])
 
 
@@ -300,7 +302,7 @@ def _error_of_undelayed(values: Sequence[float]) -> tuple[float, int]:
     As in `_trimmed`, but trimmed at one end only: the slower half counts as the slowest that is kept.
     """
     count, ordered = len(values), sorted(math.log(value) for value in values)
-    kept = ordered[: math.ceil(_UNDELAYED * count)]
+    kept = ordered[: math.ceil(_UNDELAYED[1] * count)]
     winsorised = kept + [kept[-1]] * (count - len(kept))
     return statistics.stdev(winsorised) / (len(kept) / count * math.sqrt(count)), len(kept) - 1
 

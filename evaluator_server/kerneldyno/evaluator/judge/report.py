@@ -68,7 +68,10 @@ def report(record: Record, measured: Measured, paces: tuple[float, float], devic
         "queued_seconds": measured.queued_reference,
     }
     found["reference_end_to_end"] = {**waited.to_json(), **as_called}
-    between = between.scaled(_raised(end_to_end, waiting, fixed) / _raised(waited, our_waiting, fixed))
+    between = between.scaled(
+        _raised(end_to_end, waiting, fixed, measured.least(theirs))
+        / _raised(waited, our_waiting, fixed, measured.least(ours))
+    )
     host = max(0.0, 1 - device.median / end_to_end.median) if device else 1.0
     low, high = ratio.widened(between, waited.median, end_to_end.median, host=host, kind=device_kind)
     found["end_to_end_speedup"], found["end_to_end_speedup_interval"] = between.value, {"low": low, "high": high}
@@ -128,9 +131,9 @@ def _raised_device(device: Timing, visits: Sequence[Visit]) -> float:
     return max(1.0, device.median / max(claimed, timing.SHORTEST))
 
 
-def _raised(concluded: Timing, bursts: Sequence[PacedBurst], fixed: float) -> float:
+def _raised(concluded: Timing, bursts: Sequence[PacedBurst], fixed: float, least: float) -> float:
     """Return by which factor the end-to-end times of a side were raised, because they take more than was seen."""
-    seen = statistics.median(max(timing.SHORTEST, second - fixed) for burst in bursts for second in burst.seconds)
+    seen = statistics.median(max(least, second - fixed) for burst in bursts for second in burst.seconds)
     return max(1.0, concluded.median / seen)
 
 
