@@ -70,6 +70,50 @@ def test_an_illegal_address_harms_nobody_else(judge: Judge) -> None:
         assert judge.evaluate(request(candidate()))["outcome"] == "CORRECT"
 
 
+WEIGHED = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1024))
+
+    def forward(self, x):
+        return x * self.weight
+
+def get_inputs():
+    return [torch.randn(1024, 1024)]
+"""
+
+#: After its state has been looked at, its stream is busy for a third of a second.
+BUSY = """
+import torch
+
+class Busy(dict):
+    def items(self):
+        yield from super().items()
+        torch.cuda._sleep(600_000_000)
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1024))
+
+    def state_dict(self, *args, **kwargs):
+        return Busy(super().state_dict(*args, **kwargs))
+
+    def forward(self, x):
+        return x * self.weight
+"""
+
+
+def test_secret_parameters_have_arrived_before_inputs_take_their_place(judge: Judge) -> None:
+    for _ in range(3):
+        result = judge.evaluate(request(BUSY, reference_code=WEIGHED, backend="torch", stress_inputs=True))
+        assert result["outcome"] == "CORRECT", result["message"]
+        assert result["correctness"]["parameters_perturbed"] == 1
+
+
 def test_device_memory_runs_out_for_the_candidate_alone(judge: Judge) -> None:
     body = "hoard = [torch.empty(1 << 34, dtype=torch.uint8, device=x.device) for _ in range(64)]"
     result = judge.evaluate(request(candidate(body=body)))
