@@ -162,19 +162,25 @@ class References:
                 await self._discard(self._kept.pop(key).side)
                 kept = None
             if kept is None:
-                kept = self._kept[key] = _Kept(await self._make(known, spec, sizes, candidate, roomy=roomy))
-            self._kept.move_to_end(key)
+                kept = _Kept(await self._make(known, spec, sizes, candidate, roomy=roomy))
+                # One of another pace serves this candidate alone: the next one may have more luck.
+                if self._pool.class_of(kept.side.runner) == self._pool.class_of(candidate):
+                    self._kept[key] = kept
+            if shared := key in self._kept:
+                self._kept.move_to_end(key)
             kept.users += 1
         try:
             yield kept.side
         except BaseException:
-            if kept.side.unanswered:  # it is in the midst of something
-                self._kept.pop(key, None)
+            if kept.side.unanswered and self._kept.get(key) is kept:  # it is in the midst of something
+                del self._kept[key]
                 await self._discard(kept.side)
             raise
         finally:
             kept.users -= 1
             kept.last_used = time.monotonic()
+            if not shared:
+                await self._discard(kept.side)
             await self._make_room()
 
     async def _make(

@@ -1,0 +1,72 @@
+"""Which reference runner a candidate is timed beside, by the paces of both. Runners are made up here: only paces count."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kerneldyno.evaluator.devices.cpu import CpuDevice
+from kerneldyno.evaluator.judge.handle import Runner
+from kerneldyno.evaluator.judge.pool import Pool
+from kerneldyno.evaluator.judge.processors import Processors
+from kerneldyno.evaluator.judge.reference import ReferenceRunner, References
+
+QUICK, ALSO_QUICK, SLOW = 1.95, 1.96, 2.10
+
+
+class Made(References):
+    """References whose runners are born with these paces, one after the other."""
+
+    def __init__(self, pool: Pool, paces: list[float]) -> None:
+        super().__init__(CpuDevice(), pool, cast(Processors, None))
+        self.paces = paces
+        self.ended: list[float] = []
+
+    async def _make(self, *_: Any, **__: Any) -> ReferenceRunner:
+        return cast(ReferenceRunner, SimpleNamespace(runner=runner(self.paces.pop(0)), unanswered=0))
+
+    async def _discard(self, side: ReferenceRunner) -> None:
+        self.ended.append(side.runner.pace)
+
+
+def runner(pace: float) -> Runner:
+    return cast(Runner, SimpleNamespace(pace=pace, pace_class=0, has_ended=False))
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield Pool(ours, CpuDevice(), "cpu:0", spares=1, memory_bytes=1 << 30)
+
+
+async def timed_beside(references: Made, pace: float, *, fails: bool = False) -> float:
+    spec, sizes = cast(Any, SimpleNamespace(problem_key="p")), cast(Any, SimpleNamespace(sets=3, slot_bytes=256))
+    async with references.beside(cast(Any, None), spec, sizes, runner(pace), roomy=True) as side:
+        if fails:
+            side.unanswered = 1
+            raise ZeroDivisionError
+        return side.runner.pace
+
+
+async def test_a_reference_of_another_pace_serves_one_candidate_only(pool: Pool) -> None:
+    references = Made(pool, [QUICK, ALSO_QUICK, ALSO_QUICK, SLOW])
+    assert await timed_beside(references, QUICK) == QUICK
+    # No twin was to be had, twice: the third candidate does not pay for that.
+    assert [await timed_beside(references, SLOW) for _ in range(2)] == [ALSO_QUICK] * 2
+    assert [await timed_beside(references, SLOW) for _ in range(2)] == [SLOW, SLOW]
+    assert await timed_beside(references, QUICK) == QUICK
+    assert references.ended == [ALSO_QUICK] * 2
+    assert len(references) == 2
+
+
+@pytest.mark.parametrize("twin", [True, False])
+async def test_a_reference_that_is_left_in_the_midst_of_something_ends_once(pool: Pool, *, twin: bool) -> None:
+    references = Made(pool, [QUICK if twin else SLOW])
+    with pytest.raises(ZeroDivisionError):
+        await timed_beside(references, QUICK, fails=True)
+    assert references.ended == [QUICK if twin else SLOW]
+    assert len(references) == 0
