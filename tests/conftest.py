@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,11 @@ from hypothesis import settings
 # How long an example takes depends on what else the machine does.
 settings.register_profile("kerneldyno", deadline=None)
 settings.load_profile("kerneldyno")
+
+# Tests interrupt what they have started. Who runs them in the background (nohup, a shell's &) has interrupts ignored, and
+# so would all processes that are started here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module")
