@@ -10,9 +10,11 @@ OUTCOMES = {
     "REJECTED": "purple",
     "INVALID": "light-orange",
     "REFERENCE_ERROR": "blue",
+    "PROBLEM_TOO_LARGE": "light-blue",
     "INFRASTRUCTURE_ERROR": "dark-blue",
 }
 STAGES = {
+    "awaiting_memory": "dark-red",
     "preparing": "blue",
     "loading": "light-blue",
     "compiling": "yellow",

@@ -62,7 +62,8 @@ WORK = [
     lines(
         "Verdicts a minute, by outcome",
         "What evaluations end as. INFRASTRUCTURE_ERROR is this system's failure, or work that a client cancelled, and "
-        "REFERENCE_ERROR the problem's; neither says anything about a candidate.",
+        "REFERENCE_ERROR the problem's; PROBLEM_TOO_LARGE is a problem that no device has the memory for. None of them says "
+        "anything about a candidate.",
         "none",
         Query(per_minute(_OUTCOMES, "outcome"), "{{outcome}}"),
         stacked=True,

@@ -59,7 +59,7 @@ TIME = [
     lines(
         "Mean time of an attempt, by stage",
         "What an attempt costs on its node, stage by stage. `awaiting_lease` is time in which it only waits for "
-        "the device's timing lease.",
+        "the device's timing lease, `awaiting_memory` for memory that others hold.",
         "s",
         Query(share(_STAGE_SUM, _ATTEMPTS, "stage"), "{{stage}}"),
         stacked=True,
@@ -83,7 +83,7 @@ TIME = [
     lines(
         "Attempts now, by stage",
         "What occupies the lanes. A band of `awaiting_lease` is the timing lease being the limit; one of `preparing`, "
-        "references or runners that are not ready.",
+        "references or runners that are not ready; one of `awaiting_memory`, problems that do not fit beside each other.",
         "none",
         Query(f"sum by (stage) ({evaluator('kerneldyno_running_attempts')})", "{{stage}}"),
         Query(f"sum({evaluator('kerneldyno_waiting_attempts')})", "wait on the node for a lane"),

@@ -81,6 +81,7 @@ def test_a_device_may_not_be_held_for_long() -> None:
 
 def test_a_candidate_that_is_its_reference_is_correct_or_it_was_not_judged() -> None:
     assert short(seen(), of(EvalResult.REFERENCE_ERROR), of(EvalResult.INFRASTRUCTURE_ERROR)) == []
+    assert short(seen(), of(EvalResult.PROBLEM_TOO_LARGE)) == []
     assert short(seen(), of(EvalResult.INCORRECT)) == ["level9/1_Nothing#0: INCORRECT: it says why"]
     assert short(of(EvalResult.REFERENCE_ERROR)) == ["nothing was timed"]
 

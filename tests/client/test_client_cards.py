@@ -201,3 +201,22 @@ def test_who_answered_and_which_work_it_was() -> None:
     assert "another request" not in shown(verdict_card(own))
     assert "another request had started" in shown(verdict_card(EvalResult(id="a", merged=True)))
     assert "an earlier run" in shown(verdict_card(EvalResult(id="a", cached=True)))
+
+
+def test_memory_is_told_in_one_line_and_what_did_not_fit_in_another() -> None:
+    result = EvalResult(outcome=EvalResult.PROBLEM_TOO_LARGE)
+    assert not {"memory", "too large"} & set(dict(facts(result)))
+    result.memory_use.planned_bytes = 12 << 30
+    assert dict(facts(result))["memory"] == "12 GiB planned"
+    result.memory_use.candidate_limit_bytes = 3 << 29
+    assert dict(facts(result))["memory"] == "12 GiB planned, limit of the candidate 1.5 GiB"
+    evidence = result.problem_too_large
+    evidence.memory, evidence.stage, evidence.device_bytes = "device", "inputs", 78 << 30
+    assert dict(facts(result))["too large"] == "inputs: 78 GiB of device memory to be had"
+    evidence.needed_bytes = 100 << 30
+    assert dict(facts(result))["too large"].endswith(", needs at least 100 GiB")
+    starved = EvalResult(outcome=EvalResult.OUT_OF_MEMORY)
+    starved.out_of_memory.memory, starved.out_of_memory.stage = "device", "compile"
+    assert dict(facts(starved))["out of"] == "device memory in stage compile"
+    starved.out_of_memory.limit_bytes = 64 << 20
+    assert dict(facts(starved))["out of"] == "device memory in stage compile, limit 64 MiB"

@@ -67,12 +67,14 @@ class TestEvaluate:
     async def test_precision_and_the_speedup_that_counts(
         self, scheduler: FakeScheduler, sources: tuple[Path, Path], word: str
     ) -> None:
-        options = ["--timing-precision", 0.05, "--speedup-kind", word]
+        options = ["--timing-precision", 0.05, "--speedup-kind", word, "--candidate-memory", "1.5GiB"]
         assert (await run("evaluate", *sources, *options, "--address", scheduler.address)).status == 0
         assert (await run("evaluate", *sources, "--address", scheduler.address)).status == 0
         given, plain = (message.requests[0] for message in scheduler.messages if message.requests)
         assert (given.timing_precision, given.speedup_kind) == (0.05, SPEEDUP_KIND_END_TO_END)
+        assert given.candidate_device_memory_bytes == 3 << 29
         assert not plain.HasField("timing_precision")
+        assert not plain.HasField("candidate_device_memory_bytes")
         assert plain.speedup_kind == SPEEDUP_KIND_UNSPECIFIED
 
     async def test_cases_take_the_place_of_a_reference(
@@ -100,6 +102,8 @@ class TestEvaluate:
                 "'wall' is unknown; choose device or end-to-end",
             ),
             (["{reference}", "{candidate}", "--speedup-kind", ""], "choose device or end-to-end"),
+            (["{reference}", "{candidate}", "--candidate-memory", "much"], "'much' is no size"),
+            (["{reference}", "{candidate}", "--candidate-memory=-1GiB"], "with MiB or GiB (8GiB)"),
         ],
     )
     async def test_usage(self, sources: tuple[Path, Path], arguments: list[str], says: str) -> None:
@@ -147,10 +151,12 @@ class TestBatch:
             {"id": "open", "kernel_code": "k", "labels": {"step": "1"}},
             {"id": "says", "kernel_code": "k", "speedup_kind": "device", "timing_precision": 0.5},
         )
-        options = ["--speedup-kind", "end-to-end", "--timing-precision", 0.02, "--address", scheduler.address]
+        options = ["--speedup-kind", "end-to-end", "--timing-precision", 0.02, "--candidate-memory", "512 mib"]
+        options += ["--address", scheduler.address]
         assert (await run("batch", source, "--output", tmp_path / "r.jsonl", *options)).status == 0
         sent = {one.id: one for message in scheduler.messages for one in message.requests}
         assert (sent["open"].timing_precision, sent["open"].speedup_kind) == (0.02, SPEEDUP_KIND_END_TO_END)
+        assert sent["open"].candidate_device_memory_bytes == 512 << 20
         assert (dict(sent["open"].labels), sent["open"].kernel_code) == ({"step": "1"}, "k")
         assert (sent["says"].timing_precision, sent["says"].speedup_kind) == (0.5, SPEEDUP_KIND_DEVICE)
 

@@ -84,6 +84,24 @@ async def test_each_problem_against_itself(scheduler: FakeScheduler, suite: Path
     assert {(one.backend, one.num_perf_trials, one.timeouts.load_timeout.seconds) for one in sent} == {("torch", 7, 9)}
 
 
+async def test_a_problem_that_is_too_large_is_named_and_not_won(
+    scheduler: FakeScheduler, suite: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    command = ["suite", suite, "--against-itself", "-o", out, "--address", scheduler.address]
+    assert (await invoke(*command, "--candidate-memory", "2GiB")).status == 0
+    sent = [request for message in scheduler.messages for request in message.requests]
+    assert {request.candidate_device_memory_bytes for request in sent} == {2 << 30}
+    lines = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    lines[0]["outcome"] = "PROBLEM_TOO_LARGE"
+    (out / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    ran = await invoke("suite", "--saved", out)
+    assert ran.status == 0
+    assert f"1 problem ({lines[0]['id']}) too large for every device here (PROBLEM_TOO_LARGE)" in ran.err
+    row = (await invoke("suite", "--saved", out, "--json")).json["groups"][-1]
+    assert (row["problems"], row["unjudged"], row["right"]) == (3, 0, 2)
+
+
 async def test_what_infrastructure_lost_is_tried_again(scheduler: FakeScheduler, suite: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = ["suite", suite, "--against-itself", "-o", out, "--address", scheduler.address]

@@ -21,13 +21,16 @@ REFERENCE_ERROR = pb.EvalResult.REFERENCE_ERROR
 
 async def test_an_attempt_goes_through_its_stages_and_keeps_what_the_node_knows() -> None:
     async with bench() as b:
-        steps = ("stage STAGE_LOADING", "sleep 0.1", "stage STAGE_TIMING", "sleep 0.1", "result CORRECT")
-        attempt = b.start(*steps, labels={"team": "a"})
+        stages = ("AWAITING_MEMORY", "PREPARING", "LOADING", "TIMING")
+        steps = [step for stage in stages for step in (f"stage STAGE_{stage}", "sleep 0.1")]
+        attempt = b.start(*steps, "result CORRECT", labels={"team": "a"})
         seen = []
         async with aclosing(b.node.watch(attempt)) as snapshots:
             async for snapshot in snapshots:
                 seen.append((snapshot.stage, snapshot.device))
         assert seen == [
+            (pb.STAGE_PREPARING, "cpu:0"),
+            (pb.STAGE_AWAITING_MEMORY, "cpu:0"),
             (pb.STAGE_PREPARING, "cpu:0"),
             (pb.STAGE_LOADING, "cpu:0"),
             (pb.STAGE_TIMING, "cpu:0"),

@@ -107,6 +107,7 @@ def test_no_outcome_is_forgotten() -> None:
         EvalResult.OUTCOME_UNSPECIFIED,
         EvalResult.CORRECT,
         EvalResult.REFERENCE_ERROR,
+        EvalResult.PROBLEM_TOO_LARGE,
         EvalResult.INFRASTRUCTURE_ERROR,
     }
     assert known | without == set(EvalResult.Outcome.values())
@@ -118,6 +119,7 @@ async def test_what_is_not_the_candidates_fault_is_no_result() -> None:
         lost = await evaluate(served, "lost", "outcome=INFRASTRUCTURE_ERROR retryable=no")
         after = [await served.http.get(f"/{what}/lost") for what in ("status", "results")]
         reference = await evaluate(served, "ref", "outcome=REFERENCE_ERROR")
+        large = await evaluate(served, "large", "outcome=PROBLEM_TOO_LARGE")
         field = await evaluate(served, "bad", "outcome=INVALID field=entry_point")
     assert [answer.status_code for answer in (lost, *after)] == [503] * 3
     assert lost.headers["Retry-After"] == "5"
@@ -125,7 +127,8 @@ async def test_what_is_not_the_candidates_fault_is_no_result() -> None:
         *["SYSTEM_ERROR"] * 2,
         "lost",
     )
-    assert (reference.status_code, field.status_code) == (422, 400)
+    assert (reference.status_code, large.status_code, field.status_code) == (422, 422, 400)
+    assert "too large for every device" in large.text
 
 
 async def test_a_task_that_was_lost_runs_anew_when_it_is_sent_again() -> None:

@@ -171,11 +171,14 @@ async def test_infrastructure_that_fails_is_503_and_never_a_reward() -> None:
         assert (await served.rm(response(script), "first")).json() == pytest.approx(RIGHT + 1.0), "it is tried anew"
 
 
-async def test_a_reference_that_fails_is_422() -> None:
+@pytest.mark.parametrize(
+    ("outcome", "says"), [("REFERENCE_ERROR", "mend the problem"), ("PROBLEM_TOO_LARGE", "too large for every device")]
+)
+async def test_a_problem_that_cannot_be_judged_is_422(outcome: str, says: str) -> None:
     async with gateway() as served:
-        answer = await served.rm(response("outcome=REFERENCE_ERROR"), "first")
+        answer = await served.rm(response(f"outcome={outcome}"), "first")
     assert answer.status_code == 422
-    assert "mend the problem" in answer.json()["message"]
+    assert says in answer.json()["message"]
     assert "Retry-After" not in answer.headers
 
 

@@ -36,6 +36,12 @@ def test_who_is_missing_or_wrong_counts_as_lost_and_who_was_not_judged_does_not_
     assert everything.wins == [Wins(1.0, 1, 1)]
 
 
+def test_a_problem_that_is_too_large_for_the_devices_is_not_won() -> None:
+    large = Candidate(id="a/2", problem="a/2", outcome="PROBLEM_TOO_LARGE")
+    (row,) = fast_rows(NAMES[:2], [right("a/1", 1.4, 1.6, 1.8), large], [1.0])
+    assert (row.unjudged, row.right, row.denominator, row.wins) == (0, 1, 2, [Wins(1.0, 1, 1)])
+
+
 def test_a_suite_of_one_group_has_one_row() -> None:
     assert [row.group for row in fast_rows(NAMES[:2], [], [1.0])] == ["a"]
     assert [row.group for row in fast_rows(NAMES, [], [1.0])] == ["a", "b", "all"]

@@ -117,17 +117,18 @@ def test_fast_at_p_and_its_denominator() -> None:
         result("q/c", speedup=0.5),
         result("q/d", "INCORRECT"),
     ]
-    lost = [result("q/e", "INFRASTRUCTURE_ERROR"), result("q/f", "REFERENCE_ERROR")]
+    lost = [result("q/e", "INFRASTRUCTURE_ERROR"), result("q/f", "REFERENCE_ERROR"), result("q/g", "PROBLEM_TOO_LARGE")]
     line = result("", "INVALID", labels={"kerneldyno.line": "7"})
     found = figures(candidates(lines(*rows, *lost, line)))
-    assert (found.candidates, found.judged, found.correct, found.timed, found.malformed) == (7, 4, 3, 3, 1)
+    assert (found.candidates, found.judged, found.correct, found.timed, found.malformed) == (8, 4, 3, 3, 1)
     every, best = found.curves
     assert every.at_thresholds == [0.5, 0.25, 0.25, 0.25, 0.0], "at least 1x, 1.2x, 1.5x, 2x, 3x, of four"
     assert best.at_thresholds == [0.5, 0.5, 0.5, 0.5, 0.0], "of two problems"
     assert (every.shares[0], best.shares[0]) == (0.75, 1.0), "on the left are all that are right"
     at_one = found.grid.index(1.0)
     assert (every.low[at_one], every.shares[at_one], every.high[at_one]) == (0.25, 0.5, 0.5)
-    assert dict(found.lost) == {"the reference failed": 1, "infrastructure failed": 1}
+    large = "the problem is too large for the devices"
+    assert dict(found.lost) == {"the reference failed": 1, "infrastructure failed": 1, large: 1}
     assert found.median_speedup == 1.0
 
 

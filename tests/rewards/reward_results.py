@@ -160,6 +160,18 @@ RESULTS: dict[str, dict[str, Any]] = {
         "message": "the reference failed: ZeroDivisionError: division by zero",
         "reference_error": {"stage": "reference", "type": "ZeroDivisionError", "message": "division by zero"},
     },
+    "PROBLEM_TOO_LARGE": {
+        "compiled": False,
+        "correct": False,
+        "message": "the reference needs at least 90.0 GiB, and the device has 77.5",
+        "problem_too_large": {
+            "memory": "device",
+            "stage": "reference",
+            "needed_bytes": "96636764160",
+            "device_bytes": "83214991360",
+            "detail": "the reference alone needs more",
+        },
+    },
     "INFRASTRUCTURE_ERROR": {
         "compiled": False,
         "correct": False,

@@ -27,6 +27,7 @@ HEADLINES = {
     "REJECTED": "REJECTED: S19, no triton kernel was launched in 5 calls",
     "INVALID": "INVALID: kernel_code: missing; give the Python source of the candidate",
     "REFERENCE_ERROR": "REFERENCE_ERROR: no verdict. This says nothing about your program.",
+    "PROBLEM_TOO_LARGE": "PROBLEM_TOO_LARGE: no verdict. This says nothing about your program.",
     "INFRASTRUCTURE_ERROR": "INFRASTRUCTURE_ERROR: no verdict. This says nothing about your program.",
 }
 
@@ -360,6 +361,8 @@ def test_what_a_candidate_printed_and_what_the_judge_keeps_is_not_told(outcome: 
     )
     if outcome == "REFERENCE_ERROR":
         told.reference_error.message = told.reference_error.traceback = SECRET
+    if outcome == "PROBLEM_TOO_LARGE":
+        told.problem_too_large.detail = SECRET
     if outcome == "INFRASTRUCTURE_ERROR":
         told.infrastructure_error.detail = SECRET
     assert SECRET not in feedback(told, limit=20_000)

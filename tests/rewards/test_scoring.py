@@ -59,7 +59,7 @@ def test_other_outcomes_have_a_fixed_reward_or_none(preset: str, outcome: str) -
     assert parts == RewardParts(fixed=fixed.get(outcome, 0.0))
 
 
-@pytest.mark.parametrize("outcome", ["INFRASTRUCTURE_ERROR", "REFERENCE_ERROR"])
+@pytest.mark.parametrize("outcome", ["INFRASTRUCTURE_ERROR", "REFERENCE_ERROR", "PROBLEM_TOO_LARGE"])
 def test_infrastructure_and_references_have_no_reward_whatever_the_spec(outcome: str) -> None:
     spec = RewardSpec(failure_reward=-1, incorrect_reward=-1, rejected_reward=-1)
     assert score(result(outcome), spec) == (None, RewardParts())
@@ -306,7 +306,7 @@ def test_rewards_lie_in_the_documented_range(
     reward, parts = score(first, spec, second)
     whole = effective(spec)
     if reward is None:
-        assert outcome in ("INFRASTRUCTURE_ERROR", "REFERENCE_ERROR")
+        assert outcome in ("INFRASTRUCTURE_ERROR", "REFERENCE_ERROR", "PROBLEM_TOO_LARGE")
     elif outcome != "CORRECT":
         assert reward in (whole.incorrect_reward, whole.failure_reward, whole.rejected_reward)
     else:

@@ -206,13 +206,18 @@ async def test_a_missing_reward_leaves_the_episode_for_later_with_its_response(t
     assert turns[1].reward == pytest.approx(0.3 + 1.0)
 
 
-async def test_a_reference_that_fails_is_named_and_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "says"),
+    [("REFERENCE_ERROR", "the reference failed"), ("PROBLEM_TOO_LARGE", "too large for every device")],
+)
+async def test_a_problem_that_cannot_be_judged_is_named_and_left_alone(tmp_path: Path, outcome: str, says: str) -> None:
     def answer(prompt: Prompt) -> str:
-        return block("outcome=REFERENCE_ERROR" if problem_of(prompt) == "p0" else "speedup=2.0")
+        return block(f"outcome={outcome}" if problem_of(prompt) == "p0" else "speedup=2.0")
 
     async with world(tmp_path) as w, FakeModel(answer) as model:
         runner = await w.run(config(2, samples=5, turns=1), model, concurrency=1)
     assert list(runner.counts.broken) == ["p0"]
+    assert says in runner.counts.broken["p0"]
     assert len(model.prompts) == 1 + 5, "its other samples are not played"
     assert runner.counts.finished == 5
 

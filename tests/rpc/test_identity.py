@@ -55,6 +55,7 @@ CHANGES: dict[str, Callable[[pb.EvalRequest], object]] = {
     "reference_backend": lambda r: setattr(r, "reference_backend", pb.REFERENCE_BACKEND_TORCH_COMPILE),
     "launch_mode": lambda r: setattr(r, "launch_mode", pb.LAUNCH_MODE_CUDA_GRAPH),
     "timing_precision": lambda r: setattr(r, "timing_precision", 0.05),
+    "candidate_device_memory_bytes": lambda r: setattr(r, "candidate_device_memory_bytes", 1 << 33),
     "speedup_kind": lambda r: setattr(r, "speedup_kind", pb.SPEEDUP_KIND_END_TO_END),
     "timeouts": lambda r: r.timeouts.load_timeout.CopyFrom(seconds(61)),
     "timeouts.compile_timeout": lambda r: r.timeouts.compile_timeout.CopyFrom(seconds(61)),

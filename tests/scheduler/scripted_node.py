@@ -10,6 +10,7 @@ and takes an assignment of a token that it holds for the same attempt. The candi
     coverage=0.4            in its profile, if the request asks for one, by every definition
     findings=S19,B01        of a REJECTED one, as rejections
     field=entry_point       an INVALID one's violation; kernel_code otherwise
+    needs=20                GiB: PROBLEM_TOO_LARGE on a device with less memory; `says=no` keeps the number to itself
     size=1000               has a message of so many characters
     refuse=FULL             is refused so: FULL, DRAINING, INVALID or NO_MATCHING_DEVICE
     die=1                   takes the node with it; the whole process, where this runs as one
@@ -72,6 +73,8 @@ class ScriptedNode:
     """One node; `started` and `cancelled` tell what it was asked to do, in order."""
 
     node_id: str
+    memory_bytes: int = 8 << 30
+    """Of each device."""
     lanes: int = 2
     """Attempts at once on each device; one more may wait."""
     devices: int = 1
@@ -183,7 +186,7 @@ class ScriptedNode:
                 name=f"{self.kind}:{index}",
                 kind=self.kind,
                 model=self.model,
-                memory_bytes=8 << 30,
+                memory_bytes=self.memory_bytes,
                 lanes=self.lanes,
                 ready=True,
             )
@@ -356,7 +359,14 @@ class ScriptedNode:
         outcome = Result.Outcome.Value(script.get("outcome", "CORRECT"))
         if outcome == Result.INFRASTRUCTURE_ERROR and not self._is_meant(script):
             outcome = Result.CORRECT
+        needed = int(float(script.get("needs", "0")) * (1 << 30))
+        if needed > self.memory_bytes:
+            outcome = Result.PROBLEM_TOO_LARGE
         result = held.result = verdict(outcome, script, self.speedup)
+        if outcome == Result.PROBLEM_TOO_LARGE:
+            evidence = result.problem_too_large
+            evidence.device_bytes = self.memory_bytes * 15 // 16  # the rest is the driver's
+            evidence.needed_bytes = needed if needed and script.get("says") != "no" else evidence.device_bytes + 1
         result.environment.CopyFrom(self.environment)
         result.environment.node_id = self.node_id
         result.environment.device, result.environment.device_model = f"{self.kind}:{held.device}", self.model

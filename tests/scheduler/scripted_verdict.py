@@ -73,6 +73,10 @@ def _give_evidence(result: EvalResult, script: dict[str, str]) -> None:
             result.timeout.stage, result.timeout.limit_seconds = "compile", 60.0
         case EvalResult.REFERENCE_ERROR:
             result.reference_error.type, result.reference_error.message = "NameError", "scripted"
+        case EvalResult.PROBLEM_TOO_LARGE:
+            result.compiled = False
+            result.problem_too_large.memory = script.get("memory", "device")
+            result.problem_too_large.stage = "reference"
         case EvalResult.INFRASTRUCTURE_ERROR:
             result.infrastructure_error.cause = script.get("cause", "JUDGE_DIED")
             result.infrastructure_error.retryable = script.get("retryable", "yes") == "yes"

@@ -62,6 +62,7 @@ async def test_streams_of_turns() -> None:
                         unpaid = response.result.outcome in (
                             EvalResult.INFRASTRUCTURE_ERROR,
                             EvalResult.REFERENCE_ERROR,
+                            EvalResult.PROBLEM_TOO_LARGE,
                         )
                         assert not (unpaid and response.HasField("reward"))
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):

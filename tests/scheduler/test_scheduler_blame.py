@@ -72,7 +72,9 @@ def test_a_failure_of_infrastructure_is_tried_on_another_node_three_times_in_all
     assert bool(world.core.quarantine.entries()) == crashed
 
 
-@pytest.mark.parametrize("last", ["INCORRECT", "TIMEOUT", "OUT_OF_MEMORY", "REFERENCE_ERROR", "INVALID"])
+@pytest.mark.parametrize(
+    "last", ["INCORRECT", "TIMEOUT", "OUT_OF_MEMORY", "REFERENCE_ERROR", "INVALID", "PROBLEM_TOO_LARGE"]
+)
 def test_a_verdict_is_never_tried_again(last: str) -> None:
     world = World()
     world.report("n1")

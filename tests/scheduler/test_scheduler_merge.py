@@ -117,7 +117,9 @@ def test_a_verdict_on_the_candidate_answers_again(last: str) -> None:
     assert again.settled
 
 
-@pytest.mark.parametrize("last", ["TIMEOUT", "OUT_OF_MEMORY", "INVALID", "REFERENCE_ERROR", "INFRASTRUCTURE_ERROR"])
+@pytest.mark.parametrize(
+    "last", ["TIMEOUT", "OUT_OF_MEMORY", "INVALID", "REFERENCE_ERROR", "PROBLEM_TOO_LARGE", "INFRASTRUCTURE_ERROR"]
+)
 def test_what_a_repetition_may_change_is_run_again(last: str) -> None:
     world = World()
     world.report("n1")

@@ -1,8 +1,8 @@
 """The reward of a verdict, as its RewardSpec declares it, term by term.
 
-Infrastructure, broken references and malformed requests have no reward at all: the policy is not to blame, and a 0 there
-would teach noise. Called by the scheduler for every turn, and by whoever scores recorded results again under another spec.
-Pure.
+Infrastructure, broken references, problems too large for the devices and malformed requests have no reward at all: the
+policy is not to blame, and a 0 there would teach noise. Called by the scheduler for every turn, and by whoever scores
+recorded results again under another spec. Pure.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def score(
     The speedup is the one that `spec.speedup_kind` names, else the one that counts for the evaluation. By device time it is
     at most what the reference reaches queued ahead, where the candidate cannot be (finding T31).
 
-    The reward is None, and every part 0, when nothing may be paid: INFRASTRUCTURE_ERROR, REFERENCE_ERROR, INVALID for a
-    field that the policy did not write, an outcome that this release does not know, a speedup that is no number, or one by
-    a time that the evaluator did not measure though it timed the candidate. A candidate that was not timed has none. With
-    `remeasured`, a second evaluation of the same CORRECT candidate, the smaller speedup and coverage are paid; when the
-    second is not CORRECT, its outcome counts alone. Coverage that was not measured pays nothing. Whether a second
-    measurement is due, `anomalous` says; this does not ask.
+    The reward is None, and every part 0, when nothing may be paid: INFRASTRUCTURE_ERROR, REFERENCE_ERROR,
+    PROBLEM_TOO_LARGE, INVALID for a field that the policy did not write, an outcome that this release does not know, a
+    speedup that is no number, or one by a time that the evaluator did not measure though it timed the candidate. A
+    candidate that was not timed has none. With `remeasured`, a second evaluation of the same CORRECT candidate, the smaller
+    speedup and coverage are paid; when the second is not CORRECT, its outcome counts alone. Coverage that was not measured
+    pays nothing. Whether a second measurement is due, `anomalous` says; this does not ask.
 
     Raises:
         InvalidRequestError: `spec` is malformed.

@@ -145,6 +145,7 @@ REQUEST = Form(
         "reference_backend": INTEGER,
         "launch_mode": INTEGER,
         "timing_precision": DOUBLE,
+        "candidate_device_memory_bytes": INTEGER,
         "timeouts": Form(
             pb.StageTimeouts.DESCRIPTOR,
             {

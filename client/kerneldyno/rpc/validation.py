@@ -32,6 +32,8 @@ MAX_LABEL_CHARS = 150
 MAX_SALT_CHARS = 100
 MIN_TIMING_PRECISION = 0.001
 MAX_TIMING_PRECISION = 1.0
+#: Less would not hold a CUDA library's workspace.
+MIN_CANDIDATE_MEMORY_BYTES = 64 * 1024 * 1024
 MIN_TOTAL_SECONDS = 1.0
 MAX_TOTAL_SECONDS = 7 * 86_400.0
 MAX_MIN_DEVICES = 1024
@@ -157,6 +159,8 @@ def _violations(
     yield from _enum("launch_mode", request.launch_mode)
     if request.HasField("timing_precision"):
         yield from _timing_precision(request.timing_precision)
+    if request.HasField("candidate_device_memory_bytes"):
+        yield from _candidate_memory(request.candidate_device_memory_bytes)
     yield from _enum("speedup_kind", request.speedup_kind)
     yield from _enum("priority", request.priority)
     yield from _enum("provenance_policy", request.provenance_policy)
@@ -223,6 +227,13 @@ def _timing_precision(value: float) -> Iterator[Violation]:
     if not MIN_TIMING_PRECISION <= value <= MAX_TIMING_PRECISION:  # NaN is neither
         allowed = f"{MIN_TIMING_PRECISION:g} to {MAX_TIMING_PRECISION:g}"
         yield Violation("timing_precision", f"is {value:g}; allowed are {allowed} (0.01: one percent of the speedup)")
+
+
+def _candidate_memory(value: int) -> Iterator[Violation]:
+    if value < MIN_CANDIDATE_MEMORY_BYTES:
+        allowed = f"at least {MIN_CANDIDATE_MEMORY_BYTES} bytes (64 MiB) are allowed"
+        advice = "leave it out to have it derived from the reference"
+        yield Violation("candidate_device_memory_bytes", f"is {value}; {allowed}; {advice}")
 
 
 def _tolerance(tolerance: pb.Tolerance) -> Iterator[Violation]:

@@ -239,6 +239,8 @@ class _StageEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Stage.ValueType
     """Being profiled."""
     STAGE_DONE: _Stage.ValueType  # 9
     """Finished."""
+    STAGE_AWAITING_MEMORY: _Stage.ValueType  # 10
+    """On a device, before it is prepared or while it is: what it needs of the device's memory is known, and others hold it."""
 
 class Stage(_Stage, metaclass=_StageEnumTypeWrapper):
     """Stage is a step in the life of an evaluation."""
@@ -263,6 +265,8 @@ STAGE_PROFILING: Stage.ValueType  # 8
 """Being profiled."""
 STAGE_DONE: Stage.ValueType  # 9
 """Finished."""
+STAGE_AWAITING_MEMORY: Stage.ValueType  # 10
+"""On a device, before it is prepared or while it is: what it needs of the device's memory is known, and others hold it."""
 Global___Stage: _TypeAlias = Stage  # noqa: Y015
 
 @_typing.final
@@ -322,6 +326,7 @@ class EvalRequest(_message.Message):
     LAUNCH_MODE_FIELD_NUMBER: _builtins.int
     TIMING_PRECISION_FIELD_NUMBER: _builtins.int
     SPEEDUP_KIND_FIELD_NUMBER: _builtins.int
+    CANDIDATE_DEVICE_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The caller's own name for this request, 1 to 200 printable characters, unique within the caller's client id.
     Results carry it back. Sending the same id with the same body again is answered with the same result; with another
@@ -394,6 +399,12 @@ class EvalRequest(_message.Message):
     """Which of the two speedups counts: in rewards, cards, reports and feedback. Both are measured and reported in any case, so
     this is not part of the work's identity. UNSPECIFIED means device time.
     """
+    candidate_device_memory_bytes: _builtins.int
+    """Most device memory that the candidate's process may allocate, in bytes; at least 64 MiB. Absent means twice what the
+    reference was seen to take (parameters, inputs that it copies, activations and outputs), and 4 GiB more. A candidate that
+    asks for more ends as OUT_OF_MEMORY, with this limit in its evidence. It has no meaning on the CPU device, where host
+    memory is limited.
+    """
     @_builtins.property
     def tolerance(self) -> Global___Tolerance:
         """How close is close enough. Absent means the calibrated default (see Tolerance)."""
@@ -462,11 +473,14 @@ class EvalRequest(_message.Message):
         launch_mode: Global___LaunchMode.ValueType = ...,
         timing_precision: _builtins.float | None = ...,
         speedup_kind: Global___SpeedupKind.ValueType = ...,
+        candidate_device_memory_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "cases", b"cases", "cases_code", b"cases_code", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["candidate_device_memory_bytes"]  # noqa: Y015
+    _WhichOneofArgType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes"]  # noqa: Y015
     _WhichOneofReturnType__enable_profiling: _TypeAlias = _typing.Literal["enable_profiling"]  # noqa: Y015
     _WhichOneofArgType__enable_profiling: _TypeAlias = _typing.Literal["_enable_profiling", b"_enable_profiling"]  # noqa: Y015
     _WhichOneofReturnType__num_correct_trials: _TypeAlias = _typing.Literal["num_correct_trials"]  # noqa: Y015
@@ -481,6 +495,8 @@ class EvalRequest(_message.Message):
     _WhichOneofArgType__stress_inputs: _TypeAlias = _typing.Literal["_stress_inputs", b"_stress_inputs"]  # noqa: Y015
     _WhichOneofReturnType__timing_precision: _TypeAlias = _typing.Literal["timing_precision"]  # noqa: Y015
     _WhichOneofArgType__timing_precision: _TypeAlias = _typing.Literal["_timing_precision", b"_timing_precision"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__candidate_device_memory_bytes) -> _WhichOneofReturnType__candidate_device_memory_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__enable_profiling) -> _WhichOneofReturnType__enable_profiling | None: ...
     @_typing.overload
@@ -760,6 +776,11 @@ class EvalResult(_message.Message):
         """The reference (or the cases) failed; the candidate is not to blame."""
         INFRASTRUCTURE_ERROR: EvalResult._Outcome.ValueType  # 10
         """KernelDyno or its machines failed, also after retries. Never a statement about the candidate."""
+        PROBLEM_TOO_LARGE: EvalResult._Outcome.ValueType  # 11
+        """The problem itself cannot run on the device, even alone on it: its reference needs more memory than there is. A statement
+        neither about the candidate nor about who wrote the problem. The scheduler sends it only when no registered device that
+        the request allows has more memory.
+        """
 
     class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
         """Outcome says in one word what became of the request. The values carry no prefix, because they are what people read
@@ -789,6 +810,11 @@ class EvalResult(_message.Message):
     """The reference (or the cases) failed; the candidate is not to blame."""
     INFRASTRUCTURE_ERROR: EvalResult.Outcome.ValueType  # 10
     """KernelDyno or its machines failed, also after retries. Never a statement about the candidate."""
+    PROBLEM_TOO_LARGE: EvalResult.Outcome.ValueType  # 11
+    """The problem itself cannot run on the device, even alone on it: its reference needs more memory than there is. A statement
+    neither about the candidate nor about who wrote the problem. The scheduler sends it only when no registered device that
+    the request allows has more memory.
+    """
 
     @_typing.final
     class LabelsEntry(_message.Message):
@@ -841,6 +867,7 @@ class EvalResult(_message.Message):
     REFERENCE_END_TO_END_FIELD_NUMBER: _builtins.int
     TIMING_EFFORT_FIELD_NUMBER: _builtins.int
     SPEEDUP_KIND_FIELD_NUMBER: _builtins.int
+    MEMORY_USE_FIELD_NUMBER: _builtins.int
     INCORRECT_FIELD_NUMBER: _builtins.int
     COMPILE_ERROR_FIELD_NUMBER: _builtins.int
     RUNTIME_ERROR_FIELD_NUMBER: _builtins.int
@@ -850,6 +877,7 @@ class EvalResult(_message.Message):
     INVALID_FIELD_NUMBER: _builtins.int
     REFERENCE_ERROR_FIELD_NUMBER: _builtins.int
     INFRASTRUCTURE_ERROR_FIELD_NUMBER: _builtins.int
+    PROBLEM_TOO_LARGE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The id of the request."""
     outcome: Global___EvalResult.Outcome.ValueType
@@ -958,6 +986,10 @@ class EvalResult(_message.Message):
         """What timing has cost. Absent when not timed."""
 
     @_builtins.property
+    def memory_use(self) -> Global___MemoryUse:
+        """How much memory was planned for the evaluation, and seen. Absent when the judge did not get so far."""
+
+    @_builtins.property
     def incorrect(self) -> Global___IncorrectEvidence:
         """For INCORRECT."""
 
@@ -993,6 +1025,10 @@ class EvalResult(_message.Message):
     def infrastructure_error(self) -> Global___InfrastructureEvidence:
         """For INFRASTRUCTURE_ERROR."""
 
+    @_builtins.property
+    def problem_too_large(self) -> Global___ProblemTooLargeEvidence:
+        """For PROBLEM_TOO_LARGE."""
+
     def __init__(
         self,
         *,
@@ -1027,6 +1063,7 @@ class EvalResult(_message.Message):
         reference_end_to_end: Global___TimingStats | None = ...,
         timing_effort: Global___TimingEffort | None = ...,
         speedup_kind: Global___SpeedupKind.ValueType = ...,
+        memory_use: Global___MemoryUse | None = ...,
         incorrect: Global___IncorrectEvidence | None = ...,
         compile_error: Global___ExceptionEvidence | None = ...,
         runtime_error: Global___CrashEvidence | None = ...,
@@ -1036,10 +1073,11 @@ class EvalResult(_message.Message):
         invalid: Global___InvalidEvidence | None = ...,
         reference_error: Global___ExceptionEvidence | None = ...,
         infrastructure_error: Global___InfrastructureEvidence | None = ...,
+        problem_too_large: Global___ProblemTooLargeEvidence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "finish_time", b"finish_time", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "out_of_memory", b"out_of_memory", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "timeout", b"timeout", "timing_effort", b"timing_effort"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "finish_time", b"finish_time", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "memory_use", b"memory_use", "out_of_memory", b"out_of_memory", "problem_too_large", b"problem_too_large", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "timeout", b"timeout", "timing_effort", b"timing_effort"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "cached", b"cached", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "digest", b"digest", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "labels", b"labels", "logs", b"logs", "merged", b"merged", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "speedup_kind", b"speedup_kind", "stages", b"stages", "timeout", b"timeout", "timing_effort", b"timing_effort"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compiled", b"_compiled", "_correct", b"_correct", "_coverage", b"_coverage", "_end_to_end_speedup", b"_end_to_end_speedup", "_speedup", b"_speedup", "accept_time", b"accept_time", "attempts", b"attempts", "cached", b"cached", "candidate_end_to_end", b"candidate_end_to_end", "candidate_timing", b"candidate_timing", "compile_error", b"compile_error", "compiled", b"compiled", "correct", b"correct", "correctness", b"correctness", "coverage", b"coverage", "device_state", b"device_state", "digest", b"digest", "end_to_end_speedup", b"end_to_end_speedup", "end_to_end_speedup_interval", b"end_to_end_speedup_interval", "environment", b"environment", "evidence", b"evidence", "findings", b"findings", "finish_time", b"finish_time", "id", b"id", "incorrect", b"incorrect", "infrastructure_error", b"infrastructure_error", "invalid", b"invalid", "labels", b"labels", "logs", b"logs", "memory_use", b"memory_use", "merged", b"merged", "message", b"message", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "problem_too_large", b"problem_too_large", "profile", b"profile", "reference_end_to_end", b"reference_end_to_end", "reference_error", b"reference_error", "reference_timing", b"reference_timing", "rejected", b"rejected", "roofline", b"roofline", "runtime_error", b"runtime_error", "speedup", b"speedup", "speedup_interval", b"speedup_interval", "speedup_kind", b"speedup_kind", "stages", b"stages", "timeout", b"timeout", "timing_effort", b"timing_effort"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__compiled: _TypeAlias = _typing.Literal["compiled"]  # noqa: Y015
     _WhichOneofArgType__compiled: _TypeAlias = _typing.Literal["_compiled", b"_compiled"]  # noqa: Y015
@@ -1051,7 +1089,7 @@ class EvalResult(_message.Message):
     _WhichOneofArgType__end_to_end_speedup: _TypeAlias = _typing.Literal["_end_to_end_speedup", b"_end_to_end_speedup"]  # noqa: Y015
     _WhichOneofReturnType__speedup: _TypeAlias = _typing.Literal["speedup"]  # noqa: Y015
     _WhichOneofArgType__speedup: _TypeAlias = _typing.Literal["_speedup", b"_speedup"]  # noqa: Y015
-    _WhichOneofReturnType_evidence: _TypeAlias = _typing.Literal["incorrect", "compile_error", "runtime_error", "timeout", "out_of_memory", "rejected", "invalid", "reference_error", "infrastructure_error"]  # noqa: Y015
+    _WhichOneofReturnType_evidence: _TypeAlias = _typing.Literal["incorrect", "compile_error", "runtime_error", "timeout", "out_of_memory", "rejected", "invalid", "reference_error", "infrastructure_error", "problem_too_large"]  # noqa: Y015
     _WhichOneofArgType_evidence: _TypeAlias = _typing.Literal["evidence", b"evidence"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__compiled) -> _WhichOneofReturnType__compiled | None: ...
@@ -1067,6 +1105,44 @@ class EvalResult(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_evidence) -> _WhichOneofReturnType_evidence | None: ...
 
 Global___EvalResult: _TypeAlias = EvalResult  # noqa: Y015
+
+@_typing.final
+class MemoryUse(_message.Message):
+    """MemoryUse says how much device memory an evaluation was planned with; host memory on the CPU device."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLANNED_BYTES_FIELD_NUMBER: _builtins.int
+    REFERENCE_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    CANDIDATE_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    INPUT_BYTES_FIELD_NUMBER: _builtins.int
+    OUTPUT_BYTES_FIELD_NUMBER: _builtins.int
+    planned_bytes: _builtins.int
+    """What the device's ledger admitted the evaluation with, in bytes."""
+    reference_peak_bytes: _builtins.int
+    """What the reference was seen to take beside its inputs, in bytes."""
+    candidate_limit_bytes: _builtins.int
+    """The candidate's own limit of device memory, in bytes; 0 on the CPU device."""
+    input_bytes: _builtins.int
+    """One set of inputs, in bytes."""
+    output_bytes: _builtins.int
+    """One output, in bytes."""
+    def __init__(
+        self,
+        *,
+        planned_bytes: _builtins.int = ...,
+        reference_peak_bytes: _builtins.int = ...,
+        candidate_limit_bytes: _builtins.int = ...,
+        input_bytes: _builtins.int = ...,
+        output_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidate_limit_bytes", b"candidate_limit_bytes", "input_bytes", b"input_bytes", "output_bytes", b"output_bytes", "planned_bytes", b"planned_bytes", "reference_peak_bytes", b"reference_peak_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemoryUse: _TypeAlias = MemoryUse  # noqa: Y015
 
 @_typing.final
 class Interval(_message.Message):
@@ -1815,6 +1891,44 @@ class OutOfMemoryEvidence(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OutOfMemoryEvidence: _TypeAlias = OutOfMemoryEvidence  # noqa: Y015
+
+@_typing.final
+class ProblemTooLargeEvidence(_message.Message):
+    """ProblemTooLargeEvidence says what of a problem did not fit, and how much memory there was."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    NEEDED_BYTES_FIELD_NUMBER: _builtins.int
+    DEVICE_BYTES_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    memory: _builtins.str
+    """"device" or "host"."""
+    stage: _builtins.str
+    """What did not fit: "inputs", "reference", "build"."""
+    needed_bytes: _builtins.int
+    """The least that the problem is known to need, in bytes: more than `device_bytes`."""
+    device_bytes: _builtins.int
+    """What it could have had, alone on the device, in bytes."""
+    detail: _builtins.str
+    """One sentence with what is known."""
+    def __init__(
+        self,
+        *,
+        memory: _builtins.str = ...,
+        stage: _builtins.str = ...,
+        needed_bytes: _builtins.int = ...,
+        device_bytes: _builtins.int = ...,
+        detail: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "device_bytes", b"device_bytes", "memory", b"memory", "needed_bytes", b"needed_bytes", "stage", b"stage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProblemTooLargeEvidence: _TypeAlias = ProblemTooLargeEvidence  # noqa: Y015
 
 @_typing.final
 class RejectedEvidence(_message.Message):

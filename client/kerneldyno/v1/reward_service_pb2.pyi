@@ -342,7 +342,7 @@ class StreamRewardsResponse(_message.Message):
     """The turn's index."""
     reward: _builtins.float
     """The reward. Absent when the policy is not to blame: infrastructure failed, the reference did, or another field than the
-    candidate is malformed (INFRASTRUCTURE_ERROR, REFERENCE_ERROR, INVALID). That is never a reward of 0.
+    candidate is malformed (INFRASTRUCTURE_ERROR, REFERENCE_ERROR, PROBLEM_TOO_LARGE, INVALID). That is never a reward of 0.
     """
     feedback: _builtins.str
     """Text for the next turn's prompt: what to mend or improve, most useful first. It never tells inputs, seeds or

@@ -51,7 +51,7 @@ CLOCKS = {
     pb.TimingStats.CLOCK_EACH_CALL: "each_call",
 }
 #: Those in which an attempt is on a device.
-STAGES = ("preparing", "loading", "compiling", "checking", "awaiting_lease", "timing", "profiling")
+STAGES = ("awaiting_memory", "preparing", "loading", "compiling", "checking", "awaiting_lease", "timing", "profiling")
 #: Seconds, two to a decade; fewer than elsewhere, since there is a histogram for each stage and outcome.
 _STAGE_SECONDS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
 #: Dense around 1, where it is decided what a kernel is worth.

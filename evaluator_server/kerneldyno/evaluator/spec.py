@@ -52,6 +52,8 @@ class EvalSpec:
     provenance_policy: str
     cases_code: str
     cases: tuple[tuple[str, str], ...]
+    #: Most device memory that the candidate's process may allocate, in bytes. None: the judge derives it from the reference.
+    candidate_memory: int | None = None
 
     @property
     def problem_key(self) -> str:
@@ -112,7 +114,13 @@ class EvalSpec:
             provenance_policy=request.get("provenance_policy", "PROVENANCE_POLICY_REJECT_DECOYS"),
             cases_code=request.get("cases_code", ""),
             cases=tuple((case["inputs_json"], case["expected_json"]) for case in request.get("cases", ())),
+            candidate_memory=_int64(request.get("candidate_device_memory_bytes")),
         )
+
+
+def _int64(value: str | int | None) -> int | None:
+    """Read a 64-bit integer, which proto-JSON writes as a string."""
+    return None if value is None else int(value)
 
 
 def _seconds(duration: str) -> float:

@@ -1,4 +1,6 @@
-"""Whose fault a failure was, and the quarantine of work that keeps killing nodes. `core` is its only user.
+"""Whose fault a failure was, the quarantine of work that keeps killing nodes, and what a problem needs that was too large.
+
+`core` is its only user.
 
 A candidate's own failure is a verdict and never comes here. What comes here are failures of infrastructure: they are tried
 again, and only work that took down attempts on several nodes is at last taken to be their cause.
@@ -7,13 +9,14 @@ again, and only work that took down attempts on several nodes is at last taken t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from kerneldyno.scheduler.clock import Clock
-from kerneldyno.scheduler.model import Failure, Job
+from kerneldyno.scheduler.model import Attempt, Failure, Job, Requirement, Shortage
 from kerneldyno.scheduler.store.base import Journal, Quarantined
 
 #: Outcomes that a repetition on the same environment would give again, and so may answer later requests. The others depend
-#: on the load of the machine, or say nothing about the candidate.
+#: on the load of the machine, or say nothing about the candidate, or hold only until a larger device comes.
 CACHEABLE = frozenset({"CORRECT", "INCORRECT", "COMPILE_ERROR", "RUNTIME_ERROR", "REJECTED"})
 #: Causes that work may bring about: its node or its judge ended under it.
 _CRASHES = frozenset({"NODE_LOST", "JUDGE_DIED", "ATTEMPT_LOST"})
@@ -32,6 +35,25 @@ def is_handed_back(failure: Failure) -> bool:
 def is_poison(job: Job, attempts: int) -> bool:
     """Say whether every attempt ended in a crash, and not always on the same node: then it is not the node."""
     return job.crashes >= attempts and len(job.unlucky_nodes) > 1
+
+
+def larger(attempt: Attempt, shortage: Shortage) -> Requirement | None:
+    """Return what the job of `attempt`, which was too large for its device, needs instead; None when no device can help.
+
+    That is a device of the same kind with more memory. Another kind is no substitute: in Triton's interpreter on a CPU, a
+    problem of a GPU's size would end as the candidate's TIMEOUT.
+    """
+    if not shortage.of_device:
+        return None
+    need, devices = attempt.job.spec.requirement, attempt.node.report.devices
+    name = shortage.device or attempt.device
+    # A node that does not say which device it was may have meant its largest.
+    tried = [device for device in devices if device.name == name] or [d for d in devices if d.matches(need)]
+    if not tried:
+        return None
+    largest = max(tried, key=lambda device: device.memory_bytes)
+    least = max(shortage.needed_bytes, shortage.had_bytes + 1, largest.memory_bytes + 1, need.min_memory_bytes)
+    return replace(need, device_kind=largest.kind, min_memory_bytes=least)
 
 
 class Quarantine:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kerneldyno.scheduler.attempts import Attempts
-from kerneldyno.scheduler.blame import CACHEABLE, Quarantine, is_crash, is_handed_back, is_poison
+from kerneldyno.scheduler.blame import CACHEABLE, Quarantine, is_crash, is_handed_back, is_poison, larger
 from kerneldyno.scheduler.clients import Clients
 from kerneldyno.scheduler.clock import Clock
 from kerneldyno.scheduler.fleet import Fleet
@@ -308,7 +308,8 @@ class Core:
             self._retry(attempt, verdict)
         else:
             self.fleet.succeeded(attempt.node)
-            self._end(attempt.job, verdict)
+            if not self._pass_on(attempt, verdict):
+                self._end(attempt.job, verdict)
         self._journal.after_commit(lambda: self.attempts.settled(token))
         self._work_changed()
         return True
@@ -568,7 +569,7 @@ class Core:
         assert failure is not None, "only failures of infrastructure are retried"
         job.unlucky_nodes.add(attempt.node.id)
         job.crashes += is_crash(failure)
-        if job.attempts < self._settings.max_attempts:
+        if job.attempts - job.passed_on < self._settings.max_attempts:
             self._tell(lambda observer: observer.retried(job, failure.cause))
             self._put_back(job)
         elif is_poison(job, self._settings.max_attempts):
@@ -580,6 +581,23 @@ class Core:
                     self._quarantined(other)
         else:
             self._end(job, verdict)
+
+    def _pass_on(self, attempt: Attempt, verdict: Verdict) -> bool:
+        """Have a job that was too large for its device wait for a larger one; False when there is none.
+
+        Each time it needs more memory than before, so this ends. The journal does not know: after a restart of this process
+        the job may go to the small device once more.
+        """
+        job, shortage = attempt.job, verdict.shortage
+        need = None if shortage is None else larger(attempt, shortage)
+        # Soon after a restart of this process, larger devices may not have registered yet.
+        if need is None or (self.knows_fleet() and not self.fleet.any_offers(need)):
+            return False
+        job.spec, job.too_large = replace(job.spec, requirement=need), verdict
+        job.passed_on += 1
+        self._tell(lambda observer: observer.retried(job, verdict.outcome))
+        self._put_back(job)
+        return True
 
     def _put_back(self, job: Job) -> None:
         if self._quarantined(job):
@@ -629,7 +647,8 @@ class Core:
             for job in list(self.waiting.waiting_for(need)):
                 if now - max(since, job.queued_at) >= limit:
                     detail = f"no registered device could run this for {limit:g} s"
-                    self._end(job, Verdict.failed("NO_MATCHING_DEVICE", detail, retryable=True))
+                    # The larger device is gone again: what the smaller one said is the answer.
+                    self._end(job, job.too_large or Verdict.failed("NO_MATCHING_DEVICE", detail, retryable=True))
 
     # Inside: observers
 

@@ -28,6 +28,8 @@ CAUSES = (
     "DEVICE_MEMORY",
     "OTHER",
 )
+#: Why a job went back to the line: also because it was too large for its device, and a larger one is there.
+_RETRY_CAUSES = (*CAUSES, "PROBLEM_TOO_LARGE")
 #: Why an evaluation ended without a verdict; the first three are its client's doing.
 FINAL_CAUSES = ("CANCELLED", "DEADLINE_EXCEEDED", "CLIENT_GONE", "NO_MATCHING_DEVICE", "POISON", "QUARANTINED", *CAUSES)
 #: By which calls requests come; a job may also be an earlier process's.
@@ -52,7 +54,7 @@ class Metrics(Observer, JournalObserver):
             "deduplicated", "Evaluations that needed no run of their own.", how=["merged", "cached"]
         )
         self._placements = counter("placements", "Attempts placed on a node.")
-        self._retries = counter("retries", "Jobs put back after an attempt was lost.", cause=CAUSES)
+        self._retries = counter("retries", "Jobs put back after an attempt.", cause=_RETRY_CAUSES)
         self._attempts = histogram("evaluation_attempts", "Attempts that a finished job took.", _ATTEMPTS)
         self._nodes_lost = counter("nodes_lost", "Nodes that were lost.", why=["lease_expired", "found_dead"])
         self._quarantines = counter("quarantines", "Quarantines imposed.", kind=["node", "work"])
@@ -149,7 +151,7 @@ class Metrics(Observer, JournalObserver):
 
     def retried(self, job: Job, cause: str) -> None:
         """Count it by cause."""
-        self._retries.labels(cause if cause in CAUSES else "OTHER").inc()
+        self._retries.labels(cause if cause in _RETRY_CAUSES else "OTHER").inc()
 
     def node_lost(self, node: Node, *, expired: bool) -> None:
         """Count it."""

@@ -97,6 +97,20 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why a problem is too large for the device that tried it."""
+
+    device: str
+    """Its name on its node."""
+    of_device: bool
+    """Whether it is the device's own memory that is too small, and not the host's."""
+    needed_bytes: int
+    """The least that the problem is known to need; 0 when that is not known."""
+    had_bytes: int
+    """What it could have had."""
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """How a job ended: a node's result (serialised), or a failure of infrastructure."""
 
@@ -107,6 +121,8 @@ class Verdict:
     """Fingerprint of what it ran on (kerneldyno.scheduler.translate), so that no other environment is answered by it."""
     cached: bool = False
     """Whether a stored result is the answer, and nothing was run."""
+    shortage: Shortage | None = field(default=None, compare=False)
+    """Of a problem that is too large. Only the state machine looks at it; the payload has it for everybody else."""
 
     @classmethod
     def failed(cls, cause: str, detail: str, *, retryable: bool) -> Verdict:
@@ -190,6 +206,10 @@ class Job:
     placed_wall: float = 0.0
     crashes: int = 0
     """Attempts that ended with their node, or with its judge."""
+    passed_on: int = 0
+    """Attempts that found it too large for their device; infrastructure did not fail them."""
+    too_large: Verdict | None = None
+    """What a smaller device said, while the job waits for a larger one or runs there."""
     trace: str = ""
     """Of the evaluation that it was made for."""
     unlucky_nodes: set[str] = field(default_factory=set)

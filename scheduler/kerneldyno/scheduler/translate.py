@@ -28,6 +28,7 @@ from kerneldyno.scheduler.model import (
     Priority,
     Report,
     Requirement,
+    Shortage,
     Spec,
     SpeedupKind,
     Verdict,
@@ -144,11 +145,17 @@ def verdict_of(result: evaluation_pb2.EvalResult) -> Verdict:
     if result.outcome == evaluation_pb2.EvalResult.INFRASTRUCTURE_ERROR:
         evidence = result.infrastructure_error
         failure = Failure(evidence.cause, evidence.detail, evidence.retryable)
+    shortage = None
+    if result.outcome == evaluation_pb2.EvalResult.PROBLEM_TOO_LARGE:
+        short, device = result.problem_too_large, result.environment.device
+        # On the CPU device, memory of the host is the device's.
+        of_device = short.memory == "device" or device.startswith("cpu")
+        shortage = Shortage(device, of_device, short.needed_bytes, short.device_bytes)
     outcome = evaluation_pb2.EvalResult.Outcome.Name(result.outcome)
     environment = b""
     if result.environment.torch_version:
         environment = fingerprint_of(result.environment.SerializeToString(), result.environment.device_model)
-    return Verdict(outcome, result.SerializeToString(), failure, environment)
+    return Verdict(outcome, result.SerializeToString(), failure, environment, shortage=shortage)
 
 
 def invalid_result(request_id: str, violations: Sequence[Violation]) -> evaluation_pb2.EvalResult:

@@ -294,6 +294,11 @@ class WorkStream:
             payload = attempt.job.spec.payload
             assignment = message.assignments.add(attempt_token=token)
             assignment.request.ParseFromString(payload)
+            need = attempt.job.spec.requirement
+            selector = assignment.request.device
+            if need.min_memory_bytes > selector.min_memory_bytes:
+                # It was too large for another device, maybe of this node, which chooses among its own.
+                selector.min_memory_bytes, selector.kind = need.min_memory_bytes, need.device_kind
             if (context := self._trace(attempt)) is not None:
                 assignment.trace_context.CopyFrom(context.message)
             size += len(payload)

@@ -170,6 +170,8 @@ def _refuse_without_verdict(task_id: str, result: EvalResult) -> None:
         raise unavailable(f"{cause}: {result.message}", task_id=task_id)
     if result.outcome == EvalResult.REFERENCE_ERROR:
         raise Refusal(422, f"the reference failed, not the candidate: {result.message}", task_id=task_id)
+    if result.outcome == EvalResult.PROBLEM_TOO_LARGE:
+        raise Refusal(422, f"the problem is too large for every device here: {result.message}", task_id=task_id)
     if callers_fault(result):
         raise malformed(result, task_id=task_id)
 

@@ -127,6 +127,8 @@ def _no_reward(error: NoRewardError) -> Refusal:
     result = error.answers[0].result if error.answers else EvalResult()
     if result.outcome == EvalResult.REFERENCE_ERROR:
         return Refusal(422, f"the reference failed, so there is no reward; mend the problem: {result.message}")
+    if result.outcome == EvalResult.PROBLEM_TOO_LARGE:
+        return Refusal(422, f"the problem is too large for every device here, so there is no reward: {result.message}")
     if callers_fault(result):
         return malformed(result)
     if result.outcome == EvalResult.CORRECT and counted_speedup(result).unmeasured:  # a repetition finds the same

@@ -124,6 +124,8 @@ class Runner:
                 result = error.answers[0].result
                 if result.outcome == EvalResult.REFERENCE_ERROR:
                     counts.broken[episode.problem.id] = f"the reference failed: {result.message}"
+                elif result.outcome == EvalResult.PROBLEM_TOO_LARGE:
+                    counts.broken[episode.problem.id] = f"too large for every device: {result.message}"
                 elif callers_fault(result):
                     counts.broken[episode.problem.id] = result.message
             finally:

@@ -16,6 +16,7 @@ from kerneldyno.client.cli.cards import summary_table
 from kerneldyno.client.cli.common import (
     NO_VERDICT,
     Address,
+    CandidateMemory,
     Devices,
     Json,
     Lanes,
@@ -24,11 +25,11 @@ from kerneldyno.client.cli.common import (
     Service,
     SpeedupKind,
     TimingPrecision,
+    chosen_fields,
     fail,
     print_json,
     reporting,
     stdout,
-    timing_fields,
 )
 from kerneldyno.client.cli.judging import Judging, resumable
 from kerneldyno.client.jsonl import BadLine, ResultsFile, read_requests
@@ -42,6 +43,7 @@ def batch(
     window: Annotated[int, typer.Option("--window", min=1, help="Most requests under way at once.")] = 256,
     timing_precision: TimingPrecision = None,
     speedup_kind: SpeedupKind = None,
+    candidate_memory: CandidateMemory = None,
     address: Address = DEFAULT_ADDRESS,
     local: Local = False,
     devices: Devices = None,
@@ -51,10 +53,10 @@ def batch(
 ) -> None:
     """Judge every request of TASKS.jsonl. Run it again to go on where it stopped.
 
-    --timing-precision and --speedup-kind are for requests that leave these fields open.
+    --timing-precision, --speedup-kind and --candidate-memory are for requests that leave these fields open.
     """
     with reporting():
-        defaults = request_from_json(timing_fields(timing_precision, speedup_kind))
+        defaults = request_from_json(chosen_fields(timing_precision, speedup_kind, candidate_memory))
         with resumable(output), tasks.open("rb") as stream, ResultsFile(output) as results:
             judging = Judging(_filled(stream, defaults), _count_lines(tasks), results)
             judging.run(Service(address, local, devices, sandbox, lanes), window)

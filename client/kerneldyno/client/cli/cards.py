@@ -24,6 +24,7 @@ from kerneldyno.v1.evaluation_pb2 import (
     EvalResult,
     ExceptionEvidence,
     Finding,
+    MemoryUse,
     Stage,
     StageSpan,
     TimingStats,
@@ -40,6 +41,7 @@ _COLOURS = {
     EvalResult.INVALID: _ODD,
     EvalResult.REFERENCE_ERROR: _ODD,
     EvalResult.INFRASTRUCTURE_ERROR: _ODD,
+    EvalResult.PROBLEM_TOO_LARGE: _ODD,
 }
 _REGIMES = {
     TimingStats.REGIME_QUEUED_AHEAD: "queued ahead: device time is without the host's work",
@@ -122,6 +124,14 @@ def seconds(value: float) -> str:
     return f"{value * 1e9:.3g} ns"
 
 
+def size(count: int) -> str:
+    """A number of bytes with a unit that suits it."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if count >= 1 << power:
+            return f"{count / (1 << power):.3g} {unit}"
+    return f"{count} bytes"
+
+
 def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
     """What is known of a result, but for its message and long texts: names and values, not yet made plain."""
     yield from _speedups(result)
@@ -142,6 +152,8 @@ def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
         yield "timed in", f"{seconds(effort.lease_seconds)}, {effort.rounds} rounds, {calls}"
     if roof := roofline.words(result.roofline):
         yield "roofline", roof
+    if result.memory_use.planned_bytes:
+        yield "memory", _memory(result.memory_use)
     if result.HasField("coverage"):
         yield "coverage", f"{result.coverage:.1%} of device time in the candidate's kernels"
     if result.HasField("correctness"):
@@ -210,7 +222,13 @@ def _evidence(result: EvalResult) -> Iterable[tuple[str, str]]:
         case "timeout":
             yield "limit", f"{result.timeout.limit_seconds:g} s for stage {result.timeout.stage}"
         case "out_of_memory":
-            yield "memory", f"{result.out_of_memory.memory} in stage {result.out_of_memory.stage}"
+            limit = result.out_of_memory.limit_bytes
+            of = f", limit {size(limit)}" if limit else ""
+            yield "out of", f"{result.out_of_memory.memory} memory in stage {result.out_of_memory.stage}{of}"
+        case "problem_too_large":
+            large = result.problem_too_large
+            need = f", needs at least {size(large.needed_bytes)}" if large.needed_bytes else ""
+            yield "too large", f"{large.stage}: {size(large.device_bytes)} of {large.memory} memory to be had{need}"
         case "invalid":
             for violation in result.invalid.violations:
                 yield violation.field or "request", violation.description
@@ -250,6 +268,11 @@ def _timing(timing: TimingStats) -> str:
         f"{seconds(timing.median_seconds)} (p10 {seconds(timing.p10_seconds)}, p90 {seconds(timing.p90_seconds)}, "
         f"{timing.samples} samples, clock: {clock}{graph})"
     )
+
+
+def _memory(use: MemoryUse) -> str:
+    limit = f", limit of the candidate {size(use.candidate_limit_bytes)}" if use.candidate_limit_bytes else ""
+    return f"{size(use.planned_bytes)} planned{limit}"
 
 
 def _ratio(value: float) -> str:

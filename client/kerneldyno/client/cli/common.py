@@ -10,6 +10,7 @@ import functools
 import inspect
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -66,7 +67,18 @@ SpeedupKind = Annotated[
         help="The speedup that counts: by device time, or by the time that a caller waits. Default device.",
     ),
 ]
+CandidateMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--candidate-memory",
+        metavar="BYTES|MiB|GiB",
+        help="Most device memory of the candidate, at least 64MiB, as 8GiB. Default twice the reference's, and 4GiB more.",
+    ),
+]
 _SPEEDUP_KINDS = ("device", "end-to-end")
+#: What --candidate-memory takes.
+_SIZE = re.compile(r"(?P<number>[0-9]{1,19}(\.[0-9]{1,9})?) ?(?P<unit>MiB|GiB|)", re.ASCII | re.IGNORECASE)
+_UNITS = {"": 1, "mib": 1 << 20, "gib": 1 << 30}
 #: Options of every command with an --address: name, the variable that each overrides, help.
 _CREDENTIALS = (
     ("tls_ca", credentials.CA_VARIABLE, 'CA of the scheduler\'s certificate, or "public"; turns on TLS.'),
@@ -81,12 +93,21 @@ class UsageError(Exception):
     """The command was given something it cannot work with."""
 
 
-def timing_fields(precision: float | None, kind: str | None) -> dict[str, object]:
-    """Returns the fields of a request that --timing-precision and --speedup-kind give, for those that were given."""
+def chosen_fields(precision: float | None, kind: str | None, memory: str | None) -> dict[str, object]:
+    """Returns the fields of a request that --timing-precision, --speedup-kind and --candidate-memory give, where given."""
     if kind is not None and kind.strip().lower().replace("_", "-") not in _SPEEDUP_KINDS:
         raise UsageError(f"--speedup-kind {kind!r} is unknown; choose {' or '.join(_SPEEDUP_KINDS)}")
-    fields = {"timing_precision": precision, "speedup_kind": kind}
+    limit = None if memory is None else _memory(memory)
+    fields = {"timing_precision": precision, "speedup_kind": kind, "candidate_device_memory_bytes": limit}
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _memory(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    size = int(float(found["number"]) * _UNITS[found["unit"].lower()]) if found is not None else -1
+    if not 0 <= size < 1 << 63:
+        raise UsageError(f"--candidate-memory {text!r} is no size; give bytes, or a number with MiB or GiB (8GiB)")
+    return size
 
 
 def with_credentials(command: Callable[..., None]) -> Callable[..., None]:

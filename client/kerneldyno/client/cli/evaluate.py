@@ -12,6 +12,7 @@ from kerneldyno.client.cli.cards import verdict_card
 from kerneldyno.client.cli.common import (
     NO_VERDICT,
     Address,
+    CandidateMemory,
     Devices,
     Json,
     Lanes,
@@ -21,11 +22,11 @@ from kerneldyno.client.cli.common import (
     SpeedupKind,
     TimingPrecision,
     UsageError,
+    chosen_fields,
     print_json,
     read_source,
     reporting,
     stdout,
-    timing_fields,
     waiting,
 )
 from kerneldyno.rpc.jsonio import request_from_json, result_to_json
@@ -54,6 +55,7 @@ def evaluate(
     ] = None,
     timing_precision: TimingPrecision = None,
     speedup_kind: SpeedupKind = None,
+    candidate_memory: CandidateMemory = None,
     atol: Annotated[float | None, typer.Option("--atol", help="Absolute tolerance (with allclose).")] = None,
     rtol: Annotated[float | None, typer.Option("--rtol", help="Relative tolerance (with allclose).")] = None,
     stage_timeout: Annotated[float | None, typer.Option("--timeout", help="Limit of each stage, in seconds.")] = None,
@@ -85,7 +87,7 @@ def evaluate(
             "skip_cache": skip_cache or None,
         }
         fields |= {name: value for name, value in optional.items() if value is not None}
-        fields |= timing_fields(timing_precision, speedup_kind)
+        fields |= chosen_fields(timing_precision, speedup_kind, candidate_memory)
         tolerance = {name: value for name, value in (("atol", atol), ("rtol", rtol)) if value is not None}
         if tolerance:
             fields["tolerance"] = {"preset": "allclose", **tolerance}

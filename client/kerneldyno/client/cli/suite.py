@@ -17,6 +17,7 @@ from kerneldyno.client.aio import DEFAULT_ADDRESS
 from kerneldyno.client.cli.common import (
     NO_VERDICT,
     Address,
+    CandidateMemory,
     Devices,
     Json,
     Lanes,
@@ -26,12 +27,12 @@ from kerneldyno.client.cli.common import (
     SpeedupKind,
     TimingPrecision,
     UsageError,
+    chosen_fields,
     fail,
     print_json,
     read_source,
     reporting,
     stdout,
-    timing_fields,
 )
 from kerneldyno.client.cli.judging import Judging, resumable
 from kerneldyno.client.jsonl import ResultsFile
@@ -77,6 +78,7 @@ def suite(
     ] = None,
     timing_precision: TimingPrecision = None,
     speedup_kind: SpeedupKind = None,
+    candidate_memory: CandidateMemory = None,
     stage_timeout: Annotated[float | None, typer.Option("--timeout", help="Limit of each stage, in seconds.")] = None,
     thresholds: Annotated[
         list[float] | None, typer.Option("--p", min=0.0, help="A threshold of fast@p; give several. Default 1, 1.5, 2.")
@@ -105,7 +107,7 @@ def suite(
             if output is None:
                 raise UsageError("give --output RUN, a folder for the results (or --saved RUN to show one)")
             settings = _settings(backend, against_itself, trials, perf_trials, stage_timeout, skip_cache)
-            settings |= timing_fields(timing_precision, speedup_kind)
+            settings |= chosen_fields(timing_precision, speedup_kind, candidate_memory)
             try:
                 plan = _planned(problems or [], candidates, against_itself, sample, settings)
             except ProblemError as error:
@@ -242,6 +244,7 @@ class _Earlier:
 
 def _saved(path: Path) -> _Shown:
     """Reads a run's folder, or a file of results."""
+    from kerneldyno.client.report.candidates import TOO_LARGE
     from kerneldyno.client.report.making import Gatherer
     from kerneldyno.client.report.reading import ReportInputError
 
@@ -273,6 +276,8 @@ def _saved(path: Path) -> _Shown:
         )
     open_names = [name for name in dict.fromkeys(names) if name not in judged]
     notes = [f"{_some(open_names, 'problem')} without a result"] if open_names else []
+    if large := [candidate.problem for candidate in material.candidates if candidate.outcome == TOO_LARGE]:
+        notes.append(f"{_some(large, 'problem')} too large for every device here ({TOO_LARGE}), which count as not won")
     return _Shown(list(dict.fromkeys(names)), material, [*material.notes, *notes])
 
 

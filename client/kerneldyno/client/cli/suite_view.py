@@ -18,7 +18,7 @@ from rich.text import Text
 _LISTED = 20
 _MESSAGE_CHARS = 100
 #: Stages in which a problem waits for others.
-_WAITING = ("queued", "awaiting lease")
+_WAITING = ("queued", "awaiting memory", "awaiting lease")
 
 
 def suite_tables(rows: Sequence[FastRow], material: Material, slowest: int) -> Iterator[RenderableType]:

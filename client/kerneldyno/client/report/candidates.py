@@ -22,8 +22,10 @@ from kerneldyno.rollout.report import verdict
 from kerneldyno.rpc.jsonio import result_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalResult, Finding, TimingStats
 
+#: The outcome of problems that no device can hold.
+TOO_LARGE = "PROBLEM_TOO_LARGE"
 #: Outcomes that say nothing about the candidate.
-BLAMELESS = ("INFRASTRUCTURE_ERROR", "REFERENCE_ERROR")
+BLAMELESS = ("INFRASTRUCTURE_ERROR", "REFERENCE_ERROR", TOO_LARGE)
 #: The longest fact in a candidate's details, in characters; longer texts have a place of their own.
 _FACT_CHARS = 2000
 #: By the word that a turn has for its time.

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kerneldyno.client.report.candidates import Candidate
+from kerneldyno.client.report.candidates import TOO_LARGE, Candidate
 
 #: KernelBench's thresholds from 1 on.
 THRESHOLDS = (1.0, 1.5, 2.0)
@@ -32,7 +32,8 @@ class FastRow:
     problems: int
     #: Problems without a candidate, or without a result yet, which count as lost.
     missing: int
-    #: Problems without a verdict, by infrastructure's fault or their own: in no share.
+    #: Problems without a verdict, because infrastructure or their reference failed: in no share. Those that are too large
+    #: for the devices are not among them: they are problems without a win.
     unjudged: int
     right: int
     median_speedup: float | None
@@ -65,7 +66,7 @@ def _row(group: str, names: Sequence[str], of: dict[str, Candidate], thresholds:
         group,
         len(names),
         len(names) - len(candidates),
-        sum(not candidate.counts for candidate in candidates),
+        sum(not candidate.counts and candidate.outcome != TOO_LARGE for candidate in candidates),
         len(right),
         statistics.median(speedups) if speedups else None,
         [_wins(p, right) for p in thresholds],

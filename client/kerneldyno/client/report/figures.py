@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kerneldyno.client.report.candidates import BLAMELESS, Candidate, Noticed
+from kerneldyno.client.report.candidates import BLAMELESS, TOO_LARGE, Candidate, Noticed
 from kerneldyno.rewards.trajectories import TurnRecord, trajectories
 from kerneldyno.rollout.report import report
 from kerneldyno.training import metrics
@@ -226,4 +226,6 @@ def _cause(candidate: Candidate) -> str:
     """Why there is no verdict, in a few words that many may share."""
     if candidate.outcome == "REFERENCE_ERROR":
         return "the reference failed"
+    if candidate.outcome == TOO_LARGE:
+        return "the problem is too large for the devices"
     return candidate.cause or "infrastructure failed"

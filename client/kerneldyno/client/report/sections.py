@@ -64,7 +64,7 @@ def outcomes(figures: Figures) -> Element:
     if figures.lost:
         total = sum(count for _, count in figures.lost)
         parts += [
-            node("h3", "No verdict: infrastructure and references"),
+            node("h3", "No verdict: infrastructure, references, memory"),
             node(
                 "p",
                 f"{total} of {figures.candidates} candidates. They are in no share above or elsewhere.",
