@@ -18,6 +18,7 @@ from kerneldyno.evaluator.judge import supply
 from kerneldyno.evaluator.judge.bursts import Bursts, Regime
 from kerneldyno.evaluator.judge.candidate import Candidate
 from kerneldyno.evaluator.judge.examination import examine
+from kerneldyno.evaluator.judge.footprint import Footprint
 from kerneldyno.evaluator.judge.problems import Known
 from kerneldyno.evaluator.judge.record import Finished, Record
 from kerneldyno.evaluator.judge.reference import ReferenceRunner
@@ -55,7 +56,7 @@ def bursts(seed: int = 0, reference: str = REFERENCE, *, gate: bool = False, que
     place = station(example.inputs, example.slot_bytes)
     sides = SimpleNamespace(spec=spec, device=CPU, station=place, gate=object() if gate else None, record=Record())
     other = SimpleNamespace(station=station(example.inputs, example.slot_bytes), values=0, timed=True)
-    known = Known(problem, examine(problem, spec, CPU), queueable=queueable)
+    known = Known(problem, examine(problem, spec, CPU), Footprint(0, 0, 0, 0, 0), queueable=queueable)
     made = Bursts(cast(Candidate, sides), cast(ReferenceRunner, other), known, example, random.Random(seed))
     made.begin()
     return made
@@ -87,7 +88,7 @@ async def test_outputs_are_compared_when_the_device_is_others_again_or_when_they
     with pytest.raises(Finished) as finished:
         made.judge()
     assert finished.value.result["outcome"] == "INCORRECT"
-    monkeypatch.setitem(module._UNJUDGED_BYTES, "cpu", 0)
+    monkeypatch.setattr(module, "unjudged", lambda _: 0)
     made = bursts()
     right = made.supply.take(3).right
     with pytest.raises(Finished):

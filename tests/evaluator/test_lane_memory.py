@@ -1,48 +1,243 @@
-"""Whose fault it is when the judge itself finds no device memory: who holds it, the reference, or nobody."""
+"""Whose fault it is when the judge itself finds no memory, and what gives way before anybody has to wait."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import torch
-from kerneldyno.evaluator.judge.lane import Bench, Lane
+from judge_harness import request
+from kerneldyno.evaluator.judge.footprint import Footprint
+from kerneldyno.evaluator.judge.lane import Bench, Lane, LeakError
+from kerneldyno.evaluator.judge.ledger import Ledger
 from kerneldyno.evaluator.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure
+from kerneldyno.evaluator.toolkits.base import asked_bytes, is_lack_of_memory
 
-LACKED = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+GIB = 1 << 30
+LACKED = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of ...")
+IN_RUNNER = {
+    "type": "ReferenceFailure",
+    "message": f"build: OutOfMemoryError: {LACKED}",
+    "traceback": "",
+}
 
 
-def lane(*, full: bool, stage: str | None = "correctness") -> Lane:
-    bench = SimpleNamespace(device=SimpleNamespace(is_full=lambda: full))
-    made = Lane(cast(Bench, bench), cast(EvalSpec, None), lambda _: None, cast(Any, None))
-    made._candidate = None if stage is None else cast(Any, SimpleNamespace(stage=stage))
+class Device:
+    """A device of 16 GiB, of which so much is free, and so much is in tensors of the judge."""
+
+    def __init__(self, kind: str = "cuda", *, free: int | None = 10 * GIB, allocated: int = 0) -> None:
+        self.kind, self.free, self.allocated, self.idle = kind, free, allocated, 0
+        self.cleared = 0
+
+    def free_bytes(self) -> int | None:
+        return self.free
+
+    def allocated_bytes(self) -> int:
+        return self.allocated
+
+    def idle_bytes(self) -> int:
+        return self.idle
+
+    def room_bytes(self) -> int:
+        return 16 * GIB
+
+    def is_full(self) -> bool:
+        return self.free is not None and self.free < GIB
+
+    def clear(self) -> None:
+        self.cleared += 1
+        self.idle = 0
+
+
+class Kept:
+    """What is kept for later: reference runners, or problems; so many bytes each."""
+
+    def __init__(self, *sizes: int, known: Any = None) -> None:
+        self.sizes, self.known = list(sizes), known
+
+    @property
+    def idle_bytes(self) -> int:
+        return sum(self.sizes)
+
+    def drop_one(self) -> bool:
+        return bool(self.sizes and self.sizes.pop(0))
+
+    async def end_one(self) -> bool:
+        return self.drop_one()
+
+    async def end_all(self) -> None:
+        self.sizes.clear()
+
+    def find(self, spec: object) -> Any:
+        return self.known
+
+    def forget(self, spec: object) -> None:
+        self.known = None
+
+
+class References(Kept):
+    async def clear(self) -> None:
+        self.sizes.clear()
+
+
+class Problems(Kept):
+    def clear(self) -> None:
+        self.sizes.clear()
+
+
+@contextlib.asynccontextmanager
+async def work() -> AsyncIterator[None]:
+    yield
+
+
+def bench(device: Device, references: Kept | None = None, problems: Kept | None = None) -> SimpleNamespace:
+    return SimpleNamespace(
+        device=device,
+        ledger=Ledger(16 * GIB),
+        references=references or References(),
+        problems=problems or Problems(),
+        pool=SimpleNamespace(lease=SimpleNamespace(work=work)),
+    )
+
+
+def lane(on: SimpleNamespace, *, alone: bool = True, stage: str | None = None, limit: int = 4 * GIB) -> Lane:
+    spec = EvalSpec.from_json(request("", reference_code=""))
+    made = Lane(cast(Bench, on), spec, lambda _: None, cast(Any, None), alone=alone)
+    made._room = 16 * GIB if alone else 0
+    if stage is not None:
+        candidate = SimpleNamespace(stage=stage, device_memory_bytes=limit, arena_bytes=GIB)
+        made._candidate = cast(Any, candidate)
     return made
 
 
-@pytest.mark.parametrize("failure", [LACKED, ReferenceFailure("reference", LACKED)])
-def test_a_candidate_that_holds_all_memory_is_to_blame(failure: Any) -> None:
-    result = lane(full=True)._failed(failure)
+# Blame
+
+FAILURES = [LACKED, ReferenceFailure("reference", LACKED), ReferenceFailure.from_runner("timing", IN_RUNNER)]
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_beside_others_nobody_is_to_blame_and_it_is_tried_again(failure: Any) -> None:
+    result = lane(bench(Device()), alone=False, stage="correctness")._failed(failure)
+    assert result["outcome"] == "INFRASTRUCTURE_ERROR"
+    assert result["infrastructure_error"]["cause"] == "DEVICE_MEMORY"
+    assert result["infrastructure_error"]["retryable"]
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_candidate_that_holds_more_than_it_may_is_to_blame(failure: Any) -> None:
+    # 16 GiB, 1 of them free, 2 in tensors of the judge and 1 in the arena: 12 are the candidate's, and 4 it may have.
+    result = lane(bench(Device(free=GIB, allocated=2 * GIB)), stage="correctness")._failed(failure)
     assert result["outcome"] == "OUT_OF_MEMORY"
-    assert result["out_of_memory"]["memory"] == "device"
+    assert result["out_of_memory"] == {
+        "memory": "device",
+        "stage": "correctness",
+        "detail": "no device memory is left for judging it",
+        "limit_bytes": str(4 * GIB),
+    }
     assert result["compiled"]
 
 
-def test_a_reference_that_is_too_large_is_to_blame_itself() -> None:
-    assert lane(full=False)._failed(ReferenceFailure("reference", LACKED))["outcome"] == "REFERENCE_ERROR"
+def test_a_candidate_within_its_limit_is_not() -> None:
+    on = bench(Device(free=GIB, allocated=8 * GIB))
+    result = lane(on, stage="timing", limit=6 * GIB)._failed(LACKED)
+    assert result["outcome"] == "PROBLEM_TOO_LARGE"
+    assert result["problem_too_large"]["stage"] == "judging"
+    assert int(result["problem_too_large"]["needed_bytes"]) > 16 * GIB
 
 
-def test_another_failure_of_the_reference_stays_its_own_on_a_full_device() -> None:
-    assert lane(full=True)._failed(ReferenceFailure("reference", ValueError("no")))["outcome"] == "REFERENCE_ERROR"
+@pytest.mark.parametrize(
+    ("kind", "memory"),
+    [("cuda", "device"), ("cpu", "host")],
+)
+def test_a_reference_that_lacks_memory_alone_is_too_large_and_bytes_are_named(kind: str, memory: str) -> None:
+    known = SimpleNamespace(footprint=Footprint(GIB, GIB, 30 * GIB, 0, 0))
+    on = bench(Device(kind, free=None if kind == "cpu" else 10 * GIB), problems=Problems(known=known))
+    result = lane(on)._failed(ReferenceFailure("reference", LACKED))
+    assert result["outcome"] == "PROBLEM_TOO_LARGE"
+    evidence = result["problem_too_large"]
+    assert (evidence["memory"], evidence["stage"]) == (memory, "reference")
+    assert evidence["needed_bytes"] == str(31 * GIB)
+    assert evidence["device_bytes"] == str(16 * GIB)
+    assert f"31.00 GiB of {memory} memory" in result["message"]
+    assert on.problems.known is None, "what it holds must not be in anybody's way"
 
 
-@pytest.mark.parametrize("made", [lane(full=False), lane(full=True, stage=None)])
-def test_memory_that_the_judge_lacks_is_no_verdict(made: Lane) -> None:
-    result = made._failed(LACKED)
-    assert result["outcome"] == "INFRASTRUCTURE_ERROR"
-    assert result["infrastructure_error"] == {
-        "cause": "DEVICE_MEMORY",
-        "detail": f"the judge itself lacked memory: {LACKED}",
-        "retryable": True,
-    }
+def test_what_was_asked_for_when_nothing_is_known_of_a_problem() -> None:
+    result = lane(bench(Device(allocated=15 * GIB)))._failed(ReferenceFailure("inputs", LACKED))
+    assert result["problem_too_large"]["needed_bytes"] == str(17 * GIB)
+    assert result["problem_too_large"]["stage"] == "inputs"
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_another_failure_of_the_reference_stays_its_own(alone: bool) -> None:
+    failure = ReferenceFailure("reference", ValueError("no"))
+    assert lane(bench(Device(free=0)), alone=alone)._failed(failure)["outcome"] == "REFERENCE_ERROR"
+
+
+@pytest.mark.parametrize(
+    ("error", "lacks", "asked"),
+    [
+        (LACKED, True, 2 * GIB),
+        (torch.OutOfMemoryError("cuMemAlloc_v2: out of memory"), True, 0),
+        (MemoryError(), True, 0),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes."), True, 4096),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False, 0),
+        (ReferenceFailure("build", MemoryError()), True, 0),
+    ],
+)
+def test_how_a_lack_of_memory_is_told(error: Exception, lacks: bool, asked: int) -> None:
+    assert is_lack_of_memory(error) is lacks
+    assert asked_bytes(str(error)) == asked
+
+
+def test_a_reference_that_fails_otherwise_in_its_runner_lacks_no_memory() -> None:
+    failure = ReferenceFailure.from_runner("timing", {"type": "ValueError", "message": "no", "traceback": ""})
+    assert not failure.lacked_memory
+
+
+# Room
+
+
+async def test_what_is_kept_stays_while_there_is_room_for_it() -> None:
+    on = bench(Device(), References(2 * GIB), Problems(GIB))
+    on.device.idle = GIB
+    async with on.ledger.admit(12 * GIB):
+        await lane(on)._make_room()
+    assert (on.device.cleared, on.references.sizes, on.problems.sizes) == (0, [2 * GIB], [GIB])
+
+
+async def test_idle_memory_goes_first_then_runners_then_problems() -> None:
+    on = bench(Device(), References(2 * GIB, GIB), Problems(GIB, GIB))
+    on.device.idle = 3 * GIB
+    left = []
+    for need in (11, 13, 14, 15, 16):
+        async with on.ledger.admit(need * GIB):
+            await lane(on)._make_room()
+        left.append((on.device.idle // GIB, len(on.references.sizes), len(on.problems.sizes)))
+    assert left == [(0, 2, 2), (0, 1, 2), (0, 0, 2), (0, 0, 1), (0, 0, 0)]
+
+
+async def test_where_nothing_more_can_go_nobody_waits_for_ever() -> None:
+    on = bench(Device())
+    on.device.clear = lambda: None  # memory that does not come back
+    on.device.idle = 3 * GIB
+    async with asyncio.timeout(1), on.ledger.admit(16 * GIB):
+        await lane(on)._make_room()
+
+
+async def test_alone_everything_that_is_kept_goes() -> None:
+    on = bench(Device(allocated=GIB), References(GIB), Problems(GIB))
+    made = lane(on)
+    await made._clear_device()
+    assert (on.references.sizes, on.problems.sizes, made._room) == ([], [], 15 * GIB)
+
+
+async def test_memory_that_a_reference_has_leaked_ends_the_judge() -> None:
+    on = bench(Device(allocated=3 * GIB))
+    with pytest.raises(LeakError, match="3072 MiB"):
+        await lane(on)._clear_device()

@@ -25,7 +25,7 @@ class Used:
     def probe(self) -> Probe:
         return Probe(self.seconds, self.latency)
 
-    def trim(self) -> None:
+    def clear(self) -> None:
         pass
 
 
@@ -97,7 +97,7 @@ async def test_times_of_a_device_that_recovers_when_the_candidate_has_ended_do_n
     bench = SimpleNamespace(device=device, pool=pool, quiet=judge, busy_seconds=0.0)
     lane = Lane(cast(Bench, bench), cast(EvalSpec, None), lambda _: None, cast(Any, None))
 
-    async def run() -> Any:
+    async def run(_: object) -> Any:
         lane._candidate = cast(Any, timed)
         assert await lane._measure(cast(Any, timed), cast(Any, timed)) == cast(Any, "measured")
         return {"outcome": judged}

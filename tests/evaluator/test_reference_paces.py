@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 from kerneldyno.evaluator.devices.cpu import CpuDevice
+from kerneldyno.evaluator.judge.footprint import Footprint
 from kerneldyno.evaluator.judge.handle import Runner
 from kerneldyno.evaluator.judge.pool import Pool
 from kerneldyno.evaluator.judge.processors import Processors
@@ -45,7 +46,8 @@ def pool() -> Iterator[Pool]:
 
 async def timed_beside(references: Made, pace: float, *, fails: bool = False) -> float:
     spec, sizes = cast(Any, SimpleNamespace(problem_key="p")), cast(Any, SimpleNamespace(sets=3, slot_bytes=256))
-    async with references.beside(cast(Any, None), spec, sizes, runner(pace), roomy=True) as side:
+    known = cast(Any, SimpleNamespace(footprint=Footprint(1, 1, 1, 1, 1)))
+    async with references.beside(known, spec, sizes, runner(pace), roomy=True) as side:
         if fails:
             side.unanswered = 1
             raise ZeroDivisionError

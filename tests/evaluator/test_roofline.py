@@ -18,9 +18,10 @@ from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.judge import roofline, trial
 from kerneldyno.evaluator.judge.counting import count
 from kerneldyno.evaluator.judge.examination import Examination
+from kerneldyno.evaluator.judge.footprint import Footprint
 from kerneldyno.evaluator.judge.lease import Lease
 from kerneldyno.evaluator.judge.measuring import Quiet
-from kerneldyno.evaluator.judge.problems import Known, Problems
+from kerneldyno.evaluator.judge.problems import Announce, Known, Problems
 from kerneldyno.evaluator.judge.record import Record
 from kerneldyno.evaluator.judge.roofline import Roof, Work, implausible, position, work_of
 from kerneldyno.evaluator.spec import EvalSpec
@@ -197,9 +198,9 @@ def placed(
 
     async def run() -> dict[str, Any]:
         lease = Lease([])
-        known = Known(problem, Examination([]))
+        known = Known(problem, Examination([]), Footprint(0, 0, 0, 0, 0))
         above = Roof(device, lease, Quiet(device))
-        return await roofline.place(above, known, Problems(device, lease), announce, example, record, seconds)
+        return await roofline.place(above, known, Problems(device, lease), Announce(announce), example, record, seconds)
 
     return asyncio.run(run())
 

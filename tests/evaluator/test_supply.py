@@ -13,6 +13,7 @@ from kerneldyno.evaluator import tree
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge import supply as supply_module
 from kerneldyno.evaluator.judge.examination import examine
+from kerneldyno.evaluator.judge.footprint import Footprint
 from kerneldyno.evaluator.judge.problems import Known
 from kerneldyno.evaluator.judge.supply import Batch, Supply
 from kerneldyno.evaluator.judge.trial import prepare
@@ -37,7 +38,7 @@ def supply(reference: str = REFERENCE, *, stress: bool = True) -> Supply:
     spec = EvalSpec.from_json(request("", reference_code=reference, stress_inputs=stress))
     problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
     example = prepare(problem, spec, CPU, 0)
-    known = Known(problem, examine(problem, spec, CPU))
+    known = Known(problem, examine(problem, spec, CPU), Footprint(0, 0, 0, 0, 0))
     inputs = example.inputs
     return Supply(known, spec, CPU, example, inputs.structure, inputs.specs, 12, random.Random(3))
 
@@ -80,7 +81,7 @@ async def test_what_is_drawn_ahead_is_handed_out_once_and_by_length() -> None:
 
 async def test_no_more_is_drawn_ahead_than_memory_is_meant_for(monkeypatch: pytest.MonkeyPatch) -> None:
     made = supply()
-    monkeypatch.setitem(supply_module._AHEAD_BYTES, "cpu", 9 * made.set_bytes)
+    monkeypatch.setattr(supply_module, "drawn_ahead", lambda _: 9 * made.set_bytes)
     await made.draw_ahead([5, 4, 1], turn)
     assert [batch.count for batch in made._ahead] == [5, 4]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -30,6 +30,13 @@ class Arena(ABC):
     @abstractmethod
     def close(self) -> None:
         """Give the memory back. No tensor over it may be used afterwards."""
+
+
+@dataclass(slots=True)
+class Used:
+    """What a piece of work has taken of a device's memory at its peak, in bytes; None where nobody counts."""
+
+    peak: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +148,29 @@ class Device(ABC):
     def _memory_bytes(self) -> int:
         return int(self.describe()["memory_bytes"])
 
-    def keep_within(self, share: float) -> None:  # noqa: B027
-        """Judge: use at most this share of the device's memory; the rest is the candidates'."""
+    def keep_within(self, nbytes: int | None) -> None:  # noqa: B027
+        """Have this process allocate at most so many bytes of device memory through torch; None lifts the limit."""
+
+    def room_bytes(self) -> int:
+        """Judge: how much memory there is for evaluations, when none is under way."""
+        return self._memory_bytes
+
+    def allocated_bytes(self) -> int:
+        """Return what tensors of this process take on the device, where that is counted."""
+        return 0
+
+    @contextlib.contextmanager
+    def measured(self) -> Iterator[Used]:
+        """Measure what the body takes of the device's memory, where that is counted."""
+        yield Used()
 
     def free_bytes(self) -> int | None:
         """Judge: memory of the device that nobody uses, its own idle memory included; None where that says nothing."""
         return None
+
+    def idle_bytes(self) -> int:
+        """Return what this process keeps of the device's memory for later, in no tensor."""
+        return 0
 
     def is_full(self) -> bool:
         """Judge: whether next to nothing of the device's memory is left, so that a failure to allocate says nothing."""

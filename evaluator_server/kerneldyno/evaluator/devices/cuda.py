@@ -11,14 +11,14 @@ import contextlib
 import functools
 import mmap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from . import nvml
-from .base import AFRESH, Arena, Device, Gate, Pace, Probe, Stopwatch
+from .base import AFRESH, Arena, Device, Gate, Pace, Probe, Stopwatch, Used
 from .driver import Driver
 from .graphs import capture
 from .pace import measure
@@ -152,19 +152,37 @@ class CudaDevice(Device):
     def settle_cache(self) -> None:
         self.driver.forget_persisting()
 
-    def keep_within(self, share: float) -> None:
+    def keep_within(self, nbytes: int | None) -> None:
+        share = 1.0 if nbytes is None else min(1.0, nbytes / self._memory_bytes)
         torch.cuda.set_per_process_memory_fraction(share, self.torch_device)
+
+    def room_bytes(self) -> int:
+        return self.free_bytes()
+
+    def allocated_bytes(self) -> int:
+        return torch.cuda.memory_allocated(self.torch_device)
+
+    @contextlib.contextmanager
+    def measured(self) -> Iterator[Used]:
+        torch.cuda.reset_peak_memory_stats(self.torch_device)
+        before, used = self.allocated_bytes(), Used()
+        try:
+            yield used
+        finally:
+            used.peak = torch.cuda.max_memory_allocated(self.torch_device) - before
 
     def free_bytes(self) -> int:
         idle = torch.cuda.memory_reserved(self.torch_device)  # ours, whatever it is used for
         return torch.cuda.mem_get_info(self.torch_device)[0] + idle
 
+    def idle_bytes(self) -> int:
+        return torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
+
     def is_full(self) -> bool:
         return torch.cuda.mem_get_info(self.torch_device)[0] < _LITTLE_BYTES
 
     def trim(self) -> None:
-        idle = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
-        if idle > _MOST_IDLE * torch.cuda.get_device_properties(self.torch_device).total_memory:
+        if self.idle_bytes() > _MOST_IDLE * torch.cuda.get_device_properties(self.torch_device).total_memory:
             torch.cuda.empty_cache()
 
     def clear(self) -> None:

@@ -15,6 +15,9 @@ from kerneldyno.rpc.version import VERSION
 from .. import wire
 from ..process import die_with, see_only
 
+#: Share of the host's available memory that a judge may take: what references ask for beyond that fails, and nothing else.
+_SHARE_OF_HOST = 0.75
+
 
 def main() -> int:
     """Serve until the server closes the connection; return the exit status."""
@@ -45,7 +48,7 @@ def _serve(args: argparse.Namespace) -> int:
     os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     # Only now: torch reads the environment when it is imported.
-    from ..devices import open_device
+    from ..devices import hostmemory, open_device
     from ..toolkits import toolkits
     from .service import Service, Settings
 
@@ -53,6 +56,7 @@ def _serve(args: argparse.Namespace) -> int:
     zygote = socket.socket(fileno=args.zygote_fd)
     device = open_device("cpu:0" if args.device.startswith("cpu") else "cuda:0")
     device.warm_up()
+    hostmemory.limit_own(int(_SHARE_OF_HOST * hostmemory.available()))
     if wire.receive(zygote) is None:
         sys.exit("the zygote ended before it was ready")
     settings = Settings(

@@ -32,6 +32,7 @@ from .record import Finished
 from .reference import ReferenceRunner
 from .side import Side
 from .supply import Batch, Supply
+from .surplus import unjudged
 from .timing import Burst
 
 #: How long a burst may take to be queued before the judge lets it go as it is, in seconds: so many times what its
@@ -40,10 +41,6 @@ _PATIENCE = 3.0
 _LEAST_PATIENCE, _MOST_PATIENCE = 0.05, 1.0
 #: Calls in the longest burst: with copies, events and a few kernels each they fit the queue of a CUDA stream.
 LONGEST = 40
-#: Memory for outputs that were copied away and not yet compared, in bytes, and no more of a small device's than this
-#: share.
-_UNJUDGED_BYTES = {"cuda": 2 << 30, "cpu": 64 << 20}
-_UNJUDGED_SHARE = 2 / 64
 #: Input sets that calls are captured on, again and again, and the most that one may take with its output, in bytes:
 #: calls on more take so long that a graph saves next to nothing.
 CAPTURED_SETS = 2
@@ -353,8 +350,7 @@ class Bursts:
     def _keep(self, outputs: list[tuple[trial.Trial, torch.Tensor]]) -> None:
         """Keep outputs for `judge`, or judge them now where they are too many."""
         self._unjudged += outputs
-        room = self._device.at_most(_UNJUDGED_BYTES[self._device.kind], _UNJUDGED_SHARE)
-        if sum(output.numel() for _, output in self._unjudged) > room:
+        if sum(output.numel() for _, output in self._unjudged) > unjudged(self._device):
             self.judge()
 
     def judge(self) -> None:
@@ -371,8 +367,10 @@ class Bursts:
     def _poison(self, side: Side, plan: Plan, *, lead_in: int = 0) -> None:
         """Leave nothing of earlier bursts where this one reads and writes, but inputs for calls that do not count."""
         arena, outputs = side.station.arena, side.station.outputs
-        arena[: len(plan.sets) * self.set_bytes].fill_(POISON)
-        if lead_in:
+        # Calls that do not count may have the inputs of the burst before, where large ones are not kept for them.
+        stays = self.set_bytes if lead_in and self.supply.is_outlined else 0
+        arena[stays : len(plan.sets) * self.set_bytes].fill_(POISON)
+        if lead_in and not stays:
             arena[: self.set_bytes].copy_(self.example.inputs.master)
         if 2 * len(plan.slots) > len(outputs):
             outputs.fill_(POISON)

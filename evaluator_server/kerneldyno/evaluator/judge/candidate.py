@@ -18,6 +18,7 @@ from ..toolkits import Problem, ReferenceFailure
 from . import verdict
 from .answers import Called, read_call, read_listing
 from .handle import Runner, RunnerLate
+from .inputs import Inputs
 from .lease import Lease
 from .record import Finished, Record
 from .side import Side, Sizes
@@ -33,12 +34,21 @@ class Candidate(Side):
     """One candidate in its runner."""
 
     def __init__(
-        self, spec: EvalSpec, device: Device, lease: Lease, runner: Runner, record: Record, memory_bytes: int
+        self,
+        spec: EvalSpec,
+        device: Device,
+        lease: Lease,
+        runner: Runner,
+        record: Record,
+        memory_bytes: int,
+        device_memory_bytes: int = 0,
     ) -> None:
+        """`memory_bytes` is what it may have of the host, `device_memory_bytes` of the device (0: no limit of its own)."""
         super().__init__(device, lease, runner)
         self.spec = spec
         self.record = record
         self._memory_bytes = memory_bytes
+        self.device_memory_bytes = device_memory_bytes
         self._spent = 0.0
         #: The quickest call so far, as the runner says, in seconds: what is planned by.
         self.quickest_call = math.inf
@@ -53,7 +63,8 @@ class Candidate(Side):
     async def open_for(self, problem: Problem, trials: Sequence[Trial], sizes: Sizes) -> None:
         """Open arenas of `sizes` that hold the inputs of each of `trials` and the secret parameters as well."""
         _, state_bytes = tree.layout([tree.describe(tensor) for tensor in problem.state().values()])
-        await self.open_arenas(sizes, room=max(state_bytes, *(each.inputs.set_bytes for each in trials)))
+        room = max(state_bytes, *(each.inputs.set_bytes for each in trials))
+        await self.open_arenas(sizes, room=room, memory_bytes=self.device_memory_bytes)
 
     async def load(self, symbol: str) -> None:
         """Have the source imported."""
@@ -104,10 +115,11 @@ class Candidate(Side):
         """
         station = self.station
         inputs = trial.inputs
-        if inputs.set_bytes > station.arena.numel() or trial.slot_bytes > station.outputs[0].numel():
+        if inputs.set_bytes > station.arena.numel() or trial.slot_bytes > station.outputs.shape[1]:
             raise ReferenceFailure("inputs", ValueError("get_inputs() returned larger inputs than the first time"))
         async with self._lease.work():
-            station.arena[: inputs.set_bytes].copy_(inputs.master)
+            if not trial.staged:
+                self.stage_inputs(inputs)
             station.arena[inputs.set_bytes :][:_GUARD_BYTES].fill_(POISON)
             station.outputs[:3].fill_(POISON)
             self.device.synchronize()
@@ -117,11 +129,16 @@ class Candidate(Side):
         self.quickest_call = min(self.quickest_call, called.seconds)
         return called
 
+    def stage_inputs(self, inputs: Inputs) -> None:
+        """Put inputs where the next call finds them."""
+        self.station.arena[: inputs.set_bytes].copy_(inputs.master)
+
     async def profile(self, trial: Trial, calls: int) -> Any:
         """Profile `calls` calls on a trial's inputs; returns what the harness says, unread."""
-        async with self._lease.work():
-            self.station.arena[: trial.inputs.set_bytes].copy_(trial.inputs.master)
-            self.device.synchronize()
+        if trial.inputs.master.numel():  # else those of the last call are there still
+            async with self._lease.work():
+                self.stage_inputs(trial.inputs)
+                self.device.synchronize()
         specs = [spec.to_json() for spec in trial.inputs.specs]
         structure = trial.inputs.structure
         return await self.ask({"op": "profile", "structure": structure, "specs": specs, "calls": calls})
@@ -141,7 +158,8 @@ class Candidate(Side):
     def _heed(self, answer: wire.Frame) -> Any:
         if "ok" in answer:
             return answer["ok"]
-        raise Finished(verdict.raised(self.stage, answer.get("error"), self._memory_bytes, self.record.findings))
+        limits = verdict.Limits(self._memory_bytes, self.device_memory_bytes)
+        raise Finished(verdict.raised(self.stage, answer.get("error"), limits, self.record.findings))
 
 
 def match(wanted: dict[str, tree.TensorSpec], listing: dict[str, tree.TensorSpec]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from ..toolkits import ReferenceFailure
 from . import stress, trial, verdict
 from .candidate import Candidate
 from .compare import Comparison
+from .fingerprint import Fingerprint
 from .problems import Announce, Known, Problems
 from .record import Finished
 
@@ -37,20 +38,17 @@ async def check(candidate: Candidate, known: Known, problems: Problems, announce
     kinds += known.examination.held
     secrets.SystemRandom().shuffle(kinds)
     last = None
-    earlier: list[trial.Trial] = []
+    earlier: list[int | None] = []
+    prints = Fingerprint(candidate.device)
     for number, kind in enumerate(kinds):
         current = await _draw(candidate, known, kind, number, problems, announce)
         if current is None:
             continue
         current.stress = "" if kind is None else kind.kind
-        await _try(candidate, known, current, earlier, number, problems, announce)
-        earlier = [current, *earlier[:1]]
-        if kind is not None:
-            current.forget_inputs()
-        else:
-            if last is not None:
-                last.forget_inputs()
-            last = current
+        earlier = [await _try(candidate, known, current, prints, earlier, number, problems, announce), *earlier[:1]]
+        if kind is None:
+            last = current.outline() if known.spares_inputs else current
+        del current
     assert last is not None
     return last
 
@@ -64,10 +62,9 @@ async def _draw(
     announce: Announce,
 ) -> trial.Trial | None:
     """Prepare one trial; None where the reference has lost its way on stressed inputs that it usually bears."""
-    vary = None if kind is None else known.examination.vary(kind, candidate.device)
     for _ in range(_REDRAWS):
         async with problems.executing(announce):
-            current = trial.prepare(known.problem, candidate.spec, candidate.device, number, vary)
+            current = known.prepare(candidate.spec, candidate.device, number, kind, candidate.stage_inputs)
         if kind is None or known.examination.can_tell(current.expected):
             return current
     return None
@@ -77,11 +74,13 @@ async def _try(
     candidate: Candidate,
     known: Known,
     current: trial.Trial,
-    earlier: Sequence[trial.Trial],
+    prints: Fingerprint,
+    earlier: Sequence[int | None],
     number: int,
     problems: Problems,
     announce: Announce,
-) -> None:
+) -> int | None:
+    """Try one trial; return the fingerprint that its output must keep, if it must. Raises Finished."""
     record, spec, station = candidate.record, candidate.spec, candidate.station
     called = await candidate.call(current)
     structure, specs, launches = called.structure, called.specs, called.launches
@@ -97,7 +96,7 @@ async def _try(
                 "detail": "after the call the inputs are not what the reference leaves",
             }
         if comparison.mismatch is None:
-            comparison = _again(candidate, earlier, comparison)
+            comparison = _again(candidate, prints, earlier, comparison)
         record.note(comparison)
         if _all_there(current, specs):
             tier = _tier(candidate, known, current)
@@ -110,18 +109,17 @@ async def _try(
         raise Finished(verdict.incorrect(comparison, number, record.report(), record.findings))
     record.passed += 1
     record.layouts = specs
+    # What shares memory with inputs changes with them.
+    return None if current.aliased else prints.of(station.outputs[0])
 
 
-def _again(candidate: Candidate, earlier: Sequence[trial.Trial], so_far: Comparison) -> Comparison:
-    """Compare what the calls before returned as it is now, after another call has run."""
+def _again(candidate: Candidate, prints: Fingerprint, earlier: Sequence[int | None], so_far: Comparison) -> Comparison:
+    """Say whether what the calls before returned is still the same, after another call has run."""
     for before, slot in zip(earlier, candidate.station.outputs[1:], strict=False):
-        if before.aliased:
-            continue
-        later = trial.judge_bytes(before, candidate.spec, slot)
-        if later.mismatch is not None:
+        if before is not None and prints.of(slot) != before:
             detail = "an output changed when the candidate was called again; each call must return memory of its own"
-            later.mismatch |= {"kind": "output overwritten", "detail": detail}
-            return later
+            so_far.mismatch = {"output": "output", "kind": "output overwritten", "detail": detail}
+            break
     return so_far
 
 
@@ -134,6 +132,10 @@ def _tier(candidate: Candidate, known: Known, current: trial.Trial) -> str:
     """Return the tier of arithmetic that the errors of a trial look like."""
     leaves = current.expected.leaves
     views = tree.views(candidate.station.outputs[0], [leaf.spec for leaf in leaves])
+    if current.block is not None:  # of a large answer only some rows are known so precisely
+        views = [view.index_select(0, current.block.which) for view in views]
+        current = current.block.trial
+        leaves = current.expected.leaves
     found = "PRECISION_UNSPECIFIED"
     twins: dict[str, list[torch.Tensor]] = {}
     for index, (leaf, value) in enumerate(zip(leaves, views, strict=True)):

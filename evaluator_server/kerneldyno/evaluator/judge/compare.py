@@ -50,10 +50,12 @@ class Leaf:
     typical: float
     #: Root mean square of what operands rounded to the allowed precision do to the output; 0 where none coarser is allowed.
     rounding: float = 0.0
+    #: Whether the noise was measured: against a float64 twin, of all or of some rows, or against another run.
+    noise_known: bool = False
 
     @property
     def has_twin(self) -> bool:
-        """Whether the truth is a float64 twin's, so that the noise is known."""
+        """Whether the truth is a float64 twin's."""
         return self.truth is not self.value
 
 
@@ -65,13 +67,19 @@ class Expected:
     leaves: Sequence[Leaf]
 
     def as_noisy_as(self, other: Expected) -> Expected:
-        """Return this with the noise of another answer, twice: here the reference's own output stands for the truth."""
+        """Return this with the noise of another answer: twice, where the reference's output now stands for the truth."""
         if len(self.leaves) != len(other.leaves):
             return self
-        return Expected(
-            self.structure,
-            [replace(leaf, noise=2 * like.noise) for leaf, like in zip(self.leaves, other.leaves, strict=True)],
-        )
+        pairs = zip(self.leaves, other.leaves, strict=True)
+        return Expected(self.structure, [replace(leaf, noise=like.noise * (1 + like.has_twin)) for leaf, like in pairs])
+
+    def outline(self) -> Expected:
+        """Return this without the tensors: what outputs look like, and how noisy they are."""
+        nothing = torch.empty(0)
+        leaves = [
+            replace(leaf, value=nothing, truth=torch.empty(0) if leaf.has_twin else nothing) for leaf in self.leaves
+        ]
+        return Expected(self.structure, leaves)
 
     def element_by_element(self) -> Expected:
         """Return this without what is known of all elements together, which holds for inputs like the timed ones only."""
@@ -139,8 +147,43 @@ def expect(
                         noise = max(noise, _ROUNDINGS * largest)
         if typical is None:
             typical = _typical(*_moments(truth))
-        leaves.append(Leaf(describe(value, keep_layout=False), value, truth, noise, relative, typical, rounding))
+        spec = describe(value, keep_layout=False)
+        leaves.append(Leaf(spec, value, truth, noise, relative, typical, rounding, noise_known=truth is not value))
     return Expected(structure, leaves)
+
+
+def expect_like(
+    value: torch.Tensor,
+    noise: float = 0.0,
+    *,
+    relative_noise: float = 0.0,
+    rounding: float = 0.0,
+    noise_known: bool = False,
+    typical: float | None = None,
+) -> Leaf:
+    """Make a Leaf of the reference's output, which stands for the truth, and of what is known of its noise."""
+    if typical is None:
+        typical = _typical(*_moments(value))
+    spec = describe(value, keep_layout=False)
+    return Leaf(spec, value, value, noise, relative_noise, typical, rounding, noise_known)
+
+
+def differences(value: torch.Tensor, other: torch.Tensor, typical: float) -> tuple[float, float]:
+    """Return the largest difference, and the largest one relative to the element and the `typical` size of elements.
+
+    0 where they are not finite, as for `expect`.
+    """
+    pairs = []
+    if (fused := _fused_errors(value.reshape(-1), other.reshape(-1), (typical, 1.0))) is not None:
+        error, share = fused.tolist()
+        if math.isfinite(error) and math.isfinite(share):
+            return error, share
+    for got, wanted in zip(chunks(value.reshape(-1)), chunks(other.reshape(-1)), strict=True):
+        off = got.sub(wanted).abs_()
+        size = wanted.abs().add_(max(typical, 1e-300) if wanted.dtype == torch.float64 else max(typical, 1e-37))
+        pairs.append(torch.stack((off.max().double(), off.div_(size).max().double())))
+    found = [(a, b) for a, b in _looked_at(pairs) if math.isfinite(a) and math.isfinite(b)]
+    return max((a for a, _ in found), default=0.0), max((b for _, b in found), default=0.0)
 
 
 def all_finite(tensor: torch.Tensor) -> bool:
@@ -321,10 +364,10 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
 def _moments(tensor: torch.Tensor) -> tuple[float, float]:
     """Root mean square and mean size of the finite elements."""
     flat = tensor.reshape(-1)
-    chunks = _chunks(flat)
+    parts = chunks(flat)
     squares, sizes, count = 0.0, 0.0, 0
     # All at once: each look at the device waits for it.
-    for chunk, (norm, size) in zip(chunks, _looked_at([_norms(chunk) for chunk in chunks]), strict=True):
+    for chunk, (norm, size) in zip(parts, _looked_at([_norms(part) for part in parts]), strict=True):
         square = norm * norm
         if math.isfinite(square) and square > _LEAST_SQUARE * chunk.numel():
             squares += square
@@ -341,7 +384,8 @@ def _moments(tensor: torch.Tensor) -> tuple[float, float]:
     return (math.sqrt(squares / count), sizes / count) if count else (0.0, 0.0)
 
 
-def _chunks(flat: torch.Tensor) -> list[torch.Tensor]:
+def chunks(flat: torch.Tensor) -> list[torch.Tensor]:
+    """Return a flat tensor in parts that are looked at one after the other."""
     return [flat[start : start + _CHUNK] for start in range(0, flat.numel(), _CHUNK)]
 
 
@@ -368,9 +412,11 @@ def _all_within(result: Comparison, value: torch.Tensor, truth: torch.Tensor, bo
     if value.is_complex() or not value.is_floating_point():
         return bool(torch.equal(value, truth))
     worst_error = worst_ratio = 0.0
-    for largest, ratio in _looked_at(
-        [_errors(got, wanted, bounds) for got, wanted in zip(_chunks(value), _chunks(truth), strict=True)]
-    ):
+    if (fused := _fused_errors(value, truth, bounds)) is not None:
+        pairs = [fused]
+    else:
+        pairs = [_errors(got, wanted, bounds) for got, wanted in zip(chunks(value), chunks(truth), strict=True)]
+    for largest, ratio in _looked_at(pairs):
         if not ratio <= 1:  # not a number where anything is: neither infinities nor what is no number are right here
             return False
         worst_error = max(worst_error, largest)
@@ -378,6 +424,16 @@ def _all_within(result: Comparison, value: torch.Tensor, truth: torch.Tensor, bo
     result.max_abs_error = max(result.max_abs_error, worst_error)
     result.max_error_ratio = max(result.max_error_ratio, worst_ratio)
     return True
+
+
+def _fused_errors(value: torch.Tensor, truth: torch.Tensor, bounds: tuple[float, float]) -> torch.Tensor | None:
+    """Return what `_errors` says of all elements, in one pass over a GPU's memory; None where that cannot be."""
+    if not value.is_cuda:
+        return None
+    from . import fused  # Triton, which nobody needs where there is no GPU
+
+    found: torch.Tensor | None = fused.errors(value, truth, *bounds)
+    return found
 
 
 def _errors(got: torch.Tensor, wanted: torch.Tensor, bounds: tuple[float, float]) -> torch.Tensor:

@@ -27,6 +27,7 @@ _VIEWS = {"_unsafe_view", "as_strided_", "resize_", "set_", "squeeze_", "t_", "t
 _IDLE = _MAKERS | _VIEWS
 #: Recurrent layers of cuDNN are one operation, and launch about so many kernels for each step of each layer.
 _RECURRENT, _KERNELS_A_STEP = "_cudnn_rnn", 2
+_PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "addbmm", "addmv", "mv"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Counted:
     flops: int = 0
     #: Operations that make the device do something, at least one: about as many kernels.
     kernels: int = 1
+    #: Whether there are some that torch's settings let compute in TF32, on float32 and a GPU.
+    may_use_tf32: bool = False
 
 
 def count(problem: Problem, device: Device, example: Trial) -> Counted:
@@ -55,7 +58,7 @@ def count(problem: Problem, device: Device, example: Trial) -> Counted:
     except BaseException as error:  # a reference may catch what it did not expect, and exit
         _log.info("a reference cannot be counted: %s: %s", type(error).__name__, error)
         return Counted()
-    return Counted(counter.flops, max(1, counter.kernels))
+    return Counted(counter.flops, max(1, counter.kernels), counter.may_use_tf32)
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -65,6 +68,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.flops = 0
         self.kernels = 0
+        self.may_use_tf32 = False
         self._kind = kind
 
     def count(
@@ -77,6 +81,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.flops += flops_of(*(tensor.shape for tensor in arguments[:3]))
         elif (formula := flop_registry.get(operation.overloadpacket)) is not None:
             self.flops += formula(*arguments, **(keywords or {}), out_val=result)
+        self.may_use_tf32 |= self._kind == "cuda" and _lets_tf32(operation.overloadpacket.__name__)
         if not operation.is_view and operation.overloadpacket.__name__ not in _IDLE:
             made = result if isinstance(result, (list, tuple)) else [result]
             launched = any(
@@ -88,6 +93,17 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 # Under another name in the class: torch has what is defined there import the whole of Dynamo first, which takes two seconds.
 _Counter.__torch_dispatch__ = _Counter.count  # type: ignore[method-assign, assignment]
+
+
+def _lets_tf32(name: str) -> bool:
+    """Say whether an operation of this name may compute in TF32 by the settings that are in force."""
+    convolution = "convolution" in name or name == _RECURRENT
+    if not convolution and name not in _PRODUCTS:
+        return False
+    try:
+        return torch.backends.cudnn.allow_tf32 if convolution else torch.backends.cuda.matmul.allow_tf32
+    except RuntimeError:  # set by the newer switches, which the older ones cannot express
+        return True
 
 
 def _kernels(operation: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> int:

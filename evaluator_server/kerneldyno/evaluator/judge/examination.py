@@ -21,7 +21,7 @@ from ..precision import BITS
 from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
 from . import stress, trial, verdict
-from .compare import Expected, all_finite, compare, relative_tolerance
+from .compare import Expected, compare, relative_tolerance
 from .mutants import MUTANTS, Material, Mutant
 
 #: A stressed reference may be off from its twin by this many times the relative tolerance. What it loses is allowed to
@@ -44,8 +44,8 @@ class Examination:
     traits: list[stress.Trait]
     #: Kinds of stress that its trials use.
     held: list[stress.Stress] = field(default_factory=list)
-    #: For each leaf of the output, whether it has a float64 twin on nominal inputs.
-    twins: list[bool] = field(default_factory=list)
+    #: For each leaf of the output, whether its noise can be measured on nominal inputs.
+    noise_known: list[bool] = field(default_factory=list)
     #: Whether draws have different right answers, by the problem's own tolerance.
     varies: bool = True
     #: Mutants that pass nominal trials, and those that pass all.
@@ -55,14 +55,14 @@ class Examination:
     def vary(self, kind: stress.Stress, device: Device) -> trial.Vary:
         """Return the change that makes stressed inputs of nominal ones."""
 
-        def change(tensors: list[torch.Tensor], seed: int) -> list[torch.Tensor]:
-            return stress.apply(kind, tensors, self.traits, _generator(device, seed))
+        def change(tensors: Sequence[torch.Tensor], seed: int, targets: Sequence[torch.Tensor]) -> None:
+            stress.apply(kind, tensors, self.traits, _generator(device, seed), targets)
 
         return change
 
     def can_tell(self, expected: Expected) -> bool:
-        """Say whether stressed inputs have left every twin in place: without one, the reference's own noise is unknown."""
-        return all(leaf.has_twin for leaf, twin in zip(expected.leaves, self.twins, strict=False) if twin)
+        """Say whether the reference's own noise is known on stressed inputs as well, wherever it is on nominal ones."""
+        return all(leaf.noise_known for leaf, known in zip(expected.leaves, self.noise_known, strict=False) if known)
 
     def season(self, device: Device, data: torch.Tensor, specs: Sequence[tree.TensorSpec], draws: int) -> None:
         """Change a few secret elements of each of `draws` input sets, which lie one after the other in `data`."""
@@ -76,11 +76,16 @@ def _generator(device: Device, seed: int) -> torch.Generator:
     return torch.Generator(device.torch_device).manual_seed(seed ^ 0x5EA50)
 
 
-def examine(problem: Problem, spec: EvalSpec, device: Device) -> Examination:
-    """Examine `problem`. Raises ReferenceFailure only when the reference fails on its own inputs."""
+def examine(
+    problem: Problem, spec: EvalSpec, device: Device, traits: Sequence[stress.Trait] | None = None
+) -> Examination:
+    """Examine `problem`, an excerpt of a large one whose inputs have these `traits`.
+
+    Raises ReferenceFailure only when the reference fails on its own inputs, or memory runs out.
+    """
     nominal = trial.prepare(problem, spec, device, 0)
-    found = Examination([stress.trait(tensor) for tensor in nominal.inputs.tensors()])
-    found.twins = [leaf.has_twin for leaf in nominal.expected.leaves]
+    found = Examination(list(traits or [stress.trait(tensor) for tensor in nominal.inputs.tensors()]))
+    found.noise_known = [leaf.noise_known for leaf in nominal.expected.leaves]
     if problem.cases is not None:
         return found
     passing = _look_for_weakness(problem, spec, device, nominal, found)
@@ -100,7 +105,7 @@ def _look_for_weakness(
     problem: Problem, spec: EvalSpec, device: Device, nominal: trial.Trial, found: Examination
 ) -> list[Mutant]:
     """Return the mutants that pass a nominal trial."""
-    other = trial.prepare(problem, spec, device, 0)
+    other = trial.prepare(problem, spec, device, 0, like=nominal.expected)  # of it only the values are looked at
     if [leaf.spec for leaf in other.expected.leaves] != [leaf.spec for leaf in nominal.expected.leaves]:
         return []  # outputs of varying shape: nothing to compare with
     found.varies = _varies(problem, spec, device, nominal, other)
@@ -145,8 +150,8 @@ def _hold(
             this = _borne(problem, spec, device, found, candidate, limits)
             if this is None:
                 continue
-            # Mutants are made of two draws; where none is left, one has told that the reference bears it.
-            other = _borne(problem, spec, device, found, candidate, limits) if passing else this
+            # Mutants are made of two draws. How far the second may be off is not looked at.
+            other = _another(problem, spec, device, found, candidate, this) if passing else this
             if other is not None:
                 found.held.append(candidate)
                 passing = surviving(passing, problem, spec, device, this, other, unmade=True)
@@ -163,16 +168,47 @@ def _borne(
     limits: Sequence[float],
 ) -> trial.Trial | None:
     """Return a trial under a stress, or None where the reference is not finite, or less precise than `limits`."""
-    try:
-        tried = trial.prepare(problem, spec, device, 0, found.vary(candidate, device))
-    except (ReferenceFailure, ValueError):
+    tried = _stressed(problem, spec, device, found, candidate, None)
+    if tried is None:
         return None
     leaves = tried.expected.leaves
     if len(leaves) != len(limits) or not found.can_tell(tried.expected):
         return None
     if any(leaf.relative_noise > limit for leaf, limit in zip(leaves, limits, strict=True)):
         return None
-    return tried if all(all_finite(leaf.value) for leaf in leaves) else None
+    return tried
+
+
+def _another(
+    problem: Problem,
+    spec: EvalSpec,
+    device: Device,
+    found: Examination,
+    candidate: stress.Stress,
+    this: trial.Trial,
+) -> trial.Trial | None:
+    """Return a second draw of the kind that `this` is; None where the reference is not finite on it."""
+    return _stressed(problem, spec, device, found, candidate, this.expected)
+
+
+def _stressed(
+    problem: Problem,
+    spec: EvalSpec,
+    device: Device,
+    found: Examination,
+    candidate: stress.Stress,
+    like: Expected | None,
+) -> trial.Trial | None:
+    """Return a trial under a stress; None where the reference fails on it, or is not finite."""
+    vary = found.vary(candidate, device)
+    try:
+        return trial.prepare(problem, spec, device, 0, vary, like=like, must_be_finite=True)
+    except ReferenceFailure as failure:
+        if failure.lacked_memory:
+            raise  # which says nothing of the stress
+        return None
+    except (ValueError, trial.NotFiniteError):
+        return None
 
 
 def surviving(

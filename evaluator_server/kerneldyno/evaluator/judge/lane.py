@@ -9,26 +9,29 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import gc
 import re
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import ReferenceFailure
+from ..toolkits.base import asked_bytes
 from ..tracebacks import CANDIDATE_FILE, describe_error
-from . import examination, provenance, roofline, trial, verdict
+from . import examination, footprint, provenance, roofline, trial, verdict
 from .candidate import Candidate
 from .checking import check
 from .handle import RunnerGarbled, RunnerGone, RunnerStartError
+from .ledger import Ledger
 from .measured import Measured
 from .measuring import Session
 from .pool import Pool
-from .problems import Announce, Known, Problems
+from .problems import Announce, Known, NeedsMoreError, Problems
 from .processors import Processors
 from .quiet import DeviceBusyError, Quiet
 from .record import Finished, Record
@@ -37,23 +40,23 @@ from .report import report
 from .side import Sizes
 from .stages import Stages
 
-#: Memory of one arena beyond what one input set or output slot needs, in bytes: more sets make longer bursts. No more
-#: of a small device's memory than this share.
-_ARENA_BUDGET = {"cuda": 512 << 20, "cpu": 64 << 20}
-_ARENA_SHARE = 1 / 128
-_MAX_SETS = 40
-#: Fewest input sets of a candidate that is timed, since bursts must differ in length, unless they would take more
-#: than this share of the device's memory: calls on so much take so long that they are timed one by one.
-_MIN_SETS = 3
-_MIN_SETS_SHARE = 1 / 32
-#: Output slots: earlier outputs stay alive.
-_MIN_SLOTS = 3
+#: What a runner's process takes of the device beside what it was given, in bytes, at the most.
+_OVERHEAD_BYTES = 2 << 30
+#: A problem whose inputs and parameters alone need more than unknown ones get is run for the first time with so many times
+#: that.
+_FIRST_TIMES = 2
+#: A judge that still holds more than this, in bytes, when it keeps nothing, has been robbed of it by a reference.
+_LEAKED_BYTES = 2 << 30
 #: How often a candidate waits for a device that others keep busy, each time as long as one timing.
 _BUSY_RETRIES = 20
 _BUSY_SECONDS = 1.0
 #: Who uses several streams says so, or uses what does; who hides it has them wait for each other. Graphs may have
 #: branches, and recurrent layers of libraries have streams of their own.
 _STREAMS = re.compile("stream|graph|rnn|lstm|gru|compile", re.IGNORECASE)
+
+
+class LeakError(Exception):
+    """Memory that a reference has taken does not come back: this process must not judge any more."""
 
 
 @dataclass(slots=True)
@@ -65,6 +68,7 @@ class Bench:
     problems: Problems
     references: References
     quiet: Quiet
+    ledger: Ledger
     memory_bytes: int
     processors: Processors
     busy_seconds: float = 0.0
@@ -79,11 +83,27 @@ class Bench:
 
 
 class Lane:
-    """Evaluates one candidate."""
+    """Evaluates one candidate: beside others, or `alone` on its device."""
 
-    def __init__(self, bench: Bench, spec: EvalSpec, tell: Callable[[str], None], announce: Announce) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        spec: EvalSpec,
+        tell: Callable[[str], None],
+        announce: Announce,
+        *,
+        alone: bool = False,
+    ) -> None:
         self._bench = bench
         self._spec = spec
+        self._alone = alone
+        #: Whether a lack of memory is nobody else's doing, so that to be alone on the device would change nothing.
+        self.had_enough = False
+        #: What was free when it was alone, in bytes; 0 before. And what the result says of memory.
+        self._room = 0
+        self._use: verdict.Result = {}
+        #: What the evaluation is planned to take, in bytes; 0 before that is known.
+        self._planned = 0
         self._announce = announce
         self._stages = Stages(tell)
         self._record = Record()
@@ -97,49 +117,86 @@ class Lane:
         result: verdict.Result
         logs = ""
         cancelled = False
-        try:
+        async with contextlib.AsyncExitStack() as memory:
             try:
-                result = await self._run()
-            except Finished as finished:
-                result = finished.result
-            except (ReferenceFailure, torch.OutOfMemoryError) as failure:
-                result = self._failed(failure)
-            except RunnerStartError as error:
-                result = verdict.infrastructure("RUNNER_START_FAILED", str(error), retryable=True)
-            except DeviceBusyError:
-                result = verdict.infrastructure("DEVICE_BUSY", "the device was never quiet", retryable=True)
-            except RunnerGone:
-                result = await self._gone()
-            except RunnerGarbled as error:
-                result = self._broke_out(f"the candidate wrote to the channel of its runner ({error})")
-            except asyncio.CancelledError:
-                cancelled = True
-                raise
-        finally:
-            if self._candidate is not None:
-                overdue = cancelled or self._candidate.overdue
                 try:
-                    logs = (await self._bench.pool.discard(self._candidate.runner, overdue=overdue)).logs
-                finally:
-                    self._candidate.close()
-                    self._bench.device.trim()
+                    result = await self._run(memory)
+                except Finished as finished:
+                    result = finished.result
+                except (ReferenceFailure, torch.OutOfMemoryError) as failure:
+                    result = self._failed(failure)
+                except NeedsMoreError as more:
+                    self.had_enough = True
+                    result = verdict.too_large(self._memory, "inputs", more.nbytes, self._bench.ledger.capacity)
+                except RunnerStartError as error:
+                    result = verdict.infrastructure("RUNNER_START_FAILED", str(error), retryable=True)
+                except DeviceBusyError:
+                    result = verdict.infrastructure("DEVICE_BUSY", "the device was never quiet", retryable=True)
+                except RunnerGone:
+                    result = await self._gone()
+                except RunnerGarbled as error:
+                    result = self._broke_out(f"the candidate wrote to the channel of its runner ({error})")
+                except asyncio.CancelledError:
+                    cancelled = True
+                    raise
+                if result["outcome"] == "OUT_OF_MEMORY" and self._candidate is not None:
+                    self.had_enough = self.had_enough or self._has_room()
+            finally:
+                if self._candidate is not None:
+                    overdue = cancelled or self._candidate.overdue
+                    try:
+                        logs = (await self._bench.pool.discard(self._candidate.runner, overdue=overdue)).logs
+                    finally:
+                        self._candidate.close()
         if result["outcome"] == "CORRECT" and await self._was_slowed():
             detail = "the device was slower while the candidate was timed, and is not any more now that it has ended"
             result = verdict.infrastructure("DEVICE_BUSY", detail, retryable=True)
         self._stages.close()
         result["stages"] = self._stages.spans
         result.setdefault("findings", self._record.findings)
+        if self._use:
+            result["memory_use"] = self._use
         return verdict.with_logs(result, logs)
 
     def _failed(self, failure: ReferenceFailure | torch.OutOfMemoryError) -> verdict.Result:
-        """The reference failed, or the judge's own arithmetic: unless somebody holds all of the device's memory."""
-        detail = failure.detail if isinstance(failure, ReferenceFailure) else None
-        lacked = detail is None or detail["type"] == "OutOfMemoryError"
-        if lacked and self._candidate is not None and self._bench.device.is_full():
-            return verdict.took_all_memory(self._candidate.stage)
-        if detail is not None:
-            return verdict.reference_failed(detail)
-        return verdict.infrastructure("DEVICE_MEMORY", f"the judge itself lacked memory: {failure}", retryable=True)
+        """The reference failed, or the judge's own arithmetic: unless the candidate holds more memory than it may."""
+        if isinstance(failure, ReferenceFailure) and not failure.lacked_memory:
+            return verdict.reference_failed(failure.detail)
+        if self._candidate is not None and self._candidate_holds_too_much():
+            return verdict.took_all_memory(self._candidate.stage, self._candidate.device_memory_bytes)
+        if not self._alone:
+            return verdict.infrastructure("DEVICE_MEMORY", f"the judge itself lacked memory: {failure}", retryable=True)
+        known = self._bench.problems.find(self._spec)
+        # What the reference keeps from call to call must not be in anybody's way.
+        self._bench.problems.forget(self._spec)
+        asked = failure.asked_bytes if isinstance(failure, ReferenceFailure) else asked_bytes(str(failure))
+        needed = max(self._room + 1, self._bench.device.allocated_bytes() + asked)
+        if self._candidate is not None:
+            return verdict.too_large(self._memory, "judging", max(needed, self._planned), self._room)
+        if known is not None:
+            needed = max(needed, known.footprint.alone)
+        stage = str(failure.detail["stage"]) if isinstance(failure, ReferenceFailure) else "reference"
+        return verdict.too_large(self._memory, stage, needed, self._room)
+
+    @property
+    def _memory(self) -> str:
+        return "host" if self._bench.device.kind == "cpu" else "device"
+
+    def _has_room(self) -> bool:
+        """Say whether there is as much memory as the candidate may have, beside what it holds now."""
+        assert self._candidate is not None
+        free = self._bench.device.free_bytes()
+        limit = self._candidate.device_memory_bytes
+        return self._alone or free is None or bool(limit and free >= limit)
+
+    def _candidate_holds_too_much(self) -> bool:
+        """Say whether the candidate has taken more than it may of a device that it has to itself, or all of another one."""
+        assert self._candidate is not None
+        device, free = self._bench.device, self._bench.device.free_bytes()
+        if not self._alone or free is None:
+            return device.is_full()
+        ours = device.allocated_bytes() + self._candidate.arena_bytes
+        return self._room - free - ours > self._candidate.device_memory_bytes + _OVERHEAD_BYTES
 
     async def _gone(self) -> verdict.Result:
         """The runner has ended, or says that it has."""
@@ -156,19 +213,38 @@ class Lane:
         found = [*self._record.findings, verdict.finding("E03", "SEVERITY_REJECT", evidence)]
         return verdict.rejected(found, None, compiled=self._candidate.stage not in ("load", "compile"))
 
-    async def _run(self) -> verdict.Result:
-        bench, spec, record = self._bench, self._spec, self._record
+    async def _run(self, memory: contextlib.AsyncExitStack) -> verdict.Result:
         self._stages.enter("STAGE_PREPARING")
         await self._parse()
-        known = await bench.problems.get(spec, self._announce)
+        if self._alone:
+            await memory.enter_async_context(self._bench.ledger.alone(self._wait_for_memory))
+            await self._clear_device()
+        known = await self._meet()
+        with known.used():
+            return await self._judge(known, memory)
+
+    async def _judge(self, known: Known, memory: contextlib.AsyncExitStack) -> verdict.Result:
+        bench, spec, record = self._bench, self._spec, self._record
+        found, capacity = known.footprint, bench.ledger.capacity
+        sizes = found.sizes(bench.device, capacity, timed=spec.run_performance)
+        self._planned = found.needed(sizes, timed=spec.run_performance)
+        if not self._alone:
+            await memory.enter_async_context(bench.ledger.admit(self._planned, self._wait_for_memory))
+            await self._make_room()
+        self._stages.enter("STAGE_PREPARING")
+        limit = self._limit(found)
+        self._use = _use(found, min(self._planned, capacity), limit)
         # Fixed cases are no secret, and may differ in size; random ones are drawn when they are needed.
-        trials = [await self._prepare(known, number) for number in range(known.problem.cases or 1)]
+        trials = [await self._prepare(known, number, rough=True) for number in range(known.problem.cases or 1)]
         self._roomy = await self._needs_room(known, trials[0])
         classes = bench.references.classes(spec, roomy=self._roomy)
         runner = await bench.pool.take(roomy=self._roomy, classes=classes)
-        candidate = Candidate(spec, bench.device, bench.pool.lease, runner, record, bench.memory_bytes)
+        candidate = Candidate(spec, bench.device, bench.pool.lease, runner, record, bench.memory_bytes, limit)
         self._candidate = candidate
-        sizes = self._sizes(trials)
+        slot_bytes = max(each.slot_bytes for each in trials)
+        sizes = replace(
+            sizes, structure=trials[0].inputs.structure, specs=trials[0].inputs.specs, slot_bytes=slot_bytes
+        )
         await candidate.open_for(known.problem, trials, sizes)
         self._enter("load", "STAGE_LOADING")
         await candidate.load(known.problem.symbol)
@@ -176,8 +252,7 @@ class Lane:
         await candidate.construct(known.problem)
         # Called once, unjudged: kernels are compiled and tuned here.
         record.launched((await candidate.call(trials[0])).launches)
-        for prepared in trials:
-            prepared.forget_inputs()
+        del trials
         self._enter("correctness", "STAGE_CHECKING")
         last = await check(candidate, known, bench.problems, self._announce)
         provenance.check_launches(candidate)
@@ -192,17 +267,17 @@ class Lane:
 
     async def _parse(self) -> None:
         """Refuse what is no Python before a process is spent on it. Parsing runs nothing of it."""
-        await self._announce("begin")  # a source that kills the parser is to blame, and not its neighbours
+        await self._announce.tell("begin")  # a source that kills the parser is to blame, and not its neighbours
         try:
             with warnings.catch_warnings(action="ignore"):
                 ast.parse(self._spec.kernel_code, CANDIDATE_FILE)
         except SyntaxError as error:
             raised = describe_error(error.with_traceback(None), CANDIDATE_FILE)
-            raise Finished(verdict.raised("load", raised, self._bench.memory_bytes)) from None
+            raise Finished(verdict.raised("load", raised, verdict.Limits(self._bench.memory_bytes))) from None
         except (ValueError, RecursionError, MemoryError):
             return  # its own process will say
         finally:
-            await self._announce("end")
+            await self._announce.tell("end")
 
     async def _needs_room(self, known: Known, example: trial.Trial) -> bool:
         """Say whether either side may use several streams, or launches much: both then run in processes made for that."""
@@ -216,23 +291,74 @@ class Lane:
             return counted.kernels > bench.device.lean_launches
         return False
 
-    def _sizes(self, trials: list[trial.Trial]) -> Sizes:
-        """Return what the arenas hold."""
-        first, device = trials[0].inputs, self._bench.device
-        slot_bytes = max(each.slot_bytes for each in trials)
-        sets, slots = 1, _MIN_SLOTS
-        if self._spec.run_performance:
-            budget = device.at_most(_ARENA_BUDGET[device.kind], _ARENA_SHARE)
-            enough = device.at_most(_MIN_SETS * first.set_bytes, _MIN_SETS_SHARE) >= _MIN_SETS * first.set_bytes
-            least = _MIN_SETS if enough or device.kind == "cpu" else 1
-            sets = max(least, min(_MAX_SETS, budget // first.set_bytes, budget // slot_bytes))
-            slots = max(sets, _MIN_SLOTS)
-        return Sizes(first.structure, first.specs, sets, slots, slot_bytes)
+    async def _meet(self) -> Known:
+        """Return the problem; one that is not known yet is run now, for the first time, with a limit of its own."""
+        bench, announce = self._bench, self._announce
+        if self._alone:
+            announce.within = bench.ledger.capacity
+            return await bench.problems.get(self._spec, announce)
+        if bench.problems.find(self._spec) is None:
+            known = await self._meet_first()
+        else:
+            known = await bench.problems.get(self._spec, announce)
+        announce.within = known.footprint.judged_at_most
+        return known
 
-    async def _prepare(self, known: Known, number: int) -> trial.Trial:
-        """Draw inputs and answers from entropy that did not exist before now."""
+    async def _meet_first(self) -> Known:
+        bench, announce = self._bench, self._announce
+        nbytes = footprint.unknown(bench.ledger.capacity)
+        while True:
+            async with bench.ledger.admit(nbytes, self._wait_for_memory) as announce.within:
+                await self._make_room()
+                self._stages.enter("STAGE_PREPARING")
+                try:
+                    return await bench.problems.get(self._spec, announce)
+                except NeedsMoreError as more:
+                    if announce.within == bench.ledger.capacity:
+                        raise
+                    nbytes = _FIRST_TIMES * more.nbytes
+
+    def _wait_for_memory(self) -> None:
+        self._stages.enter("STAGE_AWAITING_MEMORY")
+
+    async def _make_room(self) -> None:
+        """Give back what is only kept for later, as far as those who are admitted may need its memory."""
+        bench = self._bench
+
+        def kept() -> int:
+            return bench.device.idle_bytes() + bench.references.idle_bytes + bench.problems.idle_bytes
+
+        async with bench.pool.lease.work():
+            if kept() > bench.ledger.free_bytes:
+                bench.device.clear()
+            while kept() > bench.ledger.free_bytes:
+                if not (await bench.references.end_one() or bench.problems.drop_one()):
+                    return
+                bench.device.clear()
+
+    async def _clear_device(self) -> None:
+        """Give back whatever is kept for later on a device that this lane has to itself. Raises LeakError."""
+        bench = self._bench
+        async with bench.pool.lease.work():
+            await bench.references.clear()
+            bench.problems.clear()
+            gc.collect()
+            bench.device.clear()
+            left = bench.device.allocated_bytes()
+            if left > _LEAKED_BYTES:
+                raise LeakError(f"{left >> 20} MiB are held by tensors that no problem uses any more")
+            self._room = bench.device.room_bytes() - left
+
+    def _limit(self, found: footprint.Footprint) -> int:
+        """Return what the candidate may allocate on the device, in bytes; 0 on one whose memory is the host's."""
+        if self._bench.device.kind == "cpu":
+            return 0
+        return min(self._spec.candidate_memory or found.candidate_limit, self._bench.ledger.capacity)
+
+    async def _prepare(self, known: Known, number: int, *, rough: bool = False) -> trial.Trial:
+        """Draw inputs and answers from entropy that did not exist before now; `rough` ones are not to be compared with."""
         async with self._bench.problems.executing(self._announce):
-            return trial.prepare(known.problem, self._spec, self._bench.device, number)
+            return known.prepare(self._spec, self._bench.device, number, rough=rough)
 
     async def _time(self, candidate: Candidate, known: Known, sizes: Sizes, last: trial.Trial) -> verdict.Result:
         """Time the candidate beside its reference, and say how near it comes to what the device can do."""
@@ -289,3 +415,14 @@ class Lane:
         assert self._candidate is not None
         self._candidate.enter(stage)
         self._stages.enter(name)
+
+
+def _use(found: footprint.Footprint, planned: int, limit: int) -> verdict.Result:
+    """The proto-JSON of MemoryUse."""
+    return {
+        "planned_bytes": str(planned),
+        "reference_peak_bytes": str(found.working + found.parameters),
+        "candidate_limit_bytes": str(limit),
+        "input_bytes": str(found.inputs),
+        "output_bytes": str(found.outputs),
+    }

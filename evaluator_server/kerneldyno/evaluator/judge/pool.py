@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import logging
 import socket
+import time
 from collections import Counter
 from collections.abc import Collection
 from typing import Any
@@ -30,6 +31,14 @@ _MAX_FAILURES = 3
 _SAME_PACE = 1.025
 #: How many runners may be started to find one of the same class.
 _TRIES = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Failed:
+    """A spare that could not be started, and when that was known."""
+
+    error: RunnerStartError
+    at: float
 
 
 class Pool:
@@ -56,7 +65,7 @@ class Pool:
         self._surplus = 0
         self.spawns = 0
         self.exits: Counter[str] = Counter(clean=0, killed=0, signal=0, error=0)
-        self._ready: asyncio.Queue[Runner | RunnerStartError] = asyncio.Queue()
+        self._ready: asyncio.Queue[Runner | _Failed] = asyncio.Queue()
         self._wanted = asyncio.Semaphore(0)
         self._failures = 0
 
@@ -118,7 +127,7 @@ class Pool:
                 _log.warning("a runner could not be started: %s", error)
                 self._failures += 1
                 if self._failures >= _MAX_FAILURES:
-                    self._ready.put_nowait(error)  # somebody waits, and shall be told
+                    self._ready.put_nowait(_Failed(error, time.monotonic()))  # somebody waits, and shall be told
                 else:
                     self._wanted.release()
                 await asyncio.sleep(0.2 * self._failures)
@@ -200,14 +209,17 @@ class Pool:
         return runner
 
     async def _take_spare(self) -> Runner:
+        began = time.monotonic()
         while True:
             spare = await self._ready.get()
             if self._surplus:
                 self._surplus -= 1
             else:
                 self._wanted.release()
-            if isinstance(spare, RunnerStartError):
-                raise spare
+            if isinstance(spare, _Failed):
+                if spare.at >= began:
+                    raise spare.error
+                continue  # nobody was there to be told: the device may have been full then, and not be now
             if not spare.has_ended:
                 return spare
             await self.discard(spare)  # died while it waited

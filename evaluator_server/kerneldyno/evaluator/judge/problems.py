@@ -7,26 +7,51 @@ judge is known by its attempt) and so that no reference runs while a candidate i
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import Problem, toolkits
 from ..toolkits.torch_settings import TorchSettings, seclude
+from . import trial
+from .compare import Expected
 from .counting import Counted, count
 from .examination import Examination, examine
+from .excerpt import Excerpted, find
+from .footprint import WITH_PRECISE, Footprint
+from .inputs import draw
 from .lease import Lease
-from .trial import Trial
+from .stress import Stress, Trait, trait
+from .surplus import most_ahead
 
-#: Built problems that are kept; each holds its model's parameters on the device.
+_log = logging.getLogger("kerneldyno.judge")
+
+#: Built problems that are kept, and what they may take of the device's memory together; each holds its model's parameters,
+#: and these in float64.
 _KEPT = 32
+_KEPT_SHARE = 1 / 8
 
-#: Tells the server that a reference of this attempt begins or ends to execute.
-Announce = Callable[[str], Coroutine[Any, Any, None]]
+
+class NeedsMoreError(Exception):
+    """A problem needs more memory than it may have now, as its sizes alone tell: `nbytes` at least."""
+
+    def __init__(self, nbytes: int) -> None:
+        super().__init__(f"{nbytes} bytes")
+        self.nbytes = nbytes
+
+
+@dataclass(slots=True)
+class Announce:
+    """Tells the server that a reference of this attempt begins or ends to execute, and knows what it may take."""
+
+    tell: Callable[[str], Coroutine[Any, Any, None]]
+    #: What the judge may allocate for it, in bytes; None: whatever there is.
+    within: int | None = None
 
 
 @dataclass(slots=True)
@@ -35,6 +60,11 @@ class Known:
 
     problem: Problem
     examination: Examination
+    footprint: Footprint
+    #: How its answers' noise is measured.
+    method: trial.Method = field(default_factory=trial.Method)
+    #: Whether its reference works on inputs themselves, and not on a copy: they are large, and it leaves them as they are.
+    spares_inputs: bool = False
     #: Those of torch that its reference executes under.
     settings: TorchSettings = field(default_factory=TorchSettings)
     #: What it was built under; secret.
@@ -45,6 +75,55 @@ class Known:
     seconds_a_set: float = 0.0
     #: What a call of its reference is made of, once counted.
     counted: Counted | None = None
+    #: Lanes that judge a candidate of it now.
+    users: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory that it takes as long as it is kept."""
+        return WITH_PRECISE * self.footprint.parameters
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """Count a lane as a user for the body."""
+        self.users += 1
+        try:
+            yield
+        finally:
+            self.users -= 1
+
+    def prepare(
+        self,
+        spec: EvalSpec,
+        device: Device,
+        number: int,
+        kind: Stress | None = None,
+        stage: trial.Stage | None = None,
+        *,
+        rough: bool = False,
+    ) -> trial.Trial:
+        """Draw inputs under a kind of stress, if any, and run the reference on them. Raises ReferenceFailure.
+
+        `stage` has a runner get a copy of large inputs before the reference works on them. A `rough` answer says what
+        outputs look like, and nothing of how far they may be off.
+        """
+        vary = None if kind is None else self.examination.vary(kind, device)
+        spares = self.spares_inputs and stage is not None
+        return trial.prepare(
+            self.problem,
+            spec,
+            device,
+            number,
+            vary,
+            like=_UNJUDGED if rough else None,
+            method=self.method,
+            spares=spares,
+            stage=stage if spares else None,
+        )
+
+
+#: What an answer is like with which nothing is compared.
+_UNJUDGED = Expected(None, ())
 
 
 class Problems:
@@ -60,26 +139,105 @@ class Problems:
     def __len__(self) -> int:
         return len(self._built)
 
+    def find(self, spec: EvalSpec) -> Known | None:
+        """Return the problem of `spec` if it is kept."""
+        return self._built.get(spec.problem_key)
+
     async def get(self, spec: EvalSpec, announce: Announce) -> Known:
-        """Return the problem of `spec`, built and examined now if it is not kept. Raises ReferenceFailure."""
+        """Return the problem of `spec`, built and examined now if it is not kept.
+
+        Raises ReferenceFailure, NeedsMoreError.
+        """
         key = spec.problem_key
         async with self.executing(announce):
             known = self._built.get(key)
             if known is None:
                 self.misses += 1
-                # The seed is secret and of this judge alone: no candidate can have computed anything ahead for it.
-                seed = secrets.randbits(31)
-                problem = seclude(lambda: toolkits()[spec.toolkit].build(spec, self.device.torch_device, seed))
-                examined = examine(problem, spec, self.device)
-                known = self._built[key] = Known(problem, examined, problem.settings, seed)
-                while len(self._built) > _KEPT:
-                    self._built.popitem(last=False)
+                known = self._built[key] = self._meet(spec, announce.within)
+                self._make_room(known)
             else:
                 self.hits += 1
                 self._built.move_to_end(key)
             return known
 
-    async def count(self, known: Known, example: Trial, announce: Announce) -> Counted:
+    def forget(self, spec: EvalSpec) -> None:
+        """Keep the problem of `spec` no longer: its reference may hold memory that it should not."""
+        self._built.pop(spec.problem_key, None)
+
+    @property
+    def idle_bytes(self) -> int:
+        """Device memory of the problems that are only kept for later."""
+        return sum(known.nbytes for known in self._built.values() if not known.users)
+
+    def drop_one(self) -> bool:
+        """Drop the problem that takes memory and was not used for longest, if there is one; say whether."""
+        for key, known in self._built.items():
+            if not known.users and known.nbytes:
+                del self._built[key]
+                return True
+        return False
+
+    def clear(self) -> None:
+        """Keep no problem: somebody needs the memory."""
+        self._built.clear()
+
+    def _make_room(self, newest: Known) -> None:
+        room = self.device.at_most(1 << 62, _KEPT_SHARE)
+        taken = sum(known.nbytes for known in self._built.values())
+        while len(self._built) > _KEPT or (taken > room and next(iter(self._built.values())) is not newest):
+            _, oldest = self._built.popitem(last=False)
+            taken -= oldest.nbytes
+
+    def _meet(self, spec: EvalSpec, within: int | None) -> Known:
+        """Build a problem and find out about it: how much memory it takes first of all. Raises NeedsMoreError.
+
+        That is raised before anything large is allocated, where the sizes of inputs tell that `within` bytes do not suffice.
+        """
+        device = self.device
+        # The seed is secret and of this judge alone: no candidate can have computed anything ahead for it.
+        seed = secrets.randbits(31)
+        problem = seclude(lambda: toolkits()[spec.toolkit].build(spec, device.torch_device, seed))
+        least = problem.parameter_bytes() + 2 * (problem.input_bytes() or 0)  # as drawn, and as kept
+        if within is not None and least > within:
+            raise NeedsMoreError(least)
+        inputs = draw(problem, device, 0)
+        with device.measured() as used:
+            # As coarse as it gets: what large answers are to be compared with is found out later.
+            first = trial.answer(problem, spec, device, 0, inputs, _UNJUDGED)
+        working = 2 * (inputs.set_bytes + first.slot_bytes)
+        if used.peak is not None:  # the inputs' copy, and the output's, are not the reference's
+            working = max(first.slot_bytes, used.peak - inputs.set_bytes)
+        ahead = most_ahead(device, inputs.set_bytes + first.slot_bytes)
+        footprint = Footprint(inputs.set_bytes, first.slot_bytes, working, problem.parameter_bytes(), ahead)
+        counted = None
+        if problem.cases is None and (device.kind != "cpu" or footprint.is_large):
+            counted = count(problem, device, first)
+            footprint = replace(footprint, flops=counted.flops)
+        excerpt = None
+        examined: Problem = problem
+        traits: list[Trait] | None = None
+        if footprint.is_large and problem.cases is None:
+            values = [leaf.value for leaf in first.expected.leaves]
+            excerpt = find(problem, device, inputs, values, first.seed, footprint.inputs + footprint.working)
+            if excerpt is not None:
+                examined = Excerpted(problem, excerpt)
+                traits = [trait(tensor) for tensor in inputs.tensors()]
+        spares = excerpt is not None and not first.mutates
+        del first, inputs
+        examination = examine(examined, spec, device, traits)
+        method = trial.Method(excerpt, self._own_precision(examined, spec, counted))
+        return Known(problem, examination, footprint, method, spares, problem.settings, seed, counted=counted)
+
+    def _own_precision(self, problem: Problem, spec: EvalSpec, counted: Counted | None) -> str:
+        if counted is None or not counted.may_use_tf32:
+            return ""
+        try:
+            return trial.unused_precision(problem, spec, self.device, "PRECISION_TF32")
+        except Exception as error:  # a reference without a rounded form, or no memory for it
+            _log.info("event=precision_unknown detail=%r", f"{type(error).__name__}: {error}"[:300])
+            return ""
+
+    async def count(self, known: Known, example: trial.Trial, announce: Announce) -> Counted:
         """Return what a call of a reference is made of, counted now if it has not been. Raises OutOfMemoryError."""
         if known.counted is None:
             async with self.executing(announce):
@@ -88,10 +246,16 @@ class Problems:
 
     @contextlib.asynccontextmanager
     async def executing(self, announce: Announce) -> AsyncIterator[None]:
-        """Announce that a reference executes in the body, one at a time, and never during somebody's timing."""
+        """Announce that a reference executes in the body, one at a time, and never during somebody's timing.
+
+        Who takes whatever memory there is takes it from nobody else.
+        """
         async with self._lease.work():
-            await announce("begin")
+            await announce.tell("begin")
             try:
+                if announce.within is not None:
+                    self.device.keep_within(self.device.allocated_bytes() + announce.within)
                 yield
             finally:
-                await announce("end")
+                self.device.keep_within(None)
+                await announce.tell("end")

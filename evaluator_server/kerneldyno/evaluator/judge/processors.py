@@ -10,6 +10,7 @@ just then.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Collection
@@ -101,6 +102,7 @@ def _loop() -> float:
     return time.perf_counter() - began
 
 
+@functools.cache  # it is asked for in each visit of a timing
 def _siblings(processor: int) -> set[int]:
     """Return the processors that share a core with this one, as Linux tells it ("3,11", "2-3")."""
     with contextlib.suppress(OSError, ValueError):

@@ -91,9 +91,8 @@ async def replay_as_ghost(candidate: Candidate, known: Known, problems: Problems
 async def _prepare(
     candidate: Candidate, known: Known, kind: Stress | None, problems: Problems, announce: Announce
 ) -> trial.Trial:
-    vary = None if kind is None else known.examination.vary(kind, candidate.device)
     async with problems.executing(announce):
-        return trial.prepare(known.problem, candidate.spec, candidate.device, 0, vary)
+        return known.prepare(candidate.spec, candidate.device, 0, kind, candidate.stage_inputs)
 
 
 def _differs(candidate: Candidate, current: trial.Trial, nominal: trial.Trial) -> bool:

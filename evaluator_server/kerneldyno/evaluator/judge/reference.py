@@ -37,8 +37,8 @@ _Key = tuple[str, bool, int, int, int]
 #: Reference runners that are kept, at most, and for how many seconds after their last use.
 _KEPT = {"cuda": 16, "cpu": 3}
 _KEPT_SECONDS = {"cuda": 30.0, "cpu": 10.0}
-#: None is kept when less than this share of the device's memory is free.
-_LEAST_FREE = 0.4
+#: What a runner's process takes of a GPU's memory beside its tensors, in bytes.
+_CONTEXT_BYTES = 600 << 20
 #: How long building a reference may take, torch.compile included, in seconds.
 _BUILD_SECONDS = 300.0
 #: Bursts of a call that does nothing, and of the reference with a warm cache, that are kept of each kind.
@@ -123,6 +123,8 @@ class ReferenceRunner(Side):
 @dataclass(slots=True)
 class _Kept:
     side: ReferenceRunner
+    #: Device memory that it takes.
+    nbytes: int
     #: Lanes that use it or wait for the lease to.
     users: int = 0
     last_used: float = field(default_factory=time.monotonic)
@@ -162,7 +164,8 @@ class References:
                 await self._discard(self._kept.pop(key).side)
                 kept = None
             if kept is None:
-                kept = _Kept(await self._make(known, spec, sizes, candidate, roomy=roomy))
+                made = await self._make(known, spec, sizes, candidate, roomy=roomy)
+                kept = _Kept(made, known.footprint.reference_runner(sizes) + _CONTEXT_BYTES)
                 # One of another pace serves this candidate alone: the next one may have more luck.
                 if self._pool.class_of(kept.side.runner) == self._pool.class_of(candidate):
                     self._kept[key] = kept
@@ -190,7 +193,7 @@ class References:
         sizes = replace(sizes, slots=sizes.sets)  # nobody looks at earlier outputs of a reference
         side = ReferenceRunner(self._device, self._pool.lease, runner, sizes)
         try:
-            await side.open_arenas(sizes)
+            await side.open_arenas(sizes, memory_bytes=known.footprint.candidate_limit)
             await side.build(spec, known.seed)
             await side.settle(self._processors.chosen)
             async with self._pool.lease.work():  # between leases, which stop and resume those that are not parked
@@ -205,14 +208,25 @@ class References:
         since = time.monotonic() - _KEPT_SECONDS[self._device.kind]
         await self._end(key for key, kept in self._kept.items() if kept.last_used < since)
 
+    @property
+    def idle_bytes(self) -> int:
+        """Device memory of those that are only kept for later."""
+        return sum(kept.nbytes for kept in self._kept.values() if not kept.users)
+
+    async def end_one(self) -> bool:
+        """End the one that nobody has used for longest, if there is one; say whether."""
+        for key, kept in self._kept.items():
+            if not kept.users:
+                await self._end([key])
+                return True
+        return False
+
     async def clear(self) -> None:
         """End all that nobody uses now: somebody needs the memory."""
         await self._end(self._kept)
 
     async def _make_room(self) -> None:
-        free = self._device.free_bytes()
-        scarce = free is not None and free < self._device.at_most(free + 1, _LEAST_FREE)
-        surplus = len(self._kept) if scarce else len(self._kept) - _KEPT[self._device.kind]
+        surplus = len(self._kept) - _KEPT[self._device.kind]
         await self._end(list(self._kept)[: max(0, surplus)])
 
     async def _end(self, keys: Any) -> None:

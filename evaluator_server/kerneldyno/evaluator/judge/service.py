@@ -21,20 +21,22 @@ from ..devices.base import Device
 from ..spec import EvalSpec
 from ..walls import Layer
 from . import ladder, verdict
-from .company import Company, lacked_memory
 from .hygiene import Hygiene, SickDeviceError
-from .lane import Bench, Lane
+from .lane import Bench, Lane, LeakError
+from .ledger import Ledger, lacked_memory
 from .pool import Pool
-from .problems import Problems
+from .problems import Announce, Problems
 from .processors import Processors
 from .quiet import Quiet
 from .reference import References
 
 _log = logging.getLogger("kerneldyno.judge")
 
-#: Share of the device's memory that references, twins and copies of outputs may take: beside several candidates, and
-#: beside one.
-_SHARE_OF_MEMORY, _SHARE_BESIDE_ONE = 0.5, 0.7
+#: What a runner takes of a GPU's memory before it does anything, in bytes: a context of the driver, and libraries. (496 to
+#: 550 MiB on H200s.)
+_CONTEXT_BYTES = 600 << 20
+#: A device of which less is free when its judge begins is planned for as if there were so much, in bytes.
+_LEAST_ROOM = 1 << 30
 
 #: Exit statuses: told to by the server; must not serve; the device of this process is broken.
 EXIT_FATAL = 3
@@ -69,17 +71,20 @@ class Service:
             spares=settings.spares,
             memory_bytes=settings.memory_bytes,
         )
-        device.keep_within(_SHARE_OF_MEMORY if settings.lanes > 1 else _SHARE_BESIDE_ONE)
+        # A candidate and its reference in each lane, and the spares.
+        contexts = (2 * settings.lanes + settings.spares) * _CONTEXT_BYTES if device.kind == "cuda" else 0
+        ledger = Ledger(max(_LEAST_ROOM, device.room_bytes() - contexts))
         problems = Problems(device, self._pool.lease)
         processors = Processors(settings.share, roams=device.kind == "cuda", near=device.near_processors())
         references = References(device, self._pool, processors)
-        self._bench = Bench(device, self._pool, problems, references, Quiet(device), settings.memory_bytes, processors)
+        self._bench = Bench(
+            device, self._pool, problems, references, Quiet(device), ledger, settings.memory_bytes, processors
+        )
         self._lanes: dict[str, asyncio.Task[None]] = {}
         self._layers: list[Layer] = []
         self._writer: asyncio.StreamWriter | None = None
         self._broken = asyncio.Event()
         self._hygiene: Hygiene | None = None
-        self._company = Company()
 
     async def serve(self, control: socket.socket) -> int:
         """Serve one connection."""
@@ -173,7 +178,7 @@ class Service:
                 return
 
     async def _evaluate(self, attempt: str, request: wire.Frame) -> None:
-        async def announce(state: str) -> None:
+        async def execute(state: str) -> None:
             self._send({"op": "reference", "attempt": attempt, "state": state})
 
         def tell(stage: str) -> None:
@@ -181,13 +186,15 @@ class Service:
 
         try:
             spec = EvalSpec.from_json(request)
-            async with self._company.shared():
-                result = await Lane(self._bench, spec, tell, announce).evaluate()
-            if lacked_memory(result) and self._device.kind != "cpu":
-                async with self._company.alone():
-                    await self._bench.references.clear()
-                    self._device.clear()
-                    result = await Lane(self._bench, spec, tell, announce).evaluate()
+            lane = Lane(self._bench, spec, tell, Announce(execute))
+            result = await lane.evaluate()
+            if lacked_memory(result) and not lane.had_enough:
+                result = await Lane(self._bench, spec, tell, Announce(execute), alone=True).evaluate()
+        except LeakError as leak:
+            _log.error("event=judge_leaks detail=%r", str(leak))
+            self._lanes.pop(attempt, None)
+            self._broken.set()  # the server runs this one, and all others, in a new judge
+            return
         except asyncio.CancelledError:
             result = verdict.infrastructure("CANCELLED", "the evaluation was cancelled", retryable=False)
         except Exception as error:

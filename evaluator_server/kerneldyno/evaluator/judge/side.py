@@ -78,8 +78,15 @@ class Side(ABC):
             arena.close()
         self._arenas = []
 
-    async def open_arenas(self, sizes: Sizes, *, room: int = 0) -> None:
+    @property
+    def arena_bytes(self) -> int:
+        """What the arenas take."""
+        return sum(arena.data.numel() for arena in self._arenas)
+
+    async def open_arenas(self, sizes: Sizes, *, room: int = 0, memory_bytes: int = 0) -> None:
         """Allocate the shared memory, `room` bytes for inputs at least, and have the runner reach it.
+
+        Beside it the runner may take `memory_bytes` of the device, if that is not 0.
 
         What fails here is nobody's doing who is judged: raises RunnerStartError, OutOfMemoryError.
         """
@@ -97,6 +104,7 @@ class Side(ABC):
             "specs": [spec.to_json() for spec in sizes.specs],
             "sets": sizes.sets,
             "slots": sizes.slots,
+            "memory_bytes": memory_bytes,
         }
         try:
             answer = await self.runner.ask(order, _REACHING_SECONDS)

@@ -17,7 +17,9 @@ class Stages:
     _open: tuple[str, float, float] | None = None
 
     def enter(self, stage: str) -> None:
-        """End the open stage, begin `stage` and tell."""
+        """End the open stage, begin `stage` and tell; one that is open already goes on."""
+        if self._open is not None and self._open[0] == stage:
+            return
         self.close()
         self._open = (stage, time.time(), time.monotonic())
         self.tell(stage)

@@ -18,6 +18,8 @@ import torch
 _SAMPLE = 1 << 16
 #: A tensor with no more different values than this holds labels or a mask, not measurements.
 _DISCRETE = 16
+#: Elements of a large tensor that are changed at a time: what is needed meanwhile is several times as much.
+_PIECE = 1 << 26
 #: Share of the elements of a timed input that are changed, and how many at the most.
 _SEASONING_SHARE = 1e-3
 _MOST_SEASONED = 256
@@ -75,14 +77,28 @@ def trait(tensor: torch.Tensor) -> Trait:
 
 
 def apply(
-    stress: Stress, tensors: Sequence[torch.Tensor], traits: Sequence[Trait], generator: torch.Generator
-) -> list[torch.Tensor]:
-    """Return `tensors` changed by `stress`; those that must not be changed are returned themselves."""
+    stress: Stress,
+    tensors: Sequence[torch.Tensor],
+    traits: Sequence[Trait],
+    generator: torch.Generator,
+    targets: Sequence[torch.Tensor],
+) -> None:
+    """Put `tensors`, changed by `stress` where they may be, into `targets` of the same shapes: large ones piece by piece."""
     change = _CHANGES[stress.kind]
-    return [
-        _keep(tensor, change(tensor, stress, generator), what) if what.free else tensor
-        for tensor, what in zip(tensors, traits, strict=True)
-    ]
+    for tensor, what, target in zip(tensors, traits, targets, strict=True):
+        if not what.free:
+            target.copy_(tensor)
+            continue
+        for part, into in zip(_pieces(tensor, what), _pieces(target, what), strict=True):
+            into.copy_(_keep(part, change(part, stress, generator), what))
+
+
+def _pieces(tensor: torch.Tensor, what: Trait) -> Sequence[torch.Tensor]:
+    """Return a tensor in pieces that a change can be made to one after the other."""
+    if tensor.numel() <= _PIECE or tensor.dim() < 2 or (what.symmetric and tensor.dim() == 2):
+        return [tensor]
+    rows = max(1, _PIECE * tensor.shape[0] // tensor.numel())
+    return [tensor[start : start + rows] for start in range(0, tensor.shape[0], rows)]
 
 
 def season(
@@ -111,7 +127,8 @@ def season(
 
 
 def _signs(shape: Sequence[int], like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return torch.randint(2, tuple(shape), generator=generator, device=like.device).to(like.dtype).mul_(2).sub_(1)
+    bits = torch.randint(2, tuple(shape), generator=generator, device=like.device, dtype=torch.int8)
+    return bits.to(like.dtype).mul_(2).sub_(1)
 
 
 def _uniform(shape: Sequence[int], like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

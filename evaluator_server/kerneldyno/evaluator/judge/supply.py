@@ -22,14 +22,12 @@ from ..spec import EvalSpec
 from ..toolkits import ReferenceFailure
 from . import trial
 from .problems import Known
+from .surplus import drawn_ahead
 
 #: Outputs of one burst that are compared: of large ones, fewer. All together, of every size, a dozen or two are.
 _CHECKED = 3
 _CHECKED_LARGE = 1
 _LARGE_BYTES = 16 << 20
-#: Memory for inputs that are drawn ahead, in bytes, and no more of a small device's than this share.
-_AHEAD_BYTES = {"cuda": 3 << 30, "cpu": 32 << 20}
-_AHEAD_SHARE = 3 / 64
 #: Time for drawing the input sets of one burst, in seconds, above which earlier ones are used again, changed.
 _DRAWING_SECONDS = {"cuda": 0.25, "cpu": 0.05}
 _KEPT_SETS = 4
@@ -64,6 +62,8 @@ class Supply:
     set_bytes: int = field(init=False)
     _cases: list[int] = field(init=False)
     _ahead: list[Batch] = field(default_factory=list)
+    #: Inputs that were shown already, where the example has none.
+    _seen: torch.Tensor | None = None
     _kept: list[torch.Tensor] = field(default_factory=list)
     _quickest: float = math.inf
     _timed: int = 0
@@ -87,7 +87,7 @@ class Supply:
     @property
     def room(self) -> int:
         """How many sets can be drawn ahead."""
-        return self.device.at_most(_AHEAD_BYTES[self.device.kind], _AHEAD_SHARE) // self.set_bytes
+        return drawn_ahead(self.device) // self.set_bytes
 
     async def draw_ahead(self, counts: Iterable[int], turn: Callable[[], AbstractAsyncContextManager[None]]) -> None:
         """Draw batches of these sizes for later, each in a `turn` of its own, until memory for them is used up."""
@@ -107,14 +107,28 @@ class Supply:
         for at, batch in enumerate(self._ahead):
             if batch.count == count:
                 return self._ahead.pop(at)
-        return self._draw(count, checks=1)
+        self._seen = None  # the memory of it is needed
+        batch = self._draw(count, checks=1)
+        if self.is_outlined:
+            self._seen = batch.data  # as soon as it is: `familiar` is asked for none between this and the batch's burst
+        return batch
+
+    @property
+    def is_outlined(self) -> bool:
+        """Whether inputs are so large that the example's were not kept."""
+        return not self.example.inputs.master.numel()
 
     def familiar(self, count: int) -> Batch:
         """Return a batch of inputs that are no secret, and of which no outputs are looked at.
 
         For calls that do not count, and for those of whom nobody doubts anything: drawing takes longer than they do.
         """
-        return Batch(count, self.example.inputs.master.repeat(count), {})
+        if not self.is_outlined:
+            return Batch(count, self.example.inputs.master.repeat(count), {})
+        if self._seen is None or self._seen.numel() < count * self.set_bytes:
+            self._seen = None
+            self._seen = self._draw(count, checks=0).data
+        return Batch(count, self._seen[: count * self.set_bytes], {})
 
     def _draw(self, count: int, checks: int) -> Batch:
         size = self.set_bytes
@@ -166,7 +180,8 @@ class Supply:
     def _answer(self, index: int, data: torch.Tensor) -> trial.Trial:
         inputs = trial.Inputs(self.structure, self.specs, data)
         problem, like = self.known.problem, self.example.expected
-        right = trial.answer(problem, self.spec, self.device, self._case(index), inputs, like)
+        spares = self.known.spares_inputs
+        right = trial.answer(problem, self.spec, self.device, self._case(index), inputs, like, spares=spares)
         right.forget_inputs()
         return right
 

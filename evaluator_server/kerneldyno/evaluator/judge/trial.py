@@ -10,49 +10,44 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from .. import tree
 from ..devices.base import Device
-from ..precision import BITS, coarser, round_to
+from ..precision import BITS, coarser, rms, round_to
 from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
-from .compare import Comparison, Expected, compare, expect
+from . import noise
+from .compare import Comparison, Expected, all_finite, compare, expect
+from .excerpt import Excerpt
+from .inputs import Inputs, Vary, draw
 
-#: Relative change of inputs that float32 arithmetic can be as wrong as: four units in the last place.
-_SHAKE = 2.0**-22
+__all__ = [
+    "Block",
+    "Inputs",
+    "NotFiniteError",
+    "Trial",
+    "Vary",
+    "answer",
+    "draw",
+    "judge",
+    "judge_bytes",
+    "prepare",
+    "twin_at",
+]
 
-#: Outputs that move by more than this, relative to their size, have crossed a step: that is no conditioning.
-_STEP = 2.5e-3
+#: Errors that are this much smaller than those of a precision's rounding are not of that precision.
+_CLEARLY_FINER = 0.3
 
-#: Changes drawn inputs. Gets the tensors and a secret seed, returns tensors of the same shapes.
-Vary = Callable[[list[torch.Tensor], int], list[torch.Tensor]]
+#: Has a copy of drawn inputs put to where a runner will work on them.
+Stage = Callable[[Inputs], None]
 
 
-@dataclass(slots=True)
-class Inputs:
-    """One input set: its structure, descriptions, and the bytes as drawn."""
-
-    structure: Any
-    specs: list[tree.TensorSpec]
-    master: torch.Tensor
-
-    @property
-    def set_bytes(self) -> int:
-        """Size of one input set in an arena."""
-        return self.master.numel()
-
-    def tensors(self) -> list[torch.Tensor]:
-        """The tensors themselves, over the bytes of `master`."""
-        return tree.views(self.master, self.specs)
-
-    def arguments(self, region: torch.Tensor, device: Device) -> list[Any]:
-        """Return positional arguments over the bytes of `region`."""
-        arguments: list[Any] = tree.rebuild(self.structure, tree.views(region, self.specs), device.torch_device)
-        return arguments
+class NotFiniteError(Exception):
+    """The reference's answer is not finite, where it must be."""
 
 
 @dataclass(slots=True)
@@ -66,12 +61,26 @@ class Trial:
     expected: Expected
     #: Whether the reference's output shares memory with its inputs, so that it changes when they do.
     aliased: bool
+    #: Whether the reference changes its inputs, on any inputs whatever their values.
+    mutates: bool = False
+    #: Whether the runner has its inputs already.
+    staged: bool = False
+    #: Of a large problem, some rows, answered in float64 as well.
+    block: Block | None = None
     #: Name of the kind of stress, or empty for nominal inputs.
     stress: str = ""
 
     def forget_inputs(self) -> None:
         """Give back the memory of what is not needed to compare an output."""
-        self.inputs.master = self.after = torch.empty(0, dtype=torch.uint8)
+        self.inputs = Inputs(self.inputs.structure, self.inputs.specs, torch.empty(0, dtype=torch.uint8))
+        self.after = self.inputs.master
+        if self.block is not None:
+            self.block = None
+
+    def outline(self) -> Trial:
+        """Return what the trial is like, without its tensors: outputs cannot be compared with it any more."""
+        nothing = Inputs(self.inputs.structure, self.inputs.specs, torch.empty(0, dtype=torch.uint8))
+        return Trial(self.seed, nothing, nothing.master, self.expected.outline(), self.aliased, self.mutates)
 
     @property
     def slot_bytes(self) -> int:
@@ -79,75 +88,173 @@ class Trial:
         return tree.layout([leaf.spec for leaf in self.expected.leaves])[1]
 
 
-def draw(
-    problem: Problem, device: Device, number: int, vary: Vary | None = None, into: torch.Tensor | None = None
-) -> Inputs:
-    """Draw one input set from entropy that did not exist before, `into` zeros if given. Raises ReferenceFailure."""
-    seed = secrets.randbits(31)
-    try:
-        structure, tensors = tree.flatten(list(problem.inputs(number, seed)))
-        specs = [tree.describe(tensor) for tensor in tensors]
-        if vary is not None:
-            tensors = vary(tensors, seed)
-        _, nbytes = tree.layout(specs)
-        if into is None:
-            master = torch.zeros(nbytes, dtype=torch.uint8, device=device.torch_device)
-        elif nbytes == into.numel():
-            master = into
-        else:
-            return Inputs(structure, specs, torch.empty(0, dtype=torch.uint8))  # the caller sees that they differ
-        for view, tensor in zip(tree.views(master, specs), tensors, strict=True):
-            view.copy_(tensor)
-        return Inputs(structure, specs, master)
-    except tree.UnsupportedValueError as error:
-        raise ReferenceFailure("inputs", TypeError(f"get_inputs() returned {error}")) from error
-    except BaseException as error:
-        raise ReferenceFailure("inputs", error) from error
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some rows of a trial: which, and a trial of theirs."""
+
+    which: torch.Tensor
+    trial: Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How it is found out how far answers to a problem may be off."""
+
+    #: How a large problem is cut: float64 twins are of some rows only.
+    excerpt: Excerpt | None = None
+    #: A precision that the reference may compute in by torch's settings, and does not in this process; "" where it does.
+    own_precision: str = ""
+
+    def allowed(self, spec: EvalSpec, values: Sequence[torch.Tensor]) -> str:
+        """Return the precision whose rounding is allowed beside float32's; "" where none coarser is."""
+        return spec.allowed_precision if coarser(spec.allowed_precision, values) else self.own_precision
 
 
 def answer(
-    problem: Problem, spec: EvalSpec, device: Device, number: int, inputs: Inputs, like: Expected | None = None
+    problem: Problem,
+    spec: EvalSpec,
+    device: Device,
+    number: int,
+    inputs: Inputs,
+    like: Expected | None = None,
+    *,
+    method: Method = Method(),
+    spares: bool = False,
+    stage: Stage | None = None,
+    must_be_finite: bool = False,
 ) -> Trial:
-    """Run the reference on `inputs`, and in float64 where it can. Raises ReferenceFailure.
+    """Run the reference on `inputs`, and in float64 where it can.
 
-    With `like`, an answer to inputs of the same kind, its noise is taken over, and nothing is computed in float64.
+    Args:
+        like: an answer to inputs of the same kind. Its noise is taken over, and nothing is computed in float64.
+        method: with an excerpt, only some rows are computed in float64.
+        spares: whether the reference works on the inputs themselves, which it leaves as they are, and not on a copy.
+        stage: has the inputs copied to where a runner will work on them before the reference does.
+        must_be_finite: whether to raise NotFiniteError where the answer is not, before anything is computed in float64.
+
+    Raises:
+        ReferenceFailure: the reference has raised, or lacked memory.
     """
     seed = secrets.randbits(31)
     try:
-        after = inputs.master.clone()
+        staged = stage is not None
+        if stage is not None:
+            stage(inputs)
+        after = inputs.master if spares else inputs.master.clone()
+        version = after._version
         structure, values = tree.flatten(problem.expected(number, inputs.arguments(after, device), seed))
+        mutates = after._version != version
         first, last = after.data_ptr(), after.data_ptr() + after.numel()
         aliased = any(first <= value.data_ptr() < last for value in values)
         values = [value.detach().clone() for value in values]
-        precise = None
-        others: list[list[torch.Tensor]] = []
-        rounded: list[torch.Tensor] = []
-        most = _STEP
-        if spec.tolerance.preset == "PRESET_CALIBRATED" and like is None:
-            precise = _twin(problem, device, inputs, seed, None)
-            if precise is not None:
-                others += [_twin(problem, device, inputs, seed, _shake) or []]
-                if coarser(spec.allowed_precision, values):
-                    rounded = _rounded_twin(problem, device, inputs, seed, spec.allowed_precision) or []
-                    most = math.inf
+        if must_be_finite and not all(all_finite(value) for value in values):
+            raise NotFiniteError
+        if not mutates and after is not inputs.master and _same_bytes(after, inputs.master):
+            after = inputs.master
+        block, excerpt = None, method.excerpt
+        if spec.tolerance.preset != "PRESET_CALIBRATED" or like is not None:
+            expected = expect(structure, values, None)
+            if like is not None:
+                expected = expected.as_noisy_as(like)
+        elif excerpt is not None and excerpt.separable:
+            which = excerpt.telling_rows(values)
+            picked = excerpt.pick(inputs, which, device)
+            rows = answer(problem, spec, device, number, picked, method=replace(method, excerpt=None))
+            block = Block(which, rows)
+            expected = noise.from_rows(structure, values, which, rows.expected)
+        elif excerpt is not None:
+            expected = noise.from_another_run(
+                structure, values, problem, device, number, inputs, seed, method.allowed(spec, values)
+            )
+        else:
+            allowed = method.allowed(spec, values)
+            expected = _answered_precisely(problem, device, number, inputs, seed, structure, values, allowed)
         device.synchronize()
-        expected = expect(structure, values, precise, others, rounded, most)
-        if like is not None:
-            expected = expected.as_noisy_as(like)
-        return Trial(seed, inputs, after, expected, aliased)
+        return Trial(seed, inputs, after, expected, aliased, mutates, staged, block)
     except tree.UnsupportedValueError as error:
         raise ReferenceFailure("reference", TypeError(f"the reference returned {error}")) from error
+    except (ReferenceFailure, NotFiniteError):
+        raise
     except BaseException as error:
         raise ReferenceFailure("reference", error) from error
 
 
-def prepare(problem: Problem, spec: EvalSpec, device: Device, number: int, vary: Vary | None = None) -> Trial:
-    """Draw inputs and run the reference on them. Raises ReferenceFailure."""
-    prepared = answer(problem, spec, device, number, draw(problem, device, number, vary))
+def _answered_precisely(
+    problem: Problem,
+    device: Device,
+    number: int,
+    inputs: Inputs,
+    seed: int,
+    structure: Any,
+    values: list[torch.Tensor],
+    allowed: str,
+) -> Expected:
+    """Make an Expected with the float64 twin of all; of another run where there is no such twin, or no memory for it."""
+    try:
+        precise = _twin(problem, device, inputs, seed, None)
+        if precise is not None:
+            others = [_twin(problem, device, inputs, seed, _shake) or []]
+            rounded: list[torch.Tensor] = []
+            most = noise.STEP
+            if allowed:
+                rounded = _rounded_twin(problem, device, inputs, seed, allowed) or []
+                most = math.inf
+            device.synchronize()
+            return expect(structure, values, precise, others, rounded, most)
+    except torch.OutOfMemoryError:
+        device.clear()
+    if not any(value.is_floating_point() for value in values):
+        return expect(structure, values, None)
+    return noise.from_another_run(structure, values, problem, device, number, inputs, seed, allowed)
+
+
+def prepare(
+    problem: Problem,
+    spec: EvalSpec,
+    device: Device,
+    number: int,
+    vary: Vary | None = None,
+    *,
+    like: Expected | None = None,
+    method: Method = Method(),
+    spares: bool = False,
+    stage: Stage | None = None,
+    must_be_finite: bool = False,
+) -> Trial:
+    """Draw inputs and run the reference on them; the arguments are those of `answer`. Raises ReferenceFailure."""
+    inputs = draw(problem, device, number, vary)
+    prepared = answer(
+        problem,
+        spec,
+        device,
+        number,
+        inputs,
+        like,
+        method=method,
+        spares=spares,
+        stage=stage,
+        must_be_finite=must_be_finite,
+    )
     if vary is not None:
         # Where most operands are zeros, or equal, rounding them changes nothing, and rounding what is made of them does.
         prepared.expected = prepared.expected.element_by_element()
     return prepared
+
+
+def unused_precision(problem: Problem, spec: EvalSpec, device: Device, precision: str) -> str:
+    """Return `precision`, which the reference may compute in, where its answers are clearly finer than that; else "".
+
+    Libraries choose an algorithm for each call, by the memory that is left, too: in another process the very same code may
+    compute in the coarser precision, and is as right as here.
+    """
+    nominal = prepare(problem, spec, device, 0)
+    rounded = twin_at(problem, device, nominal, precision)
+    for at, leaf in enumerate(nominal.expected.leaves):
+        if leaf.has_twin and rounded is not None and at < len(rounded) and rounded[at].shape == leaf.truth.shape:
+            error, rounding = rms(leaf.value.double() - leaf.truth), rms(rounded[at] - leaf.truth)
+            if error < _CLEARLY_FINER * rounding:
+                return precision
+    return ""
 
 
 def twin_at(problem: Problem, device: Device, trial: Trial, precision: str) -> list[torch.Tensor] | None:
@@ -177,7 +284,7 @@ def _twin(
 
 def _shake(tensor: torch.Tensor) -> torch.Tensor:
     """Move each element by a random part of what float32 arithmetic can do to it: how far outputs move is conditioning."""
-    return torch.rand_like(tensor, dtype=torch.float64).mul_(2 * _SHAKE).add_(1 - _SHAKE).mul_(tensor)
+    return torch.rand_like(tensor, dtype=torch.float64).mul_(2 * noise.SHAKE).add_(1 - noise.SHAKE).mul_(tensor)
 
 
 def judge(
@@ -195,4 +302,9 @@ def judge_bytes(trial: Trial, spec: EvalSpec, slot: torch.Tensor) -> Comparison:
 
 def inputs_intact(trial: Trial, arena_set: torch.Tensor) -> bool:
     """Say whether the runner's inputs are now what the reference made of its own."""
-    return bool(torch.equal(arena_set[: trial.inputs.set_bytes], trial.after))
+    return _same_bytes(arena_set[: trial.inputs.set_bytes], trial.after)
+
+
+def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Compare regions eight bytes at a time, which `tree.layout` aligns: that takes an eighth of the operations."""
+    return bool(torch.equal(one.view(torch.int64), other.view(torch.int64)))

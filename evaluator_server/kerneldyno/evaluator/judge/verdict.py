@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from .compare import Comparison
@@ -64,7 +65,15 @@ def incorrect(comparison: Comparison, trial: int, report: Result, findings: Sequ
     )
 
 
-def raised(stage: str, error: Any, memory_limit: int, findings: Sequence[Result] = ()) -> Result:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a candidate may have of the host's memory, and of the device's (0: whatever is there), in bytes."""
+
+    host: int
+    device: int = 0
+
+
+def raised(stage: str, error: Any, limits: Limits, findings: Sequence[Result] = ()) -> Result:
     """The candidate raised, as its runner says: believed, since no way of failing is better than another."""
     if not isinstance(error, dict):
         error = {}
@@ -85,7 +94,7 @@ def raised(stage: str, error: Any, memory_limit: int, findings: Sequence[Result]
             "memory": memory,
             "stage": stage,
             "detail": sentence,
-            "limit_bytes": str(memory_limit if memory == "host" else 0),
+            "limit_bytes": str(limits.host if memory == "host" else limits.device),
         }
         return _result(
             "OUT_OF_MEMORY", f"{memory} memory ran out: {sentence}", compiled=stage != "load", out_of_memory=detail
@@ -140,10 +149,10 @@ def invalid(field: str, description: str) -> Result:
     return _result("INVALID", f"{field}: {description}", compiled=False, invalid={"violations": violations})
 
 
-def took_all_memory(stage: str) -> Result:
-    """The judge found no device memory left beside the candidate."""
+def took_all_memory(stage: str, limit: int) -> Result:
+    """The judge found no device memory left beside the candidate, which may have `limit` bytes."""
     detail = "no device memory is left for judging it"
-    evidence = {"memory": "device", "stage": stage, "detail": detail, "limit_bytes": "0"}
+    evidence = {"memory": "device", "stage": stage, "detail": detail, "limit_bytes": str(limit)}
     return _result(
         "OUT_OF_MEMORY",
         f"device memory ran out: {detail}",
@@ -156,6 +165,27 @@ def reference_failed(detail: Result) -> Result:
     """The reference, or the cases, failed."""
     sentence = f"the reference failed: {detail['type']}: {_first_line(detail['message'])}"
     return _result("REFERENCE_ERROR", sentence, compiled=False, reference_error=detail)
+
+
+def too_large(memory: str, stage: str, needed: int, available: int) -> Result:
+    """The problem needs more memory than there is, even alone: in `stage` (see ProblemTooLargeEvidence)."""
+    what = {
+        "inputs": "the inputs and parameters of the reference take",
+        "judging": "judging a candidate of this problem beside its reference takes",
+    }.get(stage, "the reference needs")
+    detail = f"{what} {_gibibytes(needed)} of {memory} memory or more; there are {_gibibytes(available)}"
+    evidence = {
+        "memory": memory,
+        "stage": stage,
+        "needed_bytes": str(needed),
+        "device_bytes": str(available),
+        "detail": detail,
+    }
+    return _result("PROBLEM_TOO_LARGE", detail, compiled=False, problem_too_large=evidence)
+
+
+def _gibibytes(nbytes: int) -> str:
+    return f"{nbytes / (1 << 30):.2f} GiB"
 
 
 def infrastructure(cause: str, detail: str, *, retryable: bool) -> Result:

@@ -35,7 +35,7 @@ from ..devices.signals import Signals
 from ..tracebacks import CANDIDATE_FILE, describe_error
 from . import parameters, probe, profiler, reference, sandbox
 
-#: Outputs of earlier calls that are kept, and must not change.
+#: Outputs of earlier calls that are kept, where there are slots for them, and must not change.
 _KEPT_ALIVE = 2
 #: Larger outputs than this are not worth the memory that poisoning takes, in bytes.
 _MOST_POISONED = 256 << 20
@@ -113,6 +113,9 @@ class _Harness:
             sets=order["sets"],
             slots=order["slots"],
         )
+        self._earlier = deque(maxlen=min(_KEPT_ALIVE, order["slots"] - 1))
+        if order["memory_bytes"]:  # a candidate can lift this again; it is for those who mean no harm
+            self._device.keep_within(order["memory_bytes"])
 
     def do_load(self, order: wire.Frame) -> wire.Frame:
         """Import the candidate's source as a module of its own, from a file, as Triton's compiler needs it."""

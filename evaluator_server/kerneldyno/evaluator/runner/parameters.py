@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from .. import tree
-from ..devices import seeding
+from ..devices import filling, seeding
 
 _LAYERS: tuple[type[torch.nn.Module], ...] = (
     torch.nn.modules.batchnorm._NormBase,
@@ -76,7 +76,7 @@ class Construction:
 
     def _construct(self) -> Any:
         seeding.seed(self._device, self._seed)
-        with torch.no_grad():
+        with torch.no_grad(), filling.by_device(self._device):
             self._instance = self._target(*self._args, **self._kwargs)
             if isinstance(self._instance, torch.nn.Module):
                 self._instance = self._instance.to(self._device)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..spec import EvalSpec
-from .base import Problem, ReferenceFailure, Toolkit, run_source, to_device
+from .base import Problem, ReferenceFailure, Toolkit, run_source, to_device, unload_with
 
 
 class _SimpleProblem(Problem):
@@ -23,26 +23,26 @@ class _SimpleProblem(Problem):
     def __init__(self, spec: EvalSpec, device: torch.device) -> None:
         self.symbol = spec.entry_point
         self.init_kwargs = {}
-        cases = _from_code(spec.cases_code) if spec.cases_code else _from_json(spec.cases)
+        cases = self._from_code(spec.cases_code) if spec.cases_code else _from_json(spec.cases)
         if not cases:
             raise ValueError("there is no case; get_cases() returned an empty list")
         self._cases = [(to_device(inputs, device), to_device(expected, device)) for inputs, expected in cases]
         self.cases = len(self._cases)
+
+    def _from_code(self, source: str) -> list[tuple[Any, Any]]:
+        module, cases = run_source(source), []
+        unload_with(self, module)
+        for number, case in enumerate(module.get_cases()):
+            if not isinstance(case, dict) or not {"inputs", "expected"} <= case.keys():
+                raise TypeError(f'get_cases()[{number}] is not {{"inputs": [...], "expected": ...}}')
+            cases.append((list(case["inputs"]), case["expected"]))
+        return cases
 
     def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
         return tuple(copy.deepcopy(self._cases[trial % len(self._cases)][0]))
 
     def expected(self, trial: int, arguments: Sequence[Any], seed: int) -> Any:
         return self._cases[trial % len(self._cases)][1]
-
-
-def _from_code(source: str) -> list[tuple[Any, Any]]:
-    cases = []
-    for number, case in enumerate(run_source(source).get_cases()):
-        if not isinstance(case, dict) or not {"inputs", "expected"} <= case.keys():
-            raise TypeError(f'get_cases()[{number}] is not {{"inputs": [...], "expected": ...}}')
-        cases.append((list(case["inputs"]), case["expected"]))
-    return cases
 
 
 def _from_json(cases: Sequence[tuple[str, str]]) -> list[tuple[Any, Any]]:

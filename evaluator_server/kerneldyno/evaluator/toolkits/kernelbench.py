@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
-from ..devices import seeding
+from .. import tree
+from ..devices import filling, seeding
 from ..precision import round_to
 from ..spec import EvalSpec
-from .base import Problem, ReferenceFailure, Toolkit, run_source, to_device
+from .base import Problem, ReferenceFailure, Toolkit, is_lack_of_memory, run_source, to_device, unload_with
 
 
 class _KernelBenchProblem(Problem):
@@ -26,6 +27,7 @@ class _KernelBenchProblem(Problem):
         self.init_seed = seed
         self._device = device
         module = run_source(spec.reference_code)
+        unload_with(self, module)
         for name in (spec.entry_point, "get_inputs"):
             if not hasattr(module, name):
                 raise AttributeError(f"reference_code defines no {name}")
@@ -34,7 +36,7 @@ class _KernelBenchProblem(Problem):
         made = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
         self.init_args, self.init_kwargs = _split(made)
         seeding.seed(device, seed)
-        with torch.no_grad():
+        with torch.no_grad(), filling.by_device(device):
             self._model = getattr(module, spec.entry_point)(*self.init_args, **self.init_kwargs).to(device)
         self._replaced = _replace_constants(self._model, seed) if spec.stress_inputs else {}
         self._precise_model: torch.nn.Module | None = None
@@ -60,12 +62,20 @@ class _KernelBenchProblem(Problem):
                 seeding.seed(self._device, seed)
                 with self._device:
                     return self._get_inputs()
-            except torch.OutOfMemoryError:
-                raise
-            except Exception:  # NumPy, generators of the host: not a fault of the reference
+            except Exception as error:  # NumPy, generators of the host: not a fault of the reference
+                if is_lack_of_memory(error):
+                    raise
                 self._draws_on_device = False
         seeding.seed(self._device, seed)
         return self._get_inputs()
+
+    def input_bytes(self) -> int | None:
+        try:
+            with torch.device("meta"):
+                _, tensors = tree.flatten(list(self._get_inputs()))
+        except Exception:  # it needs values, or NumPy
+            return None
+        return tree.layout([tree.describe(tensor) for tensor in tensors])[1]
 
     def expected(self, trial: int, arguments: Sequence[Any], seed: int) -> Any:
         seeding.seed(self._device, seed)
@@ -85,10 +95,10 @@ class _KernelBenchProblem(Problem):
             if self._precise_model is None:
                 self._precise_model = copy.deepcopy(self._model).double()
             return self._run(self._precise_model, arguments, seed)
-        except torch.OutOfMemoryError:
-            torch.cuda.empty_cache()
-            self._has_precise = False
-        except Exception:  # a reference that insists on its own dtypes has no float64 form; its own output is the truth
+        except Exception as error:  # a reference that insists on its own dtypes has no float64 form
+            if is_lack_of_memory(error):
+                self._precise_model = None
+                raise torch.OutOfMemoryError(str(error)) from error  # another time, then
             self._has_precise = False
         self._precise_model = None
         return None

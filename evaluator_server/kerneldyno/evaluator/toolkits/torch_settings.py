@@ -168,6 +168,10 @@ class Secluded(Problem):
         with self.settings.in_force():
             return self._problem.precise_at(arguments, seed, bits)
 
+    def input_bytes(self) -> int | None:
+        with self.settings.in_force():
+            return self._problem.input_bytes()
+
     def parameter_bytes(self) -> int:
         return self._problem.parameter_bytes()
 

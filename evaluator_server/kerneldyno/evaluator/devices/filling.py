@@ -1,0 +1,64 @@
+"""Random parameters of models, drawn by the device: a host needs ten seconds for 4 GiB of them, a GPU one or two.
+
+PyTorch fills a tensor of the host by one thread, since its generator is one sequence. Inside `by_device` large tensors of
+the host get numbers from the generator of the GPU instead. Reference and candidate are both constructed so, under the same
+seed, and so the same draws give the same parameters on both sides. Used by the toolkits and by `runner/parameters`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+#: Smaller tensors are filled by the host, as ever, in milliseconds: elements.
+_LARGE = 1 << 20
+#: Elements that are drawn at a time.
+_CHUNK = 1 << 26
+_METHODS = ("uniform_", "normal_")
+
+
+@contextlib.contextmanager
+def by_device(device: torch.device) -> Iterator[None]:
+    """Have `Tensor.uniform_` and `Tensor.normal_` of large tensors of the host draw on `device`, if that is a GPU."""
+    if device.type != "cuda":
+        yield
+        return
+    originals = {name: getattr(torch.Tensor, name) for name in _METHODS}
+    for name, original in originals.items():
+        setattr(torch.Tensor, name, _filling(original, device))
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(torch.Tensor, name, original)
+
+
+def _filling(original: Callable[..., torch.Tensor], device: torch.device) -> Callable[..., torch.Tensor]:
+    @functools.wraps(original)
+    def fill(
+        tensor: torch.Tensor, *bounds: Any, generator: torch.Generator | None = None, **named: Any
+    ) -> torch.Tensor:
+        if generator is not None or not _is_eligible(tensor):
+            return original(tensor, *bounds, generator=generator, **named)
+        with torch.no_grad():
+            flat = tensor.view(-1)
+            for start in range(0, len(flat), _CHUNK):
+                part = flat[start : start + _CHUNK]
+                drawn = torch.empty(part.shape, dtype=part.dtype, device=device)
+                part.copy_(original(drawn, *bounds, **named))
+        return tensor
+
+    return fill
+
+
+def _is_eligible(tensor: torch.Tensor) -> bool:
+    return (
+        tensor.device.type == "cpu"
+        and tensor.numel() >= _LARGE
+        and tensor.is_contiguous()
+        and not (tensor.requires_grad and torch.is_grad_enabled())
+    )

@@ -1,0 +1,45 @@
+"""The host's memory: how much of it there is for this process, and a limit for what this process takes.
+
+Without a limit it is the kernel that chooses whom to kill when memory runs out, and it may be anybody.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+from pathlib import Path
+
+_MEMINFO = Path("/proc/meminfo")
+_STATUS = Path("/proc/self/status")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def available() -> int:
+    """Return how many bytes can be taken now: what the kernel says, and no more than the limit of a container leaves."""
+    found = _kibibytes(_MEMINFO, "MemAvailable")
+    limit, used = (_number(_CGROUP / name) for name in ("memory.max", "memory.current"))
+    return found if limit is None or used is None else max(0, min(found, limit - used))
+
+
+def limit_own(nbytes: int) -> None:
+    """Let this process take at most `nbytes` more than it has: whoever asks for more gets an error, and nobody is killed.
+
+    Counts private memory that can be written to, which is not what a GPU's driver reserves.
+    """
+    most = (_kibibytes(_STATUS, "VmData")) + nbytes
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def _kibibytes(path: Path, name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB", path.read_text(encoding="ascii"), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) << 10
+
+
+def _number(path: Path) -> int | None:
+    """Return the number in a file; None where there is no such file, or no limit."""
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None

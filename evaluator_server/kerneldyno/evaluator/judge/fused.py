@@ -1,0 +1,133 @@
+"""Reductions over outputs in one pass over a GPU's memory, where torch's operations would make ten.
+
+Outputs of real problems have gigabytes, and the judge looks at each of them several times. On other devices, and where
+Triton cannot compile in this process, callers do the same by torch's operations. Used by `compare` and `fingerprint`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+_log = logging.getLogger("kerneldyno.judge")
+
+#: Elements that one program looks at: as many in each step, in so many steps.
+_BLOCK, _STEPS = 1024, 32
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+#: Bounds are passed as float32, and must not overflow there.
+_MOST = 1e30
+
+
+class _Switch:
+    """Whether fused kernels are used; a compiler that fails once is not asked again."""
+
+    works = True
+
+
+def errors(got: torch.Tensor, wanted: torch.Tensor, absolute: float, relative: float) -> torch.Tensor | None:
+    """Return the largest |got - wanted|, and the largest share of absolute + relative * |wanted| that it is.
+
+    Args:
+        got: 1-D, contiguous floats on a GPU.
+        wanted: as many, of the same or a wider dtype.
+        absolute: what is allowed of each element; positive.
+        relative: what is allowed more, for each unit of its size.
+
+    Returns:
+        Two numbers on the device, infinite where either is not a number; None where the caller must do it.
+    """
+    usable = _Switch.works and got.is_cuda and got.numel() and got.dtype in _DTYPES and wanted.dtype in _DTYPES
+    if not usable or not (0 < absolute < _MOST and 0 <= relative < _MOST):
+        return None
+    wide = torch.float64 in (got.dtype, wanted.dtype)
+    programs = triton.cdiv(got.numel(), _BLOCK * _STEPS)
+    found = torch.empty((programs, 2), dtype=torch.float64 if wide else torch.float32, device=got.device)
+
+    def launch() -> None:
+        _errors[(programs,)](got, wanted, found, got.numel(), absolute, relative, wide, _BLOCK, _STEPS, num_warps=8)
+
+    return found.amax(0).double() if _launched(launch) else None
+
+
+def weighted_sum(words: torch.Tensor, key: int, more: int) -> int | None:
+    """Return the sum of int32 `words` times pseudo-random numbers that `key` and `more` (each 62 bits) give, modulo 2**64.
+
+    The numbers are splitmix64 of each word's position: Steele, Lea and Flood, "Fast splittable pseudorandom number
+    generators", OOPSLA 2014. None where the caller must do it.
+    """
+    if not (_Switch.works and words.is_cuda):
+        return None
+    programs = triton.cdiv(words.numel(), _BLOCK * _STEPS)
+    found = torch.empty(programs, dtype=torch.int64, device=words.device)
+
+    def launch() -> None:
+        _weighted_sum[(programs,)](words, found, words.numel(), key, more, _BLOCK, _STEPS, num_warps=8)
+
+    return int(found.sum()) % (1 << 64) if _launched(launch) else None
+
+
+def _launched(launch: Callable[[], Any]) -> bool:
+    try:
+        launch()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # no C compiler, or no directory for what it compiles
+        _log.warning("event=fused_kernels_off detail=%r", f"{type(error).__name__}: {error}"[:500])
+        _Switch.works = False
+    return _Switch.works
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _errors(
+    got: Any,
+    wanted: Any,
+    found: Any,
+    count: Any,
+    absolute: Any,
+    relative: Any,
+    wide: tl.constexpr,
+    block: tl.constexpr,
+    steps: tl.constexpr,
+) -> None:
+    program = tl.program_id(0)
+    first = program.to(tl.int64) * block * steps
+    number = tl.float64 if wide else tl.float32
+    largest = tl.zeros((block,), number)
+    largest_share = tl.zeros((block,), number)
+    for step in range(steps):
+        at = first + step * block + tl.arange(0, block)
+        inside = at < count
+        mine = tl.load(got + at, inside, other=0.0).to(number)
+        right = tl.load(wanted + at, inside, other=0.0).to(number)
+        error = tl.abs(mine - right)
+        share = tl.where(error == 0, 0.0, error / (tl.abs(right) * relative + absolute))
+        # Comparisons with what is no number are false, and a maximum may leave it out.
+        error = tl.where(error == error, error, float("inf"))
+        share = tl.where(share == share, share, float("inf"))
+        largest = tl.maximum(largest, error)
+        largest_share = tl.maximum(largest_share, share)
+    tl.store(found + 2 * program, tl.max(largest, 0))
+    tl.store(found + 2 * program + 1, tl.max(largest_share, 0))
+
+
+@triton.jit(do_not_specialize=["key", "more"])  # type: ignore[untyped-decorator]
+def _weighted_sum(
+    words: Any, found: Any, count: Any, key: Any, more: Any, block: tl.constexpr, steps: tl.constexpr
+) -> None:
+    program = tl.program_id(0)
+    first = program.to(tl.int64) * block * steps
+    total = tl.zeros((block,), tl.int64)
+    for step in range(steps):
+        at = first + step * block + tl.arange(0, block)
+        word = tl.load(words + at, at < count, other=0).to(tl.int64)
+        mixed = ((at + key) * -7046029254386353131).to(tl.uint64)
+        mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9
+        mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB
+        factor = (mixed ^ (mixed >> 31)).to(tl.int64) ^ more
+        total += word * factor
+    tl.store(found + program, tl.sum(total, 0))

@@ -1,0 +1,99 @@
+"""The ledger of a device's memory: an evaluation that needs much of it waits here until it is free, before it begins.
+
+Device memory cannot be shared as time can: the first to allocate gets it, and honest neighbours fail. So every evaluation
+is admitted with the bytes of its plan (`footprint`): many small ones side by side, a large one by itself. An evaluation
+that lacked memory all the same runs again with nobody else on the device, and only that verdict counts. Used by the
+service and its lanes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+#: How many that come later, and need less, may overtake one that waits.
+_MOST_PASSED = 8
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    nbytes: int
+    #: How many may still overtake it.
+    patience: int
+    admitted: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Ledger:
+    """Admits evaluations as long as what they need fits into `capacity` bytes."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        #: Bytes that no admitted evaluation may need.
+        self.free_bytes = capacity
+        self._queue: list[_Waiting] = []
+
+    @property
+    def admitted_bytes(self) -> int:
+        """Bytes that the admitted evaluations may need, all together."""
+        return self.capacity - self.free_bytes
+
+    @contextlib.asynccontextmanager
+    async def admit(self, nbytes: int, waits: Callable[[], None] = lambda: None) -> AsyncIterator[int]:
+        """Hold `nbytes` for the body, or all there is if that is less; yields how much. `waits` is called before a wait.
+
+        First come, first served; only a few that fit may overtake an earlier one that does not.
+        """
+        async with self._hold(min(nbytes, self.capacity), _MOST_PASSED, waits) as held:
+            yield held
+
+    @contextlib.asynccontextmanager
+    async def alone(self, waits: Callable[[], None] = lambda: None) -> AsyncIterator[int]:
+        """Hold all of it: nobody else is there, and nobody overtakes."""
+        async with self._hold(self.capacity, 0, waits) as held:
+            yield held
+
+    @contextlib.asynccontextmanager
+    async def _hold(self, nbytes: int, patience: int, waits: Callable[[], None]) -> AsyncIterator[int]:
+        waiting = _Waiting(nbytes, patience)
+        self._queue.append(waiting)
+        self._admit()
+        try:
+            if not waiting.admitted.is_set():
+                waits()
+                await waiting.admitted.wait()
+            yield nbytes
+        finally:
+            if waiting.admitted.is_set():
+                self.free_bytes += nbytes
+            else:  # cancelled
+                self._queue.remove(waiting)
+            self._admit()
+
+    def _admit(self) -> None:
+        """Admit whoever fits now."""
+        earlier: list[_Waiting] = []
+        for waiting in list(self._queue):
+            if waiting.nbytes <= self.free_bytes and all(each.patience > 0 for each in earlier):
+                for each in earlier:
+                    each.patience -= 1
+                self.free_bytes -= waiting.nbytes
+                self._queue.remove(waiting)
+                waiting.admitted.set()
+            else:
+                earlier.append(waiting)
+
+
+def lacked_memory(result: dict[str, object]) -> bool:
+    """Say whether a result may be due to what others held of the device: its memory ran out, or no runner could start."""
+    match result:
+        case {"outcome": "INFRASTRUCTURE_ERROR", "infrastructure_error": {"cause": "DEVICE_MEMORY"}}:
+            return True
+        case {"outcome": "OUT_OF_MEMORY", "out_of_memory": {"memory": "device"}}:
+            return True
+        case {"outcome": "PROBLEM_TOO_LARGE"}:
+            return True
+        case {"outcome": "INFRASTRUCTURE_ERROR", "infrastructure_error": {"cause": "RUNNER_START_FAILED"}}:
+            return True
+    return False

@@ -1,0 +1,105 @@
+"""The memory plan: what an evaluation needs by the sizes of its problem, and how arenas shrink where it would not fit."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from kerneldyno.evaluator.devices.base import Device
+from kerneldyno.evaluator.judge import footprint
+from kerneldyno.evaluator.judge.footprint import Footprint
+from kerneldyno.evaluator.judge.side import Sizes
+
+MIB, GIB = 1 << 20, 1 << 30
+H200 = 140 * GIB
+
+
+def gpu(memory: int = H200) -> Device:
+    return cast(Device, SimpleNamespace(kind="cuda", at_most=lambda nbytes, share: min(nbytes, int(memory * share))))
+
+
+def problem(inputs: int, outputs: int, working: int | None = None, **more: int) -> Footprint:
+    fields = {"parameters": 0, "ahead": GIB, **more}
+    return Footprint(inputs, outputs, outputs if working is None else working, **fields)
+
+
+def shape(found: Footprint, capacity: int = H200, *, timed: bool = True) -> tuple[int, int]:
+    sizes = found.sizes(gpu(), capacity, timed=timed)
+    return sizes.sets, sizes.slots
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "sets", "slots"),
+    [
+        (MIB, MIB, 40, 40),
+        (64 * MIB, 64 * MIB, 8, 8),
+        (64 * MIB, 512 * MIB, 3, 3),
+        (512 * MIB, MIB, 3, 3),
+        (GIB, 512 * MIB, 3, 3),
+        (2 * GIB, 512 * MIB, 1, 3),  # three sets would be more than a thirty-second of the device
+        (2 * GIB, 2 * GIB, 1, 2),
+    ],
+)
+def test_arenas_hold_what_timing_likes_where_there_is_room(inputs: int, outputs: int, sets: int, slots: int) -> None:
+    assert shape(problem(inputs, outputs)) == (sets, slots)
+
+
+def test_a_candidate_that_is_not_timed_needs_one_set() -> None:
+    assert shape(problem(MIB, MIB), timed=False) == (1, 3)
+
+
+def test_arenas_shrink_step_by_step_where_the_evaluation_would_not_fit() -> None:
+    large = problem(GIB, 8 * GIB, 16 * GIB)
+    seen = [shape(large, capacity * GIB) for capacity in (200, 130, 110, 90, 1)]
+    assert seen == [(3, 3), (2, 2), (1, 2), (1, 1), (1, 1)]
+
+
+def test_the_need_grows_with_everything_that_is_there_at_once() -> None:
+    sizes = Sizes(None, [], sets=1, slots=1, slot_bytes=GIB)
+    least = problem(GIB, GIB).needed(sizes, timed=True)
+    assert least > problem(GIB, GIB).needed(sizes, timed=False)
+    more = [
+        problem(2 * GIB, GIB).needed(sizes, timed=True),
+        problem(GIB, 2 * GIB).needed(sizes, timed=True),
+        problem(GIB, GIB, 3 * GIB).needed(sizes, timed=True),
+        problem(GIB, GIB, parameters=GIB).needed(sizes, timed=True),
+        problem(GIB, GIB, ahead=2 * GIB).needed(sizes, timed=True),
+        problem(GIB, GIB).needed(Sizes(None, [], 2, 2, GIB), timed=True),
+    ]
+    assert all(need >= least + GIB for need in more)
+
+
+def test_ten_gibibytes_of_an_elementwise_operation_fit_an_h200() -> None:
+    found = problem(10 * GIB, 10 * GIB, ahead=5 * GIB)
+    sizes = found.sizes(gpu(), 134 * GIB, timed=True)
+    assert (sizes.sets, sizes.slots) == (1, 1)
+    assert 100 * GIB < found.needed(sizes, timed=True) < 140 * GIB
+
+
+@pytest.mark.parametrize(
+    ("found", "large"),
+    [
+        (problem(100 * MIB, 100 * MIB), False),
+        (problem(200 * MIB, 100 * MIB), True),
+        (problem(MIB, MIB, 300 * MIB), True),
+        (problem(MIB, MIB, flops=10**11), False),
+        (problem(MIB, MIB, flops=10**12), True),
+    ],
+)
+def test_what_is_large(found: Footprint, large: bool) -> None:
+    assert found.is_large is large
+    assert found.judged_at_most > found.judged
+
+
+def test_twins_of_all_of_it_are_planned_for_where_they_are_made() -> None:
+    small, large = problem(100 * MIB, 100 * MIB), problem(200 * MIB, 100 * MIB)
+    assert small.judged > large.judged
+
+
+def test_the_candidates_limit_is_twice_its_reference_and_four_gibibytes() -> None:
+    assert problem(GIB, GIB, 3 * GIB, parameters=2 * GIB).candidate_limit == 2 * 6 * GIB + 4 * GIB
+
+
+def test_an_unknown_problem_gets_a_quarter() -> None:
+    assert footprint.unknown(H200) == 35 * GIB

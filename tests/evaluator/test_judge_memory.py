@@ -1,0 +1,83 @@
+"""Problems that need more memory than there is, through a real judge: a typed outcome each, and nobody else notices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from judge_harness import Judge, candidate, request
+
+REFERENCE = """
+import torch
+
+kept = []
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        {body}
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.randn({shape})]
+"""
+HONEST = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+"""
+#: Asks for memory until there is no more, and goes on. None of it is ever written to.
+GREEDY = """taken = []
+        try:
+            while True:
+                taken.append(torch.empty(1 << 30, dtype=torch.uint8, device=x.device))
+        except RuntimeError:
+            del taken"""
+
+
+def problem(body: str = "pass", shape: str = "64, 64", **changes: Any) -> dict[str, Any]:
+    reference = REFERENCE.format(body=body, shape=shape)
+    return request(HONEST, backend="torch", reference_code=reference, **changes)
+
+
+def is_unharmed(judge: Judge) -> bool:
+    return judge.evaluate(request(candidate(), run_performance=True))["outcome"] == "CORRECT"
+
+
+def test_inputs_that_no_machine_holds_are_told_by_their_sizes(judge: Judge) -> None:
+    result = judge.evaluate(problem(shape="1 << 20, 1 << 20"))
+    assert result["outcome"] == "PROBLEM_TOO_LARGE", result["message"]
+    evidence = result["problem_too_large"]
+    assert (evidence["stage"], evidence["needed_bytes"]) == ("inputs", str(8 << 40))
+    assert 0 < int(evidence["device_bytes"]) < 8 << 40
+    assert "8192.00 GiB" in result["message"]
+    assert is_unharmed(judge)
+
+
+def test_a_reference_that_asks_for_more_than_there_is_is_tried_alone_and_then_bytes_are_named(judge: Judge) -> None:
+    result = judge.evaluate(problem("torch.ones(1 << 44, device=x.device)"))
+    assert result["outcome"] == "PROBLEM_TOO_LARGE", result["message"]
+    evidence = result["problem_too_large"]
+    assert evidence["stage"] == "reference"
+    assert int(evidence["needed_bytes"]) >= 1 << 46
+    stages = [span["stage"] for span in result["stages"]]
+    assert stages[0] == "STAGE_PREPARING"
+    assert is_unharmed(judge)
+
+
+def test_a_reference_that_takes_all_there_is_and_goes_on_harms_nobody(judge: Judge) -> None:
+    tokens = [judge.submit(problem(GREEDY)), *(judge.submit(request(candidate())) for _ in range(3))]
+    outcomes = {}
+    while len(outcomes) < len(tokens):
+        frame = judge._next()
+        if frame["op"] == "result":
+            outcomes[frame["attempt"]] = frame["result"]["outcome"]
+    assert [outcomes[token] for token in tokens] == ["CORRECT"] * 4
+    assert is_unharmed(judge)
+
+
+def test_what_was_planned_is_in_the_result(judge: Judge) -> None:
+    use = judge.evaluate(problem(run_performance=True))["memory_use"]
+    assert (use["input_bytes"], use["output_bytes"]) == ("16384", "16384")
+    assert int(use["planned_bytes"]) > 1 << 30
+    assert int(use["reference_peak_bytes"]) >= 16384

@@ -1,0 +1,219 @@
+"""Large problems: examined by some rows of theirs, and every element of an answer is compared all the same.
+
+What counts as large is made small here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from judge_harness import request
+from kerneldyno.evaluator.devices import open_device
+from kerneldyno.evaluator.judge import excerpt as excerpt_module
+from kerneldyno.evaluator.judge import footprint, trial
+from kerneldyno.evaluator.judge.excerpt import Excerpt, Excerpted
+from kerneldyno.evaluator.judge.lease import Lease
+from kerneldyno.evaluator.judge.problems import Announce, Known, NeedsMoreError, Problems
+from kerneldyno.evaluator.judge.trial import Trial
+from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.toolkits import toolkits
+
+CPU = open_device("cpu:0")
+
+#: What forward returns of x (96 x 40, positive), w (40 x 24) and a counter of calls.
+SEPARABLE = {
+    "element by element": "torch.relu(x - 0.5)",
+    "a product": "x @ self.w",
+    "rows": "torch.softmax(4 * x, dim=1)",
+    "a sum of each row": "x.sum(dim=1)",
+    "several outputs": "(x.max(dim=1).values, x.argmax(dim=1))",
+    "whole numbers": "(x * 10).long()",
+}
+WHOLE = {
+    "statistics of the batch": "(x - x.mean(0)) / x.std(0)",
+    "one number": "(x @ self.w).square().mean()",
+    "a scan along the batch": "torch.cumsum(x, dim=0)",
+    "neighbours": "x + x.roll(1, 0)",
+    "the other way round": "x.T.contiguous()",
+}
+
+REFERENCE = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.randn(40, 24))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return {body}
+
+def get_inputs():
+    return [torch.rand(96, 40)]
+"""
+
+
+@pytest.fixture(autouse=True)
+def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footprint, "_LARGE_BYTES", 1 << 10)
+    monkeypatch.setattr(excerpt_module, "_BYTES", 4 << 10)
+
+
+def spec_for(body: str, **changes: Any) -> EvalSpec:
+    reference = changes.pop("reference", REFERENCE.format(body=body))
+    return EvalSpec.from_json(request("", reference_code=reference, stress_inputs=True, **changes))
+
+
+async def tell(_: str) -> None:
+    pass
+
+
+async def meet(spec: EvalSpec, within: int | None = None) -> Known:
+    return await Problems(CPU, Lease(set())).get(spec, Announce(tell, within))
+
+
+def answer_of(current: Trial) -> torch.Tensor:
+    """What an honest candidate leaves in a slot: here the reference's own bytes."""
+    slot = torch.zeros(current.slot_bytes, dtype=torch.uint8)
+    for view, leaf in zip(_views(current, slot), current.expected.leaves, strict=True):
+        view.copy_(leaf.value)
+    return slot
+
+
+def _views(current: Trial, slot: torch.Tensor) -> list[torch.Tensor]:
+    from kerneldyno.evaluator import tree
+
+    return tree.views(slot, [leaf.spec for leaf in current.expected.leaves])
+
+
+def is_right(current: Trial, spec: EvalSpec, slot: torch.Tensor) -> bool:
+    return trial.judge_bytes(current, spec, slot).mismatch is None
+
+
+@pytest.mark.parametrize("name", SEPARABLE)
+async def test_rows_that_depend_on_their_own_rows_only_are_told_by_some(name: str) -> None:
+    known = await meet(spec_for(SEPARABLE[name]))
+    assert known.footprint.is_large
+    assert known.method.excerpt is not None
+    assert known.method.excerpt.separable
+    assert 2 <= known.method.excerpt.rows <= 48
+
+
+@pytest.mark.parametrize("name", WHOLE)
+async def test_others_are_never_taken_for_such(name: str) -> None:
+    known = await meet(spec_for(WHOLE[name]))
+    assert known.method.excerpt is None or not known.method.excerpt.separable
+
+
+@pytest.mark.parametrize("name", [*SEPARABLE, *WHOLE])
+async def test_every_element_is_compared(name: str) -> None:
+    spec = spec_for({**SEPARABLE, **WHOLE}[name])
+    known = await meet(spec)
+    for kind in (None, *known.examination.held):
+        current = known.prepare(spec, CPU, 0, kind)
+        assert is_right(current, spec, answer_of(current)), kind
+        for at in range(len(current.expected.leaves)):
+            for wrong in (_spoilt(current, at, "one"), _spoilt(current, at, "coarse")):
+                assert wrong is None or not is_right(current, spec, wrong), (kind, at)
+
+
+def _spoilt(current: Trial, at: int, how: str) -> torch.Tensor | None:
+    """Return the right answer with one element of leaf `at` off by a twentieth, or all of it in bfloat16."""
+    slot = answer_of(current)
+    leaf = _views(current, slot)[at]
+    if how == "one":
+        flat = leaf.view(-1)
+        where = int(torch.randint(len(flat), ()))
+        flat[where] += 1 if not leaf.is_floating_point() else 0.05 * float(leaf.abs().max())
+        return slot
+    if not leaf.is_floating_point() or torch.equal(leaf, leaf.bfloat16().float()) or leaf.numel() == 1:
+        return None
+    leaf.copy_(leaf.bfloat16())
+    return slot
+
+
+async def test_a_reference_that_differs_from_run_to_run_has_its_own_noise_allowed() -> None:
+    noisy = WHOLE["statistics of the batch"] + " + 1e-2 * (hash((self.calls, 7)) % 997 / 997)"
+    spec = spec_for(noisy)
+    known = await meet(spec)
+    current, other = known.prepare(spec, CPU, 0), known.prepare(spec, CPU, 0)
+    again = trial.answer(known.problem, spec, CPU, 0, current.inputs, method=known.method)
+    assert not torch.equal(again.expected.leaves[0].value, current.expected.leaves[0].value)
+    assert is_right(current, spec, answer_of(again))
+    assert not is_right(current, spec, answer_of(other))
+
+
+async def test_what_is_not_compared_with_costs_no_second_run() -> None:
+    spec = spec_for(SEPARABLE["a product"])
+    known = await meet(spec)
+    model: Any = known.problem
+    while hasattr(model, "_problem"):
+        model = model._problem
+    before = model._model.calls
+    known.prepare(spec, CPU, 0, rough=True)
+    assert model._model.calls == before + 1
+
+
+async def test_weakness_is_found_in_some_rows_too() -> None:
+    weak = await meet(spec_for("torch.ones_like(x)"))
+    assert "ones" in weak.examination.pass_nominal
+    strong = await meet(spec_for(SEPARABLE["a product"]))
+    assert not [name for name in strong.examination.pass_all if "operands" not in name]
+
+
+def drawn_by(body: str, cut: tuple[bool, ...]) -> tuple[list[torch.Tensor], int]:
+    """Return the first tensors of seven draws of ten of 40 rows, and how often all rows were drawn."""
+    source = f"import torch\ndraws = []\ndef get_inputs():\n    draws.append(1)\n    return {body}\n"
+    source += "class Model(torch.nn.Module):\n    def forward(self, x, *more):\n        return x\n"
+    problem: Any = toolkits()["kernelbench"].build(spec_for("", reference=source), CPU.torch_device, 1)
+    some = Excerpted(problem, Excerpt(10, 40, cut))
+    return [some.inputs(0, seed)[0] for seed in range(7)], len(problem._get_inputs.__globals__["draws"])
+
+
+def test_rows_are_given_once_and_all_of_them_are_drawn_again_only_then() -> None:
+    given, draws = drawn_by("[torch.rand(40, 3)]", (True,))
+    assert draws == 2
+    assert len({float(tensor.sum()) for tensor in given}) == 7
+    assert all(tensor.shape == (10, 3) for tensor in given)
+
+
+def test_what_is_not_cut_is_another_each_time() -> None:
+    assert drawn_by("[torch.rand(40, 3), torch.rand(5)]", (True, False))[1] == 7
+
+
+# What sizes alone tell
+
+HUGE = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x
+
+def get_inputs():
+    {draw}
+"""
+
+
+async def test_inputs_that_cannot_fit_are_told_by_their_sizes_before_anything_is_allocated() -> None:
+    spec = spec_for("", reference=HUGE.format(draw="return [torch.rand(1 << 20, 1 << 20)]"))  # 4 TiB
+    with pytest.raises(NeedsMoreError) as more:
+        await meet(spec, within=16 << 30)
+    assert more.value.nbytes == 2 * (4 << 40)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        "n = int(torch.rand(8).sum() > -1); return [torch.rand(n, 4)]",
+        "import numpy; return [torch.from_numpy(numpy.random.rand(3, 4))]",
+        "return [torch.rand(3, 4).numpy().tolist()]",
+    ],
+)
+async def test_inputs_whose_sizes_cannot_be_told_are_just_drawn(draw: str) -> None:
+    known = await meet(spec_for("", reference=HUGE.format(draw=draw)), within=1 << 30)
+    assert known.footprint.inputs > 0
