@@ -14,9 +14,9 @@ from judge_harness import request
 from kerneldyno.evaluator.judge.footprint import Footprint
 from kerneldyno.evaluator.judge.lane import Bench, Lane, LeakError
 from kerneldyno.evaluator.judge.ledger import Ledger
+from kerneldyno.evaluator.shortage import asked_bytes, free_bytes, is_lack_of_memory
 from kerneldyno.evaluator.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure
-from kerneldyno.evaluator.toolkits.base import asked_bytes, is_lack_of_memory
 
 GIB = 1 << 30
 LACKED = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of ...")
@@ -187,12 +187,48 @@ def test_another_failure_of_the_reference_stays_its_own(alone: bool) -> None:
         (MemoryError(), True, 0),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes."), True, 4096),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False, 0),
-        (ReferenceFailure("build", MemoryError()), True, 0),
     ],
 )
 def test_how_a_lack_of_memory_is_told(error: Exception, lacks: bool, asked: int) -> None:
     assert is_lack_of_memory(error) is lacks
     assert asked_bytes(str(error)) == asked
+
+
+def test_a_lack_of_memory_within_a_failure_is_one() -> None:
+    assert ReferenceFailure("timing", ReferenceFailure("build", MemoryError())).lacked_memory
+
+
+@pytest.mark.parametrize(
+    ("alone", "detail", "enough"),
+    [
+        (True, "OutOfMemoryError: cuMemAlloc_v2: out of memory", True),
+        (False, "OutOfMemoryError: cuMemAlloc_v2: out of memory", False),
+        (False, "no device memory is left for judging it", False),
+        (
+            False,
+            "Tried to allocate 6.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which 120.38 GiB is free.",
+            True,
+        ),
+        (
+            False,
+            "Tried to allocate 222.00 MiB. GPU 0 has a total capacity of 139.80 GiB of which 158.38 MiB is free.",
+            False,
+        ),
+        (
+            False,
+            "Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.00 GiB of which 844.19 MiB is free.",
+            False,
+        ),
+    ],
+)
+def test_a_candidate_that_had_all_it_may_have_is_not_tried_again(alone: bool, detail: str, enough: bool) -> None:
+    made = lane(bench(Device()), alone=alone)
+    assert made._has_room({"outcome": "OUT_OF_MEMORY", "out_of_memory": {"detail": detail}}) is enough
+
+
+def test_what_was_free_is_told_in_bytes() -> None:
+    assert free_bytes("GPU 0 has a total capacity of 139.80 GiB of which 1.50 GiB is free.") == 3 << 29
+    assert free_bytes("cuMemAlloc_v2: out of memory") is None
 
 
 def test_a_reference_that_fails_otherwise_in_its_runner_lacks_no_memory() -> None:

@@ -5,12 +5,15 @@ What counts as large is made small here.
 
 from __future__ import annotations
 
+import gc
+import sys
 from typing import Any
 
 import pytest
 import torch
 from judge_harness import request
 from kerneldyno.evaluator.devices import open_device
+from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.judge import excerpt as excerpt_module
 from kerneldyno.evaluator.judge import footprint, trial
 from kerneldyno.evaluator.judge.excerpt import Excerpt, Excerpted
@@ -183,6 +186,49 @@ def test_rows_are_given_once_and_all_of_them_are_drawn_again_only_then() -> None
 
 def test_what_is_not_cut_is_another_each_time() -> None:
     assert drawn_by("[torch.rand(40, 3), torch.rand(5)]", (True, False))[1] == 7
+
+
+# Problems that keep memory
+
+
+class Counting(CpuDevice):
+    """A CPU device on which somebody counts what is allocated: so much more each time it is asked."""
+
+    def __init__(self, *allocated: int) -> None:
+        super().__init__()
+        self.allocated = list(allocated)
+
+    def allocated_bytes(self) -> int:
+        return self.allocated.pop(0) if len(self.allocated) > 1 else self.allocated[0]
+
+
+@pytest.mark.parametrize(
+    ("allocated", "hoards"),
+    [((0, 4000), False), ((0, 2 << 30, 4000), False), ((0, 2 << 30, 2 << 30), True)],
+    ids=["parameters", "cycles", "leaks"],
+)
+async def test_a_reference_that_keeps_memory_is_not_kept(allocated: tuple[int, ...], hoards: bool) -> None:
+    spec = spec_for(SEPARABLE["a product"])
+    problems = Problems(Counting(*allocated), Lease(set()))
+    known = await problems.get(spec, Announce(tell))
+    assert known.hoards is hoards
+    with problems.used(spec, known), problems.used(spec, known):
+        assert problems.find(spec) is known
+        assert problems.idle_bytes == 0
+    assert (problems.find(spec) is None) is hoards
+
+
+async def test_a_problem_is_forgotten_with_all_that_its_module_holds() -> None:
+    problems = Problems(CPU, Lease(set()))
+    spec = spec_for(SEPARABLE["a product"])
+    before = {name for name in sys.modules if name.startswith("kerneldyno_reference")}
+    await problems.get(spec, Announce(tell))
+    (name,) = {name for name in sys.modules if name.startswith("kerneldyno_reference")} - before
+    assert problems.idle_bytes == 3 * 40 * 24 * 4
+    assert problems.drop_one()
+    assert not problems.drop_one()
+    gc.collect()
+    assert name not in sys.modules
 
 
 # What sizes alone tell

@@ -141,7 +141,8 @@ def test_a_candidate_has_a_limit_of_its_own_which_a_request_can_raise(judge: Jud
     limit = int(result["out_of_memory"]["limit_bytes"])
     assert 4 * GIB < limit < 5 * GIB
     assert result["memory_use"]["candidate_limit_bytes"] == str(limit)
-    assert judge.evaluate(problem(takes=takes, candidate_device_memory_bytes=str(8 * GIB)))["outcome"] == "CORRECT"
+    result = judge.evaluate(problem(takes=takes, candidate_device_memory_bytes=str(8 * GIB)))
+    assert result["outcome"] == "CORRECT", result["message"]
 
 
 def test_a_candidate_that_hoards_the_device_past_its_limit_costs_nobody_a_verdict(judge: Judge) -> None:

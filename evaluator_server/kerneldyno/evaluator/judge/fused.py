@@ -82,18 +82,11 @@ def _launched(launch: Callable[[], Any]) -> bool:
     return _Switch.works
 
 
+# No other annotations than these: Triton 3.6 evaluates them.
 @triton.jit  # type: ignore[untyped-decorator]
-def _errors(
-    got: Any,
-    wanted: Any,
-    found: Any,
-    count: Any,
-    absolute: Any,
-    relative: Any,
-    wide: tl.constexpr,
-    block: tl.constexpr,
-    steps: tl.constexpr,
-) -> None:
+def _errors(  # type: ignore[no-untyped-def]
+    got, wanted, found, count, absolute, relative, wide: tl.constexpr, block: tl.constexpr, steps: tl.constexpr
+):
     program = tl.program_id(0)
     first = program.to(tl.int64) * block * steps
     number = tl.float64 if wide else tl.float32
@@ -116,9 +109,9 @@ def _errors(
 
 
 @triton.jit(do_not_specialize=["key", "more"])  # type: ignore[untyped-decorator]
-def _weighted_sum(
-    words: Any, found: Any, count: Any, key: Any, more: Any, block: tl.constexpr, steps: tl.constexpr
-) -> None:
+def _weighted_sum(  # type: ignore[no-untyped-def]
+    words, found, count, key, more, block: tl.constexpr, steps: tl.constexpr
+):
     program = tl.program_id(0)
     first = program.to(tl.int64) * block * steps
     total = tl.zeros((block,), tl.int64)

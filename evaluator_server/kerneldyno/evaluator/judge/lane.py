@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ..devices.base import Device
+from ..shortage import asked_bytes, free_bytes
 from ..spec import EvalSpec
 from ..toolkits import ReferenceFailure
-from ..toolkits.base import asked_bytes
 from ..tracebacks import CANDIDATE_FILE, describe_error
 from . import examination, footprint, provenance, roofline, trial, verdict
 from .candidate import Candidate
@@ -139,8 +139,8 @@ class Lane:
                 except asyncio.CancelledError:
                     cancelled = True
                     raise
-                if result["outcome"] == "OUT_OF_MEMORY" and self._candidate is not None:
-                    self.had_enough = self.had_enough or self._has_room()
+                if result["outcome"] == "OUT_OF_MEMORY":
+                    self.had_enough = self._has_room(result)
             finally:
                 if self._candidate is not None:
                     overdue = cancelled or self._candidate.overdue
@@ -182,12 +182,16 @@ class Lane:
     def _memory(self) -> str:
         return "host" if self._bench.device.kind == "cpu" else "device"
 
-    def _has_room(self) -> bool:
-        """Say whether there is as much memory as the candidate may have, beside what it holds now."""
-        assert self._candidate is not None
-        free = self._bench.device.free_bytes()
-        limit = self._candidate.device_memory_bytes
-        return self._alone or free is None or bool(limit and free >= limit)
+    def _has_room(self, result: verdict.Result) -> bool:
+        """Say whether the candidate had as much memory as it may have when it asked for more.
+
+        By what its process said at that moment: others may have given theirs back since. Whoever lies there gains nothing.
+        """
+        if self._alone:
+            return True
+        message = result["out_of_memory"]["detail"]
+        free = free_bytes(message)
+        return free is not None and free > asked_bytes(message)
 
     def _candidate_holds_too_much(self) -> bool:
         """Say whether the candidate has taken more than it may of a device that it has to itself, or all of another one."""
@@ -220,7 +224,7 @@ class Lane:
             await memory.enter_async_context(self._bench.ledger.alone(self._wait_for_memory))
             await self._clear_device()
         known = await self._meet()
-        with known.used():
+        with self._bench.problems.used(self._spec, known):
             return await self._judge(known, memory)
 
     async def _judge(self, known: Known, memory: contextlib.AsyncExitStack) -> verdict.Result:

@@ -7,6 +7,7 @@ judge is known by its attempt) and so that no reference runs while a candidate i
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import secrets
 from collections import OrderedDict
@@ -35,6 +36,8 @@ _log = logging.getLogger("kerneldyno.judge")
 #: and these in float64.
 _KEPT = 32
 _KEPT_SHARE = 1 / 8
+#: A reference that keeps more than this beside its parameters is not kept itself, in bytes.
+_HOARDED_BYTES = 1 << 30
 
 
 class NeedsMoreError(Exception):
@@ -75,22 +78,20 @@ class Known:
     seconds_a_set: float = 0.0
     #: What a call of its reference is made of, once counted.
     counted: Counted | None = None
+    #: Device memory that was taken when it was met, and not given back, in bytes.
+    retained: int = 0
     #: Lanes that judge a candidate of it now.
     users: int = 0
 
     @property
     def nbytes(self) -> int:
         """Device memory that it takes as long as it is kept."""
-        return WITH_PRECISE * self.footprint.parameters
+        return max(WITH_PRECISE * self.footprint.parameters, self.retained)
 
-    @contextlib.contextmanager
-    def used(self) -> Iterator[None]:
-        """Count a lane as a user for the body."""
-        self.users += 1
-        try:
-            yield
-        finally:
-            self.users -= 1
+    @property
+    def hoards(self) -> bool:
+        """Whether its reference keeps more than parameters from call to call: nobody knows how much that will be."""
+        return self.retained > WITH_PRECISE * self.footprint.parameters + _HOARDED_BYTES
 
     def prepare(
         self,
@@ -153,12 +154,28 @@ class Problems:
             known = self._built.get(key)
             if known is None:
                 self.misses += 1
+                before = self.device.allocated_bytes()
                 known = self._built[key] = self._meet(spec, announce.within)
+                known.retained = self.device.allocated_bytes() - before
+                if known.hoards:
+                    gc.collect()  # what only cycles hold is not kept
+                    known.retained = self.device.allocated_bytes() - before
                 self._make_room(known)
             else:
                 self.hits += 1
                 self._built.move_to_end(key)
             return known
+
+    @contextlib.contextmanager
+    def used(self, spec: EvalSpec, known: Known) -> Iterator[None]:
+        """Count a lane as a user for the body; a problem that hoards memory is not kept after its last one."""
+        known.users += 1
+        try:
+            yield
+        finally:
+            known.users -= 1
+            if known.hoards and not known.users and self.find(spec) is known:
+                self.forget(spec)
 
     def forget(self, spec: EvalSpec) -> None:
         """Keep the problem of `spec` no longer: its reference may hold memory that it should not."""

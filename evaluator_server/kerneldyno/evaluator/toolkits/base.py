@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import linecache
-import re
 import sys
 import weakref
 from abc import ABC, abstractmethod
@@ -16,16 +15,12 @@ from typing import Any
 
 import torch
 
+from ..shortage import asked_bytes, is_lack_of_memory, tells_of_it
 from ..spec import EvalSpec
 from ..tracebacks import describe_error
 
 #: Name under which tracebacks show a reference's source.
 REFERENCE_FILE = "reference.py"
-
-#: What torch says when the host's memory has run out.
-_NO_HOST_MEMORY = "can't allocate memory"
-#: What names, or messages of them, say that memory has run out.
-_OUT_OF_MEMORY = re.compile(rf"\b(OutOfMemoryError|MemoryError)\b|{_NO_HOST_MEMORY}")
 
 _counter = itertools.count()
 
@@ -38,7 +33,9 @@ class ReferenceFailure(Exception):  # noqa: N818  (a failure of the problem, not
         self.detail = {"stage": stage, **describe_error(error, REFERENCE_FILE)}
         del self.detail["bases"]
         #: Whether memory ran out, and how much more was asked for, in bytes; 0 where nobody says.
-        self.lacked_memory = is_lack_of_memory(error)
+        self.lacked_memory: bool = (
+            error.lacked_memory if isinstance(error, ReferenceFailure) else is_lack_of_memory(error)
+        )
         self.asked_bytes = asked_bytes(str(error)) if self.lacked_memory else 0
 
     @classmethod
@@ -48,25 +45,9 @@ class ReferenceFailure(Exception):  # noqa: N818  (a failure of the problem, not
         failure.args = (f"{stage}: {described['type']}: {described['message']}",)
         failure.detail = {"stage": stage, **{name: described[name] for name in ("type", "message", "traceback")}}
         # A ReferenceFailure of the runner names in its message what caused it.
-        if _OUT_OF_MEMORY.search(f"{described['type']}: {described['message']}"):
+        if tells_of_it(f"{described['type']}: {described['message']}"):
             failure.lacked_memory, failure.asked_bytes = True, asked_bytes(described["message"])
         return failure
-
-
-def is_lack_of_memory(error: BaseException) -> bool:
-    """Say whether memory has run out, of the device or of the host: for the latter torch has no exception of its own."""
-    if isinstance(error, ReferenceFailure):
-        return error.lacked_memory
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or _NO_HOST_MEMORY in str(error)
-
-
-def asked_bytes(message: str) -> int:
-    """Return how many bytes torch could not allocate, as its message says; 0 where it does not."""
-    if (host := re.search(r"tried to allocate (\d+) bytes", message)) is not None:
-        return int(host[1])
-    if (device := re.search(r"Tried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)", message)) is not None:
-        return int(float(device[1]) * {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[device[2]])
-    return 0
 
 
 class Problem(ABC):

@@ -15,8 +15,9 @@ import torch
 from .. import tree
 from ..devices import filling, seeding
 from ..precision import round_to
+from ..shortage import is_lack_of_memory
 from ..spec import EvalSpec
-from .base import Problem, ReferenceFailure, Toolkit, is_lack_of_memory, run_source, to_device, unload_with
+from .base import Problem, ReferenceFailure, Toolkit, run_source, to_device, unload_with
 
 
 class _KernelBenchProblem(Problem):
