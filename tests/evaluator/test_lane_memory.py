@@ -243,7 +243,7 @@ async def test_what_is_kept_stays_while_there_is_room_for_it() -> None:
     on = bench(Device(), References(2 * GIB), Problems(GIB))
     on.device.idle = GIB
     async with on.ledger.admit(12 * GIB):
-        await lane(on)._make_room()
+        await lane(on)._make_room(0)
     assert (on.device.cleared, on.references.sizes, on.problems.sizes) == (0, [2 * GIB], [GIB])
 
 
@@ -253,9 +253,18 @@ async def test_idle_memory_goes_first_then_runners_then_problems() -> None:
     left = []
     for need in (11, 13, 14, 15, 16):
         async with on.ledger.admit(need * GIB):
-            await lane(on)._make_room()
+            await lane(on)._make_room(0)
         left.append((on.device.idle // GIB, len(on.references.sizes), len(on.problems.sizes)))
     assert left == [(0, 2, 2), (0, 1, 2), (0, 0, 2), (0, 0, 1), (0, 0, 0)]
+
+
+@pytest.mark.parametrize(("judged", "cleared"), [(0, 1), (2, 1), (3, 0), (9, 0)])
+async def test_idle_memory_that_the_judge_will_need_for_this_one_stays(judged: int, cleared: int) -> None:
+    on = bench(Device())
+    on.device.idle = 3 * GIB
+    async with on.ledger.admit(16 * GIB):
+        await lane(on)._make_room(judged * GIB)
+    assert on.device.cleared == cleared
 
 
 async def test_where_nothing_more_can_go_nobody_waits_for_ever() -> None:
@@ -263,7 +272,7 @@ async def test_where_nothing_more_can_go_nobody_waits_for_ever() -> None:
     on.device.clear = lambda: None  # memory that does not come back
     on.device.idle = 3 * GIB
     async with asyncio.timeout(1), on.ledger.admit(16 * GIB):
-        await lane(on)._make_room()
+        await lane(on)._make_room(0)
 
 
 async def test_alone_everything_that_is_kept_goes() -> None:

@@ -132,8 +132,6 @@ class Bursts:
 
     def begin(self) -> None:
         """Take the memory that bursts need, once the device is the pair's alone."""
-        if self.is_huge:
-            self._device.clear()  # what the judge keeps for later is what the pair needs
         # Signals count up for as long as a runner lives, and the reference's outlives this session.
         self._values = self.reference.values
         size = len(self.candidate.station.inputs) * self.set_bytes

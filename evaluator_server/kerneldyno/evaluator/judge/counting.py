@@ -38,6 +38,8 @@ class Counted:
     flops: int = 0
     #: Operations that make the device do something, at least one: about as many kernels.
     kernels: int = 1
+    #: Whether it could be counted at all.
+    is_known: bool = False
     #: Whether there are some that torch's settings let compute in TF32, on float32 and a GPU.
     may_use_tf32: bool = False
 
@@ -58,7 +60,7 @@ def count(problem: Problem, device: Device, example: Trial) -> Counted:
     except BaseException as error:  # a reference may catch what it did not expect, and exit
         _log.info("a reference cannot be counted: %s: %s", type(error).__name__, error)
         return Counted()
-    return Counted(counter.flops, max(1, counter.kernels), counter.may_use_tf32)
+    return Counted(counter.flops, max(1, counter.kernels), True, counter.may_use_tf32)
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -16,6 +16,8 @@ import triton.language as tl
 
 _log = logging.getLogger("kerneldyno.judge")
 
+#: For fewer elements torch's operations take no time to speak of, and need not be compiled.
+_LEAST = 1 << 22
 #: Elements that one program looks at: as many in each step, in so many steps.
 _BLOCK, _STEPS = 1024, 32
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -41,7 +43,9 @@ def errors(got: torch.Tensor, wanted: torch.Tensor, absolute: float, relative: f
     Returns:
         Two numbers on the device, infinite where either is not a number; None where the caller must do it.
     """
-    usable = _Switch.works and got.is_cuda and got.numel() and got.dtype in _DTYPES and wanted.dtype in _DTYPES
+    usable = (
+        _Switch.works and got.is_cuda and got.numel() >= _LEAST and got.dtype in _DTYPES and wanted.dtype in _DTYPES
+    )
     if not usable or not (0 < absolute < _MOST and 0 <= relative < _MOST):
         return None
     wide = torch.float64 in (got.dtype, wanted.dtype)
@@ -60,7 +64,7 @@ def weighted_sum(words: torch.Tensor, key: int, more: int) -> int | None:
     The numbers are splitmix64 of each word's position: Steele, Lea and Flood, "Fast splittable pseudorandom number
     generators", OOPSLA 2014. None where the caller must do it.
     """
-    if not (_Switch.works and words.is_cuda):
+    if not (_Switch.works and words.is_cuda and words.numel() >= _LEAST):
         return None
     programs = triton.cdiv(words.numel(), _BLOCK * _STEPS)
     found = torch.empty(programs, dtype=torch.int64, device=words.device)

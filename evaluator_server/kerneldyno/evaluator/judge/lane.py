@@ -234,7 +234,7 @@ class Lane:
         self._planned = found.needed(sizes, timed=spec.run_performance)
         if not self._alone:
             await memory.enter_async_context(bench.ledger.admit(self._planned, self._wait_for_memory))
-            await self._make_room()
+            await self._make_room(found.judged)
         self._stages.enter("STAGE_PREPARING")
         limit = self._limit(found)
         self._use = _use(found, min(self._planned, capacity), limit)
@@ -313,7 +313,7 @@ class Lane:
         nbytes = footprint.unknown(bench.ledger.capacity)
         while True:
             async with bench.ledger.admit(nbytes, self._wait_for_memory) as announce.within:
-                await self._make_room()
+                await self._make_room(announce.within)
                 self._stages.enter("STAGE_PREPARING")
                 try:
                     return await bench.problems.get(self._spec, announce)
@@ -325,19 +325,22 @@ class Lane:
     def _wait_for_memory(self) -> None:
         self._stages.enter("STAGE_AWAITING_MEMORY")
 
-    async def _make_room(self) -> None:
-        """Give back what is only kept for later, as far as those who are admitted may need its memory."""
+    async def _make_room(self, judged: int) -> None:
+        """Give back what is only kept for later, as far as those who are admitted may need its memory.
+
+        Of what this process keeps itself, judging this candidate will use as much as it is planned to: `judged` bytes.
+        """
         bench = self._bench
 
-        def kept() -> int:
-            return bench.device.idle_bytes() + bench.references.idle_bytes + bench.problems.idle_bytes
+        def is_short() -> bool:
+            own = max(0, bench.device.idle_bytes() - judged)
+            return own + bench.references.idle_bytes + bench.problems.idle_bytes > bench.ledger.free_bytes
 
+        if not is_short():
+            return
         async with bench.pool.lease.work():
-            if kept() > bench.ledger.free_bytes:
-                bench.device.clear()
-            while kept() > bench.ledger.free_bytes:
-                if not (await bench.references.end_one() or bench.problems.drop_one()):
-                    return
+            bench.device.clear()
+            while is_short() and (await bench.references.end_one() or bench.problems.drop_one()):
                 bench.device.clear()
 
     async def _clear_device(self) -> None:

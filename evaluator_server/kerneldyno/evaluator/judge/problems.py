@@ -222,14 +222,17 @@ class Problems:
             # As coarse as it gets: what large answers are to be compared with is found out later.
             first = trial.answer(problem, spec, device, 0, inputs, _UNJUDGED)
         working = 2 * (inputs.set_bytes + first.slot_bytes)
-        if used.peak is not None:  # the inputs' copy, and the output's, are not the reference's
+        if used.peak is not None:  # the inputs' copy is not the reference's
             working = max(first.slot_bytes, used.peak - inputs.set_bytes)
-        ahead = most_ahead(device, inputs.set_bytes + first.slot_bytes)
+        ahead = most_ahead(device, inputs.set_bytes, first.slot_bytes)
         footprint = Footprint(inputs.set_bytes, first.slot_bytes, working, problem.parameter_bytes(), ahead)
         counted = None
         if problem.cases is None and (device.kind != "cpu" or footprint.is_large):
-            counted = count(problem, device, first)
-            footprint = replace(footprint, flops=counted.flops)
+            with device.measured() as used:
+                counted = count(problem, device, first)
+            if used.peak is not None and counted.is_known:  # without the copy of the output that the judge makes
+                working = min(working, max(first.slot_bytes, used.peak - inputs.set_bytes))
+            footprint = replace(footprint, flops=counted.flops, working=working)
         excerpt = None
         examined: Problem = problem
         traits: list[Trait] | None = None

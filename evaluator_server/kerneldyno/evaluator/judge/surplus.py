@@ -24,6 +24,11 @@ def unjudged(device: Device) -> int:
     return device.at_most(_UNJUDGED_BYTES[device.kind], _UNJUDGED_SHARE)
 
 
-def most_ahead(device: Device, call_bytes: int) -> int:
-    """Return what both may come to for calls whose inputs and outputs take so many bytes."""
-    return min(drawn_ahead(device) + unjudged(device), _CALLS * call_bytes)
+def most_ahead(device: Device, input_bytes: int, output_bytes: int) -> int:
+    """Return what both may come to for calls whose inputs and output take so many bytes.
+
+    No set is drawn ahead that does not fit, and one output may wait in any case.
+    """
+    sets = min(_CALLS, drawn_ahead(device) // input_bytes)
+    outputs = max(1, min(_CALLS, unjudged(device) // output_bytes))
+    return sets * input_bytes + outputs * output_bytes

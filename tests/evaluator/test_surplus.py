@@ -1,0 +1,35 @@
+"""What timing may draw ahead and keep, by the sizes of inputs and outputs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from kerneldyno.evaluator.devices.base import Device
+from kerneldyno.evaluator.judge.surplus import drawn_ahead, most_ahead, unjudged
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+def gpu(memory: int) -> Device:
+    return cast(Device, SimpleNamespace(kind="cuda", at_most=lambda nbytes, share: min(nbytes, int(memory * share))))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "ahead"),
+    [
+        (1024, 512, 400 * 1536),
+        (GIB, GIB, 5 * GIB),
+        (2 * GIB, 4 * GIB, 6 * GIB),
+        (4 * GIB, 256, 400 * 256),  # no set fits
+        (16 * GIB, 8 * GIB, 8 * GIB),
+    ],
+)
+def test_no_set_is_planned_for_that_is_not_drawn_and_one_output_always(inputs: int, outputs: int, ahead: int) -> None:
+    assert most_ahead(gpu(140 * GIB), inputs, outputs) == ahead
+
+
+def test_small_devices_give_less() -> None:
+    assert drawn_ahead(gpu(16 * GIB)) == 768 * MIB
+    assert unjudged(gpu(16 * GIB)) == 512 * MIB
