@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,11 @@ class FakeJudge:
             case "block":  # the whole judge, as a reference that never comes back
                 await self.writer.drain()
                 signal.pause()
+            case "die-after-zygote":  # the judge's own end is seen later than that of its zygote
+                await self.writer.drain()
+                os.close(self.options.zygote_fd)
+                time.sleep(0.7)  # noqa: ASYNC251  # nothing runs in a process that is dying
+                os.kill(os.getpid(), int(rest))
             case "die":
                 await self.writer.drain()
                 os.kill(os.getpid(), int(rest))

@@ -148,11 +148,20 @@ async def test_of_two_suspects_only_the_guilty_one_is_blamed(tmp_path: Path) -> 
         assert results[1].attempts == 2
 
 
+async def test_a_zygote_that_ends_with_its_judge_is_not_the_cause() -> None:
+    """Whichever end is seen first: the reference is at fault, and nobody is run again for it."""
+    async with bench() as b:
+        result = await result_of(b.start("reference begin", "die-after-zygote 6"), b.node)
+        assert (result.outcome, result.attempts) == (REFERENCE_ERROR, 1)
+        assert b.sample("kerneldyno_judge_restarts_total", device="cpu:0", cause="reference") == 1
+
+
 async def test_a_reference_that_hangs_is_killed_at_its_limit() -> None:
     async with bench(cell_settings(reference_seconds=0.5)) as b:
         hangs = b.start("reference begin", "block")
         result = await result_of(hangs, b.node)
-        assert (result.outcome, result.message) == (REFERENCE_ERROR, "the reference took longer than 0.5 s")
+        assert result.outcome == REFERENCE_ERROR
+        assert "took longer than 0.5 s; an evaluator's --reference-timeout allows more" in result.message
         assert result.reference_error.type == "Timeout"
         assert (await result_of(b.start(*PASS), b.node)).outcome == CORRECT
         assert b.sample("kerneldyno_judge_restarts_total", device="cpu:0", cause="reference_timeout") == 1

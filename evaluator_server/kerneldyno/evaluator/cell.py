@@ -263,6 +263,9 @@ class Cell:
                 return death
             if not any(end.done() for end in ends):
                 await asyncio.wait(ends, timeout=_DEATH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if not judge.exited.done() and zygote.exited.done() and zygote.exited.result() == 0:
+                # It left because its judge has died, which is seen a moment later.
+                await asyncio.wait({judge.exited}, timeout=_DEATH_SECONDS)
             if judge.exited.done():  # results that it sent before it died count
                 await asyncio.wait({frames}, timeout=_SETTLE_SECONDS)
             if frames.done() and (death := frames.result()):
@@ -299,7 +302,8 @@ class Cell:
             if self._in_reference:
                 token, since = min(self._in_reference.items(), key=lambda item: item[1])
                 if now - since > limit:
-                    return _Death("reference_timeout", f"the reference took longer than {limit:g} s", token)
+                    told = f"the reference, or measuring its precision, took longer than {limit:g} s"
+                    return _Death("reference_timeout", f"{told}; an evaluator's --reference-timeout allows more", token)
             if any(now - since > _CANCEL_SECONDS + limit for since in self._cancelled.values()):
                 return _Death("silent", "the judge did not end a cancelled attempt")
             if self._running and not self._in_reference and now - self._last_frame > _SILENCE_SECONDS:
