@@ -446,6 +446,9 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path) -> None:
         ('"speedup": null', "speedup is 'None'"),
         ('"messages": 5', "messages is '5'"),
         ('"response": null', "response is 'None'"),
+        ('"problem_id": true', "problem_id is 'True'"),
+        ('"kernel_code": []', r"kernel_code is '\[\]'"),
+        ('"feedback": 1', "feedback is '1'"),
     ],
 )
 def test_a_field_of_another_type_is_named_with_its_line(tmp_path: Path, field: str, complaint: str) -> None:

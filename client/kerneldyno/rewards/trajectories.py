@@ -409,8 +409,11 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "reward": (int, float),
     "speedup": (int, float),
     "speedup_kind": str,
+    "problem_id": str,
     "messages": list,
     "response": str,
+    "kernel_code": str,
+    "feedback": str,
     "outcome": str,
 }
 
