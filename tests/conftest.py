@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -17,6 +18,15 @@ settings.load_profile("kerneldyno")
 # so would all processes that are started here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests of a GPU unless somebody insists on one: `make test-gpu`, where they fail without."""
+    if os.environ.get("KERNELDYNO_REQUIRE_GPU"):
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU: make test-gpu"))
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,7 @@ from kerneldyno.evaluator.devices.base import AFRESH
 from kerneldyno.evaluator.devices.cuda import CudaDevice
 from kerneldyno.evaluator.judge import compare
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not os.environ.get("KERNELDYNO_REQUIRE_GPU"), reason="run by make test-gpu"),
-]
+pytestmark = pytest.mark.gpu
 
 BIG = """
 import torch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,10 +14,7 @@ from kerneldyno.evaluator.judge.compare import Comparison, expect_like
 from kerneldyno.evaluator.judge.fingerprint import Fingerprint
 from kerneldyno.evaluator.spec import ToleranceRule
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not os.environ.get("KERNELDYNO_REQUIRE_GPU"), reason="run by make test-gpu"),
-]
+pytestmark = pytest.mark.gpu
 
 GIB = 1 << 30
 

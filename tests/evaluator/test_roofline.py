@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -255,7 +254,6 @@ def test_the_precision_is_the_one_that_was_seen() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not os.environ.get("KERNELDYNO_REQUIRE_GPU"), reason="run by make test-gpu")
 def test_a_gpu_is_measured_to_do_what_gpus_do() -> None:
     gpu = roof(open_device("cuda:0"))
     assert 1e11 < gpu.moved() < 1e14

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +10,6 @@ from judge_harness import Judge, candidate, limits, printed, request
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not os.environ.get("KERNELDYNO_REQUIRE_GPU"), reason="run by make test-gpu"),
 ]
 
 INLINE = '''

@@ -1,4 +1,4 @@
-"""Services on the GPU. Without one these tests are skipped; with KERNELDYNO_REQUIRE_GPU they fail instead."""
+"""Services on the GPU."""
 
 from __future__ import annotations
 

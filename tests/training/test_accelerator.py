@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -11,10 +10,7 @@ from kerneldyno.training import advantages, coverage, filters, losses, masks, mi
 from kerneldyno.training.returns import multi_turn_returns
 from torch import Tensor
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not os.environ.get("KERNELDYNO_REQUIRE_GPU"), reason="run by make test-gpu"),
-]
+pytestmark = pytest.mark.gpu
 
 EPISODES, TURNS, LENGTH = 64, 3, 512
 
