@@ -1,0 +1,190 @@
+"""What large inputs cost: memory at its peak, and seconds in each stage, by the size of a problem's inputs.
+
+    python benchmarks/large_inputs.py FILE ... [--gib 1,4,8,16] [--constant batch_size] [--devices cuda:0] [--json FILE]
+
+Each file is a problem in KernelBench's form, of one large input whose size goes with a constant of the module; the
+constant is changed so that the inputs have the sizes asked for, and the problem is judged against itself, one at a
+time, with default settings. The service is new for each, so that nothing is warm. The peak is the most that was in use
+on the device, less what was in use before (a reading every 10 ms, by the driver), or of the machine's memory for the
+CPU device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import asyncio
+import contextlib
+import json
+import math
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
+from kerneldyno.client.suite import renamed
+from kerneldyno.rollout.problems import Problem
+from service import capacity, collect, device_list, environment_of, outcome_of, stage_seconds
+
+_GIB = 1024**3
+#: Seconds between two readings.
+_PERIOD = 0.01
+
+
+@dataclass
+class Peak:
+    """The most memory that was in use, in bytes."""
+
+    before: int
+    most: int = 0
+
+    @property
+    def gib(self) -> float:
+        """What came on top of what was there."""
+        return (self.most - self.before) / _GIB
+
+
+def main() -> int:
+    """Measure, and print; exit status 1 when a verdict is not CORRECT."""
+    parser = argparse.ArgumentParser(description="Memory and time by the size of a problem's inputs.")
+    add = parser.add_argument
+    add("problems", nargs="+", type=Path, help="files")
+    add("--gib", default="1,4,8,16", help="sizes of the inputs (default: 1,4,8,16)")
+    add("--constant", default="batch_size", help="what goes with the size (default: batch_size)")
+    add("--devices", default="auto", help="the first of them is used (default: auto)")
+    add("--json", type=Path, help="also write everything here")
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    for path in options.problems:
+        for gib in options.gib.split(","):
+            source = sized(path.read_text(), options.constant, float(gib) * _GIB)
+            rows.append(measure(path.stem, float(gib), source, device_list(options.devices)[0]))
+            print(_line(rows[-1]) if len(rows) > 1 else f"{rows[0]['environment']}\n\n{_HEAD}\n{_line(rows[0])}")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    return 0 if all(each["outcome"] == "CORRECT" for each in rows) else 1
+
+
+def sized(source: str, constant: str, size: float) -> str:
+    """Return the problem with the constant changed so that its inputs are nearest to `size` bytes.
+
+    Raises ValueError when the module has no such constant, or its inputs do not grow with it.
+    """
+    one, two = (_input_bytes(_with(source, constant, value)) for value in (1, 2))
+    if one == two:
+        raise ValueError(f"the inputs do not grow with {constant}; name another with --constant")
+    return _with(source, constant, max(1, round((size - (2 * one - two)) / (two - one))))
+
+
+def _with(source: str, constant: str, value: int) -> str:
+    tree = ast.parse(source)
+    found = [
+        statement
+        for statement in tree.body
+        if isinstance(statement, ast.Assign)
+        and [target.id for target in statement.targets if isinstance(target, ast.Name)] == [constant]
+    ]
+    if not found:
+        raise ValueError(f"no constant {constant} in the module; name another with --constant")
+    for statement in found:
+        statement.value = ast.Constant(value)
+    return ast.unparse(tree)
+
+
+def _input_bytes(source: str) -> int:
+    """How large the inputs are; nothing of that size is made."""
+    module: dict[str, Any] = {}
+    with torch.device("meta"):
+        exec(compile(source, "problem", "exec"), module)
+        return sum(each.nbytes for each in module["get_inputs"]() if isinstance(each, torch.Tensor))
+
+
+def measure(name: str, gib: float, source: str, devices: str) -> dict[str, Any]:
+    """Judge it against itself on a service of its own."""
+    problem = Problem(id=name, reference_code=source)
+    request = EvalRequest(
+        id=f"{name}-{gib:g}", reference_code=source, kernel_code=renamed(problem), backend="torch", skip_cache=True
+    )
+    for stage in ("load", "compile", "correctness", "timing"):
+        getattr(request.timeouts, f"{stage}_timeout").FromSeconds(300)
+    with LocalServices(devices=devices, lanes=1) as services, _peak(_reader(services)) as peak:
+        results, _ = asyncio.run(collect(services.address, [request], 1e6, 1))
+        services.check()
+    result = results[request.id]
+    return {
+        "problem": name,
+        "gib": _input_bytes(source) / _GIB,
+        "outcome": outcome_of(result),
+        "message": result.message,
+        "peak_gib": peak.gib,
+        "stages": {stage: sum(spans) for stage, spans in stage_seconds([result]).items()},
+        "lease_seconds": result.timing_effort.lease_seconds,
+        "call_ms": result.reference_timing.median_seconds * 1e3,
+        "environment": environment_of([result]),
+    }
+
+
+def _reader(services: LocalServices) -> Callable[[], int]:
+    """What reads the memory in use, in bytes."""
+
+    async def kind() -> tuple[str, str]:
+        async with AsyncClient(services.address) as client:
+            kind, names, _ = await capacity(client)
+            return kind, names[0]
+
+    kind_of, name = asyncio.run(kind())
+    if kind_of != "cuda":
+        return lambda: psutil.virtual_memory().used
+    import pynvml
+
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(int(name.rpartition(":")[2]))
+    return lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+
+
+@contextlib.contextmanager
+def _peak(read: Callable[[], int]) -> Iterator[Peak]:
+    """Watch what `read` says until the end of the block."""
+    peak, over = Peak(read()), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_PERIOD):
+            peak.most = max(peak.most, read())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        watcher.join()
+
+
+_HEAD = (
+    "| problem | inputs GiB | peak GiB | outcome | a call ms | preparing s | checking s | held for timing s | all s |\n"
+    "| --- |" + " ---: |" * 2 + " --- |" + " ---: |" * 5
+)
+
+
+def _line(row: dict[str, Any]) -> str:
+    stages = row["stages"]
+    outcome = row["outcome"] if row["outcome"] == "CORRECT" else f"{row['outcome']}: {row['message'][:100]}"
+    figures = (
+        row["call_ms"],
+        stages.get("preparing", math.nan),
+        stages.get("checking", math.nan),
+        row["lease_seconds"],
+        sum(stages.values()),
+    )
+    return f"| {row['problem']} | {row['gib']:.3g} | {row['peak_gib']:.1f} | {outcome} | " + (
+        " | ".join(f"{figure:.2f}" for figure in figures) + " |"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
