@@ -41,13 +41,20 @@ def queue() -> Iterator[None]:
     variables = {
         name: os.environ[name] for name in ("VERL_USE_EXTERNAL_MODULES", "HF_HUB_OFFLINE") if name in os.environ
     }
-    ray.init(
-        address="local",  # a cluster of our own, whatever else runs here
-        num_cpus=16,
-        include_dashboard=False,
-        log_to_driver=False,
-        runtime_env={"env_vars": {"PYTHONPATH": path, **variables}},
-    )
+    for chance in range(3):
+        try:
+            ray.init(
+                address="local",  # a cluster of our own, whatever else runs here
+                num_cpus=16,
+                include_dashboard=False,
+                log_to_driver=False,
+                runtime_env={"env_vars": {"PYTHONPATH": path, **variables}},
+            )
+            break
+        except Exception as error:  # of no type: Ray gives its daemon 30 s, which a busy machine may not have
+            if chance == 2 or "timed out during startup" not in str(error):
+                raise
+            ray.shutdown()
     tq.init()
     yield
     tq.close()
