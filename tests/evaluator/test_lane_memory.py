@@ -187,6 +187,10 @@ def test_another_failure_of_the_reference_stays_its_own(alone: bool) -> None:
         (MemoryError(), True, 0),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes."), True, 4096),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False, 0),
+        (torch.OutOfMemoryError("Tried to allocate 1.2.3 GiB"), True, 0),
+        (torch.OutOfMemoryError("Tried to allocate . GiB"), True, 0),
+        (torch.OutOfMemoryError(f"Tried to allocate {'9' * 400} GiB"), True, 0),
+        (RuntimeError(f"can't allocate memory: you tried to allocate {'9' * 5000} bytes"), True, 0),
     ],
 )
 def test_how_a_lack_of_memory_is_told(error: Exception, lacks: bool, asked: int) -> None:

@@ -1,4 +1,7 @@
-"""Lack of memory, as torch tells it: its exceptions and messages have the numbers, and nothing else has them later."""
+"""Lack of memory, as torch tells it: its exceptions and messages have the numbers, and nothing else has them later.
+
+A candidate may write such a message itself. Whatever it says is read, or says nothing; it raises no error here.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ import torch
 #: What torch says when the host's memory has run out, for which it has no exception of its own.
 _NO_HOST_MEMORY = "can't allocate memory"
 _NAMED = re.compile(rf"\b(OutOfMemoryError|MemoryError)\b|{_NO_HOST_MEMORY}")
-_ASKED_OF_HOST = re.compile(r"tried to allocate (\d+) bytes")
-_SIZE = r"(?P<number>[\d.]+) (?P<unit>bytes|KiB|MiB|GiB)"
+_ASKED_OF_HOST = re.compile(r"tried to allocate (\d{1,18}) bytes")
+_SIZE = r"(?P<number>\d{1,9}(\.\d{1,9})?) (?P<unit>bytes|KiB|MiB|GiB)"
 _ASKED = re.compile(f"Tried to allocate {_SIZE}")
 _FREE = re.compile(f"of which {_SIZE} is free")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
