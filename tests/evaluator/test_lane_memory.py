@@ -14,6 +14,7 @@ from judge_harness import request
 from kerneldyno.evaluator.judge.footprint import Footprint
 from kerneldyno.evaluator.judge.lane import Bench, Lane, LeakError
 from kerneldyno.evaluator.judge.ledger import Ledger
+from kerneldyno.evaluator.judge.verdict import Limits
 from kerneldyno.evaluator.shortage import asked_bytes, free_bytes, is_lack_of_memory
 from kerneldyno.evaluator.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure
@@ -110,7 +111,7 @@ def lane(on: SimpleNamespace, *, alone: bool = True, stage: str | None = None, l
     made = Lane(cast(Bench, on), spec, lambda _: None, cast(Any, None), alone=alone)
     made._room = 16 * GIB if alone else 0
     if stage is not None:
-        candidate = SimpleNamespace(stage=stage, device_memory_bytes=limit, arena_bytes=GIB)
+        candidate = SimpleNamespace(stage=stage, memory=Limits(GIB, limit), arena_bytes=GIB)
         made._candidate = cast(Any, candidate)
     return made
 

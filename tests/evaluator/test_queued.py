@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from judge_harness import request
 from kerneldyno.evaluator.devices import open_device
+from kerneldyno.evaluator.judge import verdict
 from kerneldyno.evaluator.judge.candidate import Candidate
 from kerneldyno.evaluator.judge.handle import Runner, RunnerGarbled, RunnerLate
 from kerneldyno.evaluator.judge.lease import Lease
@@ -25,7 +26,7 @@ def hears(answer: Any) -> Candidate:
 
     runner = cast(Runner, SimpleNamespace(answer=says))
     spec = EvalSpec.from_json(request("", reference_code=""))
-    return Candidate(spec, open_device("cpu:0"), Lease([]), runner, Record(), 1 << 30)
+    return Candidate(spec, open_device("cpu:0"), Lease([]), runner, Record(), verdict.Limits(1 << 30))
 
 
 async def test_the_host_seconds_of_a_call_come_with_it() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
 import torch
-from kerneldyno.evaluator.judge import stress
+from kerneldyno.evaluator.judge import pieces, stress
 from kerneldyno.evaluator.judge.stress import Stress, Trait
 
 KINDS = [kind for kind, _ in stress.KINDS]
@@ -239,3 +240,21 @@ def test_seasoning_leaves_what_has_a_form(make: Callable[[], torch.Tensor]) -> N
 def test_seasoning_keeps_zeros() -> None:
     triangle = torch.tril(normal(200, 200))
     assert torch.equal(torch.triu(seasoned(triangle, LARGE), 1), torch.zeros(200, 200))
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (2, 5, 2), (1, 40)])
+def test_pieces_are_all_of_a_tensor_and_views_of_it(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]) -> None:
+    monkeypatch.setattr(pieces, "_ELEMENTS", 10)
+    tensor = torch.arange(math.prod(shape)).view(shape)
+    parts = pieces.pieces(tensor)
+    assert torch.equal(torch.cat(list(parts)), tensor)
+    assert all(part.numel() <= 10 or part.shape[0] == 1 for part in parts)
+    parts[-1].fill_(-1)
+    assert int(tensor.reshape(-1)[-1]) == -1
+
+
+def test_a_large_tensor_is_changed_in_all_of_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "_ELEMENTS", 32)
+    tensor, target = uniform(16, 8), torch.zeros(16, 8)
+    stress.apply(Stress("large", 16.0, signed=False), [tensor], [Trait(free=True)], drawn(0), [target])
+    assert bool((target >= 16 * tensor).all())

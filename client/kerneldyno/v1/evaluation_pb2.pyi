@@ -1906,7 +1906,7 @@ class ProblemTooLargeEvidence(_message.Message):
     memory: _builtins.str
     """"device" or "host"."""
     stage: _builtins.str
-    """What did not fit: "inputs", "reference", "build"."""
+    """What did not fit: "inputs", "build" or "reference" of the problem itself, or "judging": to judge a candidate beside it."""
     needed_bytes: _builtins.int
     """The least that the problem is known to need, in bytes: more than `device_bytes`."""
     device_bytes: _builtins.int

@@ -22,8 +22,6 @@ from .signals import Signals, new_page
 #: Larger than the last-level caches of the machines this runs on would be costly here, and the interpreter's own
 #: overhead is a thousand times that of a cache miss: enough to evict the second-level cache.
 _FLUSH_BYTES = 4 << 20
-#: Share of the host's available memory that evaluations may take; the rest is for what nobody can foresee.
-_SHARE_OF_HOST = 0.75
 #: Where the kernel does not tell.
 _USUAL_CACHE_BYTES = 64 << 20
 
@@ -49,7 +47,7 @@ class CpuDevice(Device):
         return {"model": _processor(), "memory_bytes": memory, "driver_version": "", "cuda_version": ""}
 
     def room_bytes(self) -> int:
-        return int(_SHARE_OF_HOST * hostmemory.available())
+        return hostmemory.allowance()
 
     def runner_descriptors(self) -> list[int]:
         flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING

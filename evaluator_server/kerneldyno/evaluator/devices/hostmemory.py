@@ -9,6 +9,8 @@ import re
 import resource
 from pathlib import Path
 
+#: Share of the host's available memory that evaluations, and a judge, may take; the rest is for what nobody can foresee.
+_SHARE = 0.75
 _MEMINFO = Path("/proc/meminfo")
 _STATUS = Path("/proc/self/status")
 _CGROUP = Path("/sys/fs/cgroup")
@@ -19,6 +21,11 @@ def available() -> int:
     found = _kibibytes(_MEMINFO, "MemAvailable")
     limit, used = (_number(_CGROUP / name) for name in ("memory.max", "memory.current"))
     return found if limit is None or used is None else max(0, min(found, limit - used))
+
+
+def allowance() -> int:
+    """Return how much of what is available now may be taken for judging, in bytes."""
+    return int(_SHARE * available())
 
 
 def limit_own(nbytes: int) -> None:

@@ -15,9 +15,6 @@ from kerneldyno.rpc.version import VERSION
 from .. import wire
 from ..process import die_with, see_only
 
-#: Share of the host's available memory that a judge may take: what references ask for beyond that fails, and nothing else.
-_SHARE_OF_HOST = 0.75
-
 
 def main() -> int:
     """Serve until the server closes the connection; return the exit status."""
@@ -56,7 +53,7 @@ def _serve(args: argparse.Namespace) -> int:
     zygote = socket.socket(fileno=args.zygote_fd)
     device = open_device("cpu:0" if args.device.startswith("cpu") else "cuda:0")
     device.warm_up()
-    hostmemory.limit_own(int(_SHARE_OF_HOST * hostmemory.available()))
+    hostmemory.limit_own(hostmemory.allowance())  # what references ask for beyond that fails, and nothing else
     if wire.receive(zygote) is None:
         sys.exit("the zygote ended before it was ready")
     settings = Settings(

@@ -40,15 +40,13 @@ class Candidate(Side):
         lease: Lease,
         runner: Runner,
         record: Record,
-        memory_bytes: int,
-        device_memory_bytes: int = 0,
+        memory: verdict.Limits,
     ) -> None:
-        """`memory_bytes` is what it may have of the host, `device_memory_bytes` of the device (0: no limit of its own)."""
         super().__init__(device, lease, runner)
         self.spec = spec
         self.record = record
-        self._memory_bytes = memory_bytes
-        self.device_memory_bytes = device_memory_bytes
+        #: What it may have.
+        self.memory = memory
         self._spent = 0.0
         #: The quickest call so far, as the runner says, in seconds: what is planned by.
         self.quickest_call = math.inf
@@ -64,7 +62,7 @@ class Candidate(Side):
         """Open arenas of `sizes` that hold the inputs of each of `trials` and the secret parameters as well."""
         _, state_bytes = tree.layout([tree.describe(tensor) for tensor in problem.state().values()])
         room = max(state_bytes, *(each.inputs.set_bytes for each in trials))
-        await self.open_arenas(sizes, room=room, memory_bytes=self.device_memory_bytes)
+        await self.open_arenas(sizes, room=room, memory_bytes=self.memory.device)
 
     async def load(self, symbol: str) -> None:
         """Have the source imported."""
@@ -158,8 +156,7 @@ class Candidate(Side):
     def _heed(self, answer: wire.Frame) -> Any:
         if "ok" in answer:
             return answer["ok"]
-        limits = verdict.Limits(self._memory_bytes, self.device_memory_bytes)
-        raise Finished(verdict.raised(self.stage, answer.get("error"), limits, self.record.findings))
+        raise Finished(verdict.raised(self.stage, answer.get("error"), self.memory, self.record.findings))
 
 
 def match(wanted: dict[str, tree.TensorSpec], listing: dict[str, tree.TensorSpec]) -> dict[str, str]:

@@ -9,6 +9,7 @@ length passes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -173,17 +174,14 @@ def differences(value: torch.Tensor, other: torch.Tensor, typical: float) -> tup
 
     0 where they are not finite, as for `expect`.
     """
-    pairs = []
-    if (fused := _fused_errors(value.reshape(-1), other.reshape(-1), (typical, 1.0))) is not None:
-        error, share = fused.tolist()
-        if math.isfinite(error) and math.isfinite(share):
-            return error, share
-    for got, wanted in zip(chunks(value.reshape(-1)), chunks(other.reshape(-1)), strict=True):
-        off = got.sub(wanted).abs_()
-        size = wanted.abs().add_(max(typical, 1e-300) if wanted.dtype == torch.float64 else max(typical, 1e-37))
-        pairs.append(torch.stack((off.max().double(), off.div_(size).max().double())))
-    found = [(a, b) for a, b in _looked_at(pairs) if math.isfinite(a) and math.isfinite(b)]
-    return max((a for a, _ in found), default=0.0), max((b for _, b in found), default=0.0)
+    # So small a number is one in the dtypes that are looked at, and no division by it is one by 0.
+    bounds = max(typical, 1e-300 if other.dtype == torch.float64 else 1e-37), 1.0
+    got, wanted = value.reshape(-1), other.reshape(-1)
+    found = [] if (fused := _fused_errors(got, wanted, bounds)) is None else _looked_at([fused])
+    if not all(map(math.isfinite, itertools.chain(*found))) or not found:
+        found = _looked_at([_errors(*pair, bounds) for pair in zip(chunks(got), chunks(wanted), strict=True)])
+    finite = [(error, share) for error, share in found if math.isfinite(error) and math.isfinite(share)]
+    return max((error for error, _ in finite), default=0.0), max((share for _, share in finite), default=0.0)
 
 
 def all_finite(tensor: torch.Tensor) -> bool:

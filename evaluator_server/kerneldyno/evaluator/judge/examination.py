@@ -22,6 +22,7 @@ from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
 from . import stress, trial, verdict
 from .compare import Expected, compare, relative_tolerance
+from .inputs import Vary
 from .mutants import MUTANTS, Material, Mutant
 
 #: A stressed reference may be off from its twin by this many times the relative tolerance. What it loses is allowed to
@@ -52,7 +53,7 @@ class Examination:
     pass_nominal: list[str] = field(default_factory=list)
     pass_all: list[str] = field(default_factory=list)
 
-    def vary(self, kind: stress.Stress, device: Device) -> trial.Vary:
+    def vary(self, kind: stress.Stress, device: Device) -> Vary:
         """Return the change that makes stressed inputs of nominal ones."""
 
         def change(tensors: Sequence[torch.Tensor], seed: int, targets: Sequence[torch.Tensor]) -> None:
@@ -151,7 +152,7 @@ def _hold(
             if this is None:
                 continue
             # Mutants are made of two draws. How far the second may be off is not looked at.
-            other = _another(problem, spec, device, found, candidate, this) if passing else this
+            other = _stressed(problem, spec, device, found, candidate, this.expected) if passing else this
             if other is not None:
                 found.held.append(candidate)
                 passing = surviving(passing, problem, spec, device, this, other, unmade=True)
@@ -168,7 +169,7 @@ def _borne(
     limits: Sequence[float],
 ) -> trial.Trial | None:
     """Return a trial under a stress, or None where the reference is not finite, or less precise than `limits`."""
-    tried = _stressed(problem, spec, device, found, candidate, None)
+    tried = _stressed(problem, spec, device, found, candidate)
     if tried is None:
         return None
     leaves = tried.expected.leaves
@@ -179,27 +180,15 @@ def _borne(
     return tried
 
 
-def _another(
-    problem: Problem,
-    spec: EvalSpec,
-    device: Device,
-    found: Examination,
-    candidate: stress.Stress,
-    this: trial.Trial,
-) -> trial.Trial | None:
-    """Return a second draw of the kind that `this` is; None where the reference is not finite on it."""
-    return _stressed(problem, spec, device, found, candidate, this.expected)
-
-
 def _stressed(
     problem: Problem,
     spec: EvalSpec,
     device: Device,
     found: Examination,
     candidate: stress.Stress,
-    like: Expected | None,
+    like: Expected | None = None,
 ) -> trial.Trial | None:
-    """Return a trial under a stress; None where the reference fails on it, or is not finite."""
+    """Return a trial under a stress, `like` another one; None where the reference fails on it, or is not finite."""
     vary = found.vary(candidate, device)
     try:
         return trial.prepare(problem, spec, device, 0, vary, like=like, must_be_finite=True)

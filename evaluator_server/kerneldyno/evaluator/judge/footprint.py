@@ -14,6 +14,9 @@ from .side import Sizes
 #: Problems that take more bytes than this, or more operations, are examined by an excerpt of their rows.
 _LARGE_BYTES = 256 << 20
 _LARGE_FLOPS = 2e11
+#: What a runner's process takes of a GPU's memory before it does anything, in bytes: a context of the driver, and libraries.
+#: (496 to 550 MiB on H200s.)
+CONTEXT_BYTES = 600 << 20
 #: What one evaluation takes beside what is planned: workspaces of libraries, fragments, the judge's own small tensors.
 _SLACK_BYTES = 1 << 30
 #: A candidate may take this many times what its reference takes, plus this, unless the request says otherwise.

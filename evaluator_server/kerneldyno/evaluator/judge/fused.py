@@ -35,7 +35,7 @@ def errors(got: torch.Tensor, wanted: torch.Tensor, absolute: float, relative: f
     """Return the largest |got - wanted|, and the largest share of absolute + relative * |wanted| that it is.
 
     Args:
-        got: 1-D, contiguous floats on a GPU.
+        got: 1-D floats on a GPU.
         wanted: as many, of the same or a wider dtype.
         absolute: what is allowed of each element; positive.
         relative: what is allowed more, for each unit of its size.
@@ -43,9 +43,8 @@ def errors(got: torch.Tensor, wanted: torch.Tensor, absolute: float, relative: f
     Returns:
         Two numbers on the device, infinite where either is not a number; None where the caller must do it.
     """
-    usable = (
-        _Switch.works and got.is_cuda and got.numel() >= _LEAST and got.dtype in _DTYPES and wanted.dtype in _DTYPES
-    )
+    usable = _Switch.works and got.is_cuda and got.numel() >= _LEAST
+    usable = usable and all(each.dtype in _DTYPES and each.is_contiguous() for each in (got, wanted))
     if not usable or not (0 < absolute < _MOST and 0 <= relative < _MOST):
         return None
     wide = torch.float64 in (got.dtype, wanted.dtype)

@@ -34,6 +34,10 @@ class Inputs:
         """The tensors themselves, over the bytes of `master`."""
         return tree.views(self.master, self.specs)
 
+    def outline(self) -> Inputs:
+        """Return what they are like, without their bytes."""
+        return Inputs(self.structure, self.specs, torch.empty(0, dtype=torch.uint8))
+
     def arguments(self, region: torch.Tensor, device: Device) -> list[Any]:
         """Return positional arguments over the bytes of `region`."""
         arguments: list[Any] = tree.rebuild(self.structure, tree.views(region, self.specs), device.torch_device)
@@ -54,7 +58,7 @@ def draw(
         elif nbytes == into.numel():
             master = into
         else:
-            return Inputs(structure, specs, torch.empty(0, dtype=torch.uint8))  # the caller sees that they differ
+            return Inputs(structure, specs, into).outline()  # the caller sees that they differ
         views = tree.views(master, specs)
         if vary is not None:
             vary(tensors, seed, views)

@@ -163,7 +163,7 @@ class Lane:
         if isinstance(failure, ReferenceFailure) and not failure.lacked_memory:
             return verdict.reference_failed(failure.detail)
         if self._candidate is not None and self._candidate_holds_too_much():
-            return verdict.took_all_memory(self._candidate.stage, self._candidate.device_memory_bytes)
+            return verdict.took_all_memory(self._candidate.stage, self._candidate.memory.device)
         if not self._alone:
             return verdict.infrastructure("DEVICE_MEMORY", f"the judge itself lacked memory: {failure}", retryable=True)
         known = self._bench.problems.find(self._spec)
@@ -200,7 +200,7 @@ class Lane:
         if not self._alone or free is None:
             return device.is_full()
         ours = device.allocated_bytes() + self._candidate.arena_bytes
-        return self._room - free - ours > self._candidate.device_memory_bytes + _OVERHEAD_BYTES
+        return self._room - free - ours > self._candidate.memory.device + _OVERHEAD_BYTES
 
     async def _gone(self) -> verdict.Result:
         """The runner has ended, or says that it has."""
@@ -236,14 +236,14 @@ class Lane:
             await memory.enter_async_context(bench.ledger.admit(self._planned, self._wait_for_memory))
             await self._make_room(found.judged)
         self._stages.enter("STAGE_PREPARING")
-        limit = self._limit(found)
-        self._use = _use(found, min(self._planned, capacity), limit)
+        limits = verdict.Limits(bench.memory_bytes, self._limit(found))
+        self._use = _use(found, min(self._planned, capacity), limits.device)
         # Fixed cases are no secret, and may differ in size; random ones are drawn when they are needed.
         trials = [await self._prepare(known, number, rough=True) for number in range(known.problem.cases or 1)]
         self._roomy = await self._needs_room(known, trials[0])
         classes = bench.references.classes(spec, roomy=self._roomy)
         runner = await bench.pool.take(roomy=self._roomy, classes=classes)
-        candidate = Candidate(spec, bench.device, bench.pool.lease, runner, record, bench.memory_bytes, limit)
+        candidate = Candidate(spec, bench.device, bench.pool.lease, runner, record, limits)
         self._candidate = candidate
         slot_bytes = max(each.slot_bytes for each in trials)
         sizes = replace(

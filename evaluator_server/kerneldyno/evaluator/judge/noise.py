@@ -17,6 +17,7 @@ from ..precision import BITS, round_to
 from ..toolkits import Problem
 from .compare import Expected, Leaf, chunks, differences, expect_like
 from .inputs import Inputs
+from .pieces import pieces
 
 #: Relative change of inputs that float32 arithmetic can be as wrong as: four units in the last place.
 SHAKE = 2.0**-22
@@ -26,25 +27,16 @@ STEP = 2.5e-3
 _MOST_RANDOM = 0.05
 #: What one run shows is this much less than what others may show.
 _UNSEEN = 2.0
-#: Elements that are changed at a time.
-_CHUNK = 1 << 26
 
 
 def shake_(tensor: torch.Tensor) -> None:
     """Move each element, in place, by a random part of what float32 arithmetic can do to it."""
     if tensor.dtype.itemsize == 1:
         return  # eight bits: nothing so small changes them
-    for part in _parts(tensor):
+    for part in pieces(tensor):
         wide = torch.promote_types(part.dtype, torch.float32)
         factor = torch.rand(part.shape, dtype=wide, device=part.device).mul_(2 * SHAKE).add_(1 - SHAKE)
         part.copy_(factor.mul_(part))
-
-
-def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    if tensor.numel() <= _CHUNK or tensor.dim() == 0:
-        return [tensor]
-    rows = max(1, _CHUNK * tensor.shape[0] // tensor.numel())
-    return [tensor[start : start + rows] for start in range(0, tensor.shape[0], rows)]
 
 
 def from_rows(structure: object, values: Sequence[torch.Tensor], which: torch.Tensor, rows: Expected) -> Expected:
@@ -116,7 +108,7 @@ def _run(
     if change is not None:
         for view in tree.views(region, inputs.specs):
             if view.is_floating_point():
-                for part in _parts(view):
+                for part in pieces(view):
                     if change:
                         part.copy_(round_to(part, BITS[change]))
                     else:

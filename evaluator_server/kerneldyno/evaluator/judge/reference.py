@@ -22,6 +22,7 @@ from .. import tree, wire
 from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import ReferenceFailure
+from .footprint import CONTEXT_BYTES
 from .handle import Runner, RunnerGone, RunnerLate, RunnerStartError
 from .lease import Lease
 from .paced import PacedBurst
@@ -37,8 +38,6 @@ _Key = tuple[str, bool, int, int, int]
 #: Reference runners that are kept, at most, and for how many seconds after their last use.
 _KEPT = {"cuda": 16, "cpu": 3}
 _KEPT_SECONDS = {"cuda": 30.0, "cpu": 10.0}
-#: What a runner's process takes of a GPU's memory beside its tensors, in bytes.
-_CONTEXT_BYTES = 600 << 20
 #: How long building a reference may take, torch.compile included, in seconds.
 _BUILD_SECONDS = 300.0
 #: Bursts of a call that does nothing, and of the reference with a warm cache, that are kept of each kind.
@@ -165,7 +164,7 @@ class References:
                 kept = None
             if kept is None:
                 made = await self._make(known, spec, sizes, candidate, roomy=roomy)
-                kept = _Kept(made, known.footprint.reference_runner(sizes) + _CONTEXT_BYTES)
+                kept = _Kept(made, known.footprint.reference_runner(sizes) + CONTEXT_BYTES)
                 # One of another pace serves this candidate alone: the next one may have more luck.
                 if self._pool.class_of(kept.side.runner) == self._pool.class_of(candidate):
                     self._kept[key] = kept

@@ -21,6 +21,7 @@ from ..devices.base import Device
 from ..spec import EvalSpec
 from ..walls import Layer
 from . import ladder, verdict
+from .footprint import CONTEXT_BYTES
 from .hygiene import Hygiene, SickDeviceError
 from .lane import Bench, Lane, LeakError
 from .ledger import Ledger, lacked_memory
@@ -32,9 +33,6 @@ from .reference import References
 
 _log = logging.getLogger("kerneldyno.judge")
 
-#: What a runner takes of a GPU's memory before it does anything, in bytes: a context of the driver, and libraries. (496 to
-#: 550 MiB on H200s.)
-_CONTEXT_BYTES = 600 << 20
 #: A device of which less is free when its judge begins is planned for as if there were so much, in bytes.
 _LEAST_ROOM = 1 << 30
 
@@ -72,7 +70,7 @@ class Service:
             memory_bytes=settings.memory_bytes,
         )
         # A candidate and its reference in each lane, and the spares.
-        contexts = (2 * settings.lanes + settings.spares) * _CONTEXT_BYTES if device.kind == "cuda" else 0
+        contexts = (2 * settings.lanes + settings.spares) * CONTEXT_BYTES if device.kind == "cuda" else 0
         ledger = Ledger(max(_LEAST_ROOM, device.room_bytes() - contexts))
         problems = Problems(device, self._pool.lease)
         processors = Processors(settings.share, roams=device.kind == "cuda", near=device.near_processors())

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import torch
 
+from .pieces import pieces
+
 #: Values that are looked at to tell what a tensor is.
 _SAMPLE = 1 << 16
 #: A tensor with no more different values than this holds labels or a mask, not measurements.
 _DISCRETE = 16
-#: Elements of a large tensor that are changed at a time: what is needed meanwhile is several times as much.
-_PIECE = 1 << 26
 #: Share of the elements of a timed input that are changed, and how many at the most.
 _SEASONING_SHARE = 1e-3
 _MOST_SEASONED = 256
@@ -95,10 +95,8 @@ def apply(
 
 def _pieces(tensor: torch.Tensor, what: Trait) -> Sequence[torch.Tensor]:
     """Return a tensor in pieces that a change can be made to one after the other."""
-    if tensor.numel() <= _PIECE or tensor.dim() < 2 or (what.symmetric and tensor.dim() == 2):
-        return [tensor]
-    rows = max(1, _PIECE * tensor.shape[0] // tensor.numel())
-    return [tensor[start : start + rows] for start in range(0, tensor.shape[0], rows)]
+    whole = tensor.dim() < 2 or (what.symmetric and tensor.dim() == 2)
+    return [tensor] if whole else pieces(tensor)
 
 
 def season(

@@ -21,6 +21,7 @@ from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import ReferenceFailure
 from . import trial
+from .inputs import Inputs, draw
 from .problems import Known
 from .surplus import drawn_ahead
 
@@ -75,7 +76,7 @@ class Supply:
         self._cases = [
             number
             for number in range(problem.cases or 1)
-            if problem.cases is None or self._fits(trial.draw(problem, self.device, number))
+            if problem.cases is None or self._fits(draw(problem, self.device, number))
         ]
 
     @property
@@ -154,7 +155,7 @@ class Supply:
             target.copy_(self.rng.choice(self._kept))
             return
         begin = time.monotonic()
-        drawn = trial.draw(self.known.problem, self.device, self._case(index), into=target)
+        drawn = draw(self.known.problem, self.device, self._case(index), into=target)
         if not self._fits(drawn):
             raise ReferenceFailure("inputs", ValueError("get_inputs() must return the same shapes to be timed"))
         if slow or self._timed < _TIMED_SETS:
@@ -178,7 +179,7 @@ class Supply:
         return self.known.seconds_a_set * self.longest
 
     def _answer(self, index: int, data: torch.Tensor) -> trial.Trial:
-        inputs = trial.Inputs(self.structure, self.specs, data)
+        inputs = Inputs(self.structure, self.specs, data)
         problem, like = self.known.problem, self.example.expected
         spares = self.known.spares_inputs
         right = trial.answer(problem, self.spec, self.device, self._case(index), inputs, like, spares=spares)
@@ -189,5 +190,5 @@ class Supply:
         """Which fixed case an input set holds; problems without cases draw at random."""
         return self._cases[index % len(self._cases)]
 
-    def _fits(self, drawn: trial.Inputs) -> bool:
+    def _fits(self, drawn: Inputs) -> bool:
         return [spec.shape for spec in drawn.specs] == [spec.shape for spec in self.specs]

@@ -25,20 +25,6 @@ from .compare import Comparison, Expected, all_finite, compare, expect
 from .excerpt import Excerpt
 from .inputs import Inputs, Vary, draw
 
-__all__ = [
-    "Block",
-    "Inputs",
-    "NotFiniteError",
-    "Trial",
-    "Vary",
-    "answer",
-    "draw",
-    "judge",
-    "judge_bytes",
-    "prepare",
-    "twin_at",
-]
-
 #: Errors that are this much smaller than those of a precision's rounding are not of that precision.
 _CLEARLY_FINER = 0.3
 
@@ -72,14 +58,13 @@ class Trial:
 
     def forget_inputs(self) -> None:
         """Give back the memory of what is not needed to compare an output."""
-        self.inputs = Inputs(self.inputs.structure, self.inputs.specs, torch.empty(0, dtype=torch.uint8))
+        self.inputs = self.inputs.outline()
         self.after = self.inputs.master
-        if self.block is not None:
-            self.block = None
+        self.block = None
 
     def outline(self) -> Trial:
         """Return what the trial is like, without its tensors: outputs cannot be compared with it any more."""
-        nothing = Inputs(self.inputs.structure, self.inputs.specs, torch.empty(0, dtype=torch.uint8))
+        nothing = self.inputs.outline()
         return Trial(self.seed, nothing, nothing.master, self.expected.outline(), self.aliased, self.mutates)
 
     @property
