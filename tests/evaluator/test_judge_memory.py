@@ -2,42 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from judge_harness import Judge, candidate, request
-
-REFERENCE = """
-import torch
-
-kept = []
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        {body}
-        return torch.relu(x)
-
-def get_inputs():
-    return [torch.randn({shape})]
-"""
-HONEST = """
-import torch
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-"""
-#: Asks for memory until there is no more, and goes on. None of it is ever written to.
-GREEDY = """taken = []
-        try:
-            while True:
-                taken.append(torch.empty(1 << 30, dtype=torch.uint8, device=x.device))
-        except RuntimeError:
-            del taken"""
-
-
-def problem(body: str = "pass", shape: str = "64, 64", **changes: Any) -> dict[str, Any]:
-    reference = REFERENCE.format(body=body, shape=shape)
-    return request(HONEST, backend="torch", reference_code=reference, **changes)
+from memory_problems import GREEDY, problem
 
 
 def is_unharmed(judge: Judge) -> bool:

@@ -13,32 +13,12 @@ from kerneldyno.evaluator.judge import compare, fused
 from kerneldyno.evaluator.judge.compare import Comparison, expect_like
 from kerneldyno.evaluator.judge.fingerprint import Fingerprint
 from kerneldyno.evaluator.spec import ToleranceRule
+from memory_problems import GREEDY, problem
 
 pytestmark = pytest.mark.gpu
 
 GIB = 1 << 30
 
-REFERENCE = """
-import torch
-
-kept = []
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        {body}
-        return torch.relu(x)
-
-def get_inputs():
-    return [torch.randn({shape})]
-"""
-CANDIDATE = """
-import torch
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        {body}
-        return torch.relu(x)
-"""
 TRANSPOSED = """
 import torch
 
@@ -53,12 +33,6 @@ class Model(torch.nn.Module):
 def get_inputs():
     return [torch.rand(16, 48, 24, 48, 48)]
 """
-GREEDY = """taken = []
-        try:
-            while True:
-                taken.append(torch.empty(1 << 30, dtype=torch.uint8, device=x.device))
-        except RuntimeError:
-            del taken"""
 HOARDS = """import ctypes
         driver, pointer = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
         for size in (1 << 34, 1 << 30, 1 << 26, 1 << 21):
@@ -76,12 +50,6 @@ def judge() -> Iterator[Judge]:
 @pytest.fixture(scope="module")
 def device_bytes() -> int:
     return int(torch.cuda.get_device_properties(0).total_memory)
-
-
-def problem(body: str = "pass", *, takes: str = "pass", shape: str = "64, 64", **changes: Any) -> dict[str, Any]:
-    """A reference with `body` in it, and a candidate with `takes`."""
-    reference = REFERENCE.format(body=body, shape=shape)
-    return request(CANDIDATE.format(body=takes), backend="torch", reference_code=reference, **changes)
 
 
 def among_honest_ones(judge: Judge, asked: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,42 @@
+"""What the tests of memory share: a reference and a candidate of ReLU that do something with memory before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from judge_harness import request
+
+REFERENCE = """
+import torch
+
+kept = []
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        {body}
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.randn({shape})]
+"""
+CANDIDATE = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        {body}
+        return torch.relu(x)
+"""
+#: Asks for memory until there is no more, and goes on. None of it is ever written to.
+GREEDY = """taken = []
+        try:
+            while True:
+                taken.append(torch.empty(1 << 30, dtype=torch.uint8, device=x.device))
+        except RuntimeError:
+            del taken"""
+
+
+def problem(body: str = "pass", *, takes: str = "pass", shape: str = "64, 64", **changes: Any) -> dict[str, Any]:
+    """A reference with `body` in it, and a candidate with `takes`."""
+    reference = REFERENCE.format(body=body, shape=shape)
+    return request(CANDIDATE.format(body=takes), backend="torch", reference_code=reference, **changes)
