@@ -305,7 +305,8 @@ def test_the_bank_is_in_order() -> None:
 
 
 def test_examination_is_stopped_early_where_nothing_passes(tmp_path: Path) -> None:
-    spec = vet._spec(problem(tmp_path, "torch.softmax(x, -1) * x").read_text(), CALIBRATED)
+    # Nearly without noise: one draw of a softmax in a hundred is too noisy for the strongest stress, and a weaker is tried.
+    spec = vet._spec(problem(tmp_path, "x * x.abs().amax(-1, keepdim=True)").read_text(), CALIBRATED)
     built = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)
     calls: list[int] = []
     expected = built.expected
