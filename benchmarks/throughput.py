@@ -55,7 +55,7 @@ TRIALS = {"cuda": (100, 3), "cpu": (5, 1)}
 #: After which a runner that was killed must be gone, and spares be back.
 SETTLE_SECONDS = 3.0
 #: Device memory that the driver may keep.
-_SLACK_MEBIBYTES = 64
+SLACK_MEBIBYTES = 64
 
 Trajectories = Sequence[Sequence[batches.Candidate]]
 
@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def _is_bad(run: dict[str, Any]) -> bool:
-    return bool(run["wrong"] or run["left_over"] or (run["device_left_mebibytes"] or 0) > _SLACK_MEBIBYTES)
+    return bool(run["wrong"] or run["left_over"] or (run["device_left_mebibytes"] or 0) > SLACK_MEBIBYTES)
 
 
 def _options() -> argparse.Namespace:
