@@ -63,6 +63,33 @@ def test_what_is_allowed_is_not_more(judge: Judge) -> None:
     assert judge.evaluate(stressed(half, MATMUL, allowed_precision="PRECISION_BF16"))["outcome"] == "INCORRECT"
 
 
+CLAMPED = module("return x[0].clamp(min=0.01)", name="ModelNew")
+NORMAL_RELU = module("return torch.relu(x[0])")
+
+
+def test_a_mistake_is_not_taken_for_coarse_arithmetic(judge: Judge) -> None:
+    result = judge.evaluate(stressed(CLAMPED, NORMAL_RELU))
+    assert result["outcome"] == "INCORRECT"
+    assert findings(result) == {}
+    assert result["correctness"]["observed_precision"] == "PRECISION_FP32"
+
+
+@pytest.mark.parametrize("precision", ["PRECISION_BF16", "PRECISION_FP8"])
+@pytest.mark.parametrize("changes", [{}, {"stress_inputs": False}])
+def test_coarse_arithmetic_is_no_cover_for_a_mistake(judge: Judge, precision: str, changes: dict[str, Any]) -> None:
+    result = judge.evaluate(stressed(CLAMPED, NORMAL_RELU, allowed_precision=precision, **changes))
+    assert result["outcome"] == "INCORRECT"
+    rounded = module("return torch.relu(x[0].bfloat16()).float()", name="ModelNew")
+    result = judge.evaluate(stressed(rounded, NORMAL_RELU, allowed_precision=precision, **changes))
+    assert result["outcome"] == "CORRECT", result["message"]
+
+
+def test_the_hint_asks_for_a_purpose(judge: Judge) -> None:
+    (found,) = judge.evaluate(stressed(ROUNDED, MATMUL))["findings"]
+    assert "on purpose" in found["evidence"]
+    assert "look for a mistake" in found["evidence"]
+
+
 def test_full_precision_is_observed(judge: Judge) -> None:
     result = judge.evaluate(stressed(MATMUL.replace("Model(", "ModelNew("), MATMUL))
     assert result["outcome"] == "CORRECT"

@@ -33,6 +33,11 @@ _OF_DTYPE = {
 }
 
 
+def half_unit(precision: str) -> float:
+    """Return the largest relative error of rounding to a tier, to nearest."""
+    return 2.0 ** -(BITS[precision] + 1)
+
+
 def of_dtype(dtype: torch.dtype) -> str:
     """Return the tier in which tensors of `dtype` are stored."""
     return _OF_DTYPE.get(dtype, "PRECISION_UNSPECIFIED")

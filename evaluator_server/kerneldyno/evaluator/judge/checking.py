@@ -9,12 +9,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-import torch
-
 from .. import tree
-from ..precision import RECOGNISED, of_dtype, recognise, rms
-from ..toolkits import ReferenceFailure
-from . import stress, trial, verdict
+from . import arithmetic, stress, trial, verdict
 from .candidate import Candidate
 from .compare import Comparison
 from .fingerprint import Fingerprint
@@ -23,10 +19,6 @@ from .record import Finished
 
 #: How often stressed inputs are drawn on which the reference can be trusted.
 _REDRAWS = 3
-#: An error this many times the reference's own is looked at more closely: it may be that of coarser arithmetic.
-_CONSPICUOUS = 4.0
-#: The largest error may be this many times the largest that a tier's rounding makes.
-_EXCESS = 8.0
 
 
 async def check(candidate: Candidate, known: Known, problems: Problems, announce: Announce) -> trial.Trial:
@@ -95,12 +87,17 @@ async def _try(
                 "kind": "input mutated",
                 "detail": "after the call the inputs are not what the reference leaves",
             }
+        allowed = spec.allowed_precision
+        if comparison.mismatch is None and not current.stress and allowed != "PRECISION_UNSPECIFIED":
+            comparison.mismatch = arithmetic.unlike_rounding(
+                known.problem, candidate.device, current, station.outputs[0], allowed
+            )
         if comparison.mismatch is None:
             comparison = _again(candidate, prints, earlier, comparison)
         record.note(comparison)
         if _all_there(current, specs):
-            tier = _tier(candidate, known, current)
-            if _rank(tier) > _rank(record.precision):
+            tier = arithmetic.observed(known.problem, candidate.device, current, station.outputs[0])
+            if arithmetic.rank(tier) > arithmetic.rank(record.precision):
                 record.precision = tier
     if comparison.mismatch is not None:
         if current.stress:
@@ -128,62 +125,16 @@ def _all_there(current: trial.Trial, specs: list[tree.TensorSpec]) -> bool:
     return wanted == [(spec.shape, spec.dtype) for spec in specs]
 
 
-def _tier(candidate: Candidate, known: Known, current: trial.Trial) -> str:
-    """Return the tier of arithmetic that the errors of a trial look like."""
-    leaves = current.expected.leaves
-    views = tree.views(candidate.station.outputs[0], [leaf.spec for leaf in leaves])
-    if current.block is not None:  # of a large answer only some rows are known so precisely
-        views = [view.index_select(0, current.block.which) for view in views]
-        current = current.block.trial
-        leaves = current.expected.leaves
-    found = "PRECISION_UNSPECIFIED"
-    twins: dict[str, list[torch.Tensor]] = {}
-    for index, (leaf, value) in enumerate(zip(leaves, views, strict=True)):
-        if not leaf.has_twin or not value.is_floating_point():
-            continue  # no float64 twin
-        stored = of_dtype(leaf.value.dtype)
-        own = rms(leaf.value.double() - leaf.truth)
-        error = rms(value.double() - leaf.truth)
-        tier = stored
-        if error > _CONSPICUOUS * own and stored in ("PRECISION_FP64", "PRECISION_FP32"):
-            for name in RECOGNISED:
-                if name not in twins:
-                    twins[name] = _twin(candidate, known, current, name)
-            tiers = [(name, rms(twin[index] - leaf.truth)) for name, twin in twins.items() if twin]
-            tier = recognise(error, own, tiers, stored)
-            # Rounding is everywhere about as large; an answer that is far off in places is wrong in another way.
-            if tier != stored and _largest(value, leaf.truth) > _EXCESS * _largest(twins[tier][index], leaf.truth):
-                tier = stored
-        if _rank(tier) > _rank(found):
-            found = tier
-    return found
-
-
-def _largest(value: torch.Tensor, truth: torch.Tensor) -> float:
-    return float((value.double() - truth).abs().max()) if value.numel() else 0.0
-
-
-def _twin(candidate: Candidate, known: Known, current: trial.Trial, name: str) -> list[torch.Tensor]:
-    try:
-        return trial.twin_at(known.problem, candidate.device, current, name) or []
-    except (ReferenceFailure, RuntimeError):  # a reference without a rounded form: its tiers cannot be told
-        return []
-
-
-_ORDER = ("UNSPECIFIED", "FP64", "FP32", "TF32", "FP16", "BF16", "FP8")
-
-
-def _rank(precision: str) -> int:
-    return _ORDER.index(precision.removeprefix("PRECISION_"))
-
-
 def _explain(candidate: Candidate, known: Known) -> None:
     """Add what may help to understand a wrong answer."""
     record, spec = candidate.record, candidate.spec
-    allowed = spec.allowed_precision
-    if _rank(record.precision) > max(_rank(allowed), _rank("PRECISION_FP32")):
-        name = record.precision.removeprefix("PRECISION_").lower()
-        record.find("S23", "SEVERITY_INFO", f"the errors look like {name} arithmetic; allowed_precision can allow it")
+    if arithmetic.rank(record.precision) > max(map(arithmetic.rank, (spec.allowed_precision, "PRECISION_FP32"))):
+        name = arithmetic.short_name(record.precision)
+        evidence = (
+            f"the errors look like {name} arithmetic: if the candidate computes in {name} on purpose, allowed_precision"
+            " can allow that; if it does not, look for a mistake"
+        )
+        record.find("S23", "SEVERITY_INFO", evidence)
     missing = len(known.problem.state()) - record.parameters_perturbed
     if missing > 0:
         evidence = (

@@ -23,7 +23,8 @@ from ..tree import TensorSpec, describe
 #: Relative error allowed by output dtype: about 8 units in the last place of half precision, and for float32 well above
 #: the rounding of long reductions yet below what TF32 products do to zero-mean data (3e-4 and more).
 _RTOL = {torch.float64: 1e-7, torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-_NOISE_FACTOR = 8.0
+#: How many times the noise may the error of an element be.
+NOISE_FACTOR = 8.0
 #: How many times the error of rounded operands is allowed to a single element (times the factor above), and to all.
 _ROUNDINGS = 2.0
 _COARSE = 5.0
@@ -66,6 +67,10 @@ class Expected:
 
     structure: Any
     leaves: Sequence[Leaf]
+
+    def name_of(self, index: int) -> str:
+        """Return what a leaf is called in results."""
+        return "output" if len(self.leaves) == 1 else f"output[{index}]"
 
     def as_noisy_as(self, other: Expected) -> Expected:
         """Return this with the noise of another answer: twice, where the reference's output now stands for the truth."""
@@ -209,7 +214,7 @@ def compare(
         result.mismatch = {"output": "output", "kind": "structure", "detail": detail}
         return result
     for index, (leaf, spec) in enumerate(zip(expected.leaves, specs, strict=True)):
-        name = "output" if len(expected.leaves) == 1 else f"output[{index}]"
+        name = expected.name_of(index)
         for kind, got, wanted in (
             ("shape", spec.shape, leaf.spec.shape),
             ("dtype", spec.dtype, leaf.spec.dtype),
@@ -219,7 +224,7 @@ def compare(
                 result.mismatch = {"output": name, "kind": kind, "detail": f"{kind} {got}, expected {wanted}"}
                 return result
     for index, leaf in enumerate(expected.leaves):
-        name = "output" if len(expected.leaves) == 1 else f"output[{index}]"
+        name = expected.name_of(index)
         _compare_leaf(result, name, leaf, values[index], rule)
         if result.mismatch:
             return result
@@ -352,7 +357,7 @@ def _bounds(leaf: Leaf, rule: ToleranceRule) -> tuple[float, float]:
             default if rule.rtol is None else rule.rtol,
         )
     rtol = relative_tolerance(dtype)
-    return rtol * leaf.typical + _NOISE_FACTOR * leaf.noise, rtol
+    return rtol * leaf.typical + NOISE_FACTOR * leaf.noise, rtol
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

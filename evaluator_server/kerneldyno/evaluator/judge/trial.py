@@ -30,6 +30,8 @@ _CLEARLY_FINER = 0.3
 
 #: Has a copy of drawn inputs put to where a runner will work on them.
 Stage = Callable[[Inputs], None]
+#: Returns what becomes of an input tensor.
+Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 class NotFiniteError(Exception):
@@ -176,13 +178,14 @@ def _answered_precisely(
 ) -> Expected:
     """Make an Expected with the float64 twin of all; of another run where there is no such twin, or no memory for it."""
     try:
-        precise = _twin(problem, device, inputs, seed, None)
+        precise = _twin(problem, device, inputs, seed)
         if precise is not None:
             others = [_twin(problem, device, inputs, seed, _shake) or []]
             rounded: list[torch.Tensor] = []
             most = noise.STEP
             if allowed:
-                rounded = _rounded_twin(problem, device, inputs, seed, allowed) or []
+                bits = BITS[allowed]
+                rounded = _twin(problem, device, inputs, seed, lambda tensor: round_to(tensor, bits), bits) or []
                 most = math.inf
             device.synchronize()
             return expect(structure, values, precise, others, rounded, most)
@@ -242,28 +245,29 @@ def unused_precision(problem: Problem, spec: EvalSpec, device: Device, precision
     return ""
 
 
-def twin_at(problem: Problem, device: Device, trial: Trial, precision: str) -> list[torch.Tensor] | None:
-    """Return the float64 answer to a trial with every operand that comes from outside rounded to `precision`."""
-    return _rounded_twin(problem, device, trial.inputs, trial.seed, precision)
-
-
-def _rounded_twin(
-    problem: Problem, device: Device, inputs: Inputs, seed: int, precision: str
+def twin_at(
+    problem: Problem, device: Device, trial: Trial, precision: str, change: Change | None = None
 ) -> list[torch.Tensor] | None:
+    """Return the float64 answer to a trial with every operand that comes from outside rounded to `precision`.
+
+    Inputs may be changed in another way; the reference's own parameters are rounded in any case.
+    """
     bits = BITS[precision]
-    tensors = [round_to(tensor, bits) if tensor.is_floating_point() else tensor for tensor in inputs.tensors()]
-    result = problem.precise_at(tree.rebuild(inputs.structure, tensors, device.torch_device), seed, bits)
-    return None if result is None else [value.detach() for value in tree.flatten(result)[1]]
+    return _twin(problem, device, trial.inputs, trial.seed, change or (lambda tensor: round_to(tensor, bits)), bits)
 
 
 def _twin(
-    problem: Problem, device: Device, inputs: Inputs, seed: int, change: Callable[[torch.Tensor], torch.Tensor] | None
+    problem: Problem, device: Device, inputs: Inputs, seed: int, change: Change | None = None, bits: int | None = None
 ) -> list[torch.Tensor] | None:
-    """Return the float64 answer for inputs of which the floating-point tensors went through `change`."""
+    """Return the float64 answer for inputs of which the floating-point tensors went through `change`.
+
+    With `bits` the reference's parameters are rounded to so many.
+    """
     tensors = [
         change(tensor) if change is not None and tensor.is_floating_point() else tensor for tensor in inputs.tensors()
     ]
-    result = problem.precise(tree.rebuild(inputs.structure, tensors, device.torch_device), seed)
+    arguments = tree.rebuild(inputs.structure, tensors, device.torch_device)
+    result = problem.precise(arguments, seed) if bits is None else problem.precise_at(arguments, seed, bits)
     return None if result is None else [value.detach() for value in tree.flatten(result)[1]]
 
 

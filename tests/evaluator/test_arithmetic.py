@@ -1,0 +1,139 @@
+"""What errors look like: rounding to a tier, of operands, results and what lies between, or none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from kerneldyno.evaluator import tree
+from kerneldyno.evaluator.devices import open_device
+from kerneldyno.evaluator.judge import arithmetic, trial
+from kerneldyno.evaluator.precision import BITS, round_to
+from kerneldyno.evaluator.spec import ToleranceRule
+from kerneldyno.evaluator.toolkits import toolkits
+from kerneldyno.evaluator.vet import _spec
+from torch.nn import functional
+
+CPU = open_device("cpu:0")
+NORMAL, PAIR = "torch.randn(64, 256)", "torch.randn(64, 128), torch.randn(128, 48)"
+ONE_COLUMN = "torch.rand(256, 128), torch.randn(128, 1)"
+TIERS = ["PRECISION_TF32", "PRECISION_BF16", "PRECISION_FP8"]
+
+#: Takes a function that rounds, and the inputs.
+Answer = Callable[..., torch.Tensor]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    CPU.warm_up()
+    yield
+    torch.set_num_threads(before)
+
+
+def said(returned: str, inputs: str, precision: str, answer: Answer) -> tuple[dict[str, Any] | None, str]:
+    """Return what is said of an answer for which `precision` is allowed, and the tier that its errors look like."""
+    source = f"""
+import torch
+import torch.nn.functional as functional
+
+class Model(torch.nn.Module):
+    def forward(self, *x):
+        return {returned}
+
+def get_inputs():
+    return [{inputs}]
+"""
+    spec = replace(_spec(source, ToleranceRule("PRESET_CALIBRATED", None, None)), allowed_precision=precision)
+    problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)
+    current = trial.prepare(problem, spec, CPU, 0)
+    slot = torch.zeros(current.slot_bytes, dtype=torch.uint8)
+    specs = [leaf.spec for leaf in current.expected.leaves]
+    bits = BITS[precision]
+    (view,) = tree.views(slot, specs)
+    view.copy_(answer(lambda tensor: round_to(tensor, bits), *current.inputs.tensors()))
+    return (
+        arithmetic.unlike_rounding(problem, CPU, current, slot, precision),
+        arithmetic.observed(problem, CPU, current, slot),
+    )
+
+
+HONEST: list[tuple[str, str, Answer]] = [
+    ("torch.relu(x[0])", NORMAL, lambda r, x: torch.relu(r(x))),
+    ("torch.relu(x[0])", NORMAL, lambda r, x: r(torch.relu(x))),
+    ("torch.relu(x[0])", NORMAL, lambda r, x: torch.relu(r(x * 1.37) / 1.37)),
+    ("functional.gelu(x[0])", NORMAL, lambda r, x: r(functional.gelu(r(x)))),
+    # Every step is rounded: far out, little of the sum is left.
+    (
+        "functional.gelu(x[0])",
+        NORMAL,
+        lambda r, x: r(0.5 * r(x) * r(1 + r(torch.erf(r(r(x) / 2**0.5))))),
+    ),
+    ("torch.softmax(x[0], -1)", NORMAL, lambda r, x: r(torch.softmax(r(x), -1))),
+    ("functional.layer_norm(x[0], (256,))", NORMAL, lambda r, x: functional.layer_norm(r(x), (256,))),
+    ("x[0] @ x[1]", PAIR, lambda r, x, y: r(x) @ r(y)),
+    ("x[0] @ x[1]", PAIR, lambda r, x, y: r(x * 1.3) @ r(y * 0.7) / 0.91),
+    # One rounding of few numbers makes the errors of all elements: they may well go one way.
+    ("x[0] @ x[1]", ONE_COLUMN, lambda r, x, y: x @ r(y)),
+    ("x[0] @ x[1]", ONE_COLUMN, lambda r, x, y: x @ r(y * 1.3) / 1.3),
+]
+
+
+@pytest.mark.parametrize("precision", TIERS)
+@pytest.mark.parametrize(("returned", "inputs", "answer"), HONEST)
+def test_rounding_is_told_from_mistakes(returned: str, inputs: str, answer: Answer, precision: str) -> None:
+    evidence, observed = said(returned, inputs, precision, answer)
+    assert evidence is None
+    assert observed in ("PRECISION_FP32", *TIERS)
+
+
+def _cut(tensor: torch.Tensor, bits: int) -> torch.Tensor:
+    """Cut a float32 tensor off after so many bits, as tensor cores do with operands that have more."""
+    surplus = 23 - bits
+    return ((tensor.view(torch.int32) >> surplus) << surplus).view(torch.float32)
+
+
+@pytest.mark.parametrize("precision", TIERS)
+def test_hardware_that_cuts_off_is_no_mistake(precision: str) -> None:
+    bits = BITS[precision]
+    answer = lambda _, x, y: torch.relu(_cut(x, bits) @ _cut(y, bits))  # noqa: E731
+    assert said("torch.relu(x[0] @ x[1])", PAIR, precision, answer)[0] is None
+    assert said("torch.relu(x[0])", NORMAL, precision, lambda _, x: torch.relu(_cut(x, bits)))[0] is None
+
+
+MISTAKES: list[tuple[str, str, Answer]] = [
+    # Elements that no rounding moves.
+    ("torch.relu(x[0])", NORMAL, lambda _, x: x.clamp(min=0.01)),
+    ("torch.relu(x[0])", NORMAL, lambda r, x: r(x).clamp(min=0.01)),
+    ("torch.relu(x[0])", NORMAL, lambda _, x: torch.relu(x) - 0.01),
+    # Signs, and a dependence on the input.
+    ("x[0] * 2", NORMAL, lambda _, x: torch.where(x.abs() < 0.05, -2 * x, 2 * x)),
+    # All errors go one way: a bias, a factor, another function.
+    ("torch.relu(x[0])", NORMAL, lambda _, x: torch.relu(x) * 1.001),
+    ("x[0] @ x[1]", PAIR, lambda _, x, y: x @ y + 0.02),
+    ("x[0] @ x[1]", PAIR, lambda _, x, y: x @ y * 1.001),
+    ("functional.layer_norm(x[0], (256,))", NORMAL, lambda _, x: functional.layer_norm(x, (256,)) + 0.01),
+    ("functional.gelu(x[0])", NORMAL, lambda _, x: functional.gelu(x, approximate="tanh")),
+]
+
+
+@pytest.mark.parametrize("precision", TIERS)
+@pytest.mark.parametrize(("returned", "inputs", "answer"), MISTAKES)
+def test_mistakes_are_no_rounding(returned: str, inputs: str, answer: Answer, precision: str) -> None:
+    evidence, observed = said(returned, inputs, precision, answer)
+    assert evidence is not None
+    assert evidence["kind"] == "precision"
+    assert observed == "PRECISION_FP32"
+
+
+def test_what_is_too_little_to_tell_is_let_pass() -> None:
+    few = lambda _, x: torch.relu(x) * 1.001  # noqa: E731
+    assert said("torch.relu(x[0])", "torch.rand(32) + 1", "PRECISION_BF16", few)[0] is None
+
+
+def test_outputs_without_numbers_and_without_elements() -> None:
+    assert said("(x[0] > 0).long()", NORMAL, "PRECISION_BF16", lambda _, x: (x > 0).long())[0] is None
+    assert said("x[0][:0]", NORMAL, "PRECISION_BF16", lambda _, x: x[:0])[0] is None
