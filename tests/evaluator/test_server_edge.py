@@ -156,6 +156,8 @@ async def test_refusals_have_their_codes() -> None:
         assert error.retry_seconds == 1.0
         other = evaluate("t3", *PASS, device=eval_pb.DeviceSelector(kind="cuda"))
         assert isinstance(await failure(stub.Evaluate(other, timeout=20)), errors.NoMatchingDeviceError)
+        cuda = evaluate("t3", *PASS, backend="cuda")
+        assert isinstance(await failure(stub.Evaluate(cuda, timeout=20)), errors.NoMatchingDeviceError)
         unknown = pb.WatchAttemptRequest(attempt_token="nobody")
         assert isinstance(await failure(stub.WatchAttempt(unknown, timeout=20)), errors.AttemptNotFoundError)
         b.node.drain()

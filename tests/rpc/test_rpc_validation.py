@@ -118,6 +118,7 @@ def test_what_is_within_the_limits_passes(request_: pb.EvalRequest) -> None:
             "7",
         ),
         (good(device=pb.DeviceSelector(kind="tpu")), "device.kind", "tpu"),
+        (good(backend="cuda", device=pb.DeviceSelector(kind="cpu")), "device.kind", "cuda devices only"),
         (good(device=pb.DeviceSelector(min_memory_bytes=-1)), "device.min_memory_bytes", "negative"),
         (good(device=pb.DeviceSelector(min_devices=-1)), "device.min_devices", "0 to 1024"),
         (good(device=pb.DeviceSelector(min_devices=1025)), "device.min_devices", "1025"),

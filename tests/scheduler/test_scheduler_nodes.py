@@ -130,8 +130,16 @@ async def test_selectors_are_heeded_and_what_nobody_can_run_fails_after_the_limi
     select = evaluation_pb2.DeviceSelector
     async with (
         scheduler(unmatched_seconds=0.5) as (app, stub),
-        node(app.address, "plain") as plain,
-        node(app.address, "gpu", model="Fake H200", kind="cuda", devices=2, labels={"rack": "7"}) as gpu,
+        node(app.address, "plain", backends=("triton", "cuda")) as plain,
+        node(
+            app.address,
+            "gpu",
+            model="Fake H200",
+            kind="cuda",
+            devices=2,
+            labels={"rack": "7"},
+            backends=("triton", "cuda"),
+        ) as gpu,
     ):
         await plain.at_work.wait()
         await gpu.at_work.wait()
@@ -141,6 +149,7 @@ async def test_selectors_are_heeded_and_what_nobody_can_run_fails_after_the_limi
             request("kind", device=select(kind="cpu")),
             request("rack", device=select(node_labels={"rack": "7"})),
             request("pair", device=select(min_devices=2)),
+            request("c++", backend="cuda"),
             request("big", device=select(min_memory_bytes=1 << 40)),
             request("other-rack", device=select(node_labels={"rack": "8"})),
             request("many", device=select(min_devices=3)),
@@ -148,7 +157,7 @@ async def test_selectors_are_heeded_and_what_nobody_can_run_fails_after_the_limi
         results = await client.finish()
         where = {name: r.environment.node_id for name, r in results.items()}
         assert where == {
-            **{"model": "gpu", "kind": "plain", "rack": "gpu", "pair": "gpu"},
+            **{"model": "gpu", "kind": "plain", "rack": "gpu", "pair": "gpu", "c++": "gpu"},
             **{"big": "", "other-rack": "", "many": ""},
         }
         for name in ("big", "other-rack", "many"):

@@ -27,7 +27,10 @@ async def test_one_candidate_one_answer_with_or_without_an_id() -> None:
 
 
 async def test_refusals_say_which_field_and_what_to_do() -> None:
-    async with scheduler(max_queued=1) as (app, stub), node(app.address, "n1", lanes=1) as fake:
+    async with (
+        scheduler(max_queued=1) as (app, stub),
+        node(app.address, "n1", lanes=1, backends=("triton", "cuda", "torch")) as fake,
+    ):
         await eventually(lambda: bool(app.core.fleet.nodes))
         bad = await failure(stub.EvaluateOnce(once("a", num_correct_trials=-1, backend="fortran")))
         assert isinstance(bad, errors.InvalidRequestError)
@@ -35,6 +38,8 @@ async def test_refusals_say_which_field_and_what_to_do() -> None:
 
         selector = evaluation_pb2.DeviceSelector(kind="cuda")
         assert isinstance(await failure(stub.EvaluateOnce(once("a", device=selector))), errors.NoMatchingDeviceError)
+        # A CPU does not run CUDA C++; what came as such was judged as whatever it was.
+        assert isinstance(await failure(stub.EvaluateOnce(once("a", backend="cuda"))), errors.NoMatchingDeviceError)
 
         await stub.EvaluateOnce(once("a"))
         reused = await failure(stub.EvaluateOnce(once("a", "outcome=INCORRECT")))
@@ -223,7 +228,7 @@ async def test_capabilities_tell_limits_and_nodes() -> None:
     async with (
         scheduler(**limits) as (app, stub),
         node(app.address, "n1") as one,
-        node(app.address, "n2", devices=3, backends=("cuda",)) as two,
+        node(app.address, "n2", kind="cuda", devices=3, backends=("cuda",)) as two,
     ):
         await one.at_work.wait()
         await two.at_work.wait()

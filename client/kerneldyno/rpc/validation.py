@@ -53,6 +53,9 @@ DEFAULT_CUDA_LOAD_SECONDS = 300
 
 STAGE_TIMEOUT_FIELDS = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout")
 
+#: Backends that only one kind of device can run.
+_NEEDS_KIND = {"cuda": "cuda"}
+
 _PLUGIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _ENUMS: dict[str, Any] = {
     "allowed_precision": pb.Precision,
@@ -134,6 +137,11 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
     return full
 
 
+def device_kind(request: pb.EvalRequest) -> str:
+    """Return the kind of device that `request` takes: the one it asks for, else the one its backend needs; "" for any."""
+    return request.device.kind or _NEEDS_KIND.get(request.backend, "")
+
+
 def _violations(
     request: pb.EvalRequest,
     backends: Collection[str] | None,
@@ -170,6 +178,10 @@ def _violations(
         yield from _duration("total_timeout", request.total_timeout, MIN_TOTAL_SECONDS, MAX_TOTAL_SECONDS)
     if request.HasField("device"):
         yield from _device(request.device)
+        needed = _NEEDS_KIND.get(request.backend, "")
+        if needed and request.device.kind not in ("", needed):
+            text = f"the backend {request.backend} runs on {needed} devices only; leave the field out"
+            yield Violation("device.kind", text)
     if request.provenance_policy == pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS and not profiling:
         yield Violation("provenance_policy", "REQUIRE_OWN_KERNELS needs profiling, and no device here can profile")
     if request.enable_profiling and not profiling:

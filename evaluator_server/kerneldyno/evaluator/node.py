@@ -156,8 +156,10 @@ class Node:
             raise errors.ShuttingDownError("the node is draining", retry_seconds=_RETRY_SECONDS)
         if token in self._attempts:
             raise errors.TokenInUseError(f"attempt {token!r} exists; use WatchAttempt")
-        if not self._offers(request.device):
-            raise errors.NoMatchingDeviceError("no device of this node matches the request's device selector")
+        if not self._offers(request):
+            raise errors.NoMatchingDeviceError(
+                "no device of this node is one that the request asks for, or that its backend needs"
+            )
         attempt = Attempt(token, request, self._clock(), follower, trace)
         lanes = sum(cell.settings.lanes for cell in self.cells)
         if len(self._waiting) >= lanes and self._place(attempt) is None:
@@ -358,14 +360,15 @@ class Node:
                 break
         self._metrics.waiting.set(len(self._waiting))
 
-    def _offers(self, selector: pb.DeviceSelector) -> bool:
-        matching = sum(_matches(selector, cell) for cell in self.cells)
+    def _offers(self, request: pb.EvalRequest) -> bool:
+        selector = request.device
+        matching = sum(_matches(request, cell) for cell in self.cells)
         labels = selector.node_labels.items()
         return matching >= max(1, selector.min_devices) and all(self.labels.get(key) == value for key, value in labels)
 
     def _place(self, attempt: Attempt) -> Cell | None:
         """Return the matching device with the most free lanes, among equals one that has run the same reference."""
-        fit = [cell for cell in self.cells if cell.accepts(attempt) and _matches(attempt.request.device, cell)]
+        fit = [cell for cell in self.cells if cell.accepts(attempt) and _matches(attempt.request, cell)]
         key = _reference_key(attempt.request)
         return max(fit, key=lambda cell: (cell.free_lanes, key in self._hot[cell.name]), default=None)
 
@@ -429,12 +432,12 @@ def _by_age(attempts: Iterable[Attempt]) -> list[Attempt]:
     return sorted(attempts, key=lambda attempt: attempt.finished_at or 0.0)
 
 
-def _matches(selector: pb.DeviceSelector, cell: Cell) -> bool:
+def _matches(request: pb.EvalRequest, cell: Cell) -> bool:
     if cell.description is None:
         return False
-    device = cell.description.device
+    device, selector = cell.description.device, request.device
     return (
-        selector.kind in ("", device.kind)
+        validation.device_kind(request) in ("", device.kind)
         and selector.model.lower() in device.model.lower()
         and selector.min_memory_bytes <= device.memory_bytes
     )

@@ -17,6 +17,7 @@ from kerneldyno.rpc.validation import (
     MAX_VIOLATIONS,
     STAGE_TIMEOUT_FIELDS,
     Violation,
+    device_kind,
     effective,
 )
 from kerneldyno.scheduler.model import (
@@ -122,7 +123,7 @@ def requirement_of(request: evaluation_pb2.EvalRequest) -> Requirement:
     return Requirement(
         backend=request.backend or DEFAULT_BACKEND,
         toolkit=request.toolkit or DEFAULT_TOOLKIT,
-        device_kind=request.device.kind,
+        device_kind=device_kind(request),
         device_model=request.device.model,
         min_memory_bytes=request.device.min_memory_bytes,
         profiling=request.enable_profiling,
