@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from . import tree
+from . import coded, tree
 from .devices import seeding
 from .devices.base import Device, Gate
 from .devices.signals import DONE, READY, RELEASED, Signals
@@ -93,9 +93,11 @@ class Station:
         if key not in self._places:
             specs = [tree.describe(tensor, keep_layout=False) for tensor in tensors]
             fits = tree.layout(specs)[1] <= self.outputs.shape[1]
-            self._places[key] = [tree.views(output, specs) if fits else [] for output in self.outputs]
+            self._places[key] = [
+                [coded.raw(view) for view in tree.views(output, specs)] if fits else [] for output in self.outputs
+            ]
         for view, tensor in zip(self._places[key][slot], tensors, strict=False):  # none where it does not fit
-            view.copy_(tensor, non_blocking=True)
+            view.copy_(tensor if tensor.dtype is view.dtype else coded.raw(tensor), non_blocking=True)
         return structure, tensors
 
 
@@ -125,7 +127,7 @@ def capture(call: Callable[..., Any], station: Station, count: int) -> list[Call
         return []
     stale = _copies(replays[0]())
     for target, tensor in zip(station.inputs[0], station.inputs[1], strict=True):
-        target.copy_(tensor)
+        coded.raw(target).copy_(coded.raw(tensor))
     host = torch.get_rng_state()
     wanted = _copies(on(1))
     drew = not torch.equal(host, torch.get_rng_state())
@@ -134,7 +136,7 @@ def capture(call: Callable[..., Any], station: Station, count: int) -> list[Call
 
 
 def _copies(value: Any) -> list[torch.Tensor]:
-    return [tensor.clone() for tensor in tree.flatten(value)[1]]
+    return [coded.cloned(tensor) for tensor in tree.flatten(value)[1]]
 
 
 def _follows(stale: list[torch.Tensor], made: list[torch.Tensor], wanted: list[torch.Tensor]) -> bool:
@@ -174,7 +176,7 @@ def lead_in(call: Callable[..., Any], station: Station, count: int) -> None:
 def _refill(steady: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     """Return `steady` with the values of `tensors`; a call sees the version counters as they were."""
     for target, tensor in zip(steady, tensors, strict=True):
-        target.data.copy_(tensor)
+        coded.raw(target.data).copy_(coded.raw(tensor))
     return steady
 
 
@@ -206,7 +208,7 @@ def run_burst(
     for step, (index, slot) in enumerate(zip(plan.sets, plan.slots, strict=True)):
         given = station.inputs[index]
         if copied and step % 2:
-            given = [tensor.clone() for tensor in given]
+            given = [coded.cloned(tensor) for tensor in given]
         elif copied:
             given = _refill(steady, given)
         if plan.cold:

@@ -17,12 +17,21 @@ from typing import Any
 
 import torch
 
+from .. import coded
 from ..spec import ToleranceRule
 from ..tree import TensorSpec, describe
 
 #: Relative error allowed by output dtype: about 8 units in the last place of half precision, and for float32 well above
 #: the rounding of long reductions yet below what TF32 products do to zero-mean data (3e-4 and more).
-_RTOL = {torch.float64: 1e-7, torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+_RTOL = {
+    torch.float64: 1e-7,
+    torch.float32: 1e-4,
+    torch.float16: 4e-3,
+    torch.bfloat16: 3e-2,
+    torch.complex128: 1e-7,
+    torch.complex64: 1e-4,
+    torch.complex32: 4e-3,
+}
 #: How many times the noise may the error of an element be.
 NOISE_FACTOR = 8.0
 #: How many times the error of rounded operands is allowed to a single element (times the factor above), and to all.
@@ -30,6 +39,11 @@ _ROUNDINGS = 2.0
 _COARSE = 5.0
 #: A float64 twin that is further off than this, relative to the output, is no twin.
 _MOST_ROUNDING = 0.05
+#: Of numbers of eight bits and fewer so large a share may be the next number, where honest bfloat16 arithmetic before the
+#: rounding makes half of that; and elements may be off by this part of the typical size, as bfloat16 ones may.
+_MOST_FLIPPED, _OF_TYPICAL = 1 / 8, 3e-2
+#: Places of what is no number are at least so far from those of numbers.
+_NO_NUMBER = 500
 #: Elements compared at a time, so that float64 copies stay small.
 _CHUNK = 1 << 24
 #: Mean squares below this may be of elements whose squares float32 does not hold.
@@ -124,7 +138,7 @@ def expect(
     leaves = []
     for index, value in enumerate(values):
         truth, noise, relative, typical, rounding = value, 0.0, 0.0, None, 0.0
-        if precise is not None and index < len(precise) and value.is_floating_point():
+        if precise is not None and index < len(precise) and is_measured(value):
             twin = precise[index]
             if twin.shape == value.shape and twin.dtype == torch.float64:
                 root_mean_square, mean = _moments(twin)
@@ -189,8 +203,14 @@ def differences(value: torch.Tensor, other: torch.Tensor, typical: float) -> tup
     return max((error for error, _ in finite), default=0.0), max((share for _, share in finite), default=0.0)
 
 
+def is_measured(tensor: torch.Tensor) -> bool:
+    """Say whether elements have errors that can be measured: floats of more than eight bits."""
+    return tensor.is_floating_point() and not coded.is_coded(tensor.dtype)
+
+
 def all_finite(tensor: torch.Tensor) -> bool:
     """Say whether no element is infinite or not a number; their sum nearly always tells."""
+    tensor = coded.widened(tensor)
     if not tensor.is_complex() and math.isfinite(float(tensor.sum())):
         return True
     return bool(torch.isfinite(tensor).all())
@@ -274,6 +294,12 @@ def _compare_leaf(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor
     total = leaf.value.numel()
     if not total:
         return
+    if coded.is_coded(leaf.value.dtype):
+        if rule.preset == "PRESET_CALIBRATED":
+            result.mismatch = _compare_codes(result, name, leaf, value)
+            return
+        value, leaf = coded.widened(value), _widened(leaf)
+        total = leaf.value.numel()
     flat_value, flat_truth = value.reshape(-1), leaf.truth.reshape(-1)
     bounds = _bounds(leaf, rule)
     if _all_within(result, flat_value, flat_truth, bounds):
@@ -313,6 +339,52 @@ def _compare_leaf(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor
             "max_error_ratio": min(worst_ratio, _LARGEST),
             "worst_index": [str(index) for index in _position(worst_index, leaf.spec.shape)],
         }
+
+
+def _widened(leaf: Leaf) -> Leaf:
+    value = coded.widened(leaf.value)
+    return replace(leaf, spec=describe(value, keep_layout=False), value=value, truth=value)
+
+
+def _compare_codes(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor) -> dict[str, Any] | None:
+    """Compare numbers of eight bits and fewer: the next number is as right, where few are off, or where nearly nothing is.
+
+    Whatever was computed before was rounded, too, and may as well have been rounded to the neighbour.
+    """
+    steps = coded.codes(value).sub_(coded.codes(leaf.value)).abs_().reshape(-1)
+    off = coded.widened(value).sub(coded.widened(leaf.value)).abs_().nan_to_num_(0.0).reshape(-1)
+    near = off <= _OF_TYPICAL * leaf.typical
+    wrong = (steps > 1) & ~(near & (steps < _NO_NUMBER))
+    result.max_abs_error = max(result.max_abs_error, float(off.max()))
+    worst = int(torch.where(wrong, steps, 0).argmax())
+    flipped = int((steps > 0).sum())
+    allowed = max(1, int(_MOST_FLIPPED * steps.numel()))
+    ratio = float(steps[worst]) if bool(wrong[worst]) else flipped / allowed
+    result.max_error_ratio = max(result.max_error_ratio, ratio)
+    shape = coded.widened(leaf.value).shape
+    if bool(wrong[worst]):
+        return {
+            "output": name,
+            "kind": "values",
+            "detail": f"{int(wrong.sum())} of {steps.numel()} elements of {name} are more than one number of the format off",
+            "mismatched_elements": str(int(wrong.sum())),
+            "total_elements": str(steps.numel()),
+            "max_abs_error": float(off.max()),
+            "max_error_ratio": ratio,
+            "worst_index": [str(index) for index in _position(worst, shape)],
+        }
+    if flipped > allowed:
+        return {
+            "output": name,
+            "kind": "values",
+            "detail": f"{flipped} of {steps.numel()} elements of {name} are one number of the format off; "
+            f"at most {allowed} may be",
+            "mismatched_elements": str(flipped),
+            "total_elements": str(steps.numel()),
+            "max_abs_error": float(off.max()),
+            "max_error_ratio": ratio,
+        }
+    return None
 
 
 def _too_coarse(
@@ -378,7 +450,7 @@ def _moments(tensor: torch.Tensor) -> tuple[float, float]:
             count += chunk.numel()
             continue
         # Not all elements are finite, or float32 does not reach to their squares, or all are 0.
-        wide = _wide(chunk)
+        wide = _wide(coded.widened(chunk))
         finite = torch.isfinite(wide)
         wide = torch.where(finite, wide.abs(), 0.0)
         squares += float(wide.square().sum())
@@ -395,7 +467,7 @@ def chunks(flat: torch.Tensor) -> list[torch.Tensor]:
 def _norms(chunk: torch.Tensor) -> torch.Tensor:
     """Return the 2-norm and the 1-norm of all elements. A GPU sums in a tree, for which float32 is enough."""
     narrow = chunk.is_cuda and chunk.dtype in (torch.float32, torch.float16, torch.bfloat16)
-    wide = chunk if narrow else _wide(chunk)
+    wide = chunk if narrow else _wide(coded.widened(chunk))
     wide = wide.abs() if wide.is_complex() else wide
     dtype = torch.float32 if narrow else torch.float64
     return torch.stack([torch.linalg.vector_norm(wide, order, dtype=dtype).double() for order in (2, 1)])
@@ -412,7 +484,9 @@ def _typical(root_mean_square: float, mean: float) -> float:
 
 def _all_within(result: Comparison, value: torch.Tensor, truth: torch.Tensor, bounds: tuple[float, float]) -> bool:
     """Say whether every element is certainly right, and note the errors. What this leaves open, the long way decides."""
-    if value.is_complex() or not value.is_floating_point():
+    if value.is_complex():
+        return bool(torch.equal(torch.view_as_real(value), torch.view_as_real(truth)))
+    if not value.is_floating_point():
         return bool(torch.equal(value, truth))
     worst_error = worst_ratio = 0.0
     if (fused := _fused_errors(value, truth, bounds)) is not None:

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from .. import tree
+from .. import coded, tree
 from ..devices.base import Device
 from ..precision import BITS
 from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
 from . import stress, trial, verdict
-from .compare import Expected, compare, relative_tolerance
+from .compare import Expected, compare, is_measured, relative_tolerance
 from .inputs import Vary
 from .mutants import MUTANTS, Material, Mutant
 
@@ -136,7 +136,7 @@ def _hold(
     passing: list[Mutant],
 ) -> list[Mutant]:
     """Find the stress that the problem bears; return those of `passing` that pass its trials, too."""
-    discrete = any(not leaf.value.is_floating_point() for leaf in nominal.expected.leaves)
+    discrete = any(not is_measured(leaf.value) for leaf in nominal.expected.leaves)
     limits = [
         max(_CONDITION * relative_tolerance(leaf.value.dtype), 3 * leaf.relative_noise)
         for leaf in nominal.expected.leaves
@@ -233,17 +233,22 @@ def materials(problem: Problem, device: Device, this: trial.Trial, other: trial.
     def rerun(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         region = this.inputs.master.clone()
         for view, tensor in zip(tree.views(region, this.inputs.specs), tensors, strict=True):
-            view.copy_(tensor)
+            coded.raw(view).copy_(coded.raw(coded.narrowed(tensor, view.dtype)))
         _, values = tree.flatten(problem.expected(0, this.inputs.arguments(region, device), this.seed))
-        return values
+        return _plain(values)
 
     return Material(
-        this.inputs.tensors(),
-        [leaf.value for leaf in this.expected.leaves],
-        other.inputs.tensors(),
-        [leaf.value for leaf in other.expected.leaves],
+        _plain(this.inputs.tensors()),
+        _plain([leaf.value for leaf in this.expected.leaves]),
+        _plain(other.inputs.tensors()),
+        _plain([leaf.value for leaf in other.expected.leaves]),
         rerun,
     )
+
+
+def _plain(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return tensors that can be computed with: eight bits are too few. Packed ones are bytes to a mutant, as to torch."""
+    return [coded.widened(tensor) if coded.can_vary(tensor.dtype) else coded.raw(tensor) for tensor in tensors]
 
 
 def survives(mutant: Mutant, material: Material, this: trial.Trial, spec: EvalSpec) -> bool | None:
@@ -252,7 +257,19 @@ def survives(mutant: Mutant, material: Material, this: trial.Trial, spec: EvalSp
         leaves = mutant.make(material)
     except Exception:  # the reference refuses a mutant's inputs: then no candidate gets far with them either
         return False
-    return None if leaves is None else right(this, spec, leaves)
+    if leaves is None:
+        return None
+    wanted = [leaf.value.dtype for leaf in this.expected.leaves]
+    if len(wanted) == len(leaves):
+        leaves = [_as(dtype, leaf) for dtype, leaf in zip(wanted, leaves, strict=True)]
+    return right(this, spec, leaves)
+
+
+def _as(dtype: torch.dtype, leaf: torch.Tensor) -> torch.Tensor:
+    """Return what a mutant made in the format of the answer, where `_plain` had changed that."""
+    if coded.can_vary(dtype):
+        return coded.narrowed(leaf, dtype)
+    return leaf.view(dtype) if coded.is_coded(dtype) and leaf.dtype == torch.uint8 else leaf
 
 
 def right(this: trial.Trial, spec: EvalSpec, leaves: Sequence[torch.Tensor]) -> bool:

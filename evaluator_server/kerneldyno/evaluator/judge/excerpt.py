@@ -16,9 +16,10 @@ from typing import Any
 
 import torch
 
-from .. import tree
+from .. import coded, tree
 from ..devices.base import Device
 from ..toolkits import Problem, ReferenceFailure
+from .compare import is_measured
 from .inputs import Inputs
 
 #: About how many bytes of inputs and of what the reference makes of them an excerpt has.
@@ -56,7 +57,7 @@ class Excerpt:
         device = values[0].device
         sizes = torch.zeros(self.of, device=device)
         for value in values:
-            if value.is_floating_point():
+            if is_measured(value):
                 largest_of_each = torch.linalg.vector_norm(value.reshape(self.of, -1), math.inf, dim=1)
                 sizes = torch.maximum(sizes, largest_of_each.float().nan_to_num_(0.0))
         largest = torch.topk(sizes, (self.rows + 1) // 2).indices
@@ -182,8 +183,8 @@ def _is_part(made: torch.Tensor, value: torch.Tensor, which: torch.Tensor, excer
     if value.dim() == 0 or value.shape[0] != excerpt.of or made.shape != (excerpt.rows, *value.shape[1:]):
         return False
     rows = value.index_select(0, which)
-    if not rows.is_floating_point():
-        return bool(torch.equal(made, rows))
+    if not is_measured(rows):
+        return bool(torch.equal(coded.widened(made), coded.widened(rows)))
     off, size = (made - rows).abs_().float(), rows.float()
     typical = float(size.square().mean().sqrt()) if size.numel() else 0.0
     return bool((off <= _ALIKE * (size.abs_() + typical)).all())

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .. import tree
+from .. import coded, tree
 from ..devices.base import Device
 from ..toolkits import Problem, ReferenceFailure
 
@@ -64,7 +64,7 @@ def draw(
             vary(tensors, seed, views)
         else:
             for view, tensor in zip(views, tensors, strict=True):
-                view.copy_(tensor)
+                coded.raw(view).copy_(coded.raw(tensor))
         return Inputs(structure, specs, master)
     except tree.UnsupportedValueError as error:
         raise ReferenceFailure("inputs", TypeError(f"get_inputs() returned {error}")) from error

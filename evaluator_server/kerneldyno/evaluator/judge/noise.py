@@ -7,7 +7,7 @@ much as float32 arithmetic may be wrong: what differs then is rounding, the algo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -15,12 +15,12 @@ from .. import tree
 from ..devices.base import Device
 from ..precision import BITS, round_to
 from ..toolkits import Problem
-from .compare import Expected, Leaf, chunks, differences, expect_like
+from .compare import Expected, Leaf, chunks, differences, expect_like, is_measured
 from .inputs import Inputs
 from .pieces import pieces
 
-#: Relative change of inputs that float32 arithmetic can be as wrong as: four units in the last place.
-SHAKE = 2.0**-22
+#: Relative change of inputs that arithmetic can be as wrong as: four units in the last place, of float32 and of float64.
+_SHAKE, _SHAKE_DOUBLE = 2.0**-22, 2.0**-51
 #: Outputs that move by more than this, relative to their size, have crossed a step: that is no conditioning.
 STEP = 2.5e-3
 #: A reference that differs by more than this from run to run, relative to its size, has no answer to compare with.
@@ -29,14 +29,17 @@ _MOST_RANDOM = 0.05
 _UNSEEN = 2.0
 
 
-def shake_(tensor: torch.Tensor) -> None:
-    """Move each element, in place, by a random part of what float32 arithmetic can do to it."""
-    if tensor.dtype.itemsize == 1:
-        return  # eight bits: nothing so small changes them
-    for part in pieces(tensor):
-        wide = torch.promote_types(part.dtype, torch.float32)
-        factor = torch.rand(part.shape, dtype=wide, device=part.device).mul_(2 * SHAKE).add_(1 - SHAKE)
-        part.copy_(factor.mul_(part))
+def shake_of(values: Sequence[torch.Tensor]) -> float:
+    """Return by how much inputs may move in arithmetic that is good enough for a reference which returned `values`."""
+    measured = [value for value in values if is_measured(value)]
+    doubles = measured and all(value.dtype == torch.float64 for value in measured)
+    return _SHAKE_DOUBLE if doubles else _SHAKE
+
+
+def shaken(tensor: torch.Tensor, most: float, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    """Return a tensor of which each element is moved by a random part of `most`, its relative change, in `dtype`."""
+    factor = torch.rand(tensor.shape, dtype=dtype, device=tensor.device).mul_(2 * most).add_(1 - most)
+    return factor.mul_(tensor)
 
 
 def from_rows(structure: object, values: Sequence[torch.Tensor], which: torch.Tensor, rows: Expected) -> Expected:
@@ -44,7 +47,7 @@ def from_rows(structure: object, values: Sequence[torch.Tensor], which: torch.Te
     leaves = []
     for value, leaf in zip(values, rows.leaves, strict=True):
         noise = leaf.noise
-        if value.is_floating_point() and leaf.noise_known:
+        if is_measured(value) and leaf.noise_known:
             # All of it at once may go by another algorithm than some rows do.
             noise = max(noise, differences(value.index_select(0, which), leaf.truth, leaf.typical)[0])
         leaves.append(
@@ -70,19 +73,24 @@ def from_another_run(
     allowed: str,
 ) -> Expected:
     """Make an Expected of the reference's answer and of another one, to inputs that are moved a little."""
-    moved = _run(problem, device, number, inputs, seed, "")
+    most = shake_of(values)
+    least = torch.float32 if most == _SHAKE else torch.float64  # no wider than need be: the inputs are large
+    move = lambda part: shaken(part, most, torch.promote_types(part.dtype, least))  # noqa: E731
+    moved = _run(problem, device, number, inputs, seed, move)
     again: Sequence[torch.Tensor] | None = None
-    coarse = _run(problem, device, number, inputs, seed, allowed) if allowed in BITS else []
+    coarse: Sequence[torch.Tensor] = []
+    if allowed in BITS:
+        coarse = _run(problem, device, number, inputs, seed, lambda part: round_to(part, BITS[allowed]))
     leaves: list[Leaf] = []
     for at, value in enumerate(values):
-        if not value.is_floating_point() or at >= len(moved) or moved[at].shape != value.shape:
+        if not is_measured(value) or at >= len(moved) or moved[at].shape != value.shape:
             leaves.append(expect_like(value))
             continue
         leaf = expect_like(value)
         noise, relative = differences(moved[at], value, leaf.typical)
         known = relative <= STEP
         if not known:  # a step was crossed, unless the reference differs by as much on the very same inputs
-            again = again or _run(problem, device, number, inputs, seed, None)
+            again = again or _run(problem, device, number, inputs, seed)
             noise, relative = differences(again[at], value, leaf.typical)
             known = 0 < relative <= _MOST_RANDOM
         rounding = 0.0
@@ -101,18 +109,20 @@ def from_another_run(
 
 
 def _run(
-    problem: Problem, device: Device, number: int, inputs: Inputs, seed: int, change: str | None
+    problem: Problem,
+    device: Device,
+    number: int,
+    inputs: Inputs,
+    seed: int,
+    change: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> list[torch.Tensor]:
-    """Run the reference again on inputs that are shaken (""), rounded to a precision, or the same (None)."""
+    """Run the reference again, on inputs that are changed."""
     region = inputs.master.clone()
     if change is not None:
         for view in tree.views(region, inputs.specs):
-            if view.is_floating_point():
+            if is_measured(view):
                 for part in pieces(view):
-                    if change:
-                        part.copy_(round_to(part, BITS[change]))
-                    else:
-                        shake_(part)
+                    part.copy_(change(part))
     _, values = tree.flatten(problem.expected(number, inputs.arguments(region, device), seed))
     return values
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from .. import tree
+from .. import coded, tree
 from ..backends import backends
 from . import trial, verdict
 from .answers import Profile, ProfileRow, read_profile
@@ -100,7 +100,7 @@ def _differs(candidate: Candidate, current: trial.Trial, nominal: trial.Trial) -
     slot = torch.zeros_like(candidate.station.outputs[0])
     leaves = nominal.expected.leaves
     for view, leaf in zip(tree.views(slot, [leaf.spec for leaf in leaves]), leaves, strict=True):
-        view.copy_(leaf.value)
+        coded.raw(view).copy_(coded.raw(leaf.value))
     return trial.judge_bytes(current, candidate.spec, slot).max_error_ratio > _CLEARLY
 
 

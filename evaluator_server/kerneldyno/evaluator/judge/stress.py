@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
+from .. import coded
 from .pieces import pieces
 
 #: Values that are looked at to tell what a tensor is.
@@ -59,6 +60,9 @@ def trait(tensor: torch.Tensor) -> Trait:
     """Find out what `tensor`, one nominal input, is."""
     if not tensor.is_floating_point() or tensor.numel() < 2:
         return Trait(free=False)
+    if coded.is_coded(tensor.dtype) and not coded.can_vary(tensor.dtype):
+        return Trait(free=False)
+    tensor = coded.widened(tensor)
     flat = tensor.reshape(-1)
     step = max(1, flat.numel() // _SAMPLE)
     sample = flat[::step][:_SAMPLE].double()
@@ -87,10 +91,11 @@ def apply(
     change = _CHANGES[stress.kind]
     for tensor, what, target in zip(tensors, traits, targets, strict=True):
         if not what.free:
-            target.copy_(tensor)
+            coded.raw(target).copy_(coded.raw(tensor))
             continue
         for part, into in zip(_pieces(tensor, what), _pieces(target, what), strict=True):
-            into.copy_(_keep(part, change(part, stress, generator), what))
+            plain = coded.widened(part)
+            into.copy_(coded.narrowed(_keep(plain, change(plain, stress, generator), what), into.dtype))
 
 
 def _pieces(tensor: torch.Tensor, what: Trait) -> Sequence[torch.Tensor]:
@@ -120,8 +125,10 @@ def season(
         draws, elements = flat.shape
         count = max(1, min(_MOST_SEASONED, int(elements * _SEASONING_SHARE)))
         where = torch.randint(elements, (draws, count), generator=generator, device=flat.device)
-        factor = amplitude * (_signs((draws, count), flat, generator) if signed else 1.0)
-        flat.scatter_(1, where, flat.gather(1, where) * factor)
+        factor = amplitude * (_signs((draws, count), coded.widened(flat[:, :1]), generator) if signed else 1.0)
+        changed = coded.narrowed(coded.widened(flat).gather(1, where) * factor, flat.dtype)
+        raw, changed = (each.view(torch.uint8) if coded.is_coded(flat.dtype) else each for each in (flat, changed))
+        raw.scatter_(1, where, changed)
 
 
 def _signs(shape: Sequence[int], like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
-from .. import tree
+from .. import coded, tree
 from ..devices.base import Device
 from ..precision import BITS, coarser, rms, round_to
 from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
 from . import noise
-from .compare import Comparison, Expected, all_finite, compare, expect
+from .compare import Comparison, Expected, all_finite, compare, expect, is_measured
 from .excerpt import Excerpt
 from .inputs import Inputs, Vary, draw
 
@@ -133,7 +133,7 @@ def answer(
         mutates = after._version != version
         first, last = after.data_ptr(), after.data_ptr() + after.numel()
         aliased = any(first <= value.data_ptr() < last for value in values)
-        values = [value.detach().clone() for value in values]
+        values = [coded.cloned(value.detach()) for value in values]
         if must_be_finite and not all(all_finite(value) for value in values):
             raise NotFiniteError
         if not mutates and after is not inputs.master and _same_bytes(after, inputs.master):
@@ -180,7 +180,9 @@ def _answered_precisely(
     try:
         precise = _twin(problem, device, inputs, seed)
         if precise is not None:
-            others = [_twin(problem, device, inputs, seed, _shake) or []]
+            move = noise.shake_of(values)
+            # How far outputs move with their inputs is conditioning.
+            others = [_twin(problem, device, inputs, seed, lambda tensor: noise.shaken(tensor, move)) or []]
             rounded: list[torch.Tensor] = []
             most = noise.STEP
             if allowed:
@@ -191,7 +193,7 @@ def _answered_precisely(
             return expect(structure, values, precise, others, rounded, most)
     except torch.OutOfMemoryError:
         device.clear()
-    if not any(value.is_floating_point() for value in values):
+    if not any(is_measured(value) for value in values):
         return expect(structure, values, None)
     return noise.from_another_run(structure, values, problem, device, number, inputs, seed, allowed)
 
@@ -263,17 +265,10 @@ def _twin(
 
     With `bits` the reference's parameters are rounded to so many.
     """
-    tensors = [
-        change(tensor) if change is not None and tensor.is_floating_point() else tensor for tensor in inputs.tensors()
-    ]
+    tensors = [change(tensor) if change is not None and is_measured(tensor) else tensor for tensor in inputs.tensors()]
     arguments = tree.rebuild(inputs.structure, tensors, device.torch_device)
     result = problem.precise(arguments, seed) if bits is None else problem.precise_at(arguments, seed, bits)
     return None if result is None else [value.detach() for value in tree.flatten(result)[1]]
-
-
-def _shake(tensor: torch.Tensor) -> torch.Tensor:
-    """Move each element by a random part of what float32 arithmetic can do to it: how far outputs move is conditioning."""
-    return torch.rand_like(tensor, dtype=torch.float64).mul_(2 * noise.SHAKE).add_(1 - noise.SHAKE).mul_(tensor)
 
 
 def judge(

@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from .. import burst, tree, wire
+from .. import burst, coded, tree, wire
 from ..backends import Backend, backends
 from ..devices import open_device, seeding
 from ..devices.base import Device, Gate
@@ -158,7 +158,7 @@ class _Harness:
         assert self._construction is not None
         assert self._station is not None
         specs = [tree.TensorSpec.from_json(spec) for _, spec in order["state"]]
-        values = [value.clone() for value in tree.views(self._station.arena, specs)]
+        values = [coded.cloned(value) for value in tree.views(self._station.arena, specs)]
         names = [name for name, _ in order["state"]]
         self._device.synchronize()  # as soon as this is answered the judge writes inputs where the values are
         self._call = self._construction.make_with(dict(zip(names, values, strict=True)))

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from .. import tree
+from ..coded import is_coded
 from ..devices import filling, seeding
 
 _LAYERS: tuple[type[torch.nn.Module], ...] = (
@@ -84,7 +85,9 @@ class Construction:
 
 
 def _is_constant(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() and tensor.numel() >= 2 and bool((tensor == tensor.reshape(-1)[0]).all())
+    if not tensor.is_floating_point() or is_coded(tensor.dtype):
+        return False
+    return tensor.numel() >= 2 and bool((tensor == tensor.reshape(-1)[0]).all())
 
 
 @contextlib.contextmanager

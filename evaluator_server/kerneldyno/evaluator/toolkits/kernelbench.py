@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from .. import tree
+from ..coded import is_coded
 from ..devices import filling, seeding
 from ..precision import round_to
 from ..shortage import is_lack_of_memory
@@ -132,6 +133,7 @@ def _replace_constants(model: torch.nn.Module, seed: int) -> dict[str, torch.Ten
         for name, tensor in model.state_dict().items():
             if (
                 not tensor.is_floating_point()
+                or is_coded(tensor.dtype)
                 or tensor.numel() < 2
                 or not bool((tensor == tensor.reshape(-1)[0]).all())
             ):
