@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from judge_harness import request
+from judge_harness import Judge, request
 from kerneldyno.evaluator import tree
 from kerneldyno.evaluator.judge.candidate import match
 from kerneldyno.evaluator.runner.parameters import Construction
@@ -191,3 +191,90 @@ def test_what_is_no_module_has_no_parameters() -> None:
     instance = made.make()
     assert made.constants() == []
     assert made.make_with({}) is instance
+
+
+# The reference's values by name, where a module that is wrong has others
+
+_TWO = """
+import torch
+from torch import nn
+
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {made}
+
+    def forward(self, x):
+        {forward}
+
+def get_inputs():
+    return [torch.randn(8, {width})]
+"""
+_FORWARD = "return self.down(torch.relu(self.up(x)))"
+
+
+def _module(made: str, forward: str = _FORWARD, name: str = "ModelNew", width: int = 32) -> str:
+    return _TWO.format(name=name, made=made.replace("; ", "\n        "), forward=forward, width=width)
+
+
+_UP, _DOWN = "self.up = nn.Linear(32, 48)", "self.down = nn.Linear(48, 32)"
+_MLP = _module(f"{_UP}; {_DOWN}", name="Model")
+
+
+def _judged(judge: Judge, code: str, reference: str = _MLP) -> dict[str, Any]:
+    return judge.evaluate(request(code, reference_code=reference, backend="torch", stress_inputs=True))
+
+
+def _evidence(result: dict[str, Any]) -> list[str]:
+    return [finding["evidence"] for finding in result["findings"] if finding["id"] == "S29"]
+
+
+def test_parameters_may_be_created_in_another_order(judge: Judge) -> None:
+    result = _judged(judge, _module(f"{_DOWN}; {_UP}"))
+    assert result["outcome"] == "CORRECT", result["message"]
+    (evidence,) = _evidence(result)
+    assert "down.bias, down.weight, up.bias, up.weight" in evidence
+    assert result["correctness"]["passed_trials"] == result["correctness"]["total_trials"]
+
+
+def test_what_is_packed_in_the_first_call_is_packed_again(judge: Judge) -> None:
+    forward = (
+        "self.packed = getattr(self, 'packed', None) if hasattr(self, 'packed') else self.up.weight.T.contiguous(); "
+        "return self.down(torch.relu(x @ self.packed + self.up.bias))"
+    ).replace("; ", "\n        ")
+    result = _judged(judge, _module(f"{_DOWN}; {_UP}", forward))
+    assert result["outcome"] == "CORRECT", result["message"]
+
+
+def test_weights_that_are_changed_on_purpose_stay_so(judge: Judge) -> None:
+    halved = f"{_UP}; self.up.weight.data.mul_(0.5); {_DOWN}"
+    result = _judged(judge, _module(halved, "return self.down(torch.relu(x @ self.up.weight.T * 2 + self.up.bias))"))
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert _evidence(result) == []
+
+
+def test_a_wrong_candidate_stays_wrong_with_the_right_values(judge: Judge) -> None:
+    result = _judged(judge, _module(f"{_DOWN}; {_UP}", "return self.down(self.up(x))"))
+    assert result["outcome"] == "INCORRECT"
+    assert "were given those" in _evidence(result)[0]
+
+
+def test_other_names_are_named(judge: Judge) -> None:
+    made = "self.second = nn.Linear(48, 32); self.first = nn.Linear(32, 48)"
+    result = _judged(judge, _module(made, "return self.second(torch.relu(self.first(x)))"))
+    assert result["outcome"] == "INCORRECT"
+    (evidence,) = _evidence(result)
+    assert "up.weight" in evidence
+    assert "with the same names it gets the same values" in evidence
+
+
+def test_what_has_no_parameters_is_told_nothing(judge: Judge) -> None:
+    assert _evidence(_judged(judge, _module("pass", "return x * 2"))) == []
+
+
+def test_parameters_that_are_larger_than_the_inputs_come_in_parts(judge: Judge) -> None:
+    up, down = "self.up = nn.Linear(1100, 1100)", "self.down = nn.Linear(1100, 1100)"
+    turned = f"{down}; {up}; self.up.weight.data = self.up.weight.data.T.contiguous().T"
+    result = _judged(judge, _module(turned, width=1100), _module(f"{up}; {down}", name="Model", width=1100))
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert len(_evidence(result)) == 1

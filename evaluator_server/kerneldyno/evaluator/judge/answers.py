@@ -89,6 +89,22 @@ def read_listing(answer: Any) -> dict[str, tree.TensorSpec]:
         raise RunnerGarbled(f"malformed answer: {error}") from None
 
 
+def read_parameters(answer: Any) -> dict[str, tuple[tree.TensorSpec, int]]:
+    """Return the parameters and buffers that a candidate says it has: description and checksum. Raises RunnerGarbled."""
+    try:
+        listing = answer["parameters"]
+        if not isinstance(listing, list) or len(listing) > _MOST_TENSORS:
+            raise TypeError("parameters")
+        found = {}
+        for name, spec, checksum in listing:
+            if not isinstance(name, str) or type(checksum) is not int:
+                raise TypeError("parameters")
+            found[name] = (tree.TensorSpec.from_json(spec), checksum)
+        return found
+    except (KeyError, TypeError, ValueError, tree.UnsupportedValueError) as error:
+        raise RunnerGarbled(f"malformed answer: {error}") from None
+
+
 def read_profile(answer: Any) -> Profile:
     """Return a profile. Raises RunnerGarbled."""
     try:

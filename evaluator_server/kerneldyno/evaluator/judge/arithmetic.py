@@ -34,6 +34,8 @@ _RUNS = 3
 _SPREAD = 16.0
 #: How many of the elements may be off by more: where intermediate results cancel out, and where the few runs differ little.
 _STRAY = 0.01
+#: Errors of this, relative to the element and the typical size, say nothing about the arithmetic: eight units of float32.
+_FINE = 2.0**-20
 #: Errors in one direction, less those in the other, as a share of all: more than this is no chance.
 _ONE_SIDED = 0.8
 #: So one-sided may rounding itself be, in any of so many runs, where errors that go one way mean something.
@@ -75,7 +77,7 @@ def observed(problem: Problem, device: Device, current: Trial, slot: torch.Tenso
             # Rounding is everywhere about as large; an answer that is far off in places is wrong in another way.
             if tier != stored and (
                 _largest(value, leaf.truth) > _EXCESS * _largest(twins[tier][index], leaf.truth)
-                or _unlike(problem, device, current, tier, index, value)
+                or _unlike(problem, device, current, tier, index, value, _FINE)
             ):
                 tier = stored
         if rank(tier) > rank(found):
@@ -93,7 +95,8 @@ def unlike_rounding(
             continue  # nothing coarser is allowed
         if rms(value.double() - leaf.truth) <= _CONSPICUOUS * rms(leaf.value.double() - leaf.truth):
             continue
-        if said := _unlike(problem, device, current, precision, index, value):
+        least = relative_tolerance(leaf.value.dtype)
+        if said := _unlike(problem, device, current, precision, index, value, least):
             return {"output": current.expected.name_of(index), "kind": "precision", "detail": said}
     return None
 
@@ -106,13 +109,18 @@ def _precisely_known(current: Trial, slot: torch.Tensor) -> tuple[Trial, list[to
     return current.block.trial, [view.index_select(0, current.block.which) for view in views]
 
 
-def _unlike(problem: Problem, device: Device, current: Trial, precision: str, index: int, value: torch.Tensor) -> str:
-    """Say in what way the errors of one output are unlike rounding to `precision`; "" where they are like it."""
+def _unlike(
+    problem: Problem, device: Device, current: Trial, precision: str, index: int, value: torch.Tensor, least: float
+) -> str:
+    """Say in what way the errors of one output are unlike rounding to `precision`; "" where they are like it.
+
+    Errors of `least`, relative to the element and the typical size, are nobody's mistake.
+    """
     leaf = current.expected.leaves[index]
     error = value.double() - leaf.truth
     off = _largest(leaf.value, leaf.truth)
     name = short_name(precision)
-    if (limits := _limits(problem, device, current, precision, index, off)) is None:
+    if (limits := _limits(problem, device, current, precision, index, least, off)) is None:
         return ""
     stray = int((error.abs() > limits).sum())
     if stray > _STRAY * error.numel():
@@ -124,7 +132,7 @@ def _unlike(problem: Problem, device: Device, current: Trial, precision: str, in
 
 
 def _limits(
-    problem: Problem, device: Device, current: Trial, precision: str, index: int, off: float
+    problem: Problem, device: Device, current: Trial, precision: str, index: int, least: float, off: float
 ) -> torch.Tensor | None:
     """Return how far each element of an output may be off, shaped like it; `off` is how far float32 is. None: unknown."""
     leaf = current.expected.leaves[index]
@@ -136,8 +144,7 @@ def _limits(
         return None
     size = leaf.truth.abs()
     rounding = squares.div_(count).sqrt_().add_(size, alpha=half_unit(precision)).mul_(_SPREAD)
-    finest = relative_tolerance(leaf.value.dtype)
-    return rounding.add_(size, alpha=finest).add_(finest * leaf.typical + NOISE_FACTOR * off)
+    return rounding.add_(size, alpha=least).add_(least * leaf.typical + NOISE_FACTOR * off)
 
 
 def _balanced(

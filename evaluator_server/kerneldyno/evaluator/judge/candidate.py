@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from .. import tree, wire
 from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
 from . import verdict
-from .answers import Called, read_call, read_listing
+from .answers import Called, read_call, read_listing, read_parameters
 from .handle import Runner, RunnerLate
 from .inputs import Inputs
 from .lease import Lease
@@ -28,6 +31,17 @@ from .trial import Trial
 POISON = 0xFF
 #: Bytes behind the inputs that are poisoned before each call: who reads past the end shall notice.
 _GUARD_BYTES = 1 << 20
+#: Bytes of parameters that are handed over at a time, at least.
+_HANDED = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """Names of the reference's tensors: those whose values the candidate was given, and those that it does not have."""
+
+    given: list[str] = field(default_factory=list)
+    #: Empty as well where the candidate has no other tensors that could stand for them.
+    missing: list[str] = field(default_factory=list)
 
 
 class Candidate(Side):
@@ -61,7 +75,7 @@ class Candidate(Side):
     async def open_for(self, problem: Problem, trials: Sequence[Trial], sizes: Sizes) -> None:
         """Open arenas of `sizes` that hold the inputs of each of `trials` and the secret parameters as well."""
         _, state_bytes = tree.layout([tree.describe(tensor) for tensor in problem.state().values()])
-        room = max(state_bytes, *(each.inputs.set_bytes for each in trials))
+        room = max(state_bytes, min(problem.parameter_bytes(), _HANDED), *(each.inputs.set_bytes for each in trials))
         await self.open_arenas(sizes, room=room, memory_bytes=self.memory.device)
 
     async def load(self, symbol: str) -> None:
@@ -105,6 +119,35 @@ class Candidate(Side):
         names = [[target, specs[source].to_json()] for target, source in pairs.items()]
         await self.ask({**order, "op": "reconstruct", "state": names})
         self.record.parameters_perturbed = len(pairs)
+
+    async def adopt(self, problem: Problem) -> Adopted:
+        """Have the callable made again, with the reference's values in the tensors of its names that have others.
+
+        A module that creates the same parameters in another order draws other values for them. Nothing is made again
+        where there are none of these.
+        """
+        ours = problem.parameters()
+        if not (problem.instantiate and ours):
+            return Adopted()
+        theirs = read_parameters(await self.ask({"op": "parameters"}))
+        async with self._lease.work():
+            kinds = {name: tree.describe(tensor, keep_layout=False) for name, tensor in ours.items()}
+            missing = [name for name, kind in kinds.items() if name not in theirs or not _same(theirs[name][0], kind)]
+            here = [name for name in ours if name not in missing]
+            other = [name for name in here if theirs[name][1] != tree.checksum(ours[name])]
+        if not other:
+            return Adopted(missing=missing if len(theirs) > len(here) else [])
+        await self.construct(problem)
+        region = self._arenas[0].data
+        for batch in _batches([(name, ours[name]) for name in other], region.numel()):
+            specs = [tree.describe(values) for _, _, values in batch]
+            async with self._lease.work():
+                for view, (_, _, values) in zip(tree.views(region, specs), batch, strict=True):
+                    view.copy_(values)
+                self.device.synchronize()
+            parts = [[name, start, spec.to_json()] for (name, start, _), spec in zip(batch, specs, strict=True)]
+            await self.ask({"op": "adopt", "parts": parts})
+        return Adopted(other, missing)
 
     async def call(self, trial: Trial, *, ghost: bool = False) -> Called:
         """Call once on a trial's inputs; with `ghost`, with the candidate's own kernels doing nothing.
@@ -157,6 +200,25 @@ class Candidate(Side):
         if "ok" in answer:
             return answer["ok"]
         raise Finished(verdict.raised(self.stage, answer.get("error"), self.memory, self.record.findings))
+
+
+def _batches(tensors: Sequence[tuple[str, torch.Tensor]], room: int) -> Iterator[list[tuple[str, int, torch.Tensor]]]:
+    """Cut tensors into flat parts, (name, first element, values), and yield as many at a time as `room` bytes hold."""
+    batch: list[tuple[str, int, torch.Tensor]] = []
+    left = room
+    for name, tensor in tensors:
+        flat, start = tensor.contiguous().view(-1), 0
+        while start < flat.numel():
+            count = min(flat.numel() - start, left // tree.ALIGNMENT * tree.ALIGNMENT // flat.dtype.itemsize)
+            if count <= 0:
+                yield batch
+                batch, left = [], room
+                continue
+            batch.append((name, start, flat[start : start + count]))
+            start += count
+            left -= -(-count * flat.dtype.itemsize // tree.ALIGNMENT) * tree.ALIGNMENT
+    if batch:
+        yield batch
 
 
 def match(wanted: dict[str, tree.TensorSpec], listing: dict[str, tree.TensorSpec]) -> dict[str, str]:

@@ -47,6 +47,8 @@ _OVERHEAD_BYTES = 2 << 30
 _FIRST_TIMES = 2
 #: A judge that still holds more than this, in bytes, when it keeps nothing, has been robbed of it by a reference.
 _LEAKED_BYTES = 2 << 30
+#: Kinds of mismatch that other parameters may have made.
+_WRONG_VALUES = ("values", "non-finite", "precision")
 #: How often a candidate waits for a device that others keep busy, each time as long as one timing.
 _BUSY_RETRIES = 20
 _BUSY_SECONDS = 1.0
@@ -258,7 +260,7 @@ class Lane:
         record.launched((await candidate.call(trials[0])).launches)
         del trials
         self._enter("correctness", "STAGE_CHECKING")
-        last = await check(candidate, known, bench.problems, self._announce)
+        last = await self._check(candidate, known)
         provenance.check_launches(candidate)
         record.findings += examination.warnings(known.examination)
         timed = await self._time(candidate, known, sizes, last) if spec.run_performance else {}
@@ -268,6 +270,34 @@ class Lane:
         candidate.enter("correctness")
         await provenance.replay_as_ghost(candidate, known, bench.problems, self._announce)
         return {**verdict.correct(record.report(), record.passed), **timed, "findings": record.findings}
+
+    async def _check(self, candidate: Candidate, known: Known) -> trial.Trial:
+        """Check the outputs; of a wrong candidate once more, with the reference's parameters, where it has others."""
+        bench, record = self._bench, self._record
+        before = list(record.findings)
+        try:
+            return await check(candidate, known, bench.problems, self._announce)
+        except Finished as wrong:
+            if wrong.result.get("incorrect", {}).get("kind") not in _WRONG_VALUES:
+                raise
+            adopted = await candidate.adopt(known.problem)
+            if not adopted.given:
+                if adopted.missing:
+                    evidence = (
+                        f"the reference's {', '.join(sorted(adopted.missing))[:200]} have no counterpart of that name, shape"
+                        " and dtype among the candidate's: with the same names it gets the same values"
+                    )
+                    record.find("S29", "SEVERITY_INFO", evidence)
+                    wrong.result["findings"] = list(record.findings)
+                raise
+        record.start_again(before)
+        evidence = (
+            f"{', '.join(sorted(adopted.given))[:200]} had other values than the reference's of the same names (are they"
+            " created in another order?), and were given those"
+        )
+        record.find("S29", "SEVERITY_INFO", evidence)
+        await candidate.call(await self._prepare(known, 0, rough=True))
+        return await check(candidate, known, bench.problems, self._announce)
 
     async def _parse(self) -> None:
         """Refuse what is no Python before a process is spent on it. Parsing runs nothing of it."""

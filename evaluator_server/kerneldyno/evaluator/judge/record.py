@@ -35,6 +35,13 @@ class Record:
     layouts: Sequence[TensorSpec] = ()
     worst: Comparison = field(default_factory=Comparison)
 
+    def start_again(self, findings: Sequence[verdict.Result]) -> None:
+        """Forget the trials, and what was found in them: `findings` is what was there before."""
+        self.findings = list(findings)
+        self.trials = self.passed = self.stress_trials = 0
+        self.precision = "PRECISION_UNSPECIFIED"
+        self.worst = Comparison()
+
     def find(self, identifier: str, severity: str, evidence: str) -> None:
         """Add a finding."""
         self.findings.append(verdict.finding(identifier, severity, evidence))

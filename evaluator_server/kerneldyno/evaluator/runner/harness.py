@@ -144,6 +144,7 @@ class _Harness:
         Answers with the constant tensors that the instance has, if they are asked for.
         """
         target = getattr(self._module, order["symbol"])
+        self._call = self._construction = None  # what was made before need not lie beside what is made now
         if not order["instantiate"] and not isinstance(target, type):
             self._call = target
             return {"state": []}
@@ -162,6 +163,20 @@ class _Harness:
         names = [name for name, _ in order["state"]]
         self._device.synchronize()  # as soon as this is answered the judge writes inputs where the values are
         self._call = self._construction.make_with(dict(zip(names, values, strict=True)))
+
+    def do_parameters(self, order: wire.Frame) -> wire.Frame:
+        """Answer with all parameters and buffers that the instance has."""
+        return {"parameters": [] if self._construction is None else self._construction.listing()}
+
+    def do_adopt(self, order: wire.Frame) -> None:
+        """Give parts of parameters and buffers the values that the judge has put into the arena."""
+        assert self._construction is not None
+        assert self._station is not None
+        specs = [tree.TensorSpec.from_json(spec) for _, _, spec in order["parts"]]
+        with torch.no_grad():
+            for (name, start, _), values in zip(order["parts"], tree.views(self._station.arena, specs), strict=True):
+                self._construction.assign(name, start, values)
+        self._device.synchronize()
 
     def do_call(self, order: wire.Frame) -> wire.Frame:
         """Call the candidate over the judge's memory itself; store what it returns in the first slot.

@@ -52,6 +52,25 @@ class Construction:
                 found.append([name, tree.describe(tensor, keep_layout=False).to_json()])
         return found
 
+    def listing(self) -> list[list[Any]]:
+        """Return [name, description, checksum] of all tensors of the state dict."""
+        return [
+            [name, tree.describe(tensor, keep_layout=False).to_json(), tree.checksum(tensor)]
+            for name, tensor in self._state().items()
+        ]
+
+    def assign(self, name: str, start: int, values: torch.Tensor) -> None:
+        """Give a part of a tensor, elements in their logical order from `start` on, these values."""
+        tensor = self._state()[name]
+        whole = tensor.contiguous()
+        whole.view(-1)[start : start + values.numel()] = values
+        if whole.data_ptr() != tensor.data_ptr():
+            tensor.copy_(whole)
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        state = self._instance.state_dict() if isinstance(self._instance, torch.nn.Module) else {}
+        return {name: tensor for name, tensor in state.items() if isinstance(tensor, torch.Tensor)}
+
     def make_with(self, values: dict[str, torch.Tensor]) -> Any:
         """Construct again, with `values` (by name in the state dict) in place of the constants."""
         if not isinstance(self._instance, torch.nn.Module):

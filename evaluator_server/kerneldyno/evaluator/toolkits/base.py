@@ -101,6 +101,10 @@ class Problem(ABC):
         """
         return {}
 
+    def parameters(self) -> dict[str, torch.Tensor]:
+        """Return all parameters and buffers by name: what a candidate's of the same names should be."""
+        return {}
+
 
 class Toolkit(ABC):
     """Builds problems. Subclass it and register an instance."""

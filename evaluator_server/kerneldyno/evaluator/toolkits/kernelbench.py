@@ -90,6 +90,10 @@ class _KernelBenchProblem(Problem):
     def state(self) -> dict[str, torch.Tensor]:
         return self._replaced
 
+    def parameters(self) -> dict[str, torch.Tensor]:
+        state = self._model.state_dict()
+        return {name: tensor for name, tensor in state.items() if isinstance(tensor, torch.Tensor)}
+
     def precise(self, arguments: Sequence[Any], seed: int) -> Any:
         if not self._has_precise:
             return None

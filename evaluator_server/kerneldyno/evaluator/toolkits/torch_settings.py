@@ -178,6 +178,9 @@ class Secluded(Problem):
     def state(self) -> dict[str, torch.Tensor]:
         return self._problem.state()
 
+    def parameters(self) -> dict[str, torch.Tensor]:
+        return self._problem.parameters()
+
 
 def seclude(build: Callable[[], Problem]) -> Secluded:
     """Build a problem under settings of its own. Raises ReferenceFailure."""
