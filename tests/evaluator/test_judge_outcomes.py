@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from google.protobuf import json_format
 from judge_harness import DEVICE, REFERENCE, Judge, candidate, limits, request
+from kerneldyno.evaluator.walls.limits import MAX_PROCESSES
 from kerneldyno.v1 import evaluation_pb2
 
 
@@ -395,3 +396,9 @@ def test_kernel_simple(judge: Judge, factor: str, outcome: str, inline: bool) ->
     assert result["outcome"] == outcome, result["message"]
     assert result["speedup"] == 0
     assert ("candidate_timing" in result) == ("roofline" in result) == (outcome == "CORRECT")
+
+
+def test_the_limit_of_threads_is_named(judge: Judge) -> None:
+    result = judge.evaluate(request(candidate(body='raise RuntimeError("can\'t start new thread")')))
+    assert result["outcome"] == "RUNTIME_ERROR"
+    assert f"{MAX_PROCESSES} processes and threads in all" in result["message"]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..walls.limits import MAX_PROCESSES
 from .compare import Comparison
 from .handle import ExitReport
 
@@ -21,6 +22,8 @@ Result = dict[str, Any]
 _COMPILE_ERRORS = {"CompilationError", "PTXASError", "OutOfResources", "UnsupportedLanguageConstruct"}
 #: What Triton says when one of its compiler's passes fails: a plain RuntimeError.
 _COMPILER_CRASH = "PassManager::run failed"
+#: What Python says at the limit of processes and threads.
+_NO_THREAD = "can't start new thread"
 _MAX_LOG = 16 * 1024
 #: What Python's fault handler prints besides the candidate's own frames: ours, the libraries', and a list of modules.
 _FOREIGN_FRAME = re.compile(
@@ -85,6 +88,8 @@ def raised(stage: str, error: Any, limits: Limits, findings: Sequence[Result] = 
     }
     bases = {str(base) for base in error.get("bases", ())} if isinstance(error.get("bases"), list) else set()
     sentence = f"{evidence['type']}: {_first_line(evidence['message'])}".removesuffix(": ")
+    if _NO_THREAD in evidence["message"]:
+        sentence += f" (a candidate may have {MAX_PROCESSES} processes and threads in all, whose stacks are memory)"
     if "NotPlainTensorError" in bases:
         lazy = finding("T04", "SEVERITY_REJECT", f"the candidate returned {evidence['message']}")
         return rejected([*findings, lazy], None, compiled=True)
