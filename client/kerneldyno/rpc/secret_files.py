@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+from kerneldyno.rpc import input_files
 from kerneldyno.rpc.errors import CredentialsError
 
 
@@ -15,7 +16,7 @@ def read_text(path: str, what: str) -> str:
         CredentialsError: it cannot be read, or every user of this machine may change it.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = input_files.read_text(Path(path))
         mode = Path(path).stat().st_mode
     except OSError as error:
         raise CredentialsError(f"cannot read {what} from {path}: {error.strerror}") from error

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kerneldyno.rpc import validation
+from kerneldyno.rpc.input_files import MAX_LINE_BYTES, numbered_lines, open_input, read_text
 from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.rpc.turns import MAX_GROUP_CHARS
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
@@ -171,12 +172,18 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 
 
 def _json_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    for number, line in enumerate(_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        if (row := _object(line)) is None:
-            raise ProblemError(f"{path.name}, line {number}: not a JSON object")
-        yield row
+    with open_input(path) as stream:
+        for number, line in numbered_lines(stream):
+            if len(line) > MAX_LINE_BYTES:
+                raise ProblemError(f"{path.name}, line {number}: longer than {MAX_LINE_BYTES} bytes")
+            try:
+                row = _object(line.decode())
+            except UnicodeDecodeError as error:
+                place = f"{path}, line {number}"
+                raise ProblemError(f"{place}: is not UTF-8 text: {error.reason} at byte {error.start}") from error
+            if row is None:
+                raise ProblemError(f"{path.name}, line {number}: not a JSON object")
+            yield row
 
 
 def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -194,7 +201,7 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except UnicodeDecodeError as error:
         raise ProblemError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 

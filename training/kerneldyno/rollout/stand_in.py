@@ -25,7 +25,11 @@ class Candidates(NamedTuple):
 
 
 def load(folder: Path) -> dict[str, Candidates]:
-    """Read a folder's candidates by their reference's source."""
+    """Read a folder's candidates by their reference's source.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: the folder is not like examples/problems.
+    """
     expected: dict[str, dict[str, Any]] = json.loads((folder / "expected.json").read_text())
     found: dict[str, Candidates] = {}
     for name, known in expected.items():
@@ -81,8 +85,18 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--port", type=int, default=8000, help="0 is any")
     options = parser.parse_args()
-    with _Server(("127.0.0.1", options.port), _Handler) as server:
-        server.known = load(options.folder)
+    try:
+        known = load(options.folder)
+    except OSError as error:
+        parser.error(f"{error.filename or options.folder}: {error.strerror}; give a folder like examples/problems")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        parser.error(f"{options.folder / 'expected.json'} is not like that of examples/problems: {error!r}")
+    try:
+        server = _Server(("127.0.0.1", options.port), _Handler)
+    except (OSError, OverflowError) as error:
+        parser.error(f"--port {options.port}: {getattr(error, 'strerror', None) or error}")
+    with server:
+        server.known = known
         print(f"stand-in http://127.0.0.1:{server.server_port}/v1  {len(server.known)} problems", flush=True)
         try:
             server.serve_forever()

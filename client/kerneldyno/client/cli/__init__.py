@@ -6,11 +6,14 @@ through, for `vet` a problem that is not strong, for `doctor` something to mend)
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from typing import Annotated
 
 import typer
 from kerneldyno.client.cli.batch import batch
-from kerneldyno.client.cli.common import with_credentials
+from kerneldyno.client.cli.common import USAGE, with_credentials
 from kerneldyno.client.cli.completion import completion
 from kerneldyno.client.cli.describe import describe
 from kerneldyno.client.cli.doctor import doctor
@@ -29,6 +32,9 @@ from kerneldyno.client.cli.trajectories import trajectories
 from kerneldyno.client.cli.up import up
 from kerneldyno.client.cli.vet import vet
 from kerneldyno.rpc.version import VERSION
+
+#: What becomes of writing to a standard output that is full, broken or too long.
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE}
 
 app = typer.Typer(
     name="kerneldyno",
@@ -66,4 +72,14 @@ for _command in (
 
 def main() -> None:
     """Runs the command line and exits with its status."""
-    app()
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None or error.errno not in _UNWRITABLE:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be written goes nowhere
+        print(f"kerneldyno: standard output: {error.strerror}", file=sys.stderr, flush=True)
+        sys.exit(USAGE)

@@ -28,6 +28,7 @@ from kerneldyno.client.errors import DeadlineExceededError, KernelDynoError, Loc
 from kerneldyno.client.local import LocalServices
 from kerneldyno.rpc import credentials
 from kerneldyno.rpc.errors import CredentialsError
+from kerneldyno.rpc.input_files import read_text
 from rich.console import Console
 
 NO_VERDICT, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
@@ -184,7 +185,7 @@ def lasting(seconds: float) -> str:
 def read_source(path: Path) -> str:
     """Reads a Python source file."""
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

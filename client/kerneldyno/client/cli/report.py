@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from kerneldyno.client.cli.common import Json, UsageError, print_json, reporting
+from kerneldyno.rpc.input_files import STDIN, open_input
 
 _MIB = 1 << 20
 
@@ -48,7 +46,7 @@ def report(
                 raise UsageError(f"--output {output}: that is what the report is made from; give another file")
         gatherer = Gatherer(budget)
         try:
-            with _opened(results) as stream:
+            with open_input(results) as stream:
                 gatherer.results(stream, problem_label)
         except ReportInputError as error:
             raise UsageError(f"{results} {error}") from error
@@ -58,11 +56,11 @@ def report(
             if requests is None:
                 material = gatherer.finish()
             else:
-                with requests.open("rb") as stream:
+                with open_input(requests) as stream:
                     material = gatherer.finish(stream)
         except (OSError, EOFError) as error:
             raise UsageError(f"{requests}: {getattr(error, 'strerror', None) or error}") from error
-        name = "standard input" if results == Path("-") else results.name
+        name = "standard input" if results == STDIN else results.name
         text = material.page(title or name, name)
         try:
             output.write_text(text, encoding="utf-8", newline="\n")
@@ -77,12 +75,3 @@ def report(
             print(
                 f"{found.candidates} candidates of {found.problems} problems in {output} ({len(text) / _MIB:.1f} MiB)"
             )
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[io.BufferedReader]:
-    if path == Path("-"):
-        yield sys.stdin.buffer  # type: ignore[misc]
-    else:
-        with path.open("rb") as stream:
-            yield stream

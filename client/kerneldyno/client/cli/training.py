@@ -13,6 +13,7 @@ from google.protobuf import json_format
 from kerneldyno.client.cli.common import UsageError
 from kerneldyno.rewards import presets
 from kerneldyno.rpc.errors import InvalidRequestError
+from kerneldyno.rpc.input_files import read_text
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
 
 Reward = Annotated[
@@ -66,7 +67,7 @@ def json_option(text: str | None, option: str) -> dict[str, Any]:
 
 def _object(text: str, option: str) -> dict[str, Any]:
     try:
-        data = json.loads(Path(text).read_text(encoding="utf-8") if text.endswith(".json") else text)
+        data = json.loads(read_text(Path(text)) if text.endswith(".json") else text)
     except OSError as error:
         raise UsageError(f"{option} {text}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

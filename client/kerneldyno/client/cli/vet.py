@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 from kerneldyno.client.cli.common import Json, UsageError, read_source, reporting
 from kerneldyno.client.errors import LocalServiceError
+from kerneldyno.rpc.input_files import is_plain
 
 _MODULE = "kerneldyno.evaluator.vet"
 
@@ -43,6 +44,8 @@ def vet(
             raise UsageError("--rtol and --atol need --preset allclose")
         for path in problems:
             read_source(path)  # what cannot be read is said before seconds are spent on importing torch
+            if not is_plain(path):
+                raise UsageError(f"{path} is no plain file, and another process has to read it again")
         status = _run(_arguments(problems, device, preset, rtol, atol, as_json))
     raise typer.Exit(status)
 

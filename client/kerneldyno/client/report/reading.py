@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Any, Final
 
 from google.protobuf import json_format
-from kerneldyno.client.jsonl import MAX_LINE_BYTES, numbered_lines
 from kerneldyno.client.report import candidates
 from kerneldyno.client.report.candidates import Candidate, positive
 from kerneldyno.client.report.shelf import Shelf
 from kerneldyno.rewards.trajectories import TurnRecord, turn_of
 from kerneldyno.rollout.recorded import light
+from kerneldyno.rpc.input_files import MAX_LINE_BYTES, numbered_lines
 from kerneldyno.rpc.jsonio import result_from_json
 
 #: More would be a page that no browser opens quickly.
@@ -94,8 +94,12 @@ class _Reader:
     def run(self, stream: IO[bytes]) -> None:
         for number, line in numbered_lines(stream):
             first, self._lines = not self._lines, self._lines + 1
-            if len(line) > MAX_LINE_BYTES:
-                self._bad.append(f"line {number} is longer than {MAX_LINE_BYTES >> 20} MiB")
+            if (
+                len(line) > MAX_LINE_BYTES and first and not line.lstrip().startswith(b"{")
+            ):  # a hole, an image of a disk
+                raise ReportInputError(f"holds neither results nor trajectories: {_too_long(number)}")
+            elif len(line) > MAX_LINE_BYTES:
+                self._bad.append(_too_long(number))
             elif first and (line.strip() == b"{" or line.startswith(b"[")):
                 return self._document(line + stream.read(MAX_DOCUMENT_BYTES + 1))
             else:
@@ -207,6 +211,10 @@ class _Reader:
         for kept in candidate.kept() if candidate is not None else ():
             self._shelf.forget(kept)
         return candidate is not None
+
+
+def _too_long(number: int) -> str:
+    return f"line {number} is longer than {MAX_LINE_BYTES >> 20} MiB"
 
 
 def _kind(row: Any) -> str:
