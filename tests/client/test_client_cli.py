@@ -186,7 +186,7 @@ class TestBatch:
             assert invalid == ["line 2:", "line 3:", "line 4:"]
             assert [line["id"] for line in found if line["outcome"] == "CORRECT"] == ["good"]
             assert len(found) == 4
-        assert ran.json == {"requests": 4, "skipped": 1, "outcomes": {"INVALID": 3}}
+        assert ran.json == {"requests": 4, "skipped": 1, "judged_again": 0, "outcomes": {"INVALID": 3, "CORRECT": 1}}
         assert scheduler.runs == ["good"]
 
     async def test_it_goes_on_where_it_was_killed(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ class TestBatch:
         tasks(source, *(json.loads(line) | {"kernel_code": "k"} for line in source.read_text().splitlines()))
         ran = await run("batch", source, "-o", output, "--json", "--address", scheduler.address)
         assert ran.status == 0
-        assert ran.json == {"requests": 3, "skipped": 2, "outcomes": {"CORRECT": 1}}
+        assert ran.json == {"requests": 3, "skipped": 2, "judged_again": 0, "outcomes": {"CORRECT": 3}}
         assert results(output).keys() == {"a", "b", "c"}
         assert sorted(scheduler.runs) == ["a", "b", "b", "c"]
 

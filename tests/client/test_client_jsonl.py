@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 from kerneldyno.client import EvalRequest, EvalResult
-from kerneldyno.client.jsonl import MAX_LINE_BYTES, BadLine, NotResultsError, ResultsFile, read_requests
+from kerneldyno.client.jsonl import BadLine, read_requests
+from kerneldyno.client.results_file import NotResultsError, ResultsFile
+from kerneldyno.rpc.channel import MAX_MESSAGE_BYTES
+from kerneldyno.rpc.input_files import MAX_LINE_BYTES
 
 
 def read(text: str | bytes) -> list[EvalRequest | BadLine]:
@@ -52,6 +55,10 @@ def test_a_malformed_line_is_an_invalid_result_that_names_it(line: str | bytes, 
     assert result.id == id
     assert result.message.startswith("line 2: ")
     assert says in result.message
+
+
+def test_a_line_has_room_for_any_message() -> None:
+    assert MAX_LINE_BYTES >= 2 * MAX_MESSAGE_BYTES  # JSON may need two bytes for one
 
 
 def test_an_endless_line_is_skipped_without_being_read_into_memory() -> None:
@@ -113,14 +120,16 @@ def test_verdicts_are_kept_and_everything_else_is_to_be_done_again(tmp_path: Pat
     with ResultsFile(path) as results:
         results.append(result("right", EvalResult.CORRECT))
         results.append(result("lost", EvalResult.INFRASTRUCTURE_ERROR))
-        results.append(result("bad", EvalResult.INVALID))
+        results.append(
+            result("refused", EvalResult.INVALID)
+        )  # without a digest: nothing ran, and asking again costs nothing
         results.append(bad.result())
     with path.open("ab") as stream:
         stream.write(b'{"id": "torn", "outc')
     with ResultsFile(path) as results:
-        assert results.done == {"right", "bad"}
+        assert results.earlier.keys() == {"right"}
         results.append(result("lost", EvalResult.CORRECT))
-    assert [line["id"] for line in lines(path)] == ["right", "bad", "lost"]
+    assert [line["id"] for line in lines(path)] == ["right", "lost"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["results.jsonl"]
 
 

@@ -62,6 +62,19 @@ async def test_running_it_again_judges_what_is_new_or_changed_alone(
     assert [(wins["p"], wins["sure"], wins["possible"]) for wins in row["wins"]] == [(1, 0, 3), (1.5, 0, 3), (2, 0, 0)]
 
 
+async def test_a_candidate_that_is_gone_takes_its_verdict_along(
+    scheduler: FakeScheduler, suite: Path, candidates: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    command = ["suite", suite, "--candidates", candidates, "-o", out, "--address", scheduler.address]
+    assert (await invoke(*command)).status == 0
+    (candidates / "level_2_problem_1_sample_0_kernel.py").unlink()
+    ran = await invoke(*command, "--json")
+    row = ran.json["groups"][-1]
+    assert (row["problems"], row["missing"], row["right"]) == (3, 2, 1)
+    assert [json.loads(line)["id"] for line in (out / "results.jsonl").read_text().splitlines()] == ["level1/1_A"]
+
+
 async def test_a_saved_run_is_shown_without_a_service(
     scheduler: FakeScheduler, suite: Path, candidates: Path, tmp_path: Path
 ) -> None:

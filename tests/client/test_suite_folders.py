@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from kerneldyno.client.suite import DIGEST_LABEL, Candidates, Entry, find_problems, renamed, request_of
+from kerneldyno.client.suite import Candidates, Entry, find_problems, renamed, request_of
 from kerneldyno.rollout.problems import ProblemError
-from kerneldyno.rpc.validation import validate
+from kerneldyno.rpc.identity import digest
+from kerneldyno.rpc.validation import effective, validate
 
 PROBLEM = "class Model: ...\n\n\ndef get_inputs():\n    return []\n"
 
@@ -105,4 +106,4 @@ def test_other_sources_and_other_settings_are_other_requests(tmp_path: Path) -> 
     others = [request_of(entry, "l", {"backend": "torch"}), request_of(entry, "k", {"backend": "cuda"})]
     (tmp_path / "a.py").write_text(PROBLEM + "# changed\n")
     others.append(request_of(find_problems([tmp_path])[0], "k", {"backend": "torch"}))
-    assert len({each.labels[DIGEST_LABEL] for each in [first, *others]}) == 4
+    assert len({digest(effective(each)) for each in [first, *others]}) == 4

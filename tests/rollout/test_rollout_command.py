@@ -112,6 +112,27 @@ async def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     assert len(finished) == 36
 
 
+async def test_a_second_run_on_one_file_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def waits(prompt: Prompt) -> str:
+        asked.set()
+        await answer.wait()
+        return by_prompt(prompt)
+
+    async with world(tmp_path) as w, FakeModel(waits) as model:
+        first = await start(*options(w, model, tmp_path))
+        await asyncio.wait_for(asked.wait(), 60)
+        second = await command(*options(w, model, tmp_path))
+        answer.set()
+        done = await ended(first)
+    assert second.status == 2
+    assert f"{w.path} is being written by another run (process {first.pid} on " in second.err
+    assert "wait for it, or give another --output" in second.err
+    assert done.status == 0
+    assert not files_with(tmp_path, f'"pid": {first.pid}')  # the lock is gone
+
+
 async def test_a_finished_run_asks_for_nothing(tmp_path: Path) -> None:
     async with world(tmp_path) as w, FakeModel(by_prompt) as model:
         first = await command(*options(w, model, tmp_path), "--json")

@@ -1,4 +1,4 @@
-"""The files of `kerneldyno batch`: requests read line by line, results written line by line.
+"""Requests as JSON Lines: the input of `kerneldyno batch`, read line by line.
 
 A line that is no request is not the end of a batch: it gets a result with outcome INVALID that names the line. Memory
 does not grow with the files, except for the ids, which are needed to find duplicates and what is done already.
@@ -6,25 +6,26 @@ does not grow with the files, except for the ids, which are needed to find dupli
 
 from __future__ import annotations
 
+import codecs
+import itertools
 import json
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO
 
-from kerneldyno.rpc.channel import MAX_MESSAGE_BYTES
-from kerneldyno.rpc.jsonio import request_from_json, result_to_json
+from kerneldyno.rpc.input_files import MAX_LINE_BYTES, numbered_lines
+from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 
-#: A longer line cannot be a request that fits into a message.
-MAX_LINE_BYTES = 2 * MAX_MESSAGE_BYTES
 #: Label of the results of lines that are no requests; its value is the line's number.
 LINE_LABEL = "kerneldyno.line"
+#: So many lines are looked at before a file is taken for something else.
+_BEGINNING_LINES = 1000
+#: How much of a line a message quotes.
+_SHOWN_BYTES = 60
 
 
-class NotResultsError(Exception):
-    """The output file holds something that is no result."""
+class NotRequestsError(Exception):
+    """A file whose beginning is no JSON Lines at all; the message says what it looks like."""
 
 
 class BadLine(ValueError):  # noqa: N818  (a value to turn into a result, not a failure of the program)
@@ -48,8 +49,33 @@ class BadLine(ValueError):  # noqa: N818  (a value to turn into a result, not a 
 
 def read_requests(stream: IO[bytes]) -> Iterator[EvalRequest | BadLine]:
     """Yields the request of each line, or what is wrong with it. Blank lines are skipped, an id counts once."""
+    yield from _requests(numbered_lines(stream))
+
+
+def read_tasks(stream: IO[bytes]) -> Iterator[EvalRequest | BadLine]:
+    """Reads requests as `read_requests` does, and looks at the beginning before it returns.
+
+    Raises:
+        NotRequestsError: the file begins with many lines of which none even begins as a JSON object, or has no other.
+        OSError: reading fails.
+    """
+    lines = numbered_lines(stream)
+    beginning: list[tuple[int, bytes]] = []
+    for number, line in lines:
+        beginning.append((number, line))
+        if _begins_an_object(line):
+            break
+        if len(beginning) == _BEGINNING_LINES or len(line) > MAX_LINE_BYTES:
+            raise NotRequestsError(_what_it_is([line for _, line in beginning]))
+    else:
+        if beginning:
+            raise NotRequestsError(_what_it_is([line for _, line in beginning]))
+    return _requests(itertools.chain(beginning, lines))
+
+
+def _requests(lines: Iterable[tuple[int, bytes]]) -> Iterator[EvalRequest | BadLine]:
     first_lines: dict[str, int] = {}
-    for number, line in numbered_lines(stream):
+    for number, line in lines:
         try:
             request = _parse(number, line)
             first = first_lines.setdefault(request.id, number)
@@ -61,16 +87,22 @@ def read_requests(stream: IO[bytes]) -> Iterator[EvalRequest | BadLine]:
             yield request
 
 
-def numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yields the lines that are not blank, with their numbers; of one longer than MAX_LINE_BYTES a little more than that."""
-    number = 0
-    while line := stream.readline(MAX_LINE_BYTES):
-        number += 1
-        rest = line
-        while not rest.endswith(b"\n") and (rest := stream.readline(MAX_LINE_BYTES)):
-            line = line[:MAX_LINE_BYTES] + b"\n"  # now too long, whatever follows; the rest of the line is skipped
-        if line.strip():
-            yield number, line
+def _begins_an_object(line: bytes) -> bool:
+    text = line.removeprefix(codecs.BOM_UTF8).strip()
+    return text.startswith(b"{") and text != b"{"
+
+
+def _what_it_is(lines: Sequence[bytes]) -> str:
+    """Says what a file is whose first lines are no JSON objects."""
+    first = lines[0].strip()
+    if len(lines[0]) > MAX_LINE_BYTES:
+        return f"this is no JSON Lines: its first line is longer than {MAX_LINE_BYTES} bytes"
+    if first.startswith((b"[", b"{")):
+        return "this is one JSON document, not JSON Lines: write one object a line, for example with `jq -c '.[]'`"
+    if any(line.startswith((b"import ", b"from ", b"class ", b"def ")) for line in lines):
+        return "this is Python code, not JSON Lines; use `kerneldyno evaluate REFERENCE.py CANDIDATE.py`"
+    shown = first[:_SHOWN_BYTES].decode(errors="replace")
+    return f"this is no JSON Lines: give one JSON object a line, a request each; its first line is {shown!r}"
 
 
 def _parse(number: int, line: bytes) -> EvalRequest:
@@ -100,68 +132,3 @@ def _encodable(text: str) -> bool:
     except UnicodeEncodeError:  # JSON can spell half a surrogate pair
         return False
     return True
-
-
-class ResultsFile:
-    """The results of a batch. Opening it keeps the verdicts of earlier runs and drops what is to be done again.
-
-    Dropped are results with outcome INFRASTRUCTURE_ERROR, results of malformed lines (the lines are read again), what
-    `is_current` says no to (it is given the result's proto-JSON), and a last line that an interrupted run left unfinished.
-    So a file that is complete has one line for each request.
-    """
-
-    def __init__(self, path: Path, is_current: Callable[[dict[str, Any]], bool] = lambda _: True) -> None:
-        self._path = path
-        self._is_current = is_current
-        self._stream: IO[bytes] | None = None
-        #: Ids that have a verdict.
-        self.done: set[str] = set()
-
-    def __enter__(self) -> Self:
-        if self._path.exists():
-            self._take_over()
-        self._stream = self._path.open("ab")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._stream is not None:
-            self._stream.close()
-
-    def append(self, result: EvalResult) -> None:
-        """Writes one line, wholly, at once."""
-        assert self._stream is not None
-        self._stream.write(json.dumps(result_to_json(result)).encode() + b"\n")
-        self._stream.flush()
-
-    def _take_over(self) -> None:
-        kept = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        changed = False
-        try:
-            with self._path.open("rb") as old, kept.open("wb") as new:
-                for number, line in enumerate(old, start=1):
-                    if self._keep(number, line):
-                        new.write(line)
-                    else:
-                        changed = True
-            if changed:
-                kept.replace(self._path)
-        finally:
-            kept.unlink(missing_ok=True)
-
-    def _keep(self, number: int, line: bytes) -> bool:
-        if not line.endswith(b"\n"):
-            return False
-        try:
-            data: Any = json.loads(line)
-            id, outcome, labels = data["id"], data["outcome"], data.get("labels", {})
-            EvalResult.Outcome.Value(outcome)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise NotResultsError(f"line {number} of {self._path} is not a result of kerneldyno") from error
-        if outcome == "INFRASTRUCTURE_ERROR" or (outcome == "INVALID" and LINE_LABEL in labels):
-            return False
-        if not self._is_current(data):
-            return False
-        self.done.add(id)
-        return True

@@ -18,6 +18,7 @@ from kerneldyno.rpc.turns import turn_id
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 from kerneldyno.v1.reward_service_pb2 import Turn
 
+T = TypeVar("T")
 Item = TypeVar("Item", EvalRequest, Turn)
 
 Requests = Iterable[EvalRequest] | AsyncIterable[EvalRequest]
@@ -28,14 +29,14 @@ def open_source(requests: Requests) -> AsyncIterator[EvalRequest]:
     """Returns an iterator of prepared requests. A collection that uses an id twice is refused before any is sent."""
     if isinstance(requests, Collection):
         _refuse_duplicates(request.id for request in requests)
-    return _named(_prepared(_in_turn(requests), _copied, lambda request: request.id))
+    return _named(_prepared(in_turn(requests), _copied, lambda request: request.id))
 
 
 def open_turns(turns: Turns) -> AsyncIterator[Turn]:
     """Returns an iterator of prepared turns. A collection that uses an id twice is refused before any is sent."""
     if isinstance(turns, Collection):
         _refuse_duplicates(turn.request.id for turn in turns)
-    return _prepared(_in_turn(turns), prepared_turn, lambda turn: turn.request.id)
+    return _prepared(in_turn(turns), prepared_turn, lambda turn: turn.request.id)
 
 
 def prepared_turn(turn: Turn) -> Turn:
@@ -81,7 +82,8 @@ async def _prepared(
         yield copy
 
 
-async def _in_turn(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncIterator[Item]:
+async def in_turn(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
+    """Iterates either kind of iterable, and lets other tasks run after each item."""
     if isinstance(items, AsyncIterable):
         async for item in items:
             yield item
@@ -94,18 +96,18 @@ async def _in_turn(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncIterator
             await asyncio.sleep(0)
 
 
-async def in_thread(items: Iterable[Item]) -> AsyncIterator[Item]:
+async def in_thread(items: Iterable[T]) -> AsyncIterator[T]:
     """Iterates a caller's iterable in a thread of its own, so that one that blocks holds up nothing but itself."""
     loop = asyncio.get_running_loop()
-    answers: asyncio.Queue[Item | BaseException | None] = asyncio.Queue()
+    answers: asyncio.Queue[T | BaseException | None] = asyncio.Queue()
     wanted = threading.Semaphore(0)
     stopped = threading.Event()
 
-    def answer(item: Item | BaseException | None) -> None:
+    def answer(item: T | BaseException | None) -> None:
         if not stopped.is_set():
             loop.call_soon_threadsafe(answers.put_nowait, item)
 
-    def pull(iterator: Iterator[Item]) -> None:
+    def pull(iterator: Iterator[T]) -> None:
         while True:
             wanted.acquire()
             if stopped.is_set():

@@ -7,7 +7,6 @@ KernelBench's scripts give generated kernels, or the problem itself.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +16,6 @@ from typing import Any
 from kerneldyno.rollout.problems import Problem, ProblemError, load
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
-#: Label of a request, and so of its result, by which a result of other sources or settings is told from a current one.
-DIGEST_LABEL = "kerneldyno.suite"
 #: Label that names a problem; the report reads it.
 PROBLEM_LABEL = "problem"
 _NUMBER = re.compile(r"\d+")
@@ -110,7 +107,5 @@ def request_of(entry: Entry, candidate: str, settings: Mapping[str, Any]) -> Eva
     request = entry.problem.request(settings)
     request.kernel_code = candidate
     request.labels[PROBLEM_LABEL] = entry.name
-    digest = hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()
-    request.labels[DIGEST_LABEL] = digest[:16]
     request.id = entry.name
     return request

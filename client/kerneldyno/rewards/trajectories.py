@@ -23,7 +23,9 @@ from typing import Any, Self
 from google.protobuf.json_format import MessageToDict
 from kerneldyno.rewards.extraction import answer_of
 from kerneldyno.rewards.speedups import NAMES, counted_speedup
+from kerneldyno.rpc.input_files import MAX_LINE_BYTES, numbered_lines, open_input
 from kerneldyno.rpc.jsonio import result_to_json
+from kerneldyno.rpc.output_files import append_whole
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import Extraction, StreamRewardsResponse
 
@@ -164,7 +166,7 @@ class TrajectoryWriter:
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             self._lock()
-            self._end = self._mend()
+            self._mend()
         except BaseException:
             os.close(self._file)
             raise
@@ -180,14 +182,7 @@ class TrajectoryWriter:
     def write(self, turn: TurnRecord) -> None:
         """Append one turn. Raises ValueError for a number that JSON has not, OSError when the disk does not take it."""
         line = json.dumps({"version": VERSION} | dataclasses.asdict(turn), allow_nan=False).encode() + b"\n"
-        try:
-            rest = memoryview(line)
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
-        except OSError:
-            os.ftruncate(self._file, self._end)
-            raise
-        self._end += len(line)
+        append_whole(self._file, line)
 
     def close(self) -> None:
         """Put everything on disk and let the file go. Calling it twice is harmless."""
@@ -204,16 +199,18 @@ class TrajectoryWriter:
         except BlockingIOError as error:
             raise TrajectoryFileError(f"{self.path} is being written by another process") from error
 
-    def _mend(self) -> int:
-        """Take an unfinished last line away, or finish it if all but its end is there; return the file's size."""
+    def _mend(self) -> None:
+        """Take an unfinished last line away, or finish it if all but its end is there."""
         size = os.fstat(self._file).st_size
         tail = b""
         while len(tail) < size and b"\n" not in tail:
+            if len(tail) > MAX_LINE_BYTES:
+                raise TrajectoryFileError(f"{self.path} does not end in a turn; is it a file of trajectories?")
             step = min(_TAIL_BYTES, size - len(tail))
             tail = os.pread(self._file, step, size - len(tail) - step) + tail
         last = tail.rpartition(b"\n")[2]
         if not last:
-            return size
+            return
         if not last.startswith(b'{"version": '[: len(last)]):
             raise TrajectoryFileError(f"{self.path} does not end in a turn; is it a file of trajectories?")
         try:
@@ -223,8 +220,8 @@ class TrajectoryWriter:
                 raise TrajectoryFileError(f"{self.path}: its last line: {error}") from error
             os.ftruncate(self._file, size - len(last))
             self.dropped_bytes = len(last)
-            return size - len(last)
-        return size + os.write(self._file, b"\n")
+        else:
+            append_whole(self._file, b"\n")
 
 
 def read(path: str | os.PathLike[str]) -> Recording:
@@ -241,10 +238,10 @@ def scan(path: str | os.PathLike[str], notes: list[str] | None = None) -> Iterat
         TrajectoryFileError: a line is no turn, or of a later version; it is named.
         OSError: the file cannot be read.
     """
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
+    with open_input(Path(path)) as file:
+        for number, line in numbered_lines(file):
+            if len(line) > MAX_LINE_BYTES:
+                raise TrajectoryFileError(f"{path}, line {number}: longer than {MAX_LINE_BYTES} bytes")
             try:
                 yield parse_line(line)
             except ValueError as error:

@@ -6,9 +6,13 @@ line by line; how many requests are under way is bounded by the client's window.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 import typer
 from kerneldyno.client.aio import DEFAULT_ADDRESS
@@ -25,6 +29,7 @@ from kerneldyno.client.cli.common import (
     Service,
     SpeedupKind,
     TimingPrecision,
+    UsageError,
     chosen_fields,
     fail,
     print_json,
@@ -32,13 +37,19 @@ from kerneldyno.client.cli.common import (
     stdout,
 )
 from kerneldyno.client.cli.judging import Judging, resumable
-from kerneldyno.client.jsonl import BadLine, ResultsFile, read_requests
+from kerneldyno.client.jsonl import BadLine, NotRequestsError, read_tasks
+from kerneldyno.client.results_file import ResultsFile
+from kerneldyno.client.sources import in_thread
+from kerneldyno.rpc.input_files import STDIN, is_plain, open_input
 from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
 
 def batch(
-    tasks: Annotated[Path, typer.Argument(metavar="TASKS.jsonl", help="One JSON object a line: a request each.")],
+    tasks: Annotated[
+        Path,
+        typer.Argument(metavar="TASKS.jsonl", help="One JSON object a line: a request each; - is standard input."),
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="RESULTS.jsonl", help="One JSON line a result.")],
     window: Annotated[int, typer.Option("--window", min=1, help="Most requests under way at once.")] = 256,
     timing_precision: TimingPrecision = None,
@@ -57,25 +68,53 @@ def batch(
     """
     with reporting():
         defaults = request_from_json(chosen_fields(timing_precision, speedup_kind, candidate_memory))
-        with resumable(output), tasks.open("rb") as stream, ResultsFile(output) as results:
-            judging = Judging(_filled(stream, defaults), _count_lines(tasks), results)
-            judging.run(Service(address, local, devices, sandbox, lanes), window)
+        with resumable(output), _opened(tasks) as stream:
+            requests = _filled(read_tasks(stream), defaults)
+            _check_output(output)
+            with ResultsFile(output) as results:
+                plain = is_plain(tasks)
+                items = requests if plain else in_thread(requests)  # what comes through a pipe may take its time
+                judging = Judging(items, _count_lines(tasks) if plain else None, results)
+                judging.run(Service(address, local, devices, sandbox, lanes), window)
+        for note in judging.notes():
+            print(f"kerneldyno: {note}", file=sys.stderr)
+        outcomes, kept = judging.outcomes, judging.kept.total()
+        total = outcomes.total()
         if as_json:
-            print_json({"requests": judging.total, "skipped": judging.skipped, "outcomes": dict(judging.outcomes)})
+            print_json(
+                {"requests": total, "skipped": kept, "judged_again": judging.changed, "outcomes": dict(outcomes)}
+            )
         else:
-            before = f", {judging.skipped} of them judged before" if judging.skipped else ""
-            stdout().print(summary_table(judging.outcomes, f"{judging.total} requests{before}"))
-        if missing := judging.outcomes["INFRASTRUCTURE_ERROR"]:
+            before = f", {kept} of them judged before" if kept else ""
+            stdout().print(summary_table(outcomes, f"{total} requests{before}"))
+        if missing := outcomes["INFRASTRUCTURE_ERROR"]:
             fail(
-                f"{missing} of {judging.total} requests have no verdict (INFRASTRUCTURE_ERROR); "
+                f"{missing} of {total} requests have no verdict (INFRASTRUCTURE_ERROR); "
                 f"run the same command to try them again",
                 NO_VERDICT,
             )
 
 
-def _filled(stream: IO[bytes], defaults: EvalRequest) -> Iterator[EvalRequest | BadLine]:
+@contextmanager
+def _opened(tasks: Path) -> Iterator[io.BufferedReader]:
+    """Opens the requests. Raises UsageError, which names the file."""
+    try:
+        with open_input(tasks) as stream:
+            yield stream
+    except NotRequestsError as error:
+        raise UsageError(f"{'standard input' if tasks == STDIN else tasks}: {error}") from error
+
+
+def _check_output(output: Path) -> None:
+    """Refuses the file that standard output goes to: the summary would be written over results."""
+    with suppress(OSError, ValueError):  # no such file yet, or no standard output
+        if os.path.samestat(os.fstat(sys.stdout.fileno()), output.stat()):
+            raise UsageError(f"--output {output} is standard output, where the summary goes; give another file")
+
+
+def _filled(items: Iterable[EvalRequest | BadLine], defaults: EvalRequest) -> Iterator[EvalRequest | BadLine]:
     """Yields the lines of the file; requests get the fields of `defaults` that they leave open."""
-    for item in read_requests(stream):
+    for item in items:
         if isinstance(item, BadLine) or not defaults.ListFields():
             yield item
             continue

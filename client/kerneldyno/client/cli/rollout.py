@@ -35,6 +35,7 @@ from kerneldyno.client.cli.common import (
 from kerneldyno.client.cli.training import RequestFields, Reward, json_option, needing, request_fields, reward_of
 from kerneldyno.client.cli.trajectories import report_tables
 from kerneldyno.client.errors import KernelDynoError, UnavailableError
+from kerneldyno.rpc.output_files import OutputLock, OutputLockedError
 
 if TYPE_CHECKING:  # they need the extra
     from kerneldyno.rollout.config import RolloutConfig
@@ -132,9 +133,22 @@ def rollout(
             )
         except ValueError as error:
             raise UsageError(str(error)) from error
-        with Service(address, local, devices, sandbox, lanes).open() as target:
-            runner = _run(config, output, concurrency, endpoint, target)
-        _report(output, runner, as_json)
+        with _locked(output):
+            with Service(address, local, devices, sandbox, lanes).open() as target:
+                runner = _run(config, output, concurrency, endpoint, target)
+            _report(output, runner, as_json)
+
+
+def _locked(output: Path) -> OutputLock:
+    """Keep other runs from the trajectories, and from what is written beside them, until the lock's block ends."""
+    if output.exists() and not output.is_file():
+        raise UsageError(f"{output} is no plain file, and a run that goes on has to be read again")
+    try:
+        return OutputLock(output)
+    except OutputLockedError as error:
+        raise UsageError(f"{error}; wait for it, or give another --output") from error
+    except OSError as error:
+        raise UsageError(f"{output}: {error.strerror or error}") from error
 
 
 def _key(name: str) -> str:
@@ -189,13 +203,16 @@ def _report(output: Path, runner: Runner, as_json: bool) -> None:
 
     found = report(light_episodes(output))
     figures, picture = output.with_suffix(".report.json"), output.with_suffix(".png")
-    figures.write_text(json.dumps(found.to_json(), indent=2) + "\n", encoding="utf-8")
+    drawn = False
     try:
-        if drawn := bool(found.turns):
+        figures.write_text(json.dumps(found.to_json(), indent=2) + "\n", encoding="utf-8")
+        if found.turns:
             plot(found, picture, title=runner.config.model)
+            drawn = True
     except ModuleNotFoundError as error:  # after a long run this is no reason to fail
-        drawn = False
         print(f"kerneldyno: no plot without {error.name}: pip install 'kerneldyno[rollout]'", file=sys.stderr)
+    except OSError as error:
+        raise UsageError(f"the report beside {output} cannot be written: {error.strerror or error}") from error
     if as_json:
         print_json({**found.to_json(), "trajectories": str(output)})
     else:

@@ -35,8 +35,9 @@ from kerneldyno.client.cli.common import (
     stdout,
 )
 from kerneldyno.client.cli.judging import Judging, resumable
-from kerneldyno.client.jsonl import ResultsFile
+from kerneldyno.client.results_file import ResultsFile
 from kerneldyno.rollout.problems import ProblemError
+from kerneldyno.rpc.input_files import open_input
 from kerneldyno.rpc.jsonio import request_to_json
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
@@ -202,44 +203,23 @@ def _some(names: list[str], what: str) -> str:
 
 def _judged(plan: _Plan, folder: Path, service: Service) -> _Shown:
     """Judges what has no verdict yet and keeps everything in the run's folder."""
-    earlier = _Earlier(plan)
     with resumable(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with ResultsFile(folder / _RESULTS, earlier.is_current) as results:
-            if earlier.strangers:
-                strangers = _some(sorted(earlier.strangers), "problem")
-                raise UsageError(f"{folder} holds results of {strangers} that are not given: give another --output")
+        with ResultsFile(folder / _RESULTS) as results:
+            if strangers := results.earlier.keys() - set(plan.names):
+                others = _some(sorted(strangers), "problem")
+                raise UsageError(f"{folder} holds results of {others} that are not given: give another --output")
+            results.drop(set(plan.names) - {request.id for request in plan.requests})  # their candidates are gone
             (folder / _SUITE).write_text(json.dumps({"problems": plan.names}) + "\n", encoding="utf-8")
             with (folder / _REQUESTS).open("w", encoding="utf-8") as stream:
                 stream.writelines(json.dumps(request_to_json(request)) + "\n" for request in plan.requests)
-            Judging(plan.requests, len(plan.requests), results).run(service, _WINDOW)
-        shown = _saved(folder)
-        page = folder / _PAGE
-        page.write_text(shown.material.page(folder.name, _RESULTS), encoding="utf-8", newline="\n")
-    return _Shown(plan.names, shown.material, [*plan.notes, *earlier.notes(), *shown.material.notes], page)
-
-
-class _Earlier:
-    """Tells results of an earlier run that still hold from those of other sources, settings or problems."""
-
-    def __init__(self, plan: _Plan) -> None:
-        self._names = set(plan.names)
-        self._wanted = {request.id: request.labels[suites.DIGEST_LABEL] for request in plan.requests}
-        self._outdated = 0
-        self.strangers: set[str] = set()
-
-    def is_current(self, result: dict[str, Any]) -> bool:
-        id = str(result["id"])
-        if id not in self._names:
-            self.strangers.add(id)
-            return True  # nothing is dropped of a run that is not this one
-        current = (result.get("labels") or {}).get(suites.DIGEST_LABEL) == self._wanted.get(id)
-        self._outdated += not current
-        return current
-
-    def notes(self) -> list[str]:
-        """Says how many results were dropped."""
-        return [f"{self._outdated} results of other sources or settings were replaced"] if self._outdated else []
+            judging = Judging(plan.requests, len(plan.requests), results)
+            judging.run(service, _WINDOW)
+            results.finish()
+            shown = _saved(folder)
+            page = folder / _PAGE
+            page.write_text(shown.material.page(folder.name, _RESULTS), encoding="utf-8", newline="\n")
+    return _Shown(plan.names, shown.material, [*plan.notes, *judging.notes(), *shown.material.notes], page)
 
 
 def _saved(path: Path) -> _Shown:
@@ -252,10 +232,10 @@ def _saved(path: Path) -> _Shown:
     requests = results.with_name(_REQUESTS)
     gatherer = Gatherer()
     try:
-        with results.open("rb") as stream:
+        with open_input(results) as stream:
             gatherer.results(stream)
         if path.is_dir() and requests.exists():
-            with requests.open("rb") as stream:
+            with open_input(requests) as stream:
                 material = gatherer.finish(stream)
         else:
             material = gatherer.finish()

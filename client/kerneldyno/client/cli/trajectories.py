@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from kerneldyno.client.cli.common import Json, UsageError, print_json, reporting, stdout
 from kerneldyno.client.cli.training import needing
+from kerneldyno.rpc.input_files import is_plain
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
@@ -37,6 +38,8 @@ def trajectories(
         from kerneldyno.rollout.recorded import final_turns, light_episodes
         from kerneldyno.rollout.report import report
 
+        if file.exists() and not is_plain(file):
+            raise UsageError(f"{file} is no plain file, and it is read several times")
         _check_outputs(file, {"--parquet": parquet, "--sft": sft, "--plot": plot})
         try:
             notes: list[str] = []
@@ -69,6 +72,8 @@ def _check_outputs(file: Path, outputs: dict[str, Path | None]) -> None:
     """Refuse to write an export over what it is made from, or over another."""
     taken = {file.resolve(): "RUN.jsonl"}
     for option, path in outputs.items():
+        if path is not None and option == "--parquet" and path.exists() and not path.is_file():
+            raise UsageError(f"{option} {path}: is no plain file, which the rows could take the place of")
         if path is not None and (other := taken.setdefault(path.resolve(), option)) != option:
             raise UsageError(f"{option} {path}: is {other} too; give another file")
 
