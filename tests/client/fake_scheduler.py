@@ -1,8 +1,8 @@
 """A small real scheduler for the client's tests: gRPC on a real socket, verdicts by rule instead of by running code.
 
-A request's kernel_code says what becomes of it: "sleep SECONDS" takes that long, "hang" never ends, anything else is
-CORRECT at once. Streams can be broken, and everything forgotten or kept, as crashes without and with a store would do it.
-Not a model of queueing.
+A request's kernel_code says what becomes of it: "sleep SECONDS" takes that long, "hang" never ends, "interval LOW HIGH" is
+CORRECT with that speedup, anything else CORRECT at once. Streams can be broken, and everything forgotten or kept, as
+crashes without and with a store would do it. Not a model of queueing.
 """
 
 # ruff: noqa: N802  (methods are named by the contract)
@@ -356,6 +356,8 @@ async def _judge(request: ev.EvalRequest, told_to_stop: asyncio.Event) -> ev.Eva
     except TimeoutError:
         result = ev.EvalResult(id=request.id, outcome=ev.EvalResult.CORRECT, compiled=True, correct=True, speedup=2.0)
         result.end_to_end_speedup, result.speedup_kind = 3.0, request.speedup_kind
+        if word == "interval":
+            result.speedup_interval.low, result.speedup_interval.high = map(float, argument.split())
     else:
         result = ev.EvalResult(id=request.id, outcome=ev.EvalResult.INFRASTRUCTURE_ERROR, compiled=False, correct=False)
         result.infrastructure_error.cause = "CANCELLED"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import NOBODY, finished, run, started
+from command import NOBODY, finished, invoke, run, started
 from fake_scheduler import FakeScheduler
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, SPEEDUP_KIND_UNSPECIFIED
 from waiting import eventually
@@ -119,6 +119,31 @@ class TestEvaluate:
         assert ran.err.count("\n") == 1
         assert NOBODY in ran.err
         assert "kerneldyno up" in ran.err
+
+    async def test_the_exit_status_tells_whether_it_is_what_is_required(
+        self, scheduler: FakeScheduler, sources: tuple[Path, Path]
+    ) -> None:
+        for options, status, said in (
+            (["--require", "CORRECT"], 0, ""),
+            (["--require", "correct", "--json"], 0, ""),
+            (["--require", "INCORRECT"], 4, "the outcome is CORRECT, and INCORRECT is required"),
+            (["--require-speedup", 1], 4, "no interval of a speedup was measured, and one above 1 is required"),
+            (["--require", "RIGHT"], 2, "--require 'RIGHT' is unknown; choose one of CORRECT, INCORRECT, "),
+            (["--require", "TIMEOUT", "--require-speedup", 1], 2, "--require-speedup needs a candidate that is right"),
+        ):
+            ran = await invoke("evaluate", *sources, *options, "--address", scheduler.address)
+            assert (ran.status, said in ran.err) == (status, True), ran.err
+            assert bool(ran.out) == (status != 2)  # the verdict is shown all the same
+
+    @pytest.mark.parametrize(("least", "status"), [(1.1, 0), (1.2, 4), (1.3, 4), (1.5, 4)])
+    async def test_the_whole_interval_has_to_be_above_the_speedup_that_is_required(
+        self, scheduler: FakeScheduler, sources: tuple[Path, Path], least: float, status: int
+    ) -> None:
+        sources[1].write_text("interval 1.2 1.4")
+        ran = await invoke("evaluate", *sources, "--require-speedup", least, "--address", scheduler.address)
+        assert ran.status == status
+        said = f"the speedup is in [1.2, 1.4], and all above {least:g} is required"
+        assert (said in ran.err) == (status == 4)
 
     async def test_ctrl_c_cancels(self, scheduler: FakeScheduler, sources: tuple[Path, Path]) -> None:
         sources[1].write_text("hang")

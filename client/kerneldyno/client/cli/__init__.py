@@ -1,7 +1,8 @@
 """The `kerneldyno` command. One module per command; what they share is in common.py.
 
 Exit status of every command: 0 done, 1 no verdict (infrastructure failed; for `selftest` also an attack that got
-through, for `vet` a problem that is not strong, for `doctor` something to mend), 2 usage, 3 the service cannot be reached.
+through, for `vet` a problem that is not strong, for `doctor` something to mend), 2 usage, 3 the service cannot be reached,
+4 `evaluate --require`: another verdict.
 """
 
 from __future__ import annotations

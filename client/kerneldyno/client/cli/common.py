@@ -31,7 +31,7 @@ from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.rpc.input_files import read_text
 from rich.console import Console
 
-NO_VERDICT, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
+NO_VERDICT, USAGE, UNREACHABLE, NOT_AS_REQUIRED, INTERRUPTED = 1, 2, 3, 4, 130
 
 Address = Annotated[
     str,

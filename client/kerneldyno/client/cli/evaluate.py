@@ -11,6 +11,7 @@ from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
 from kerneldyno.client.cli.cards import verdict_card
 from kerneldyno.client.cli.common import (
     NO_VERDICT,
+    NOT_AS_REQUIRED,
     Address,
     CandidateMemory,
     Devices,
@@ -23,12 +24,14 @@ from kerneldyno.client.cli.common import (
     TimingPrecision,
     UsageError,
     chosen_fields,
+    fail,
     print_json,
     read_source,
     reporting,
     stdout,
     waiting,
 )
+from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rpc.jsonio import request_from_json, result_to_json
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 
@@ -65,6 +68,17 @@ def evaluate(
     skip_cache: Annotated[
         bool, typer.Option("--skip-cache", help="Run it again, even where an earlier run could answer.")
     ] = False,
+    require: Annotated[
+        str | None, typer.Option("--require", metavar="OUTCOME", help="Exit with status 4 unless this is the outcome.")
+    ] = None,
+    require_speedup: Annotated[
+        float | None,
+        typer.Option(
+            "--require-speedup",
+            metavar="P",
+            help="Exit with status 4 unless it is CORRECT and the whole interval of its speedup is above P.",
+        ),
+    ] = None,
     address: Address = DEFAULT_ADDRESS,
     local: Local = False,
     devices: Devices = None,
@@ -74,6 +88,7 @@ def evaluate(
 ) -> None:
     """Judge CANDIDATE.py against REFERENCE.py (or against --cases) and show the verdict."""
     with reporting():
+        wanted = _outcome(require, require_speedup)
         fields: dict[str, object] = {"backend": backend, **_sources(reference, candidate, cases, toolkit)}
         optional = {
             "toolkit": toolkit,
@@ -103,6 +118,35 @@ def evaluate(
             stdout().print(verdict_card(result))
         if result.outcome == EvalResult.INFRASTRUCTURE_ERROR:
             raise typer.Exit(NO_VERDICT)
+        if wanted is not None and (missing := _shortfall(result, wanted, require_speedup)):
+            fail(missing, NOT_AS_REQUIRED)
+
+
+def _outcome(name: str | None, speedup: float | None) -> EvalResult.Outcome.ValueType | None:
+    """Returns the outcome that --require asks for, or --require-speedup; None where any will do."""
+    wanted = name.strip().upper() if name is not None else "CORRECT" if speedup is not None else None
+    if wanted is None:
+        return None
+    known = [each for each, number in EvalResult.Outcome.items() if number]
+    if wanted not in known:
+        raise UsageError(f"--require {name!r} is unknown; choose one of {', '.join(known)}")
+    if speedup is not None and wanted != "CORRECT":
+        raise UsageError(f"--require-speedup needs a candidate that is right, and --require asks for {wanted}")
+    return EvalResult.Outcome.Value(wanted)
+
+
+def _shortfall(result: EvalResult, wanted: EvalResult.Outcome.ValueType, speedup: float | None) -> str:
+    """Says what the result lacks of what is required; nothing where it has it all."""
+    if result.outcome != wanted:
+        names = EvalResult.Outcome.Name
+        return f"the outcome is {names(result.outcome)}, and {names(wanted)} is required"
+    if speedup is None:
+        return ""
+    counted = counted_speedup(result)
+    if counted.interval is None:
+        return f"no interval of a speedup was measured, and one above {speedup:g} is required"
+    low, high = counted.interval.low, counted.interval.high
+    return "" if low > speedup else f"the speedup is in [{low:.4g}, {high:.4g}], and all above {speedup:g} is required"
 
 
 def _sources(first: Path, second: Path | None, cases: Path | None, toolkit: str | None) -> dict[str, object]:
