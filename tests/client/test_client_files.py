@@ -157,6 +157,14 @@ async def test_requests_from_standard_input_or_a_pipe(scheduler: FakeScheduler, 
         assert len((place / f"r{number}").read_text().splitlines()) == 300
 
 
+@pytest.mark.parametrize("script", ["$K evaluate ref.py - < ref.py", "$K evaluate ref.py <(cat ref.py)"])
+async def test_a_candidate_from_standard_input_or_a_pipe(scheduler: FakeScheduler, place: Path, script: str) -> None:
+    ran = await asyncio.to_thread(shell, place, script, scheduler.address)
+    assert ran.status == 0, ran.err
+    (message,) = [message for message in scheduler.messages if message.requests]
+    assert message.requests[0].kernel_code == (place / "ref.py").read_text()
+
+
 async def test_a_slow_writer_holds_up_no_result(scheduler: FakeScheduler, place: Path) -> None:
     """Results are written while nothing more comes in yet, and Ctrl-C is heard."""
     os.mkfifo(place / "fifo")

@@ -40,7 +40,9 @@ def evaluate(
     reference: Annotated[
         Path, typer.Argument(metavar="REFERENCE.py", help="The reference; with --cases the candidate, alone.")
     ],
-    candidate: Annotated[Path | None, typer.Argument(metavar="CANDIDATE.py", help="The candidate.")] = None,
+    candidate: Annotated[
+        Path | None, typer.Argument(metavar="CANDIDATE.py", help="The candidate; - is standard input.")
+    ] = None,
     cases: Annotated[
         Path | None, typer.Option("--cases", help="Python file with get_cases(), for the kernel_simple toolkit.")
     ] = None,
