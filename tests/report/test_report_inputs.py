@@ -204,6 +204,48 @@ def test_stages_are_counted_once() -> None:
     assert [(stage.name, stage.count, stage.total) for stage in found.stages] == [("timing", 1, 0.25)]
 
 
+def spent(id: str, begun: str, ended: str, queued: float, timing: float, **changes: Any) -> dict[str, Any]:
+    """A result that was accepted and final at those times of one day, and how long it waited and ran, in seconds."""
+    stages = [
+        {"stage": "STAGE_QUEUED", "duration": f"{queued}s"},
+        {"stage": "STAGE_AWAITING_LEASE", "duration": "10s"},
+        {"stage": "STAGE_TIMING", "duration": f"{timing}s"},
+    ]
+    times = {"accept_time": f"2026-05-04T{begun}Z", "finish_time": f"2026-05-04T{ended}Z"}
+    return result(id, stages=stages) | times | changes
+
+
+def test_work_waits_and_the_time_on_a_clock_are_apart(tmp_path: Path) -> None:
+    rows = [
+        spent("p/a", "10:00:00", "10:02:00.5", 90, 20),
+        spent("p/b", "09:59:59.123456789", "10:01:00", 1800, 30),
+        spent("p/c", "10:00:01", "10:02:01.123456", 1800, 40, cached=True),
+    ]
+    found = figures(candidates(lines(*rows)))
+    assert (found.work_seconds, found.waiting_seconds) == (50, 1910), "of another's run nothing is counted again"
+    assert found.wall_seconds == pytest.approx(122, abs=1e-5)
+    told = page(tmp_path, lines(*rows)).page
+    assert "2 min from the first request to the last verdict" in told
+    assert "50 s of work" in told
+    assert "32 min of waiting" in told
+    assert "33 min" not in told, "the sum of both is no time of anything"
+
+
+def test_without_points_of_time_no_time_on_a_clock_is_told(tmp_path: Path) -> None:
+    odd = [spent("p/a", "25:00", "10:00:00", 1, 2), spent("p/b", "", "", 1, 2, accept_time=7, finish_time=None)]
+    found = figures(candidates(lines(*odd, result("p/c"))))
+    assert found.wall_seconds is None
+    assert "from the first request" not in page(tmp_path, lines(*odd)).page
+
+
+def test_turns_have_the_times_of_their_results(tmp_path: Path) -> None:
+    with TrajectoryWriter(tmp_path / "results.jsonl") as writer:
+        writer.write(turn(0, 0, "CORRECT", 2.0, result=spent("p/a", "10:00:00", "10:00:30", 5, 20)))
+        writer.write(turn(1, 0, "INCORRECT", result=spent("p/b", "10:00:10", "10:01:00", 5, 20)))
+    ran = run(tmp_path, (tmp_path / "results.jsonl").read_bytes(), "--json")
+    assert json.loads(ran.stdout)["wall_seconds"] == 60
+
+
 def test_findings_are_counted_by_candidate() -> None:
     noticed = [{"id": "S19", "severity": "SEVERITY_REJECT", "evidence": "decoy"}, {"id": "D06", "evidence": "weak"}]
     rows = lines(result("p/a", "REJECTED", findings=noticed * 2), result("p/b", findings=noticed[1:]))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from kerneldyno.client.cli import cards
 from kerneldyno.client.jsonl import LINE_LABEL
+from kerneldyno.client.report.elapsed import Span
 from kerneldyno.client.report.shelf import Kept, Shelf
 from kerneldyno.rewards.speedups import (
     DEVICE,
@@ -73,6 +74,7 @@ class Candidate:
     #: What infrastructure failed of, in one word.
     cause: str = ""
     stages: list[tuple[str, float]] = field(default_factory=list)
+    span: Span = field(default_factory=Span)
     findings: list[Noticed] = field(default_factory=list)
     message: str = ""
     facts: list[tuple[str, str]] = field(default_factory=list)

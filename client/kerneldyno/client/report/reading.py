@@ -18,6 +18,7 @@ from google.protobuf import json_format
 from kerneldyno.client.jsonl import MAX_LINE_BYTES, numbered_lines
 from kerneldyno.client.report import candidates
 from kerneldyno.client.report.candidates import Candidate, positive
+from kerneldyno.client.report.elapsed import span_of
 from kerneldyno.client.report.shelf import Shelf
 from kerneldyno.rewards.trajectories import TurnRecord, turn_of
 from kerneldyno.rollout.recorded import light
@@ -183,6 +184,7 @@ class _Reader:
     def _result(self, row: dict[str, Any]) -> None:
         candidate = candidates.of_result(result_from_json(_shown(row)), self._shelf, self._problem_label)
         candidate.outcome = row["outcome"][:_OUTCOME_CHARS]  # also one that this release does not know
+        candidate.span = span_of(row)
         if not candidate.id:  # straight from EvaluateOnce, or a line of a batch that was no request
             self._nameless += 1
             candidate.id = f"(no id, {self._nameless})"
@@ -191,6 +193,7 @@ class _Reader:
 
     def _turn(self, row: dict[str, Any]) -> None:
         turn = turn_of(row)
+        span = span_of(turn.result or {})
         turn = replace(
             turn,
             outcome=turn.outcome[:_OUTCOME_CHARS],
@@ -198,6 +201,8 @@ class _Reader:
             speedup=positive(turn.speedup) or 0.0,
         )
         candidate = candidates.of_turn(turn, self._shelf) if turn.outcome else None
+        if candidate is not None:
+            candidate.span = span
         place = turn.group, turn.sample, turn.turn_index
         if place in self._turns:  # its response was recorded first, or its run was repeated
             self._forget(self._turns[place][1])
@@ -223,7 +228,7 @@ def _parsed(data: bytes) -> Any:
 
 
 def _shown(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result without fields that no report shows; points of time, above all, take long to read."""
+    """A result without fields that no report shows, or that are read apart; points of time, above all, take long to read."""
     kept = {name: value for name, value in result.items() if name not in _NOT_SHOWN}
     if isinstance(stages := kept.get("stages"), list):
         kept["stages"] = [{**stage, "start_time": None} for stage in stages]
