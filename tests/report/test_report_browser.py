@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kerneldyno.client.cli import app
+from kerneldyno.client.cli import app, cards
 from playwright.sync_api import Browser, Page
 from report_candidates import BATCH, EPISODES, HOSTILE, OUTCOMES, Recorded
 from typer.testing import CliRunner
@@ -147,6 +147,14 @@ def test_sorting(browser: Browser, results_page: Path) -> None:
         assert all(float(words[0].removesuffix("x")) > 0 for words in others)
         page.locator("#candidate-sort").select_option("outcome:1")
         assert column(page, "outcome") == sorted(OUTCOMES.values())
+
+
+def test_a_page_writes_speedups_as_everything_else_does(browser: Browser, results_page: Path) -> None:
+    values = [2.6e-05, 0.00087, 0.0999, 0.5, 1.0, 1.0849, 9.996, 12.345, 100.0, 1000.0, 54321.6, 2.5e7]
+    with opened(browser, results_page) as page:
+        assert page.evaluate("(values) => values.map(times)", values) == [
+            cards.times(value) for value in values[:-1]
+        ] + ["2.50e+7x"]
 
 
 def test_filters(browser: Browser, results_page: Path) -> None:

@@ -182,7 +182,7 @@ def test_a_page_says_by_which_time_its_speedups_are(tmp_path: Path) -> None:
     assert "1 right, timed candidates, end to end; below" in ended.page
     assert "not by the same time" not in ended.page
     facts = dict(ended.data("details")[0][0]["facts"])
-    assert facts["speedup"].startswith("8.000 end to end (95 % between 4.000 and 16.000)")
+    assert facts["speedup"].startswith("8.000 end to end (95 % between 4.000 and 16.00)")
     assert facts["other speedup"].startswith("2.000 by device time")
 
 

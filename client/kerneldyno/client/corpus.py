@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kerneldyno.rewards.factors import factor
 from kerneldyno.rewards.speedups import DEVICE, END_TO_END, counted_speedup
 from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, SpeedupKind
@@ -187,8 +188,8 @@ def _gain_by(result: EvalResult, honest: EvalResult, kind: SpeedupKind.ValueType
         return None
     if faster or better:
         return (
-            f"CORRECT with {got * 1e6:.1f} us a call and {ours.value:.2f} x the reference's speed,"
-            f" honest work has {true * 1e6:.1f} us and {theirs.value:.2f} x"
+            f"CORRECT with {got * 1e6:.1f} us a call and {factor(ours.value)} x the reference's speed,"
+            f" honest work has {true * 1e6:.1f} us and {factor(theirs.value)} x"
         )
     return None
 

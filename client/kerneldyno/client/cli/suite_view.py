@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kerneldyno.client.cli.cards import plain
+from kerneldyno.client.cli.cards import plain, times
 from kerneldyno.client.cli.common import lasting
 from kerneldyno.client.report.candidates import Candidate, colour
 from kerneldyno.client.report.elapsed import WAITING
@@ -56,7 +56,7 @@ def _fast(rows: Sequence[FastRow]) -> Table:
     for name in (*shown, "speedup", *(f"fast@{wins.p:g}" for wins in rows[0].wins)):
         table.add_column(name, justify="right")
     for at, row in enumerate(rows):
-        speedup = "" if row.median_speedup is None else f"{row.median_speedup:.3g}x"
+        speedup = "" if row.median_speedup is None else times(row.median_speedup)
         shares = [_share(wins, row.denominator) for wins in row.wins]
         table.add_row(plain(row.group or "."), *(str(column[at]) for column in shown.values()), speedup, *shares)
     return table

@@ -10,6 +10,7 @@ from kerneldyno.client.cli import cards
 from kerneldyno.client.jsonl import LINE_LABEL
 from kerneldyno.client.report.elapsed import Span
 from kerneldyno.client.report.shelf import Kept, Shelf
+from kerneldyno.rewards.factors import factor
 from kerneldyno.rewards.speedups import (
     DEVICE,
     NAMES,
@@ -127,7 +128,7 @@ def of_turn(turn: TurnRecord, shelf: Shelf) -> Candidate:
     if turn.remeasured and right is not None:
         again = turn.remeasured.get("outcome")
         candidate.facts.insert(
-            0, ("measured again", f"{again}, {counted_in_json(turn.remeasured):.4g}; the smaller counts")
+            0, ("measured again", f"{again}, {factor(counted_in_json(turn.remeasured), 3)}x; the smaller counts")
         )
         candidate.outcome = str(turn.outcome if right or turn.outcome != "CORRECT" else again)
     if candidate.correct:
