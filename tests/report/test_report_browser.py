@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import json
 import random
 import threading
 from collections import Counter
@@ -109,6 +110,20 @@ def test_no_width_needs_scrolling_sideways(browser: Browser, results_page: Path,
         assert overflow(page) == []
         page.locator(OPENERS, has_text="<script>window.pwned=1").click()
         page.wait_for_selector("#viewer-body .message")
+        assert overflow(page) == []
+
+
+@pytest.mark.usefixtures("recorded")  # which cannot be made while a browser runs
+@pytest.mark.parametrize("width", [320, 390, 701, 1280])
+def test_groups_fit_any_width(browser: Browser, tmp_path: Path, width: int) -> None:
+    names = [
+        f"level{level}/{number}_a_problem_of_{'a_long_name_' * level}" for level in (1, 2, 3) for number in range(4)
+    ]
+    names.append("a_folder_of_problems_whose_name_is_long_and_has_no_space_in_it/one")
+    rows = [{"id": name, "outcome": "CORRECT", "speedup": 1234.5, "labels": {"problem": name}} for name in names]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with opened(browser, made(tmp_path / "results.jsonl", "-o", tmp_path / "page.html"), (width, 800)) as page:
+        assert page.locator("#groups tbody tr").count() == 4
         assert overflow(page) == []
 
 

@@ -304,7 +304,8 @@ def test_requests_give_sources_and_problems(tmp_path: Path) -> None:
     problems = [index["problems"][one] for one in index["problem"]]
     assert problems[0] == problems[1] != problems[2]
     assert problems[3] == problems[4], "one reference is one problem"
-    assert all(re.fullmatch(r"reference [0-9a-f]{8}", problem) for problem in problems[:5])
+    assert problems[:3] == ["a", "a", "b-1"], "what ids have in common names a problem"
+    assert re.fullmatch(r"reference [0-9a-f]{8}", problems[3]), "these have nothing in common"
     assert [one["source"] and one["source"][0] for one in found.data("details")[0]] == [
         "k1",
         "k2",
@@ -329,6 +330,38 @@ def test_problems_are_named_by_label_or_id(tmp_path: Path) -> None:
 
     assert named() == {"a": "p", "x": "q", "y": "", "z": ""}
     assert named("--problem-label", "task") == {"a": "p", "x": "", "y": "r", "z": ""}
+
+
+def test_results_of_a_batch_need_no_requests_to_have_problems(tmp_path: Path) -> None:
+    marks = [{"kerneldyno.reference": key * 16} for key in "aabc"]
+    ids = ("level1/19_ReLU_s0", "level1/19_ReLU_s1", "level1/1_Matmul", "level2/1_Conv")
+    rows = [result(id, labels=labels) for id, labels in zip(ids, marks, strict=True)]
+    (index,) = page(tmp_path, lines(*rows)).data("index")
+    assert index["problems"] == ["level1/19_ReLU", "level1/1_Matmul", "level2/1_Conv"]
+
+
+def test_figures_by_group(tmp_path: Path) -> None:
+    rows = lines(
+        result("level1/1_A", speedup=2.0, labels={"problem": "level1/1_A"}),
+        result("level1/3_B", "INCORRECT", labels={"problem": "level1/3_B"}),
+        result("level1/3_B/again", "INFRASTRUCTURE_ERROR", labels={"problem": "level1/3_B"}),
+        result("level2/1_C", speedup=1.1, labels={"problem": "level2/1_C", "tier": "hard"}),
+    )
+    found = page(tmp_path, rows)
+    text = re.sub(r"<[^>]+>", " ", found.page[found.page.index('id="groups"') :].split("</section>")[0])
+    assert re.search(r"level1\s+2\s+2\s+50.0\s+50.0 .*level2\s+1\s+1\s+100.0\s+100.0\s+0.0", text, re.DOTALL), text
+    assert "fast_p" in text
+    said = json.loads(run(tmp_path, rows, "--json").stdout)["by_group"]
+    assert [(row["group"], row["problems"], row["candidates"], row["correct"]) for row in said] == [
+        ("level1", 2, 2, 0.5),
+        ("level2", 1, 1, 1.0),
+    ]
+    assert said[0]["fast"]["2.0"] == 0.5
+    tiers = json.loads(run(tmp_path, rows, "--json", "--group-label", "tier").stdout)["by_group"]
+    assert [row["group"] for row in tiers] == ["", "hard"]
+    one = page(tmp_path, lines(result("level1/1_A", speedup=2.0)))
+    assert 'id="groups"' not in one.page, "one group is all there is"
+    assert "fast_p" in one.page
 
 
 def test_turns_by_labels_of_results(tmp_path: Path) -> None:

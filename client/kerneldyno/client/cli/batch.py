@@ -33,6 +33,7 @@ from kerneldyno.client.cli.common import (
 )
 from kerneldyno.client.cli.judging import Judging, resumable
 from kerneldyno.client.jsonl import BadLine, ResultsFile, read_requests
+from kerneldyno.client.problem_names import mark_reference
 from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
@@ -74,14 +75,15 @@ def batch(
 
 
 def _filled(stream: IO[bytes], defaults: EvalRequest) -> Iterator[EvalRequest | BadLine]:
-    """Yields the lines of the file; requests get the fields of `defaults` that they leave open."""
+    """Yields the lines of the file; requests get the fields of `defaults` that they leave open, and a label for reports."""
     for item in read_requests(stream):
-        if isinstance(item, BadLine) or not defaults.ListFields():
+        if isinstance(item, BadLine):
             yield item
             continue
         filled = EvalRequest()
         filled.CopyFrom(defaults)
         filled.MergeFrom(item)
+        mark_reference(filled)
         yield filled
 
 

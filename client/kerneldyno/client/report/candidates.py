@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from kerneldyno.client.cli import cards
 from kerneldyno.client.jsonl import LINE_LABEL
+from kerneldyno.client.problem_names import REFERENCE_LABEL
 from kerneldyno.client.report.elapsed import Span
 from kerneldyno.client.report.shelf import Kept, Shelf
 from kerneldyno.rewards.factors import factor
@@ -51,6 +52,10 @@ class Candidate:
     id: str
     outcome: str
     problem: str = ""
+    #: Tells its reference from others, where no label names the problem.
+    reference: str = ""
+    #: The group of its problem where a label says it; None: the problem's name does.
+    group: str | None = None
     #: Group, sample and turn, where it is a turn of an episode.
     place: tuple[str, int, int] | None = None
     #: The speedup that counts: None unless it is right and was timed; so the interval of 95 %.
@@ -110,6 +115,7 @@ def of_result(result: EvalResult, shelf: Shelf, problem_label: str) -> Candidate
     labels = result.labels
     candidate = _common(result, shelf)
     candidate.problem = labels.get(problem_label, "") or labels.get("group", "")
+    candidate.reference = labels.get(REFERENCE_LABEL, "")
     if {"group", "sample", "turn"} <= set(labels) and labels["sample"].isdecimal() and labels["turn"].isdecimal():
         candidate.place = labels["group"], int(labels["sample"]), int(labels["turn"])
     return candidate

@@ -11,6 +11,7 @@ from typing import Any
 
 from kerneldyno.client.report.candidates import BLAMELESS, TOO_LARGE, Candidate, Noticed
 from kerneldyno.client.report.elapsed import summed, wall_seconds
+from kerneldyno.client.report.groups import GroupRow, group_rows
 from kerneldyno.rewards.trajectories import TurnRecord, trajectories
 from kerneldyno.rollout.report import report
 from kerneldyno.training import metrics
@@ -80,6 +81,8 @@ class Figures:
     curves: list[Curve]
     #: What a curve's denominator is, in words.
     denominator: str
+    #: By group of problems; empty where there is one group only.
+    by_group: list[GroupRow]
     stages: list[StageTimes]
     #: From the first request to the last verdict; None where the results do not say when that was.
     wall_seconds: float | None
@@ -126,6 +129,7 @@ def figures(found: Sequence[Candidate], turns: Sequence[TurnRecord] = ()) -> Fig
         grid=grid,
         curves=curves,
         denominator=denominator,
+        by_group=group_rows(found),
         stages=stages,
         wall_seconds=wall_seconds(candidate.span for candidate in found),
         work_seconds=work,

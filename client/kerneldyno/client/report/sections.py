@@ -102,11 +102,41 @@ def fast(figures: Figures) -> Element | None:
         told += " Band: the same with the lower and the upper ends of the speedups' 95 % intervals."
     if any(curve.is_best for curve in shown):
         told += " Best: chosen by the evaluator's own measurement, not comparable with single answers."
+    told += " KernelBench calls it fast_p, and asks for more than p."
     heads = ("%", *(f"≥{p:g}x" for p in THRESHOLDS))
     return section(
         "fast",
         "fast@p",
         charts.fast_at_p(figures.grid, shown),
+        _table(heads, rows),
+        node("p", told, class_="note"),
+        meaningless=figures.interpreted > 0,
+    )
+
+
+def groups(figures: Figures) -> Element | None:
+    """Shares and fast@p of each group of problems, where there are several."""
+    if not figures.by_group:
+        return None
+    rows = [
+        [
+            node("td", row.group or "(no group)"),
+            _number(row.problems),
+            _number(row.candidates),
+            _number(f"{100 * row.correct:.1f}"),
+            *(_number(f"{100 * share:.1f}") for share in row.fast.values()),
+            _number("" if row.median_speedup is None else times(row.median_speedup)),
+        ]
+        for row in figures.by_group
+    ]
+    heads = ("group", "problems", "candidates", "correct %", *(f"≥{p:g}x" for p in THRESHOLDS), "median")
+    told = (
+        f"fast@p (fast_p) in %, as above: of each group's candidates with a verdict, those that are right and at least p "
+        f"times as fast as the reference{_by(figures)}. A group is what `--group-label` says, else what comes before the last slash of a problem's name."
+    )
+    return section(
+        "groups",
+        "By group",
         _table(heads, rows),
         node("p", told, class_="note"),
         meaningless=figures.interpreted > 0,

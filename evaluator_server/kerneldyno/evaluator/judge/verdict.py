@@ -14,6 +14,7 @@ from typing import Any
 
 from .compare import Comparison
 from .handle import ExitReport
+from .missing import missing_module
 
 Result = dict[str, Any]
 
@@ -163,7 +164,8 @@ def took_all_memory(stage: str, limit: int) -> Result:
 
 def reference_failed(detail: Result) -> Result:
     """The reference, or the cases, failed."""
-    sentence = f"the reference failed: {detail['type']}: {_first_line(detail['message'])}"
+    told = missing_module(detail["type"], detail["message"])
+    sentence = told or f"the reference failed: {detail['type']}: {_first_line(detail['message'])}"
     return _result("REFERENCE_ERROR", sentence, compiled=False, reference_error=detail)
 
 
