@@ -20,6 +20,7 @@ from typing import Any
 
 from kerneldyno.rpc import validation
 from kerneldyno.rpc.jsonio import request_from_json
+from kerneldyno.rpc.source import without_mark
 from kerneldyno.rpc.turns import MAX_GROUP_CHARS
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
@@ -194,7 +195,7 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return without_mark(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise ProblemError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
