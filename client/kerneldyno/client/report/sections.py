@@ -132,7 +132,7 @@ def groups(figures: Figures) -> Element | None:
     heads = ("group", "problems", "candidates", "correct %", *(f"≥{p:g}x" for p in THRESHOLDS), "median")
     told = (
         "fast@p (fast_p) in %, as above: of each group's candidates with a verdict, those that are right and at least p "
-        f"times as fast as the reference{_by(figures)}. A group is what `--group-label` says, else what comes before the "
+        f"times as fast as the reference{_by(figures)}. A group is what --group-label says, else what comes before the "
         "last slash of a problem's name."
     )
     return section(
