@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .board import Query, board, lines, number
 from .colours import OUTCOMES
-from .promql import mean, per_minute, quantile, rate, scheduler
+from .promql import mean, over, per_minute, quantile, rate, scheduler
 
 _OUTCOMES = scheduler("kerneldyno_outcomes_total")
 _BACKLOG, _LIMIT = scheduler("kerneldyno_backlog_evaluations"), scheduler("kerneldyno_backlog_evaluations_limit")
@@ -32,7 +32,7 @@ NOW = [
         "nodes. Low while work waits, look at the pipeline. Above it are attempts that wait on their "
         "node for the next lane.",
         "percentunit",
-        Query(f"sum({_RUNNING}) / sum({_LANES})"),
+        Query(over(f"sum({_RUNNING})", f"sum({_LANES})")),
     ),
     number(
         "Queue in use",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .board import Query, board, lines, number
 from .colours import OUTCOMES, STAGES
-from .promql import WINDOW, evaluator, mean, per_minute, quantile, rate, scheduler, share, time_on_a_node
+from .promql import WINDOW, evaluator, mean, over, per_minute, quantile, rate, scheduler, share, time_on_a_node
 
 _STAGE = evaluator("kerneldyno_stage_seconds")
 _STAGE_SUM = evaluator("kerneldyno_stage_seconds_sum")
@@ -45,7 +45,7 @@ SUMMARY = [
         "Problems found built",
         "Share of attempts whose reference was hot. Building one runs the reference, in fp64 too.",
         "percentunit",
-        Query(f"{rate(_HITS)} / ({rate(_HITS)} + {rate(_MISSES)})"),
+        Query(over(rate(_HITS), f"({rate(_HITS)} + {rate(_MISSES)})")),
     ),
     number(
         "Answered without a run",

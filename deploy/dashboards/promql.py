@@ -33,20 +33,25 @@ def per_minute(series: str, *by: str) -> str:
     return f"60 * {rate(series, *by)}"
 
 
+def over(part: str, whole: str) -> str:
+    """One expression over another that has the same labels; no data where `whole` is 0, which would be NaN in a panel."""
+    return f"{part} / ({whole} > 0)"
+
+
 def share(part: str, whole: str, *by: str) -> str:
-    """Growth of `part`, for each value of the labels `by`, over the growth of `whole`."""
-    divisor = f"scalar({rate(whole)})" if by else rate(whole)
-    return f"{rate(part, *by)} / {divisor}"
+    """Growth of `part`, for each value of the labels `by`, over the growth of `whole`; no data while that does not grow."""
+    matching = " on () group_left ()" if by else ""
+    return f"{rate(part, *by)} /{matching} ({rate(whole)} > 0)"
 
 
 def mean(histogram: str, *by: str) -> str:
-    """Mean of what a histogram saw. `histogram` has its matchers: name{...}."""
-    return f"{rate(_part(histogram, 'sum'), *by)} / {rate(_part(histogram, 'count'), *by)}"
+    """Mean of what a histogram saw; no data while it sees nothing. `histogram` has its matchers: name{...}."""
+    return over(rate(_part(histogram, "sum"), *by), rate(_part(histogram, "count"), *by))
 
 
 def quantile(rank: float, histogram: str, *by: str) -> str:
-    """A quantile of what a histogram saw."""
-    return f"histogram_quantile({rank:g}, {rate(_part(histogram, 'bucket'), 'le', *by)})"
+    """A quantile of what a histogram of values from 0 on saw; no data (NaN is not at least 0) while it sees nothing."""
+    return f"histogram_quantile({rank:g}, {rate(_part(histogram, 'bucket'), 'le', *by)}) >= 0"
 
 
 def growth(histogram: str) -> str:

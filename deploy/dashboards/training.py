@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .board import Query, board, heat, lines, number
 from .colours import OUTCOMES
-from .promql import evaluator, gateway, growth, mean, per_minute, quantile, rate, scheduler, share, time_on_a_node
+from .promql import evaluator, gateway, growth, mean, over, per_minute, quantile, rate, scheduler, share, time_on_a_node
 
 _TURNS = scheduler("kerneldyno_turns_total")
 _REWARD = scheduler("kerneldyno_reward")
@@ -16,7 +16,7 @@ _NO_CODE = scheduler("kerneldyno_extraction_failures_total")
 _SPEEDUP = evaluator("kerneldyno_speedup")
 _END_TO_END = evaluator("kerneldyno_end_to_end_speedup")
 # The histogram of rewards has no sum, since there are rewards below 0.
-_MEAN_REWARD = f"({rate(_GAINED)} - {rate(_LOST)}) / {rate(_PAID)}"
+_MEAN_REWARD = over(f"({rate(_GAINED)} - {rate(_LOST)})", rate(_PAID))
 
 
 def _turns(outcome: str) -> str:

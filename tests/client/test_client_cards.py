@@ -220,3 +220,51 @@ def test_memory_is_told_in_one_line_and_what_did_not_fit_in_another() -> None:
     assert dict(facts(starved))["out of"] == "device memory in stage compile"
     starved.out_of_memory.limit_bytes = 64 << 20
     assert dict(facts(starved))["out of"] == "device memory in stage compile, limit 64 MiB"
+
+
+def test_a_small_or_large_speedup_is_never_shown_as_nothing() -> None:
+    result = both_times()
+    for speedup, title, told in (
+        (
+            2.6e-05,
+            "CORRECT  0.000026x",
+            "0.0000260 by device time (95 % between 0.0000234 and 0.0000286), which counts",
+        ),
+        (0.0087, "CORRECT  0.0087x", "0.00870 by device time (95 % between 0.00783 and 0.00957), which counts"),
+        (31.4159, "CORRECT  31.4x", "31.42 by device time (95 % between 28.27 and 34.56), which counts"),
+        (123456.7, "CORRECT  123457x", "123457 by device time (95 % between 111111 and 135802), which counts"),
+    ):
+        result.speedup = speedup
+        result.speedup_interval.low, result.speedup_interval.high = 0.9 * speedup, 1.1 * speedup
+        assert dict(facts(result))["speedup"] == told
+        assert title + " " in shown(verdict_card(result)).splitlines()[0]
+
+
+def test_what_has_no_numeric_error_shows_none() -> None:
+    result = EvalResult(outcome=EvalResult.INCORRECT)
+    result.correctness.total_trials = 1
+    for kind in ("structure", "shape", "dtype", "device"):
+        result.incorrect.kind = kind
+        assert dict(facts(result))["correctness"] == "0 of 1 trials"
+    result.incorrect.kind = "values"
+    result.correctness.max_abs_error, result.correctness.max_error_ratio = 0.01, 120.0
+    assert dict(facts(result))["correctness"] == "0 of 1 trials, largest error 0.01 (120x of what is allowed)"
+    right = EvalResult(outcome=EvalResult.CORRECT)
+    right.correctness.passed_trials = right.correctness.total_trials = 5
+    assert dict(facts(right))["correctness"] == "5 of 5 trials, largest error 0 (0x of what is allowed)"
+    crashed = EvalResult(outcome=EvalResult.RUNTIME_ERROR)
+    crashed.correctness.total_trials = 1
+    assert dict(facts(crashed))["correctness"] == "0 of 1 trials", "nothing was compared"
+
+
+def test_an_invalid_request_is_told_once() -> None:
+    result = EvalResult(outcome=EvalResult.INVALID, message="backend: 'x' is unknown; num_correct_trials: is 99")
+    result.invalid.violations.add(field="backend", description="'x' is unknown")
+    result.invalid.violations.add(field="num_correct_trials", description="is 99")
+    result.invalid.violations.add(field="labels", description="are 17")
+    text = shown(verdict_card(result))
+    assert text.count("'x' is unknown") == text.count("is 99") == 1
+    assert text.count("are 17") == 1, "the message names the first three only"
+    line = EvalResult(outcome=EvalResult.INVALID, message="line 3: is not JSON")
+    line.invalid.violations.add(description="line 3: is not JSON")
+    assert shown(verdict_card(line)).count("is not JSON") == 1

@@ -43,6 +43,7 @@ class TestEvaluate:
         (message,) = [message for message in scheduler.messages if message.requests]
         (request,) = message.requests
         assert (request.reference_code, request.kernel_code) == ("class Model: ...\n", "class ModelNew: ...\n")
+        assert dict(request.labels) == {"problem": sources[0].parent.name}, "the file is called reference.py"
 
     async def test_json_and_the_address_from_the_environment(
         self, scheduler: FakeScheduler, sources: tuple[Path, Path]
@@ -184,6 +185,21 @@ class TestBatch:
         assert sent["open"].candidate_device_memory_bytes == 512 << 20
         assert (dict(sent["open"].labels), sent["open"].kernel_code) == ({"step": "1"}, "k")
         assert (sent["says"].timing_precision, sent["says"].speedup_kind) == (0.5, SPEEDUP_KIND_DEVICE)
+
+    async def test_results_say_which_have_one_reference(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+        source = tasks(
+            tmp_path / "t.jsonl",
+            {"id": "a", "kernel_code": "k", "reference_code": "r = 1"},
+            {"id": "b", "kernel_code": "l", "reference_code": "r = 1"},
+            {"id": "c", "kernel_code": "k", "reference_code": "r = 2"},
+            {"id": "d", "kernel_code": "k", "reference_code": "r = 1", "labels": {"problem": "mine"}},
+        )
+        ran = await run("batch", source, "--output", tmp_path / "r.jsonl", "--address", scheduler.address)
+        assert ran.status == 0
+        found = {id: one["labels"] for id, one in results(tmp_path / "r.jsonl").items()}
+        assert found["a"] == found["b"] != found["c"]
+        assert list(found["c"]) == ["kerneldyno.reference"]
+        assert found["d"] == {"problem": "mine"}
 
     async def test_an_option_that_is_not_known_is_refused_before_anything_is_written(self, tmp_path: Path) -> None:
         source = tasks(tmp_path / "t.jsonl", {"id": "a", "kernel_code": "k"})

@@ -12,7 +12,9 @@ import pytest
 from fake_scheduler import FakeScheduler
 from hatchling.builders.wheel import WheelBuilder
 from kerneldyno.client import corpus
+from kerneldyno.client.cli.selftest import _plan
 from kerneldyno.v1.evaluation_pb2 import Environment, EvalResult, Finding, TimingStats
+from kerneldyno.v1.fleet_service_pb2 import Device
 from test_client_cli import NOBODY, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -179,7 +181,7 @@ async def test_an_attack_that_gets_through_is_shown(scheduler: FakeScheduler) ->
     assert ran.status == 1
     assert "E17" in ran.out
     assert f"{TRITON_ATTACK}: CORRECT, and not RUNTIME_ERROR" in ran.out
-    assert "0 of 1 attacks stopped on A processor; 1 GOT THROUGH; 4 not for this device or its backends" in ran.out
+    assert "0 of 1 attacks stopped on A processor; 1 GOT THROUGH; 4 not for this device or its backends: E01" in ran.out
 
 
 async def test_the_report_as_json(scheduler: FakeScheduler) -> None:
@@ -188,6 +190,23 @@ async def test_the_report_as_json(scheduler: FakeScheduler) -> None:
     (told,) = ran.json.pop("attacks")
     assert ran.json["got_through"] == 1
     assert (told["id"], told["outcome"], told["stopped"], told["judged"]) == ("E17", "CORRECT", False, True)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_attacks_that_a_device_cannot_run_are_left_out_by_name(folder: Path, kind: str) -> None:
+    """A service that profiles has a GPU; attacks that ask for it, in whatever way, are for that one."""
+    header = ("problem: sum", "outcome: INCORRECT", "backend: torch")
+    everywhere = attack(folder, *header, name="T01_everywhere.py")
+    profiled = attack(folder, *header, 'request: {"enable_profiling": true}', name="T02_profiled.py")
+    owned = attack(
+        folder, *header, 'request: {"provenance_policy": "PROVENANCE_POLICY_REQUIRE_OWN_KERNELS"}', name="T03_owned.py"
+    )
+    on_gpu = attack(folder, *header, "devices: cuda", name="T04_on_gpu.py")
+    in_cuda = attack(folder, "problem: sum", "outcome: INCORRECT", "backend: cuda", name="T05_in_cuda.py")
+    attacks = [everywhere, profiled, owned, on_gpu, in_cuda]
+    plan = _plan(attacks, [Device(kind=kind)], ["torch", "triton"], None)
+    assert list(plan.attacks) == ([everywhere] if kind == "cpu" else [everywhere, profiled, owned, on_gpu])
+    assert list(plan.left_out) == [one for one in attacks if one not in plan.attacks]
 
 
 async def test_what_cannot_be_run_is_refused(scheduler: FakeScheduler) -> None:
@@ -209,9 +228,12 @@ def test_a_real_installation_stops_attacks() -> None:
         "--devices",
         "cpu",
         "--only",
-        "E01,E16_stops_itself",
+        "E01,E16_stops_itself,T16_profiler",
     ]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "5 of 5 attacks stopped" in ran.stdout
+    assert "1 not for this device or its backends: T16_profiler" in ran.stdout, (
+        "a service without a GPU refuses to profile"
+    )
     assert ran.stdout.count("RUNTIME_ERROR") == 4

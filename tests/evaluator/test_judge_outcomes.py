@@ -206,6 +206,12 @@ def test_sources_that_are_hard_on_a_parser_harm_only_themselves(judge: Judge, so
         ("def f(:\n", "SyntaxError"),
         (REFERENCE.replace("return [torch.randn(32, 128)]", "return [object()]"), "type object"),
         (REFERENCE.replace("def get_inputs", "def no_inputs"), "defines no get_inputs"),
+        (
+            "from no_such_package.layers import mix\n" + REFERENCE,
+            "imports no_such_package, which is not installed where the evaluator runs: install it in the evaluator's",
+        ),
+        ("import torch.no_such_part\n" + REFERENCE, "imports torch.no_such_part, which the torch that is installed"),
+        (REFERENCE + "\nraise ModuleNotFoundError('no dice')\n", "the reference failed: ModuleNotFoundError: no dice"),
     ],
 )
 def test_reference_that_cannot_be_used(judge: Judge, reference: str, message: str) -> None:

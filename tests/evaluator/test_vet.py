@@ -317,3 +317,9 @@ def test_examination_is_stopped_early_where_nothing_passes(tmp_path: Path) -> No
     )  # two nominal draws, and one of each kind of stress: no mutant is left for a second
     changed_data = 6  # halves, sampled, first row, signs, and the finest of the tiers
     assert len(calls) == at_first_try + changed_data
+
+
+def test_a_file_with_a_byte_order_mark_is_vetted_as_without(tmp_path: Path) -> None:
+    path = problem(tmp_path, "torch.tanh(x)")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert vetted(path).error is None

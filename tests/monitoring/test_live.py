@@ -51,10 +51,11 @@ VARIABLES_ASKED = [
 
 @dataclass
 class Watched:
-    """What runs, who watches it, and when there was load (Unix times)."""
+    """What runs, who watches it, and when there was load (Unix times); `idle` is a time before it."""
 
     cluster: Cluster
     prometheus: Prometheus
+    idle: float
     start: float
     end: float
 
@@ -92,6 +93,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
             time.sleep(0.2)
         while prometheus.query("ALERTS"):  # a moment ago nobody was there
             time.sleep(0.2)
+        idle = _idle_since(prometheus)
         start = time.time()
         with Client(running.address) as client:
             assert len(list(client.evaluate(candidates("load")))) == 12
@@ -99,7 +101,17 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         said = f"```python\n{candidate('pass', 'gateway')}\n```"
         assert running.ask_gateway("/rm", prompt="", response=said, label="mine") == 200
         time.sleep(2)  # judges report once a second, and Prometheus scrapes as often
-        yield Watched(running, prometheus, start, time.time())
+        yield Watched(running, prometheus, idle, start, time.time())
+
+
+def _idle_since(prometheus: Prometheus) -> float:
+    """Wait until rates of turns are known, and are 0; return that time."""
+    deadline = time.monotonic() + 60
+    counters = ("kerneldyno_turns_total", "kerneldyno_reward_count")
+    while not all(prometheus.query(f"sum(rate({name}[15s])) == 0") for name in counters):
+        assert time.monotonic() < deadline, "counters of turns are not there before the first turn"
+        time.sleep(0.2)
+    return time.time()
 
 
 @pytest.mark.parametrize("panel", PANELS)
@@ -109,6 +121,14 @@ def test_every_query_of_every_panel_has_data(panel: Panel, watched: Watched) -> 
         found = watched.prometheus.query_range(expr, watched.start, watched.end, 1)
         numbers = [float(value) for series in found for _, value in series["values"]]
         assert any(math.isfinite(number) for number in numbers), f"{expr}: {found[:2]}"
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_no_panel_shows_nan_while_nothing_happens(panel: Panel, watched: Watched) -> None:
+    for target in panel.targets:
+        expr = filled(target.expr, VARIABLES)
+        found = watched.prometheus.query(expr, watched.idle)
+        assert [one for one in found if math.isnan(float(one["value"][1]))] == [], f"{expr}: `no data` is what there is"
 
 
 @pytest.mark.parametrize("variable", VARIABLES_ASKED)

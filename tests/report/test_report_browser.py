@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import json
 import random
 import threading
 from collections import Counter
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kerneldyno.client.cli import app
+from kerneldyno.client.cli import app, cards
 from playwright.sync_api import Browser, Page
 from report_candidates import BATCH, EPISODES, HOSTILE, OUTCOMES, Recorded
 from typer.testing import CliRunner
@@ -112,6 +113,20 @@ def test_no_width_needs_scrolling_sideways(browser: Browser, results_page: Path,
         assert overflow(page) == []
 
 
+@pytest.mark.usefixtures("recorded")  # which cannot be made while a browser runs
+@pytest.mark.parametrize("width", [320, 390, 701, 1280])
+def test_groups_fit_any_width(browser: Browser, tmp_path: Path, width: int) -> None:
+    names = [
+        f"level{level}/{number}_a_problem_of_{'a_long_name_' * level}" for level in (1, 2, 3) for number in range(4)
+    ]
+    names.append("a_folder_of_problems_whose_name_is_long_and_has_no_space_in_it/one")
+    rows = [{"id": name, "outcome": "CORRECT", "speedup": 1234.5, "labels": {"problem": name}} for name in names]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with opened(browser, made(tmp_path / "results.jsonl", "-o", tmp_path / "page.html"), (width, 800)) as page:
+        assert page.locator("#groups tbody tr").count() == 4
+        assert overflow(page) == []
+
+
 def test_outcomes_are_counted_and_coloured(browser: Browser, results_page: Path) -> None:
     with opened(browser, results_page) as page:
         rows = [row.split() for row in page.locator("#outcomes table").first.locator("tbody tr").all_inner_texts()]
@@ -147,6 +162,14 @@ def test_sorting(browser: Browser, results_page: Path) -> None:
         assert all(float(words[0].removesuffix("x")) > 0 for words in others)
         page.locator("#candidate-sort").select_option("outcome:1")
         assert column(page, "outcome") == sorted(OUTCOMES.values())
+
+
+def test_a_page_writes_speedups_as_everything_else_does(browser: Browser, results_page: Path) -> None:
+    values = [2.6e-05, 0.00087, 0.0999, 0.5, 1.0, 1.0849, 9.996, 12.345, 100.0, 1000.0, 54321.6, 2.5e7]
+    with opened(browser, results_page) as page:
+        assert page.evaluate("(values) => values.map(times)", values) == [
+            cards.times(value) for value in values[:-1]
+        ] + ["2.50e+7x"]
 
 
 def test_filters(browser: Browser, results_page: Path) -> None:

@@ -182,7 +182,7 @@ def test_a_page_says_by_which_time_its_speedups_are(tmp_path: Path) -> None:
     assert "1 right, timed candidates, end to end; below" in ended.page
     assert "not by the same time" not in ended.page
     facts = dict(ended.data("details")[0][0]["facts"])
-    assert facts["speedup"].startswith("8.000 end to end (95 % between 4.000 and 16.000)")
+    assert facts["speedup"].startswith("8.000 end to end (95 % between 4.000 and 16.00)")
     assert facts["other speedup"].startswith("2.000 by device time")
 
 
@@ -202,6 +202,48 @@ def test_turns_are_by_the_time_that_was_paid(tmp_path: Path) -> None:
 def test_stages_are_counted_once() -> None:
     found = figures(candidates(lines(result("p/a"), result("p/b", cached=True), result("p/c", merged=True))))
     assert [(stage.name, stage.count, stage.total) for stage in found.stages] == [("timing", 1, 0.25)]
+
+
+def spent(id: str, begun: str, ended: str, queued: float, timing: float, **changes: Any) -> dict[str, Any]:
+    """A result that was accepted and final at those times of one day, and how long it waited and ran, in seconds."""
+    stages = [
+        {"stage": "STAGE_QUEUED", "duration": f"{queued}s"},
+        {"stage": "STAGE_AWAITING_LEASE", "duration": "10s"},
+        {"stage": "STAGE_TIMING", "duration": f"{timing}s"},
+    ]
+    times = {"accept_time": f"2026-05-04T{begun}Z", "finish_time": f"2026-05-04T{ended}Z"}
+    return result(id, stages=stages) | times | changes
+
+
+def test_work_waits_and_the_time_on_a_clock_are_apart(tmp_path: Path) -> None:
+    rows = [
+        spent("p/a", "10:00:00", "10:02:00.5", 90, 20),
+        spent("p/b", "09:59:59.123456789", "10:01:00", 1800, 30),
+        spent("p/c", "10:00:01", "10:02:01.123456", 1800, 40, cached=True),
+    ]
+    found = figures(candidates(lines(*rows)))
+    assert (found.work_seconds, found.waiting_seconds) == (50, 1910), "of another's run nothing is counted again"
+    assert found.wall_seconds == pytest.approx(122, abs=1e-5)
+    told = page(tmp_path, lines(*rows)).page
+    assert "2 min from the first request to the last verdict" in told
+    assert "50 s of work" in told
+    assert "32 min of waiting" in told
+    assert "33 min" not in told, "the sum of both is no time of anything"
+
+
+def test_without_points_of_time_no_time_on_a_clock_is_told(tmp_path: Path) -> None:
+    odd = [spent("p/a", "25:00", "10:00:00", 1, 2), spent("p/b", "", "", 1, 2, accept_time=7, finish_time=None)]
+    found = figures(candidates(lines(*odd, result("p/c"))))
+    assert found.wall_seconds is None
+    assert "from the first request" not in page(tmp_path, lines(*odd)).page
+
+
+def test_turns_have_the_times_of_their_results(tmp_path: Path) -> None:
+    with TrajectoryWriter(tmp_path / "results.jsonl") as writer:
+        writer.write(turn(0, 0, "CORRECT", 2.0, result=spent("p/a", "10:00:00", "10:00:30", 5, 20)))
+        writer.write(turn(1, 0, "INCORRECT", result=spent("p/b", "10:00:10", "10:01:00", 5, 20)))
+    ran = run(tmp_path, (tmp_path / "results.jsonl").read_bytes(), "--json")
+    assert json.loads(ran.stdout)["wall_seconds"] == 60
 
 
 def test_findings_are_counted_by_candidate() -> None:
@@ -262,7 +304,8 @@ def test_requests_give_sources_and_problems(tmp_path: Path) -> None:
     problems = [index["problems"][one] for one in index["problem"]]
     assert problems[0] == problems[1] != problems[2]
     assert problems[3] == problems[4], "one reference is one problem"
-    assert all(re.fullmatch(r"reference [0-9a-f]{8}", problem) for problem in problems[:5])
+    assert problems[:3] == ["a", "a", "b-1"], "what ids have in common names a problem"
+    assert re.fullmatch(r"reference [0-9a-f]{8}", problems[3]), "these have nothing in common"
     assert [one["source"] and one["source"][0] for one in found.data("details")[0]] == [
         "k1",
         "k2",
@@ -287,6 +330,38 @@ def test_problems_are_named_by_label_or_id(tmp_path: Path) -> None:
 
     assert named() == {"a": "p", "x": "q", "y": "", "z": ""}
     assert named("--problem-label", "task") == {"a": "p", "x": "", "y": "r", "z": ""}
+
+
+def test_results_of_a_batch_need_no_requests_to_have_problems(tmp_path: Path) -> None:
+    marks = [{"kerneldyno.reference": key * 16} for key in "aabc"]
+    ids = ("level1/19_ReLU_s0", "level1/19_ReLU_s1", "level1/1_Matmul", "level2/1_Conv")
+    rows = [result(id, labels=labels) for id, labels in zip(ids, marks, strict=True)]
+    (index,) = page(tmp_path, lines(*rows)).data("index")
+    assert index["problems"] == ["level1/19_ReLU", "level1/1_Matmul", "level2/1_Conv"]
+
+
+def test_figures_by_group(tmp_path: Path) -> None:
+    rows = lines(
+        result("level1/1_A", speedup=2.0, labels={"problem": "level1/1_A"}),
+        result("level1/3_B", "INCORRECT", labels={"problem": "level1/3_B"}),
+        result("level1/3_B/again", "INFRASTRUCTURE_ERROR", labels={"problem": "level1/3_B"}),
+        result("level2/1_C", speedup=1.1, labels={"problem": "level2/1_C", "tier": "hard"}),
+    )
+    found = page(tmp_path, rows)
+    text = re.sub(r"<[^>]+>", " ", found.page[found.page.index('id="groups"') :].split("</section>")[0])
+    assert re.search(r"level1\s+2\s+2\s+50.0\s+50.0 .*level2\s+1\s+1\s+100.0\s+100.0\s+0.0", text, re.DOTALL), text
+    assert "fast_p" in text
+    said = json.loads(run(tmp_path, rows, "--json").stdout)["by_group"]
+    assert [(row["group"], row["problems"], row["candidates"], row["correct"]) for row in said] == [
+        ("level1", 2, 2, 0.5),
+        ("level2", 1, 1, 1.0),
+    ]
+    assert said[0]["fast"]["2.0"] == 0.5
+    tiers = json.loads(run(tmp_path, rows, "--json", "--group-label", "tier").stdout)["by_group"]
+    assert [row["group"] for row in tiers] == ["", "hard"]
+    one = page(tmp_path, lines(result("level1/1_A", speedup=2.0)))
+    assert 'id="groups"' not in one.page, "one group is all there is"
+    assert "fast_p" in one.page
 
 
 def test_turns_by_labels_of_results(tmp_path: Path) -> None:

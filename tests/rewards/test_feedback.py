@@ -89,7 +89,7 @@ def test_the_whole_traceback_where_there_is_room() -> None:
         ({"speedup": 0.5, "speedup_interval": {"low": 0.4, "high": 0.6}}, "slower than the reference"),
         ({"speedup": 1.02, "speedup_interval": {"low": 0.98, "high": 1.05}}, "no certain gain"),
         ({"speedup_interval": None}, "1.50x the reference's speed; 40 us"),
-        ({"speedup": 0.002, "speedup_interval": None}, "0.002x"),
+        ({"speedup": 0.002, "speedup_interval": None}, "0.0020x"),
         (
             {"candidate_timing": None, "reference_timing": None, "speedup": 0},
             "CORRECT: all outputs are right; not timed.",

@@ -219,3 +219,14 @@ def test_defaults_are_filled_in_and_what_was_given_stays() -> None:
     assert given.tolerance.preset == pb.Tolerance.PRESET_ALLCLOSE
     assert given.timeouts.load_timeout.seconds == 300
     assert given.timeouts.timing_timeout == seconds(1.5)
+
+
+def test_sources_begin_with_the_program_whoever_asks_and_how_often() -> None:
+    mark = "\ufeff"
+    given = pb.EvalRequest(
+        reference_code=f"{mark}r = '{mark}'", kernel_code=f"{mark}{mark}k = 1", cases_code=f"c = 1{mark}"
+    )
+    once = effective(given)
+    assert (once.reference_code, once.kernel_code, once.cases_code) == (f"r = '{mark}'", "k = 1", f"c = 1{mark}")
+    assert effective(once) == once
+    assert given.kernel_code.startswith(mark), "the request itself stays as it is"

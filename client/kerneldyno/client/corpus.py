@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kerneldyno.rewards.factors import factor
 from kerneldyno.rewards.speedups import DEVICE, END_TO_END, counted_speedup
 from kerneldyno.rpc.jsonio import request_from_json
+from kerneldyno.rpc.validation import effective
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, SpeedupKind
 
 #: A candidate that gets past a wall prints or raises this word; see `shortfall`.
@@ -72,6 +74,15 @@ class Entry:
     def name(self) -> str:
         """File name without its ending: unique within a folder."""
         return self.path.stem
+
+    def runs_on(self, kind: str, backends: Collection[str]) -> bool:
+        """Say whether a service with such a device ("cuda" or "cpu") and these backends takes it.
+
+        A service without a GPU refuses to profile. A judge alone does not, so that tests of the judge run all of `devices`.
+        """
+        if kind not in self.devices or self.backend not in backends:
+            return False
+        return kind == "cuda" or not effective(request(self, kind)).enable_profiling
 
 
 def find() -> Path:
@@ -187,8 +198,8 @@ def _gain_by(result: EvalResult, honest: EvalResult, kind: SpeedupKind.ValueType
         return None
     if faster or better:
         return (
-            f"CORRECT with {got * 1e6:.1f} us a call and {ours.value:.2f} x the reference's speed,"
-            f" honest work has {true * 1e6:.1f} us and {theirs.value:.2f} x"
+            f"CORRECT with {got * 1e6:.1f} us a call and {factor(ours.value)} x the reference's speed,"
+            f" honest work has {true * 1e6:.1f} us and {factor(theirs.value)} x"
         )
     return None
 

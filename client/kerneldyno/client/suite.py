@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kerneldyno.client.problem_names import PROBLEM_LABEL, group_of
 from kerneldyno.rollout.problems import Problem, ProblemError, load
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
-#: Label that names a problem; the report reads it.
-PROBLEM_LABEL = "problem"
 _NUMBER = re.compile(r"\d+")
 
 
@@ -32,11 +31,6 @@ class Entry:
     def name(self) -> str:
         """What it is called, and the id of its request."""
         return self.problem.id
-
-
-def group_of(name: str) -> str:
-    """Return what comes before the last slash of a problem's name: "level1"; nothing where there is no slash."""
-    return name.rpartition("/")[0]
 
 
 def find_problems(paths: Sequence[Path]) -> list[Entry]:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kerneldyno.rpc.source import without_mark
 from kerneldyno.rpc.validation import DEFAULT_ENTRY_POINT, DEFAULT_TOOLKIT
 from kerneldyno.v1.reward_service_pb2 import Extraction
 
@@ -78,9 +79,10 @@ def extract(response: str, entry_point: str, toolkit: str = DEFAULT_TOOLKIT) -> 
     `kernel_code` is empty and `note` says why.
     """
     names = _names(_encodable(entry_point) or DEFAULT_ENTRY_POINT, toolkit or DEFAULT_TOOLKIT)
-    answer = answer_of(_encodable(response).replace("\r\n", "\n"))
+    answer = answer_of(without_mark(_encodable(response)).replace("\r\n", "\n"))
     if answer is None:
         return Extraction(note="the response ends within its reasoning, so it has no answer")
+    answer = without_mark(answer)
     fences = _fences(answer)
     blocks, cut = _blocks(answer, fences, names)
     defining = next((block for block in reversed(blocks) if _defines(block.code, names)), None)
@@ -182,7 +184,7 @@ def _language(opening: _Fence) -> str:
 
 def _contents(text: str, opening: _Fence, end: int) -> str:
     """The lines after `opening` up to position `end`, without as much indentation as the fence has."""
-    code = text[opening.end + 1 : end]
+    code = without_mark(text[opening.end + 1 : end])
     return re.sub(rf"^[ \t]{{1,{opening.indent}}}", "", code, flags=re.MULTILINE) if opening.indent else code
 
 

@@ -15,6 +15,7 @@ import signal
 from collections.abc import Iterator
 
 from kerneldyno.rewards import quoting, roofline
+from kerneldyno.rewards.factors import factor
 from kerneldyno.rewards.speedups import DEVICE, CountedSpeedup, as_called, counted_speedup, most_paid, other_speedup
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import EvalResult
@@ -144,7 +145,7 @@ def _time(verdict: EvalResult, counted: CountedSpeedup) -> str:
     interval = clause = limited = ""
     if counted.interval is not None:
         low, high = counted.interval.low, counted.interval.high
-        interval = f" (95% interval {_ratio(low)} to {_ratio(high)})"
+        interval = f" (95% interval {factor(low)} to {factor(high)})"
         clause = ", no certain gain" if low <= 1 <= high else ""
     if not clause and counted.value < 1:
         clause = ", slower than the reference"
@@ -156,13 +157,13 @@ def _time(verdict: EvalResult, counted: CountedSpeedup) -> str:
         names = ("device time", "end to end") if counted.kind == DEVICE else ("end to end", "device time")
         times = (
             f"{names[0]} {own}, the reference {reference};"
-            f" {names[1]} {_seconds(other.candidate.median_seconds)}, {_ratio(other.value)}x"
+            f" {names[1]} {_seconds(other.candidate.median_seconds)}, {factor(other.value)}x"
         )
     if (most := most_paid(verdict, counted)) < counted.value:
         queued = _seconds(verdict.reference_timing.queued_seconds)
-        limited = f" Queued ahead of the device, the reference takes {queued}: at most {_ratio(most)}x is paid."
+        limited = f" Queued ahead of the device, the reference takes {queued}: at most {factor(most)}x is paid."
     interpreted = " Triton was interpreted: this is no GPU's time." if verdict.environment.triton_interpreter else ""
-    return f"{_ratio(counted.value)}x the reference's speed{interval}{clause}; {times}.{limited}{interpreted}"
+    return f"{factor(counted.value)}x the reference's speed{interval}{clause}; {times}.{limited}{interpreted}"
 
 
 def _passed(verdict: EvalResult) -> str:
@@ -247,7 +248,7 @@ def _mismatch(verdict: EvalResult) -> Iterator[str]:
 
 def _doubt(other: EvalResult | None, kind: pb.SpeedupKind.ValueType) -> Iterator[str]:
     if other is not None and other.outcome == EvalResult.CORRECT:
-        speedup = _ratio(counted_speedup(other, kind).value)
+        speedup = factor(counted_speedup(other, kind).value)
         yield f"Measured twice, since {speedup}x looked too good; the smaller speedup counts."
 
 
@@ -320,10 +321,6 @@ def _seconds(value: float) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if 1000 <= value < 1e6 else f"{value:.3g}"
-
-
-def _ratio(value: float) -> str:
-    return f"{value:.2f}" if 0.095 <= value < 1000 else f"{value:.2g}"
 
 
 def _share(value: float) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
+from kerneldyno.rpc.source import BYTE_ORDER_MARK, without_mark
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 MAX_SOURCE_BYTES = 1024 * 1024
@@ -37,6 +38,8 @@ MIN_CANDIDATE_MEMORY_BYTES = 64 * 1024 * 1024
 MIN_TOTAL_SECONDS = 1.0
 MAX_TOTAL_SECONDS = 7 * 86_400.0
 MAX_MIN_DEVICES = 1024
+#: Fields that are Python source.
+_SOURCES = ("reference_code", "kernel_code", "cases_code")
 #: Most violations reported for one request; the contract says so.
 MAX_VIOLATIONS = 20
 
@@ -101,9 +104,15 @@ def validate(
 
 
 def effective(request: pb.EvalRequest) -> pb.EvalRequest:
-    """Return a copy of a valid `request` with every default filled in, so that nobody further on has to know them."""
+    """Return a copy of a valid `request` with every default filled in, so that nobody further on has to know them.
+
+    Its sources begin with the program, without a byte order mark.
+    """
     full = pb.EvalRequest()
     full.CopyFrom(request)
+    for name in _SOURCES:
+        if (text := getattr(full, name)).startswith(BYTE_ORDER_MARK):
+            setattr(full, name, without_mark(text))
     full.entry_point = full.entry_point or DEFAULT_ENTRY_POINT
     full.backend = full.backend or DEFAULT_BACKEND
     full.toolkit = full.toolkit or DEFAULT_TOOLKIT
@@ -215,7 +224,7 @@ def _sources(request: pb.EvalRequest) -> Iterator[Violation]:
         yield Violation("reference_code", "must be empty with the kernel_simple toolkit; cases say what is expected")
     if _is_blank(candidate):
         yield Violation("kernel_code", "missing; give the Python source of the candidate")
-    for field, text in (("reference_code", reference), ("kernel_code", candidate), ("cases_code", cases)):
+    for field, text in zip(_SOURCES, (reference, candidate, cases), strict=True):
         if len(text) > _SURELY_SHORT_CHARS and (size := len(text.encode())) > MAX_SOURCE_BYTES:
             yield Violation(field, f"is {size} bytes long; at most {MAX_SOURCE_BYTES} bytes (1 MiB) are allowed")
         if "\0" in text:

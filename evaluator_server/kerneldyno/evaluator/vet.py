@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from kerneldyno.rpc.source import without_mark
 
 from . import tree
 from .devices import open_device
@@ -102,7 +103,7 @@ class Report:
 def vet(path: Path, device: Device, rule: ToleranceRule) -> Report:
     """Vet one file. Raises OSError and UnicodeDecodeError when it cannot be read; what it does wrong is in the report."""
     report = Report(str(path))
-    spec = _spec(path.read_text(encoding="utf-8"), rule)
+    spec = _spec(without_mark(path.read_text(encoding="utf-8")), rule)
     try:
         seed = secrets.randbits(31)
         problem, plain = (_build(each, device, seed) for each in (spec, replace(spec, stress_inputs=False)))

@@ -21,6 +21,7 @@ from typing import Any
 from kerneldyno.rpc import validation
 from kerneldyno.rpc.input_files import MAX_LINE_BYTES, numbered_lines, open_input, read_text
 from kerneldyno.rpc.jsonio import request_from_json
+from kerneldyno.rpc.source import without_mark
 from kerneldyno.rpc.turns import MAX_GROUP_CHARS
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
@@ -201,7 +202,7 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _text(path: Path) -> str:
     try:
-        return read_text(path)
+        return without_mark(read_text(path))
     except UnicodeDecodeError as error:
         raise ProblemError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 

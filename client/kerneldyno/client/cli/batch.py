@@ -38,6 +38,7 @@ from kerneldyno.client.cli.common import (
 )
 from kerneldyno.client.cli.judging import Judging, resumable
 from kerneldyno.client.jsonl import BadLine, NotRequestsError, read_tasks
+from kerneldyno.client.problem_names import mark_reference
 from kerneldyno.client.results_file import ResultsFile
 from kerneldyno.client.sources import in_thread
 from kerneldyno.rpc.input_files import STDIN, is_plain, open_input
@@ -113,14 +114,15 @@ def _check_output(output: Path) -> None:
 
 
 def _filled(items: Iterable[EvalRequest | BadLine], defaults: EvalRequest) -> Iterator[EvalRequest | BadLine]:
-    """Yields the lines of the file; requests get the fields of `defaults` that they leave open."""
+    """Yields the lines of the file; requests get the fields of `defaults` that they leave open, and a label for reports."""
     for item in items:
-        if isinstance(item, BadLine) or not defaults.ListFields():
+        if isinstance(item, BadLine):
             yield item
             continue
         filled = EvalRequest()
         filled.CopyFrom(defaults)
         filled.MergeFrom(item)
+        mark_reference(filled)
         yield filled
 
 

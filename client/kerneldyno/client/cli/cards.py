@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from kerneldyno.rewards import roofline
+from kerneldyno.rewards.factors import factor
 from kerneldyno.rewards.speedups import (
     DEVICE,
     CountedSpeedup,
@@ -43,6 +44,10 @@ _COLOURS = {
     EvalResult.INFRASTRUCTURE_ERROR: _ODD,
     EvalResult.PROBLEM_TOO_LARGE: _ODD,
 }
+#: Kinds of wrong outputs that have no numbers to compare.
+_NOT_NUMERIC = ("structure", "shape", "dtype", "device")
+#: Digits of a speedup beside its interval.
+_EXACT = 3
 _REGIMES = {
     TimingStats.REGIME_QUEUED_AHEAD: "queued ahead: device time is without the host's work",
     TimingStats.REGIME_AS_CALLED: "as called: the host's work is in both times",
@@ -104,8 +109,8 @@ def plain(text: str) -> Text:
 
 
 def times(speedup: float) -> str:
-    """A speedup."""
-    return f"{speedup:.2f}x" if speedup >= 0.1 else f"{speedup:.2g}x"
+    """A speedup, or another ratio."""
+    return f"{factor(speedup)}x"
 
 
 def speedup_words(result: EvalResult) -> str:
@@ -118,9 +123,9 @@ def speedup_words(result: EvalResult) -> str:
 
 def seconds(value: float) -> str:
     """A duration with a unit that suits it."""
-    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
-        if value * factor >= 1:
-            return f"{value * factor:.3g} {unit}"
+    for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
+        if value * scale >= 1:
+            return f"{value * scale:.3g} {unit}"
     return f"{value * 1e9:.3g} ns"
 
 
@@ -157,12 +162,7 @@ def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
     if result.HasField("coverage"):
         yield "coverage", f"{result.coverage:.1%} of device time in the candidate's kernels"
     if result.HasField("correctness"):
-        seen = result.correctness
-        yield (
-            "correctness",
-            f"{seen.passed_trials} of {seen.total_trials} trials, largest error {seen.max_abs_error:.3g} "
-            f"({_ratio(seen.max_error_ratio)} of what is allowed)",
-        )
+        yield "correctness", _correctness(result)
     yield from _evidence(result)
     for finding in result.findings:
         severity = Finding.Severity.Name(finding.severity).removeprefix("SEVERITY_").lower()
@@ -204,7 +204,8 @@ def _speedups(result: EvalResult) -> Iterable[tuple[str, str]]:
 
 def _speedup(one: CountedSpeedup) -> str:
     assert one.interval is not None
-    return f"{one.value:.3f} {one.words} (95 % between {one.interval.low:.3f} and {one.interval.high:.3f})"
+    value, low, high = (factor(number, _EXACT) for number in (one.value, one.interval.low, one.interval.high))
+    return f"{value} {one.words} (95 % between {low} and {high})"
 
 
 def _evidence(result: EvalResult) -> Iterable[tuple[str, str]]:
@@ -231,7 +232,8 @@ def _evidence(result: EvalResult) -> Iterable[tuple[str, str]]:
             yield "too large", f"{large.stage}: {size(large.device_bytes)} of {large.memory} memory to be had{need}"
         case "invalid":
             for violation in result.invalid.violations:
-                yield violation.field or "request", violation.description
+                if violation.description not in result.message:  # which names the first few
+                    yield violation.field or "request", violation.description
         case "infrastructure_error":
             failure = result.infrastructure_error
             retry = "; trying again may help" if failure.retryable else ""
@@ -275,5 +277,12 @@ def _memory(use: MemoryUse) -> str:
     return f"{size(use.planned_bytes)} planned{limit}"
 
 
-def _ratio(value: float) -> str:
-    return f"{value:.2g}x" if math.isfinite(value) else "infinitely more"
+def _correctness(result: EvalResult) -> str:
+    """Trials, and the largest error where outputs were compared as numbers."""
+    seen = result.correctness
+    trials = f"{seen.passed_trials} of {seen.total_trials} trials"
+    compared = seen.passed_trials > 0 or seen.max_error_ratio > 0
+    if not compared or result.incorrect.kind in _NOT_NUMERIC:
+        return trials
+    ratio = times(seen.max_error_ratio) if math.isfinite(seen.max_error_ratio) else "infinitely more"
+    return f"{trials}, largest error {seen.max_abs_error:.3g} ({ratio} of what is allowed)"

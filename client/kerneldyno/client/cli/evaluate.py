@@ -31,6 +31,7 @@ from kerneldyno.client.cli.common import (
     stdout,
     waiting,
 )
+from kerneldyno.client.problem_names import PROBLEM_LABEL, name_of_file
 from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rpc.jsonio import request_from_json, result_to_json
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
@@ -110,6 +111,8 @@ def evaluate(
             fields["tolerance"] = {"preset": "allclose", **tolerance}
         try:
             request = request_from_json(fields)
+            if name := _problem(reference, candidate, cases):
+                request.labels[PROBLEM_LABEL] = name
         except ValueError as error:
             raise UsageError(str(error)) from error
         with Service(address, local, devices, sandbox, lanes).open() as target:
@@ -162,6 +165,12 @@ def _sources(first: Path, second: Path | None, cases: Path | None, toolkit: str 
     if toolkit in (None, "kernelbench", "kernel_simple"):
         raise UsageError("give REFERENCE.py and CANDIDATE.py, or CANDIDATE.py with --cases CASES.py")
     return {"kernel_code": read_source(first)}
+
+
+def _problem(first: Path, second: Path | None, cases: Path | None) -> str:
+    """What lists and reports call the problem: the file of the reference, or that of the cases; nothing without either."""
+    reference = cases or (first if second is not None else None)
+    return "" if reference is None else name_of_file(reference)
 
 
 async def _judge(address: str, request: EvalRequest) -> EvalResult:

@@ -30,6 +30,9 @@ def report(
     problem_label: Annotated[
         str, typer.Option("--problem-label", metavar="KEY", help="Label of results that names their problem.")
     ] = "problem",
+    group_label: Annotated[
+        str, typer.Option("--group-label", metavar="KEY", help="Label of a problem's group. Default: its name says it.")
+    ] = "",
     budget: Annotated[
         int, typer.Option("--budget", min=1, max=1024, metavar="MIB", help="Most sources, logs and answers, in MiB.")
     ] = 64,
@@ -47,7 +50,7 @@ def report(
         gatherer = Gatherer(budget)
         try:
             with open_input(results) as stream:
-                gatherer.results(stream, problem_label)
+                gatherer.results(stream, problem_label, group_label)
         except ReportInputError as error:
             raise UsageError(f"{results} {error}") from error
         except OSError as error:

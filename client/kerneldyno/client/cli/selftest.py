@@ -84,7 +84,7 @@ class _Plan:
 
     attacks: Sequence[Entry]
     #: Attacks of the corpus that this device or service cannot run.
-    left_out: int
+    left_out: Sequence[Entry]
     device: Device
 
 
@@ -157,8 +157,8 @@ def _plan(attacks: Sequence[Entry], devices: Sequence[Device], backends: Collect
     if not usable:
         raise UsageError(f"the service has no {kind or ''} device".replace("  ", " "))
     device = min(usable, key=lambda device: device.kind != "cuda")
-    chosen = [entry for entry in attacks if device.kind in entry.devices and entry.backend in backends]
-    return _Plan(chosen, len(attacks) - len(chosen), device)
+    chosen = [entry for entry in attacks if entry.runs_on(device.kind, backends)]
+    return _Plan(chosen, [entry for entry in attacks if entry not in chosen], device)
 
 
 def _id(entry: Entry) -> str:
@@ -179,7 +179,8 @@ def _summary(plan: _Plan, reports: Sequence[Report]) -> dict[str, Any]:
         "stopped": sum(report.why is None for report in reports),
         "got_through": sum(report.why is not None and report.judged for report in reports),
         "no_verdict": sum(not report.judged for report in reports),
-        "left_out": plan.left_out,
+        "left_out": len(plan.left_out),
+        "left_out_attacks": [entry.name for entry in plan.left_out],
     }
 
 
@@ -203,5 +204,6 @@ def _print(plan: _Plan, reports: Sequence[Report]) -> None:
     if count["no_verdict"]:
         parts.append(f"{count['no_verdict']} without a verdict")
     if plan.left_out:
-        parts.append(f"{plan.left_out} not for this device or its backends")
+        names = ", ".join(entry.name for entry in plan.left_out)
+        parts.append(f"{len(plan.left_out)} not for this device or its backends: {names}")
     console.print(plain("; ".join(parts)), soft_wrap=True)

@@ -35,6 +35,7 @@ from kerneldyno.client.cli.common import (
     stdout,
 )
 from kerneldyno.client.cli.judging import Judging, resumable
+from kerneldyno.client.problem_names import group_of
 from kerneldyno.client.results_file import ResultsFile
 from kerneldyno.rollout.problems import ProblemError
 from kerneldyno.rpc.input_files import open_input
@@ -266,7 +267,7 @@ def _show(shown: _Shown, thresholds: list[float] | None, slowest: int, as_json: 
     from kerneldyno.client.report.fast import THRESHOLDS, fast_rows
     from kerneldyno.client.report.markup import visible
 
-    names = [(name, suites.group_of(name)) for name in shown.names]
+    names = [(name, group_of(name)) for name in shown.names]
     rows = fast_rows(names, shown.material.candidates, sorted(set(thresholds or THRESHOLDS)))
     if as_json:
         page = None if shown.page is None else str(shown.page)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kerneldyno.client.cli.cards import plain
+from kerneldyno.client.cli.cards import plain, times
 from kerneldyno.client.cli.common import lasting
 from kerneldyno.client.report.candidates import Candidate, colour
+from kerneldyno.client.report.elapsed import WAITING
 from kerneldyno.client.report.fast import FastRow, Wins
 from kerneldyno.client.report.figures import StageTimes
 from kerneldyno.client.report.making import Material
@@ -17,8 +18,6 @@ from rich.text import Text
 #: Problems that are not right, of which as many are listed; the report has all.
 _LISTED = 20
 _MESSAGE_CHARS = 100
-#: Stages in which a problem waits for others.
-_WAITING = ("queued", "awaiting memory", "awaiting lease")
 
 
 def suite_tables(rows: Sequence[FastRow], material: Material, slowest: int) -> Iterator[RenderableType]:
@@ -57,7 +56,7 @@ def _fast(rows: Sequence[FastRow]) -> Table:
     for name in (*shown, "speedup", *(f"fast@{wins.p:g}" for wins in rows[0].wins)):
         table.add_column(name, justify="right")
     for at, row in enumerate(rows):
-        speedup = "" if row.median_speedup is None else f"{row.median_speedup:.3g}x"
+        speedup = "" if row.median_speedup is None else times(row.median_speedup)
         shares = [_share(wins, row.denominator) for wins in row.wins]
         table.add_row(plain(row.group or "."), *(str(column[at]) for column in shown.values()), speedup, *shares)
     return table
@@ -108,7 +107,7 @@ def _slowest(candidates: Sequence[Candidate]) -> Table:
 
 
 def _own(candidate: Candidate) -> list[tuple[str, float]]:
-    return [(name, seconds) for name, seconds in candidate.stages if name not in _WAITING]
+    return [(name, seconds) for name, seconds in candidate.stages if name not in WAITING]
 
 
 def _seconds(candidate: Candidate) -> float:

@@ -5,7 +5,9 @@ candidates  a candidate, from a result or a turn
 joining     requests: sources, references, problems
 shelf       long texts within a budget
 figures     what is counted
+elapsed     how long it took, and how much of it was work
 fast        what is won of a suite, by group
+groups      what is right and fast, by group of problems
 making      all of it, from files to a page
 charts, sections, markup, packing, page, *.html, *.css, *.js: the page
 """

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 
 from kerneldyno.client.cli import cards
 from kerneldyno.client.jsonl import LINE_LABEL
+from kerneldyno.client.problem_names import REFERENCE_LABEL
+from kerneldyno.client.report.elapsed import Span
 from kerneldyno.client.report.shelf import Kept, Shelf
+from kerneldyno.rewards.factors import factor
 from kerneldyno.rewards.speedups import (
     DEVICE,
     NAMES,
@@ -49,6 +52,10 @@ class Candidate:
     id: str
     outcome: str
     problem: str = ""
+    #: Tells its reference from others, where no label names the problem.
+    reference: str = ""
+    #: The group of its problem where a label says it; None: the problem's name does.
+    group: str | None = None
     #: Group, sample and turn, where it is a turn of an episode.
     place: tuple[str, int, int] | None = None
     #: The speedup that counts: None unless it is right and was timed; so the interval of 95 %.
@@ -73,6 +80,7 @@ class Candidate:
     #: What infrastructure failed of, in one word.
     cause: str = ""
     stages: list[tuple[str, float]] = field(default_factory=list)
+    span: Span = field(default_factory=Span)
     findings: list[Noticed] = field(default_factory=list)
     message: str = ""
     facts: list[tuple[str, str]] = field(default_factory=list)
@@ -107,6 +115,7 @@ def of_result(result: EvalResult, shelf: Shelf, problem_label: str) -> Candidate
     labels = result.labels
     candidate = _common(result, shelf)
     candidate.problem = labels.get(problem_label, "") or labels.get("group", "")
+    candidate.reference = labels.get(REFERENCE_LABEL, "")
     if {"group", "sample", "turn"} <= set(labels) and labels["sample"].isdecimal() and labels["turn"].isdecimal():
         candidate.place = labels["group"], int(labels["sample"]), int(labels["turn"])
     return candidate
@@ -125,7 +134,7 @@ def of_turn(turn: TurnRecord, shelf: Shelf) -> Candidate:
     if turn.remeasured and right is not None:
         again = turn.remeasured.get("outcome")
         candidate.facts.insert(
-            0, ("measured again", f"{again}, {counted_in_json(turn.remeasured):.4g}; the smaller counts")
+            0, ("measured again", f"{again}, {factor(counted_in_json(turn.remeasured), 3)}x; the smaller counts")
         )
         candidate.outcome = str(turn.outcome if right or turn.outcome != "CORRECT" else again)
     if candidate.correct:

@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element
 
 from kerneldyno.client.report.figures import Curve
 from kerneldyno.client.report.markup import node
+from kerneldyno.rewards.factors import factor
 
 #: Size of a chart in its own units, and its margins: left for the labels of the y axis, below for those of the x axis.
 _WIDTH, _HEIGHT = 440.0, 260.0
@@ -100,7 +101,9 @@ def distribution(grid: Sequence[float], timed: Sequence[tuple[float, float | Non
         y = _BOTTOM - 4 - (rank + 0.5) / len(shown) * (_BOTTOM - _MIDDLE - 4)
         if low is not None and high is not None:
             parts.append(node("line", x1=axis.at(low), x2=axis.at(high), y1=y, y2=y, class_="whisker"))
-        told = f"{name}: {speedup:.3g}x" + ("" if low is None or high is None else f" ({low:.3g} to {high:.3g})")
+        told = f"{name}: {factor(speedup)}x" + (
+            "" if low is None or high is None else f" ({factor(low)} to {factor(high)})"
+        )
         parts.append(node("circle", node("title", told), cx=axis.at(speedup), cy=y, r=2.2, class_="dot"))
     return _chart(f"Speedups of {len(timed)} right candidates", parts)
 

@@ -37,9 +37,12 @@ function make(tag, attributes, ...children) {
   return element;
 }
 
+// As `factor` of kerneldyno.rewards.factors writes it.
 function times(value) {
   if (value === null) return "";
-  return (value >= 0.1 ? value.toFixed(2) : Number(value.toPrecision(2)).toString()) + "x";
+  if (value < 1e-6 || value >= 1e6) return value.toExponential(value < 1 ? 1 : 2) + "x";
+  const power = Math.floor(Math.log10(value));
+  return value.toFixed(power < 0 ? 1 - power : Math.max(2 - power, 0)) + "x";
 }
 
 function lasting(seconds) {

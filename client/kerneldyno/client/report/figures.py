@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kerneldyno.client.report.candidates import BLAMELESS, TOO_LARGE, Candidate, Noticed
+from kerneldyno.client.report.elapsed import summed, wall_seconds
+from kerneldyno.client.report.groups import GroupRow, group_rows
 from kerneldyno.rewards.trajectories import TurnRecord, trajectories
 from kerneldyno.rollout.report import report
 from kerneldyno.training import metrics
@@ -79,7 +81,14 @@ class Figures:
     curves: list[Curve]
     #: What a curve's denominator is, in words.
     denominator: str
+    #: By group of problems; empty where there is one group only.
+    by_group: list[GroupRow]
     stages: list[StageTimes]
+    #: From the first request to the last verdict; None where the results do not say when that was.
+    wall_seconds: float | None
+    #: Sums over candidates, which run beside each other: of the stages that are work, and of those that are waiting.
+    work_seconds: float
+    waiting_seconds: float
     findings: list[FindingCount]
     environments: list[tuple[str, int]]
     #: Environments with times in them.
@@ -103,6 +112,8 @@ def figures(found: Sequence[Candidate], turns: Sequence[TurnRecord] = ()) -> Fig
     grid = _grid(speedups)
     notes: list[str] = []
     curves, denominator = _by_turn(turns, grid, notes) if turns else _of_candidates(judged, grid)
+    stages = _stages(found)
+    work, waiting = summed((stage.name, stage.total) for stage in stages)
     return Figures(
         candidates=len(found),
         judged=len(judged),
@@ -118,7 +129,11 @@ def figures(found: Sequence[Candidate], turns: Sequence[TurnRecord] = ()) -> Fig
         grid=grid,
         curves=curves,
         denominator=denominator,
-        stages=_stages(found),
+        by_group=group_rows(found),
+        stages=stages,
+        wall_seconds=wall_seconds(candidate.span for candidate in found),
+        work_seconds=work,
+        waiting_seconds=waiting,
         findings=_findings(found),
         environments=Counter(candidate.environment for candidate in found if candidate.environment).most_common(),
         timed_environments=len({candidate.environment for candidate in judged if candidate.speedup is not None}),

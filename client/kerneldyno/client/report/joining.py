@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import os
 from collections import defaultdict
 from dataclasses import dataclass, field
 
 from kerneldyno.client.jsonl import BadLine, read_requests
+from kerneldyno.client.problem_names import names_by_ids, reference_key
 from kerneldyno.client.report.candidates import Candidate
 from kerneldyno.client.report.reading import uncompressed
 from kerneldyno.client.report.shelf import Kept, Shelf
@@ -26,14 +25,13 @@ class References:
 def join(found: list[Candidate], requests: io.BufferedReader | None, shelf: Shelf) -> References:
     """Give every candidate a problem and, where its request is there, its source.
 
-    A problem is what the file says it is; else the requests with one reference are one problem, named by what comes before a
-    slash in all of their ids; else what comes before the last slash of an id names it.
+    A problem is what the file says it is; else the candidates of one reference are one problem, told by their requests or by
+    a label of `batch`, and named by their ids (`names_by_ids`); else what comes before the last slash of an id names it.
 
     Raises:
         OSError: reading fails (EOFError: a compressed file is cut off).
     """
     references = References()
-    of_reference: dict[str, list[Candidate]] = defaultdict(list)
     texts: dict[str, Kept] = {}
     if requests is not None:
         by_id = {candidate.id: candidate for candidate in found}
@@ -44,37 +42,27 @@ def join(found: list[Candidate], requests: io.BufferedReader | None, shelf: Shel
             elif (candidate := by_id.pop(request.id, None)) is None:
                 without_result += 1
             else:
-                _take(candidate, request, shelf, texts, of_reference)
+                _take(candidate, request, shelf, texts)
         references.notes = _notes(len(found), bad, without_result, len(by_id))
-    for key, alike in of_reference.items():
-        unnamed = [candidate for candidate in alike if not candidate.problem]
-        same = os.path.commonprefix([candidate.id for candidate in unnamed])  # noqa: RUF071  (cut at a slash below)
-        name = same.rpartition("/")[0] or "reference"
-        if name == "reference" or name in references.sources:  # another reference's
-            name += f" {key[:8]}"
-        for candidate in unnamed:
-            candidate.problem = name
-        for candidate in alike:
-            references.sources.setdefault(candidate.problem, texts[key])
+    unnamed: dict[str, list[str]] = defaultdict(list)
     for candidate in found:
-        candidate.problem = candidate.problem or candidate.id.rpartition("/")[0]
+        if candidate.reference and not candidate.problem:
+            unnamed[candidate.reference].append(candidate.id)
+    names = names_by_ids(unnamed)
+    for candidate in found:
+        candidate.problem = candidate.problem or names.get(candidate.reference, "") or candidate.id.rpartition("/")[0]
+        if candidate.reference in texts:
+            references.sources.setdefault(candidate.problem, texts[candidate.reference])
     return references
 
 
-def _take(
-    candidate: Candidate,
-    request: EvalRequest,
-    shelf: Shelf,
-    texts: dict[str, Kept],
-    of_reference: dict[str, list[Candidate]],
-) -> None:
+def _take(candidate: Candidate, request: EvalRequest, shelf: Shelf, texts: dict[str, Kept]) -> None:
     if candidate.source is None and request.kernel_code:
         candidate.source = shelf.keep(request.kernel_code)
-    if reference := request.reference_code or request.cases_code:
-        key = hashlib.sha256(reference.encode(errors="replace")).hexdigest()
+    if key := reference_key(request):
         if key not in texts:
-            texts[key] = shelf.keep(reference)
-        of_reference[key].append(candidate)
+            texts[key] = shelf.keep(request.reference_code or request.cases_code)
+        candidate.reference = key
 
 
 def _notes(results: int, bad: int, without_result: int, without_request: int) -> list[str]:

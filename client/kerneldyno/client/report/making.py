@@ -6,11 +6,12 @@ import io
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from kerneldyno.client.problem_names import PROBLEM_LABEL
 from kerneldyno.client.report.candidates import Candidate
 from kerneldyno.client.report.figures import Figures, figures
 from kerneldyno.client.report.joining import References, join
 from kerneldyno.client.report.page import Heading, page
-from kerneldyno.client.report.reading import PROBLEM_LABEL, Recorded, read
+from kerneldyno.client.report.reading import Recorded, read
 from kerneldyno.client.report.shelf import Shelf
 from kerneldyno.rpc.version import VERSION
 
@@ -45,9 +46,9 @@ class Gatherer:
         self._shelf = Shelf(budget_mib * _MIB)
         self._recorded = Recorded()
 
-    def results(self, stream: io.BufferedReader, problem_label: str = PROBLEM_LABEL) -> None:
-        """Read results or trajectories. Raises ReportInputError, OSError."""
-        self._recorded = read(stream, self._shelf, problem_label)
+    def results(self, stream: io.BufferedReader, problem_label: str = PROBLEM_LABEL, group_label: str = "") -> None:
+        """Read results or trajectories; labels as `read` takes them. Raises ReportInputError, OSError."""
+        self._recorded = read(stream, self._shelf, problem_label, group_label)
 
     def finish(self, requests: io.BufferedReader | None = None) -> Material:
         """Join what was read with its requests, and count. Raises OSError (EOFError: a compressed file is cut off)."""

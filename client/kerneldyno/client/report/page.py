@@ -51,6 +51,7 @@ def page(
             node("div", sections.fast(figures), sections.speedups(figures, found)),
             class_="grid",
         ),
+        sections.groups(figures),
     ]
     return Template(_part("page.html")).substitute(
         policy=_policy(style, script),

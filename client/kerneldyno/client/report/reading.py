@@ -15,8 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Any, Final
 
 from google.protobuf import json_format
+from kerneldyno.client.problem_names import PROBLEM_LABEL
 from kerneldyno.client.report import candidates
 from kerneldyno.client.report.candidates import Candidate, positive
+from kerneldyno.client.report.elapsed import span_of
 from kerneldyno.client.report.shelf import Shelf
 from kerneldyno.rewards.trajectories import TurnRecord, turn_of
 from kerneldyno.rollout.recorded import light
@@ -27,8 +29,6 @@ from kerneldyno.rpc.jsonio import result_from_json
 MAX_CANDIDATES = 100_000
 #: Longest file that is one document (`kerneldyno evaluations --json`), which is read as a whole. Bytes.
 MAX_DOCUMENT_BYTES = 256 << 20
-#: Label that names a result's problem, unless another one is given.
-PROBLEM_LABEL = "problem"
 _NAMED_LINES = 3
 #: The longest name of an outcome that is shown.
 _OUTCOME_CHARS = 24
@@ -56,14 +56,18 @@ class Recorded:
     notes: list[str] = field(default_factory=list)
 
 
-def read(stream: io.BufferedReader, shelf: Shelf, problem_label: str = PROBLEM_LABEL) -> Recorded:
+def read(
+    stream: io.BufferedReader, shelf: Shelf, problem_label: str = PROBLEM_LABEL, group_label: str = ""
+) -> Recorded:
     """Read results or trajectories, as they are or compressed by gzip.
+
+    `problem_label` and `group_label` are labels of results: what names a problem, and, unless it is empty, its group.
 
     Raises:
         ReportInputError: there are none, or both, or too many.
         OSError: reading fails.
     """
-    reader = _Reader(shelf, problem_label)
+    reader = _Reader(shelf, problem_label, group_label)
     try:
         reader.run(uncompressed(stream))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -81,9 +85,10 @@ def uncompressed(stream: io.BufferedReader) -> io.BufferedReader:
 class _Reader:
     """Reads one file."""
 
-    def __init__(self, shelf: Shelf, problem_label: str) -> None:
+    def __init__(self, shelf: Shelf, problem_label: str, group_label: str) -> None:
         self._shelf = shelf
         self._problem_label = problem_label
+        self._group_label = group_label
         self._results: dict[str, Candidate] = {}
         self._turns: dict[tuple[str, int, int], tuple[TurnRecord, Candidate | None]] = {}
         self._lines = 0
@@ -187,6 +192,7 @@ class _Reader:
     def _result(self, row: dict[str, Any]) -> None:
         candidate = candidates.of_result(result_from_json(_shown(row)), self._shelf, self._problem_label)
         candidate.outcome = row["outcome"][:_OUTCOME_CHARS]  # also one that this release does not know
+        self._add_what_is_read_apart(candidate, row)
         if not candidate.id:  # straight from EvaluateOnce, or a line of a batch that was no request
             self._nameless += 1
             candidate.id = f"(no id, {self._nameless})"
@@ -195,6 +201,7 @@ class _Reader:
 
     def _turn(self, row: dict[str, Any]) -> None:
         turn = turn_of(row)
+        whole = turn.result or {}
         turn = replace(
             turn,
             outcome=turn.outcome[:_OUTCOME_CHARS],
@@ -202,10 +209,17 @@ class _Reader:
             speedup=positive(turn.speedup) or 0.0,
         )
         candidate = candidates.of_turn(turn, self._shelf) if turn.outcome else None
+        if candidate is not None:
+            self._add_what_is_read_apart(candidate, whole)
         place = turn.group, turn.sample, turn.turn_index
         if place in self._turns:  # its response was recorded first, or its run was repeated
             self._forget(self._turns[place][1])
         self._turns[place] = replace(light(turn), response="", feedback=""), candidate
+
+    def _add_what_is_read_apart(self, candidate: Candidate, result: Mapping[str, Any]) -> None:
+        candidate.span = span_of(result)
+        if self._group_label:
+            candidate.group = str((result.get("labels") or {}).get(self._group_label, ""))
 
     def _forget(self, candidate: Candidate | None) -> bool:
         for kept in candidate.kept() if candidate is not None else ():
@@ -231,7 +245,7 @@ def _parsed(data: bytes) -> Any:
 
 
 def _shown(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result without fields that no report shows; points of time, above all, take long to read."""
+    """A result without fields that no report shows, or that are read apart; points of time, above all, take long to read."""
     kept = {name: value for name, value in result.items() if name not in _NOT_SHOWN}
     if isinstance(stages := kept.get("stages"), list):
         kept["stages"] = [{**stage, "start_time": None} for stage in stages]

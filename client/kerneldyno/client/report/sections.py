@@ -8,7 +8,8 @@ from xml.etree.ElementTree import Element
 from kerneldyno.client.cli.cards import seconds, times
 from kerneldyno.client.report import charts
 from kerneldyno.client.report.candidates import BLAMELESS, Candidate, colour
-from kerneldyno.client.report.figures import Curve, Figures
+from kerneldyno.client.report.elapsed import WAITING
+from kerneldyno.client.report.figures import Curve, Figures, StageTimes
 from kerneldyno.client.report.markup import Child, node
 from kerneldyno.training.metrics import THRESHOLDS
 
@@ -101,11 +102,42 @@ def fast(figures: Figures) -> Element | None:
         told += " Band: the same with the lower and the upper ends of the speedups' 95 % intervals."
     if any(curve.is_best for curve in shown):
         told += " Best: chosen by the evaluator's own measurement, not comparable with single answers."
+    told += " KernelBench calls it fast_p, and asks for more than p."
     heads = ("%", *(f"≥{p:g}x" for p in THRESHOLDS))
     return section(
         "fast",
         "fast@p",
         charts.fast_at_p(figures.grid, shown),
+        _table(heads, rows),
+        node("p", told, class_="note"),
+        meaningless=figures.interpreted > 0,
+    )
+
+
+def groups(figures: Figures) -> Element | None:
+    """Shares and fast@p of each group of problems, where there are several."""
+    if not figures.by_group:
+        return None
+    rows = [
+        [
+            node("td", row.group or "(no group)"),
+            _number(row.problems),
+            _number(row.candidates),
+            _number(f"{100 * row.correct:.1f}"),
+            *(_number(f"{100 * share:.1f}") for share in row.fast.values()),
+            _number("" if row.median_speedup is None else times(row.median_speedup)),
+        ]
+        for row in figures.by_group
+    ]
+    heads = ("group", "problems", "candidates", "correct %", *(f"≥{p:g}x" for p in THRESHOLDS), "median")
+    told = (
+        "fast@p (fast_p) in %, as above: of each group's candidates with a verdict, those that are right and at least p "
+        f"times as fast as the reference{_by(figures)}. A group is what --group-label says, else what comes before the "
+        "last slash of a problem's name."
+    )
+    return section(
+        "groups",
+        "By group",
         _table(heads, rows),
         node("p", told, class_="note"),
         meaningless=figures.interpreted > 0,
@@ -133,19 +165,38 @@ def stages(figures: Figures) -> Element | None:
     """Where the time went."""
     if not figures.stages:
         return None
-    total = sum(stage.total for stage in figures.stages)
     rows = [
         [
             node("td", stage.name),
-            node("td", charts.bar(stage.total / total if total else 0, "neutral"), class_="wide"),
+            node("td", *_stage_bar(stage, figures.work_seconds), class_="wide"),
             *(_number(seconds(value) if value else "0") for value in (stage.median, stage.p90, stage.longest)),
-            _number(f"{100 * stage.total / total:.0f} %" if total else ""),
+            _number(_stage_share(stage, figures.work_seconds)),
         ]
         for stage in figures.stages
     ]
-    told = f"{_lasting(total)} in all. What a run of another request answered (cached, merged) is not counted again."
+    told = (
+        f"{_wall(figures)}Added over candidates, which run beside each other: {_lasting(figures.work_seconds)} of work, and "
+        f"{_lasting(figures.waiting_seconds)} of waiting for others. Shares are of the work. What a run of another request "
+        "answered (cached, merged) is not counted again."
+    )
     heads = ("stage", "", "median", "p90", "longest", "share")
     return section("stages", "Time by stage", _table(heads, rows), node("p", told, class_="note"))
+
+
+def _wall(figures: Figures) -> str:
+    if figures.wall_seconds is None:
+        return ""
+    return f"{_lasting(figures.wall_seconds)} from the first request to the last verdict. "
+
+
+def _stage_bar(stage: StageTimes, work: float) -> list[Element]:
+    return [] if stage.name in WAITING else [charts.bar(stage.total / work if work else 0, "neutral")]
+
+
+def _stage_share(stage: StageTimes, work: float) -> str:
+    if stage.name in WAITING:
+        return "waiting"
+    return f"{100 * stage.total / work:.0f} %" if work else ""
 
 
 def findings(figures: Figures) -> Element | None:
@@ -236,4 +287,6 @@ def _percent(count: int, of: int) -> str:
 
 
 def _lasting(total: float) -> str:
-    return seconds(total) if total < 120 else f"{total / 60:.0f} min" if total < 7200 else f"{total / 3600:.1f} h"
+    if total < 120:
+        return seconds(total) if total else "0 s"
+    return f"{total / 60:.0f} min" if total < 7200 else f"{total / 3600:.1f} h"

@@ -15,6 +15,7 @@ from typing import Any
 from ..walls.limits import MAX_PROCESSES
 from .compare import Comparison
 from .handle import ExitReport
+from .missing import missing_module
 
 Result = dict[str, Any]
 
@@ -168,7 +169,8 @@ def took_all_memory(stage: str, limit: int) -> Result:
 
 def reference_failed(detail: Result) -> Result:
     """The reference, or the cases, failed."""
-    sentence = f"the reference failed: {detail['type']}: {_first_line(detail['message'])}"
+    told = missing_module(detail["type"], detail["message"])
+    sentence = told or f"the reference failed: {detail['type']}: {_first_line(detail['message'])}"
     return _result("REFERENCE_ERROR", sentence, compiled=False, reference_error=detail)
 
 

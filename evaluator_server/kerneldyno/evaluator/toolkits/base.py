@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import itertools
 import linecache
 import sys
@@ -121,7 +122,9 @@ def run_source(source: str) -> ModuleType:
     """Execute a trusted source as a module of its own, with its lines known to tracebacks. Raises what it raises."""
     name = f"kerneldyno_reference_{next(_counter)}"
     filename = f"<{name}>/{REFERENCE_FILE}"
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    # Lines as Python counts them: `splitlines` would also end one at a form feed.
+    lines = io.StringIO(source, newline=None).readlines()
+    linecache.cache[filename] = (len(source), None, lines, filename)
     module = importlib.util.module_from_spec(ModuleSpec(name, None))
     module.__file__ = filename
     sys.modules[name] = module  # torch.compile and dataclasses look a class's module up
