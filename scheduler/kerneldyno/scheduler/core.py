@@ -133,6 +133,7 @@ class Core:
         labels: dict[str, str],
         kind: ClientKind,
         timeout_seconds: float | None = None,
+        grace_seconds: float | None = None,
         fresh: bool = False,
         speedup_kind: SpeedupKind = SpeedupKind.DEVICE,
         trace: str = "",
@@ -156,6 +157,7 @@ class Core:
             return Submission.NEW, evaluation
         if timeout_seconds is not None:
             evaluation.deadline_at = now + timeout_seconds
+        evaluation.grace_seconds = grace_seconds
         job = None if fresh else self._jobs.get(digest)
         joins = job is not None
         evaluation.merged = joins or ending is not None
@@ -179,6 +181,7 @@ class Core:
                 payload=None if joins else spec.payload,
                 trace=trace,
                 speedup_kind=speedup_kind,
+                grace_seconds=grace_seconds,
             )
         )
         self._enter(evaluation, job)
@@ -626,8 +629,7 @@ class Core:
     def _cancel_unwanted(self, now: float) -> None:
         for evaluation in self.clients.late(now):
             self.cancel(evaluation, "DEADLINE_EXCEEDED", "the request's total_timeout passed")
-        grace = self._settings.client_grace_seconds
-        for evaluation in self.clients.gone(now):
+        for evaluation, grace in self.clients.gone(now):
             self.cancel(evaluation, "CLIENT_GONE", f"no call of the client was open for {grace:g} s")
 
     def _end_overdue(self, now: float) -> None:

@@ -92,6 +92,7 @@ class Desk(Observer):
             labels=order.labels,
             kind=kind,
             timeout_seconds=order.timeout_seconds,
+            grace_seconds=order.grace_seconds,
             fresh=order.fresh,
             speedup_kind=order.speedup_kind,
             trace=trace if self._trace is None else self._trace(trace),

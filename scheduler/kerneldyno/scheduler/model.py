@@ -165,6 +165,8 @@ class Evaluation:
     """Monotonic, as every `..._at`; `..._wall` is for people."""
     accepted_wall: float
     deadline_at: float | None = None
+    grace_seconds: float | None = None
+    """How long it goes on without an open call of its client; None for the scheduler's own limit."""
     job: Job | None = None
     merged: bool = False
     """Whether its job was another's when it came."""

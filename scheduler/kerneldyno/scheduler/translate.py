@@ -69,10 +69,11 @@ class Order:
     spec: Spec
     digest: bytes
     fingerprint: bytes
-    """Tells whether two submits have the same body: everything but the labels, with defaults filled in."""
+    """Tells whether two submits have the same body: everything but labels and grace, with defaults filled in."""
     priority: Priority
     labels: dict[str, str]
     timeout_seconds: float | None
+    grace_seconds: float | None
     fresh: bool
     speedup_kind: SpeedupKind
     trace: str
@@ -84,6 +85,7 @@ def order_of(request: evaluation_pb2.EvalRequest) -> Order:
     full = effective(request)
     digest = identity.digest(full)
     timeout = full.total_timeout.ToNanoseconds() / 1e9 if full.HasField("total_timeout") else None
+    grace = full.client_grace.ToNanoseconds() / 1e9 if full.HasField("client_grace") else None
     priority, fresh, kind = full.priority, full.skip_cache, _SPEEDUP_KINDS[full.speedup_kind]
     own = f"{priority} {fresh} {timeout}"
     if kind is not SpeedupKind.DEVICE:  # younger than stored fingerprints: requests that do without it keep theirs
@@ -96,6 +98,7 @@ def order_of(request: evaluation_pb2.EvalRequest) -> Order:
         priority=_PRIORITIES[priority],
         labels=dict(request.labels),
         timeout_seconds=timeout,
+        grace_seconds=grace,
         fresh=fresh,
         speedup_kind=kind,
         trace=trace_context.of_message(request.trace_context) if request.HasField("trace_context") else "",
