@@ -27,7 +27,7 @@ async def test_one_candidate_one_answer_with_or_without_an_id() -> None:
 
 
 async def test_refusals_say_which_field_and_what_to_do() -> None:
-    async with scheduler(max_queued=1) as (app, stub), node(app.address, "n1", lanes=1) as fake:
+    async with scheduler(max_queued=1, settle_seconds=0.0) as (app, stub), node(app.address, "n1", lanes=1) as fake:
         await eventually(lambda: bool(app.core.fleet.nodes))
         bad = await failure(stub.EvaluateOnce(once("a", num_correct_trials=-1, backend="fortran")))
         assert isinstance(bad, errors.InvalidRequestError)

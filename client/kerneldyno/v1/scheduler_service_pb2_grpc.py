@@ -98,7 +98,8 @@ class SchedulerServiceServicer(object):
         INVALID_ARGUMENT: the request is malformed; BadRequest details name each field. Mend it.
         ALREADY_EXISTS: the id was used for a different request. Choose another id.
         RESOURCE_EXHAUSTED: the queue, or the client's share of it, is full; RetryInfo says when to come back.
-        FAILED_PRECONDITION: no registered device matches the request's selector, backend or toolkit.
+        FAILED_PRECONDITION: no node can run the request: none has the device, backend or toolkit that it asks for. In a stream
+        the same is a result with cause NO_MATCHING_DEVICE.
         UNAVAILABLE: the scheduler is shutting down, or cannot write its journal. Try again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -51,7 +51,8 @@ class SchedulerServiceStub:
       INVALID_ARGUMENT: the request is malformed; BadRequest details name each field. Mend it.
       ALREADY_EXISTS: the id was used for a different request. Choose another id.
       RESOURCE_EXHAUSTED: the queue, or the client's share of it, is full; RetryInfo says when to come back.
-      FAILED_PRECONDITION: no registered device matches the request's selector, backend or toolkit.
+      FAILED_PRECONDITION: no node can run the request: none has the device, backend or toolkit that it asks for. In a stream
+        the same is a result with cause NO_MATCHING_DEVICE.
       UNAVAILABLE: the scheduler is shutting down, or cannot write its journal. Try again.
     """
     GetEvaluation: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetEvaluationRequest, _scheduler_service_pb2.GetEvaluationResponse]
@@ -102,7 +103,8 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
       INVALID_ARGUMENT: the request is malformed; BadRequest details name each field. Mend it.
       ALREADY_EXISTS: the id was used for a different request. Choose another id.
       RESOURCE_EXHAUSTED: the queue, or the client's share of it, is full; RetryInfo says when to come back.
-      FAILED_PRECONDITION: no registered device matches the request's selector, backend or toolkit.
+      FAILED_PRECONDITION: no node can run the request: none has the device, backend or toolkit that it asks for. In a stream
+        the same is a result with cause NO_MATCHING_DEVICE.
       UNAVAILABLE: the scheduler is shutting down, or cannot write its journal. Try again.
     """
     GetEvaluation: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetEvaluationRequest, _scheduler_service_pb2.GetEvaluationResponse]  # type: ignore[assignment]
@@ -162,7 +164,8 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
           INVALID_ARGUMENT: the request is malformed; BadRequest details name each field. Mend it.
           ALREADY_EXISTS: the id was used for a different request. Choose another id.
           RESOURCE_EXHAUSTED: the queue, or the client's share of it, is full; RetryInfo says when to come back.
-          FAILED_PRECONDITION: no registered device matches the request's selector, backend or toolkit.
+          FAILED_PRECONDITION: no node can run the request: none has the device, backend or toolkit that it asks for. In a stream
+            the same is a result with cause NO_MATCHING_DEVICE.
           UNAVAILABLE: the scheduler is shutting down, or cannot write its journal. Try again.
         """
 

@@ -50,6 +50,7 @@ from kerneldyno.scheduler.store.base import (
     StoredEvaluation,
     restored,
 )
+from kerneldyno.scheduler.unmatched import Unmatched
 
 #: Seconds between two calls of `tick`.
 TICK_SECONDS = 0.25
@@ -85,7 +86,7 @@ class Core:
         self._evaluations: dict[Key, Evaluation] = {}  # without a verdict on disk
         self._jobs: dict[bytes, Job] = {}
         self._ending: dict[bytes, Verdict] = {}  # of jobs whose end is not on disk yet, where others may have it too
-        self._unmatched_since: dict[Requirement, float] = {}
+        self._unmatched = Unmatched(self.fleet, settings)
         self._last_tick = clock.monotonic()
         self._registered_at = self._last_tick  # from when on a node that has not registered is not there
 
@@ -342,6 +343,7 @@ class Core:
         known = before if before is not None and not before.lost and before.report.devices else None
         node = self.fleet.update(report, now, self._clock.wall())
         if node is not known:
+            self._unmatched.node_came(now)
             self._tell(lambda observer: observer.node_joined(node))
         self._work_changed()
         held = report.attempt_tokens
@@ -402,7 +404,10 @@ class Core:
             self.lose(node, detail, expired=True)
         self._cancel_unwanted(now)
         self._end_overdue(now)
-        self._fail_unmatched(now)
+        for job, verdict in self._unmatched.overdue(self.waiting, now, known=self.knows_fleet()):
+            self._end(
+                job, job.too_large or verdict
+            )  # the larger device is gone again: what the smaller one said counts
         self._work_changed()  # a hold may have ended
 
     # What others ask
@@ -430,6 +435,10 @@ class Core:
     def known_toolkits(self) -> list[str] | None:
         """Return the toolkits of all nodes, those lately lost included; None while that is not known."""
         return self.fleet.known_toolkits() if self.knows_fleet() else None
+
+    def never_runs(self, need: Requirement) -> str | None:
+        """Return why no node can ever run such work; None while one can, or one may come that can."""
+        return self._unmatched.never(need, self._clock.monotonic()) if self.knows_fleet() else None
 
     def can_profile(self) -> bool:
         """Say whether some node can profile, or one may come that can."""
@@ -638,19 +647,6 @@ class Core:
             self._drop(attempt, overdue, node_lost=False)
             self._blame(attempt.node)
             self._retry(attempt, overdue)
-
-    def _fail_unmatched(self, now: float) -> None:
-        needs = self.waiting.requirements()
-        self._unmatched_since = {
-            need: self._unmatched_since.get(need, now) for need in needs if not self.fleet.any_offers(need)
-        }
-        limit = self._settings.unmatched_seconds
-        for need, since in self._unmatched_since.items():
-            for job in list(self.waiting.waiting_for(need)):
-                if now - max(since, job.queued_at) >= limit:
-                    detail = f"no registered device could run this for {limit:g} s"
-                    # The larger device is gone again: what the smaller one said is the answer.
-                    self._end(job, job.too_large or Verdict.failed("NO_MATCHING_DEVICE", detail, retryable=True))
 
     # Inside: observers
 
