@@ -706,10 +706,13 @@ class WatchClusterResponse(_message.Message):
     RUNNING_FIELD_NUMBER: _builtins.int
     SNAPSHOT_TIME_FIELD_NUMBER: _builtins.int
     OUTCOMES_FIELD_NUMBER: _builtins.int
+    JOURNAL_STALLED_FIELD_NUMBER: _builtins.int
     queued: _builtins.int
     """Evaluations that have neither an attempt nor a verdict."""
     running: _builtins.int
     """Attempts that run; evaluations of the same work share one."""
+    journal_stalled: _builtins.str
+    """Why the scheduler cannot write its journal at the moment; no result is told until it can. Empty when all is well."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Node]:
         """All nodes."""
@@ -730,10 +733,11 @@ class WatchClusterResponse(_message.Message):
         running: _builtins.int = ...,
         snapshot_time: _timestamp_pb2.Timestamp | None = ...,
         outcomes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        journal_stalled: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot_time", b"snapshot_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes", "outcomes", b"outcomes", "queued", b"queued", "running", b"running", "snapshot_time", b"snapshot_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["journal_stalled", b"journal_stalled", "nodes", b"nodes", "outcomes", b"outcomes", "queued", b"queued", "running", b"running", "snapshot_time", b"snapshot_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -110,6 +110,7 @@ class SchedulerServiceServicer(object):
         """GetEvaluation tells where one evaluation stands, with its result when it is done.
         Errors:
         NOT_FOUND: no such id, or its result is older than the scheduler keeps. Submit it again.
+        UNAVAILABLE: the scheduler cannot write its journal, and what it knows might be taken back by a crash. Try again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -119,6 +120,7 @@ class SchedulerServiceServicer(object):
         """ListEvaluations pages through evaluations, newest first, without the texts of their requests.
         Errors:
         INVALID_ARGUMENT: page_size is out of range, or page_token is not from an earlier answer to the same filters.
+        UNAVAILABLE: the scheduler cannot write its journal. Try again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

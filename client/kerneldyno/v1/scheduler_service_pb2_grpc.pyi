@@ -59,11 +59,13 @@ class SchedulerServiceStub:
     """GetEvaluation tells where one evaluation stands, with its result when it is done.
     Errors:
       NOT_FOUND: no such id, or its result is older than the scheduler keeps. Submit it again.
+      UNAVAILABLE: the scheduler cannot write its journal, and what it knows might be taken back by a crash. Try again.
     """
     ListEvaluations: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListEvaluationsRequest, _scheduler_service_pb2.ListEvaluationsResponse]
     """ListEvaluations pages through evaluations, newest first, without the texts of their requests.
     Errors:
       INVALID_ARGUMENT: page_size is out of range, or page_token is not from an earlier answer to the same filters.
+      UNAVAILABLE: the scheduler cannot write its journal. Try again.
     """
     CancelEvaluation: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.CancelEvaluationRequest, _scheduler_service_pb2.CancelEvaluationResponse]
     """CancelEvaluation stops one evaluation wherever it is; its runner is killed. Its result has outcome
@@ -111,11 +113,13 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """GetEvaluation tells where one evaluation stands, with its result when it is done.
     Errors:
       NOT_FOUND: no such id, or its result is older than the scheduler keeps. Submit it again.
+      UNAVAILABLE: the scheduler cannot write its journal, and what it knows might be taken back by a crash. Try again.
     """
     ListEvaluations: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListEvaluationsRequest, _scheduler_service_pb2.ListEvaluationsResponse]  # type: ignore[assignment]
     """ListEvaluations pages through evaluations, newest first, without the texts of their requests.
     Errors:
       INVALID_ARGUMENT: page_size is out of range, or page_token is not from an earlier answer to the same filters.
+      UNAVAILABLE: the scheduler cannot write its journal. Try again.
     """
     CancelEvaluation: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.CancelEvaluationRequest, _scheduler_service_pb2.CancelEvaluationResponse]  # type: ignore[assignment]
     """CancelEvaluation stops one evaluation wherever it is; its runner is killed. Its result has outcome
@@ -178,6 +182,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         """GetEvaluation tells where one evaluation stands, with its result when it is done.
         Errors:
           NOT_FOUND: no such id, or its result is older than the scheduler keeps. Submit it again.
+          UNAVAILABLE: the scheduler cannot write its journal, and what it knows might be taken back by a crash. Try again.
         """
 
     @_abc_1.abstractmethod
@@ -189,6 +194,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         """ListEvaluations pages through evaluations, newest first, without the texts of their requests.
         Errors:
           INVALID_ARGUMENT: page_size is out of range, or page_token is not from an earlier answer to the same filters.
+          UNAVAILABLE: the scheduler cannot write its journal. Try again.
         """
 
     @_abc_1.abstractmethod

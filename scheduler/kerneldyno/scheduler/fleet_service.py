@@ -56,7 +56,7 @@ class FleetServicer(FleetServiceServicer):
         """Give a node nothing more."""
         node = self._find(request.node_id)
         self._core.drain(node.id, True)
-        await self._desk.journal.committed()
+        await self._desk.committed()
         return pb.DrainNodeResponse(node=node_of(node))
 
     async def UndrainNode(self, request: pb.UndrainNodeRequest, context: Any) -> pb.UndrainNodeResponse:  # noqa: N802
@@ -65,7 +65,7 @@ class FleetServicer(FleetServiceServicer):
         if node.report.draining and not node.drained:
             raise errors.NodeStoppingError(f"node {node.id!r} is being stopped; start it again")
         self._core.drain(node.id, False)
-        await self._desk.journal.committed()
+        await self._desk.committed()
         return pb.UndrainNodeResponse(node=node_of(node))
 
     async def WatchCluster(  # noqa: N802
@@ -110,7 +110,7 @@ class FleetServicer(FleetServiceServicer):
                 raise errors.InvalidRequestError(violations=[Violation("digest", "is not hexadecimal")]) from None
             if not self._core.quarantine.release(digest):
                 raise errors.QuarantineNotFoundError(f"work {request.digest!r} is not in quarantine")
-            await self._desk.journal.committed()
+            await self._desk.committed()
         return pb.ReleaseQuarantineResponse()
 
     def _find(self, node_id: str) -> Node:

@@ -61,6 +61,9 @@ class OnceCall:
     def drain(self) -> None:
         """Nothing more comes from this call anyway."""
 
+    def journal_stalled(self, why: str) -> None:
+        """A single call has but one answer to give: it waits."""
+
     def close(self) -> None:
         """End the call: its evaluation will not be finished here. A caller that comes again with its id finds it."""
         self._closing = True

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 from kerneldyno.scheduler.core import Core
 from kerneldyno.scheduler.observer import Observer
+from kerneldyno.scheduler.store.journal import Journal
 from kerneldyno.scheduler.translate import node_of
 from kerneldyno.v1 import fleet_service_pb2 as pb
 
@@ -17,8 +18,9 @@ INTERVAL_SECONDS = 0.25
 class ClusterWatch(Observer):
     """The newest snapshot. A reader that is slow misses those in between."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, journal: Journal) -> None:
         self._core = core
+        self._journal = journal
         self._dirty = asyncio.Event()
         self._fresh: asyncio.Event = asyncio.Event()
         self._newest: pb.WatchClusterResponse | None = None
@@ -77,6 +79,7 @@ class ClusterWatch(Observer):
             queued=core.waiting_evaluations(),
             running=core.running(),
             outcomes=dict(core.outcomes),
+            journal_stalled=self._journal.stalled or "",
         )
         message.snapshot_time.GetCurrentTime()
         return message
@@ -84,9 +87,13 @@ class ClusterWatch(Observer):
 
 def _differ(one: pb.WatchClusterResponse, other: pb.WatchClusterResponse) -> bool:
     """Compare two snapshots by all but the times in them."""
-    if (one.queued, one.running, dict(one.outcomes)) != (other.queued, other.running, dict(other.outcomes)):
+    if _counts(one) != _counts(other):
         return True
     return [_lasting(node) for node in one.nodes] != [_lasting(node) for node in other.nodes]
+
+
+def _counts(one: pb.WatchClusterResponse) -> tuple[object, ...]:
+    return one.queued, one.running, dict(one.outcomes), one.journal_stalled
 
 
 def _lasting(node: pb.Node) -> bytes:

@@ -79,6 +79,8 @@ def _print(address: str, found: dict[str, Any]) -> None:
     facts.add_row("backends", plain(", ".join(scheduler["backends"]) or "none"))
     facts.add_row("toolkits", plain(", ".join(scheduler["toolkits"]) or "none"))
     facts.add_row("work", f"{scheduler['queued']} waiting, {scheduler['running']} running")
+    if scheduler["journal_stalled"]:
+        facts.add_row("journal", plain(f"STALLED, no verdict is told: {scheduler['journal_stalled']}"))
     console.print(facts)
     if not found["nodes"]:
         console.print("\nNo evaluator is registered: start one with `python -m kerneldyno.evaluator --scheduler ...`.")

@@ -77,7 +77,14 @@ def line(cluster: Cluster, now: float) -> str:
     assert snapshot is not None
     if cluster.away is not None:
         return plain(f"the scheduler has been away for {lasting(now - cluster.away_since)}: {cluster.away}").plain
-    parts = [_head_of_nodes(cluster), f"{snapshot.running} running", f"{snapshot.queued} waiting", _rates(cluster, now)]
+    stalled = [f"JOURNAL STALLED ({snapshot.journal_stalled})"] if snapshot.journal_stalled else []
+    parts = [
+        *stalled,
+        _head_of_nodes(cluster),
+        f"{snapshot.running} running",
+        f"{snapshot.queued} waiting",
+        _rates(cluster, now),
+    ]
     mix = Counter(dict(snapshot.outcomes)).most_common()
     return plain(", ".join(parts) + "".join(f"  {name} {count}" for name, count in mix)).plain
 
@@ -91,6 +98,7 @@ def report(cluster: Cluster, now: float, wall: datetime) -> dict[str, Any]:
         "address": cluster.address,
         "version": cluster.able.version,
         "store": cluster.able.store,
+        "journal_stalled": snapshot.journal_stalled or None,
         "away_seconds": None if cluster.away is None else round(now - cluster.away_since, 3),
         "queued": snapshot.queued,
         "running": snapshot.running,
@@ -139,6 +147,9 @@ def _head(cluster: Cluster, now: float, width: int) -> list[Text]:
         text = plain(f"AWAY for {lasting(now - cluster.away_since)}, what follows is old: {cluster.away}")
         text.stylize("bold red")
         about = text
+    elif snapshot.journal_stalled:
+        about = plain(f"JOURNAL STALLED, no verdict is told: {snapshot.journal_stalled}")
+        about.stylize("bold red")
     busy = Text.assemble(f"{_head_of_nodes(cluster)}  ", _bar(snapshot.running, cluster.lanes))
     work = Text.assemble((str(snapshot.running), "bold"), " running, ", (str(snapshot.queued), "bold"), " waiting")
     limit = cluster.able.limits.max_queued

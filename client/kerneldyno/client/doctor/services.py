@@ -117,6 +117,11 @@ def _unreachable(address: str, error: KernelDynoError) -> Check:
 
 def _scheduler(address: str, able: SchedulerServiceGetCapabilitiesResponse) -> Check:
     text = f"{address}, version {able.version}, store {able.store}, {able.queued} waiting, {able.running} running"
+    if able.journal_stalled:
+        text += f"; it cannot write its journal, and accepts and tells nothing: {able.journal_stalled}"
+        return Check(
+            "scheduler", State.FAILED, text, "make room on its disk, or see its log; it then goes on by itself"
+        )
     if able.version != VERSION:
         return Check("scheduler", State.NOTE, f"{text}; this client is {VERSION}", "install the same version on both")
     if able.limits.max_queued and able.queued >= able.limits.max_queued:
