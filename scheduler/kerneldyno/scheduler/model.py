@@ -263,6 +263,14 @@ class Device:
         )
 
 
+class SandboxLayer(NamedTuple):
+    """One wall around the candidates of a node."""
+
+    name: str
+    active: bool
+    detail: str
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a node says of itself."""
@@ -279,6 +287,8 @@ class Report:
     labels: frozenset[tuple[str, str]] = frozenset()
     attempt_tokens: tuple[str, ...] = ()
     environment: bytes = b""
+    sandbox: tuple[SandboxLayer, ...] = ()
+    """For people alone: nothing is decided by it."""
 
     def offers(self, need: Requirement) -> bool:
         """Say whether the node can run such work at all, ready or not."""

@@ -28,6 +28,7 @@ from kerneldyno.scheduler.model import (
     Priority,
     Report,
     Requirement,
+    SandboxLayer,
     Shortage,
     Spec,
     SpeedupKind,
@@ -279,12 +280,13 @@ def report_of(request: fleet_service_pb2.SynchronizeRequest) -> tuple[Report, li
         labels=frozenset(request.labels.items()),
         attempt_tokens=tuple(request.attempt_tokens),
         environment=request.environment.SerializeToString(),
+        sandbox=tuple(SandboxLayer(layer.name, layer.active, layer.detail) for layer in request.sandbox_layers),
     )
     return report, violations
 
 
-def node_of(node: Node) -> fleet_service_pb2.Node:
-    """Return a node as operators see it."""
+def node_of(node: Node, *, with_sandbox: bool = True) -> fleet_service_pb2.Node:
+    """Return a node as operators see it. The sandbox does not change; snapshots of large fleets do without it."""
     report = node.report
     message = fleet_service_pb2.Node(
         node_id=node.id,
@@ -304,6 +306,8 @@ def node_of(node: Node) -> fleet_service_pb2.Node:
             name=d.name, kind=d.kind, model=d.model, memory_bytes=d.memory_bytes, lanes=d.lanes, ready=d.ready
         )
     message.environment.ParseFromString(report.environment)
+    for layer in report.sandbox if with_sandbox else ():
+        message.sandbox_layers.add(name=layer.name, active=layer.active, detail=layer.detail)
     return message
 
 

@@ -75,7 +75,7 @@ class ClusterWatch(Observer):
         core = self._core
         nodes = core.fleet.nodes
         message = pb.WatchClusterResponse(
-            nodes=[node_of(nodes[node_id]) for node_id in sorted(nodes)],
+            nodes=[node_of(nodes[node_id], with_sandbox=False) for node_id in sorted(nodes)],
             queued=core.waiting_evaluations(),
             running=core.running(),
             outcomes=dict(core.outcomes),
