@@ -62,9 +62,12 @@ class Clients:
         """Return how many unfinished evaluations `share` may have."""
         return self._quotas.get(share, self._quota)
 
-    def set_quota(self, share: str, quota: int) -> None:
-        """Give `share` a quota of its own."""
-        self._quotas[share] = quota
+    def set_quota(self, share: str, quota: int | None) -> None:
+        """Give `share` a quota of its own, or with None everybody's."""
+        if quota is None:
+            self._quotas.pop(share, None)
+        else:
+            self._quotas[share] = quota
 
     def has_room(self, share: str) -> bool:
         """Say whether `share` may have one more."""

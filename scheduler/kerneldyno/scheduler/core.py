@@ -205,10 +205,9 @@ class Core:
         )
 
     def set_share(self, share: str, *, weight: float, quota: int | None) -> None:
-        """Give a share its weight, and its quota if it is not everybody's."""
+        """Give a share its weight, and its quota; None for everybody's."""
         self.waiting.set_weight(share, weight)
-        if quota is not None:
-            self.clients.set_quota(share, quota)
+        self.clients.set_quota(share, quota)
 
     def get(self, key: Key) -> Evaluation | None:
         """Return an evaluation, or None when it is not known or no longer kept."""
