@@ -751,6 +751,7 @@ class WatchClusterResponse(_message.Message):
     SNAPSHOT_TIME_FIELD_NUMBER: _builtins.int
     OUTCOMES_FIELD_NUMBER: _builtins.int
     JOURNAL_STALLED_FIELD_NUMBER: _builtins.int
+    SHARES_FIELD_NUMBER: _builtins.int
     queued: _builtins.int
     """Evaluations that have neither an attempt nor a verdict."""
     running: _builtins.int
@@ -769,6 +770,10 @@ class WatchClusterResponse(_message.Message):
     def outcomes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Evaluations finished since the scheduler started, by outcome."""
 
+    @_builtins.property
+    def shares(self) -> _containers.RepeatedCompositeFieldContainer[Global___Share]:
+        """Who has unfinished evaluations: the 20 with the most, the most first. A caller who may see its own work only sees its own share."""
+
     def __init__(
         self,
         *,
@@ -778,14 +783,53 @@ class WatchClusterResponse(_message.Message):
         snapshot_time: _timestamp_pb2.Timestamp | None = ...,
         outcomes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         journal_stalled: _builtins.str = ...,
+        shares: _abc.Iterable[Global___Share] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot_time", b"snapshot_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["journal_stalled", b"journal_stalled", "nodes", b"nodes", "outcomes", b"outcomes", "queued", b"queued", "running", b"running", "snapshot_time", b"snapshot_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["journal_stalled", b"journal_stalled", "nodes", b"nodes", "outcomes", b"outcomes", "queued", b"queued", "running", b"running", "shares", b"shares", "snapshot_time", b"snapshot_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchClusterResponse: _TypeAlias = WatchClusterResponse  # noqa: Y015
+
+@_typing.final
+class Share(_message.Message):
+    """Share is what one owner of work has under way: the owner of a token, or the clients whose ids are equal up to the first slash."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    UNFINISHED_FIELD_NUMBER: _builtins.int
+    MAX_UNFINISHED_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The owner's name, or that part of the client id."""
+    unfinished: _builtins.int
+    """Evaluations accepted and not finished."""
+    max_unfinished: _builtins.int
+    """Most of these that it may have (its quota); more wait at the client."""
+    running: _builtins.int
+    """Attempts of its work that run; work that others wait for, too, counts for who asked first."""
+    weight: _builtins.float
+    """How many turns it gets for one of a share of weight 1."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        unfinished: _builtins.int = ...,
+        max_unfinished: _builtins.int = ...,
+        running: _builtins.int = ...,
+        weight: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_unfinished", b"max_unfinished", "name", b"name", "running", b"running", "unfinished", b"unfinished", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Share: _TypeAlias = Share  # noqa: Y015
 
 @_typing.final
 class ListQuarantinesRequest(_message.Message):

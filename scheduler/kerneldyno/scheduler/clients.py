@@ -58,6 +58,10 @@ class Clients:
         """Return the evaluations of a client."""
         return list(self._unfinished.get(client_id, {}).values())
 
+    def by_share(self) -> Counter[str]:
+        """Return how many unfinished evaluations each share has; only of shares that have any."""
+        return Counter(self._by_share)
+
     def quota(self, share: str) -> int:
         """Return how many unfinished evaluations `share` may have."""
         return self._quotas.get(share, self._quota)

@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf import timestamp_pb2
 from kerneldyno.rpc import errors
 from kerneldyno.rpc.validation import Violation
+from kerneldyno.scheduler import scope
 from kerneldyno.scheduler.desk import Desk
 from kerneldyno.scheduler.model import Node
 from kerneldyno.scheduler.translate import node_of, report_of
@@ -73,8 +74,9 @@ class FleetServicer(FleetServiceServicer):
     ) -> AsyncIterator[pb.WatchClusterResponse]:
         """Stream snapshots."""
         self._desk.require_open()
+        only = scope.share()
         async for snapshot in self._watch.snapshots():
-            yield snapshot
+            yield _restricted(snapshot, only) if only else snapshot
         raise errors.ShuttingDownError("the scheduler is shutting down", retry_seconds=1.0)
 
     async def ListQuarantines(  # noqa: N802
@@ -118,6 +120,17 @@ class FleetServicer(FleetServiceServicer):
         if node is None:
             raise errors.NodeNotFoundError(f"no node {node_id!r} is registered; ListNodes tells which are")
         return node
+
+
+def _restricted(snapshot: pb.WatchClusterResponse, share: str) -> pb.WatchClusterResponse:
+    """Return `snapshot` for one who may see no other share than `share`."""
+    if all(one.name == share for one in snapshot.shares):
+        return snapshot
+    seen = pb.WatchClusterResponse()
+    seen.CopyFrom(snapshot)
+    del seen.shares[:]
+    seen.shares.extend(one for one in snapshot.shares if one.name == share)
+    return seen
 
 
 def _quarantine(reason: str, since: float, until: float, *, node_id: str = "", digest: str = "") -> pb.Quarantine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 
 from kerneldyno.scheduler.core import Core
@@ -13,6 +14,8 @@ from kerneldyno.v1 import fleet_service_pb2 as pb
 
 #: Seconds between two snapshots, at the least.
 INTERVAL_SECONDS = 0.25
+#: Shares that a snapshot lists; client ids can be any number.
+MOST_SHARES = 20
 
 
 class ClusterWatch(Observer):
@@ -80,9 +83,25 @@ class ClusterWatch(Observer):
             running=core.running(),
             outcomes=dict(core.outcomes),
             journal_stalled=self._journal.stalled or "",
+            shares=_shares(core),
         )
         message.snapshot_time.GetCurrentTime()
         return message
+
+
+def _shares(core: Core) -> list[pb.Share]:
+    """Return who has unfinished evaluations, the most first."""
+    running = Counter(attempt.job.share for attempt in core.attempts.by_token.values())
+    return [
+        pb.Share(
+            name=name,
+            unfinished=count,
+            max_unfinished=core.clients.quota(name),
+            running=running[name],
+            weight=core.waiting.weight(name),
+        )
+        for name, count in core.clients.by_share().most_common(MOST_SHARES)
+    ]
 
 
 def _differ(one: pb.WatchClusterResponse, other: pb.WatchClusterResponse) -> bool:
@@ -93,7 +112,8 @@ def _differ(one: pb.WatchClusterResponse, other: pb.WatchClusterResponse) -> boo
 
 
 def _counts(one: pb.WatchClusterResponse) -> tuple[object, ...]:
-    return one.queued, one.running, dict(one.outcomes), one.journal_stalled
+    shares = [share.SerializeToString(deterministic=True) for share in one.shares]
+    return one.queued, one.running, dict(one.outcomes), one.journal_stalled, shares
 
 
 def _lasting(node: pb.Node) -> bytes:
