@@ -37,8 +37,9 @@ class SchedulerServiceStub:
     """Evaluate is the main road: batches of requests go up, acceptances and then results come down, results in completion
     order, each with the id of its request. Flow control works end to end: the scheduler stops reading when its queue is
     full, and goes on when there is room. A malformed request does not end the stream: it gets a result with outcome
-    INVALID that names the field. When the stream breaks, accepted work goes on; a client that connects again with the same
-    client_id and sends attach_ids gets those results and loses nothing. The scheduler ends the stream once the client has
+    INVALID that names the field. When the stream breaks, accepted work goes on, for as long as EvalRequest.client_grace and
+    the scheduler's own limit allow; a client that connects again with the same client_id and sends attach_ids gets those
+    results and loses nothing. The scheduler ends the stream once the client has
     half-closed it and every result was sent.
     Errors:
       INVALID_ARGUMENT: the first message has no client_id, or client_id changes within a stream. Mend the client.
@@ -91,8 +92,9 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Evaluate is the main road: batches of requests go up, acceptances and then results come down, results in completion
     order, each with the id of its request. Flow control works end to end: the scheduler stops reading when its queue is
     full, and goes on when there is room. A malformed request does not end the stream: it gets a result with outcome
-    INVALID that names the field. When the stream breaks, accepted work goes on; a client that connects again with the same
-    client_id and sends attach_ids gets those results and loses nothing. The scheduler ends the stream once the client has
+    INVALID that names the field. When the stream breaks, accepted work goes on, for as long as EvalRequest.client_grace and
+    the scheduler's own limit allow; a client that connects again with the same client_id and sends attach_ids gets those
+    results and loses nothing. The scheduler ends the stream once the client has
     half-closed it and every result was sent.
     Errors:
       INVALID_ARGUMENT: the first message has no client_id, or client_id changes within a stream. Mend the client.
@@ -148,8 +150,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Evaluate is the main road: batches of requests go up, acceptances and then results come down, results in completion
         order, each with the id of its request. Flow control works end to end: the scheduler stops reading when its queue is
         full, and goes on when there is room. A malformed request does not end the stream: it gets a result with outcome
-        INVALID that names the field. When the stream breaks, accepted work goes on; a client that connects again with the same
-        client_id and sends attach_ids gets those results and loses nothing. The scheduler ends the stream once the client has
+        INVALID that names the field. When the stream breaks, accepted work goes on, for as long as EvalRequest.client_grace and
+        the scheduler's own limit allow; a client that connects again with the same client_id and sends attach_ids gets those
+        results and loses nothing. The scheduler ends the stream once the client has
         half-closed it and every result was sent.
         Errors:
           INVALID_ARGUMENT: the first message has no client_id, or client_id changes within a stream. Mend the client.
