@@ -35,10 +35,13 @@ class Ran:
 
 
 @asynccontextmanager
-async def started(*arguments: object, **environment: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def started(
+    *arguments: object, program: str | None = None, **environment: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A command as a process. `program` is Python that runs the command line; the module itself without it."""
     kept = {name: value for name, value in os.environ.items() if name != "KERNELDYNO_ADDRESS"}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kerneldyno.client", *map(str, arguments)),
+        *(sys.executable, *(("-m", "kerneldyno.client") if program is None else ("-c", program)), *map(str, arguments)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**kept, **environment},

@@ -29,8 +29,6 @@ from kerneldyno.rpc.errors import (
 from kerneldyno.rpc.identity import digest
 from kerneldyno.rpc.validation import Violation, effective
 from kerneldyno.v1 import evaluation_pb2 as ev
-from kerneldyno.v1 import evaluator_service_pb2 as evs
-from kerneldyno.v1 import evaluator_service_pb2_grpc as evs_grpc
 from kerneldyno.v1 import fleet_service_pb2 as fleet
 from kerneldyno.v1 import fleet_service_pb2_grpc as fleet_grpc
 from kerneldyno.v1 import scheduler_service_pb2 as sched
@@ -57,14 +55,6 @@ class Work:
             if not full:
                 evaluation.result.ClearField("logs")
         return evaluation
-
-
-class FakeNode(evs_grpc.EvaluatorServiceServicer):
-    """A node that can only describe itself."""
-
-    async def GetCapabilities(self, request: Any, context: Any) -> Any:
-        layer = evs.SandboxLayer(name="pid_namespace", active=True, detail="other processes are out of sight")
-        return evs.EvaluatorServiceGetCapabilitiesResponse(node_id="node-a", sandbox_layers=[layer])
 
 
 class FakeScheduler(sched_grpc.SchedulerServiceServicer, fleet_grpc.FleetServiceServicer):
@@ -107,7 +97,6 @@ class FakeScheduler(sched_grpc.SchedulerServiceServicer, fleet_grpc.FleetService
         self._server = grpc.aio.server(options=server_options())
         sched_grpc.add_SchedulerServiceServicer_to_server(self, self._server)
         fleet_grpc.add_FleetServiceServicer_to_server(self, self._server)
-        evs_grpc.add_EvaluatorServiceServicer_to_server(FakeNode(), self._server)
         self._port = self._server.add_insecure_port(self.address)
         if not self.nodes:
             self._add_nodes()
@@ -259,7 +248,7 @@ class FakeScheduler(sched_grpc.SchedulerServiceServicer, fleet_grpc.FleetService
     # FleetService
 
     def _add_nodes(self) -> None:
-        """One live node (on this very server) and one that is gone."""
+        """One live node and one that is gone, which was too old to tell of its sandbox."""
         device = fleet.Device(name="cpu:0", kind="cpu", model="A processor", lanes=2, ready=True)
         here = fleet.Node(
             node_id="node-a",
@@ -268,6 +257,7 @@ class FakeScheduler(sched_grpc.SchedulerServiceServicer, fleet_grpc.FleetService
             devices=[device],
             labels={"pool": "a", "zone": "z1"},
             connected=True,
+            sandbox_layers=[fleet.SandboxLayer(name="pid_namespace", active=True, detail="others are out of sight")],
         )
         here.last_synchronize_time.GetCurrentTime()
         gone = fleet.Node(node_id="node-b", address="127.0.0.1:1", state=fleet.NODE_STATE_LOST)

@@ -93,7 +93,7 @@ class TestUnhappy:
         assert {name for name in ("nodes", "versions of nodes", "quarantines") if found[name]["state"] == "note"} == {
             *("nodes", "versions of nodes", "quarantines")
         }
-        assert "cannot be reached from here" in found["sandbox of node-c"]["detail"]
+        assert "all layers are active" in found["sandbox of node-c"]["detail"]
         assert found["sandbox of node-a"]["state"] == "ok"
 
     async def test_a_scheduler_that_shows_no_snapshots(self, scheduler: FakeScheduler) -> None:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from kerneldyno.client.doctor import certificates, machine, ports, sandbox, software
 from kerneldyno.client.doctor.checks import Check, Examination, State, conduct
 from kerneldyno.rpc.credentials import Credentials
-from kerneldyno.v1.evaluator_service_pb2 import SandboxLayer
+from kerneldyno.v1.fleet_service_pb2 import SandboxLayer
 from waiting import free_port
 
 

@@ -133,7 +133,7 @@ def test_describe_tells_what_is_there(services: LocalServices) -> None:
     (node,) = found["nodes"]
     assert node["address"] == services.evaluator["grpc"]
     assert [device["kind"] for device in node["devices"]] == ["cuda" if ON_GPU else "cpu"]
-    layers = {layer["name"]: layer["active"] for layer in node["capabilities"]["sandbox_layers"]}
+    layers = {layer["name"]: layer["active"] for layer in node["sandbox_layers"]}
     assert any(layers.values()), "candidates of this run are behind some wall"
 
 

@@ -17,7 +17,7 @@ from kerneldyno.evaluator.metrics import DeviceMetrics, Metrics
 from kerneldyno.rpc import serving
 from kerneldyno.rpc.metrics import new_registry
 from kerneldyno.v1 import evaluation_pb2 as pb
-from kerneldyno.v1.evaluator_service_pb2 import SandboxLayer
+from kerneldyno.v1.fleet_service_pb2 import SandboxLayer
 
 DEVICES = {"cuda:0": "GPU-00000000-0000-0000-0000-000000000000", "cuda:1": "GPU-11111111-1111-1111-1111-111111111111"}
 GIB = float(1 << 30)

@@ -82,7 +82,7 @@ class Cluster:
 def cluster(folder: Path, max_queued: int = MAX_QUEUED) -> Iterator[Cluster]:
     """A scheduler with a journal on disk, an evaluator on this machine's device, a gateway, and the page of GPUs."""
     options = ["--store", f"sqlite:{folder / 'scheduler.sqlite'}", "--max-queued", str(max_queued)]
-    options += ["--heartbeat", "0.5", "--lease", "2", "--unmatched-timeout", str(UNMATCHED_SECONDS)]
+    options += ["--heartbeat", "0.5", "--lease", "2", "--unmatched-timeout", str(UNMATCHED_SECONDS), "--settle", "inf"]
     with (
         subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("gpu_exporter.py"))],

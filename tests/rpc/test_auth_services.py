@@ -192,3 +192,25 @@ async def test_local_services_need_nothing_of_what_the_environment_says(place: P
     )
     assert status == 0, err
     assert "cpu:0" in out
+
+
+async def test_the_sandbox_of_a_fleet_with_tls_is_seen_without_reaching_its_nodes(place: Place) -> None:
+    credentials = {
+        "KERNELDYNO_TLS_CA": place.authority.cert,
+        "KERNELDYNO_TLS_CERT": place.user.cert,
+        "KERNELDYNO_TLS_KEY": place.user.key,
+        "KERNELDYNO_TOKEN_FILE": place.token_files["read"],
+    }
+    async with guarded_scheduler(place) as (address, _), guarded_evaluator(place, address, "node") as node_log:
+        await until_said(node_log, "event=registered")
+        for command, line in (
+            (("describe",), "pid_namespace: active; fake"),
+            (("doctor", "--no-canary"), "all layers are active"),
+        ):
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "kerneldyno.client", *command, "--address", address),
+                stdout=asyncio.subprocess.PIPE,
+                env={**os.environ, **credentials},
+            )
+            out, _ = await asyncio.wait_for(process.communicate(), 120)
+            assert line in out.decode(), f"{command}: {out.decode()}"

@@ -22,7 +22,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 VECTORS = json.loads(Path(__file__).with_name("identity_vectors.json").read_text(encoding="utf-8"))
 BY_NAME = {vector["name"]: vector for vector in VECTORS["requests"]}
-EXCLUDED = {"id", "labels", "priority", "skip_cache", "speedup_kind", "total_timeout", "trace_context"}
+EXCLUDED = {"id", "labels", "priority", "skip_cache", "speedup_kind", "total_timeout", "client_grace", "trace_context"}
 
 
 def seconds(value: int) -> duration_pb2.Duration:
@@ -78,6 +78,7 @@ CHANGES: dict[str, Callable[[pb.EvalRequest], object]] = {
     "provenance_policy": lambda r: setattr(r, "provenance_policy", pb.PROVENANCE_POLICY_LABEL),
     "salt": lambda r: setattr(r, "salt", "1"),
     "total_timeout": lambda r: r.total_timeout.CopyFrom(seconds(5)),
+    "client_grace": lambda r: r.client_grace.CopyFrom(seconds(5)),
     "trace_context.traceparent": lambda r: setattr(r.trace_context, "traceparent", f"00-{'1' * 32}-{'2' * 16}-01"),
 }
 

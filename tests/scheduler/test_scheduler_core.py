@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 
 import pytest
 from kerneldyno.scheduler.attempts import ATTEMPT_ALLOWANCE_SECONDS
@@ -328,7 +329,7 @@ def test_work_of_a_client_that_is_gone_is_cancelled_after_the_grace() -> None:
 
 
 def test_work_that_matches_no_node_fails_after_the_limit_but_not_while_one_matches() -> None:
-    world = World(unmatched_seconds=100)
+    world = World(unmatched_seconds=100, settle_seconds=math.inf)
     waiting = world.submit("a", need=Requirement("triton", "kernelbench", device_kind="cuda"))
     world.report("n1", lanes=1)
     world.pass_by(60, "n1")

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from kerneldyno.rpc import errors
@@ -19,7 +18,7 @@ from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 from kerneldyno.v1 import scheduler_service_pb2 as pb
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
-from scheduler_harness import Client, Outcome, connect, failing, failure, once, request, scheduler
+from scheduler_harness import Client, Outcome, connect, failing, failure, once, request, sample, scheduler
 from scripted_node import node
 from waiting import eventually
 
@@ -202,9 +201,10 @@ async def test_a_list_shows_nothing_that_a_crash_could_take_back() -> None:
         with failing("before_commit=error"):
             await client.send(request("a"))
             await eventually(lambda: app.core.running() == 1)
-            with pytest.raises(grpc.aio.AioRpcError) as late:
-                await stub.ListEvaluations(pb.ListEvaluationsRequest(), timeout=0.3)
-            assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            await eventually(lambda: sample(app, "journal_stalled") == 1)
+            refused = await failure(stub.ListEvaluations(pb.ListEvaluationsRequest(), timeout=10))
+            assert isinstance(refused, errors.JournalStalledError)
+        await eventually(lambda: sample(app, "journal_stalled") == 0)
         assert await listed(stub) == ["a"]
         await client.finish()
 

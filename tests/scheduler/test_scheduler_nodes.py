@@ -164,7 +164,7 @@ async def test_selectors_are_heeded_and_what_nobody_can_run_fails_after_the_limi
             why = results[name].infrastructure_error
             assert (why.cause, why.retryable) == ("NO_MATCHING_DEVICE", True)
         for fields in ({"model": "b200"}, {"node_labels": {"rack": "8"}}, {"min_devices": 3}):
-            refused = await failure(stub.EvaluateOnce(once("x", device=select(**fields))))
+            refused = await failure(stub.EvaluateOnce(once("", device=select(**fields))))
             assert isinstance(refused, errors.NoMatchingDeviceError)
 
 

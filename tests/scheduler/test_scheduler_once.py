@@ -28,7 +28,7 @@ async def test_one_candidate_one_answer_with_or_without_an_id() -> None:
 
 async def test_refusals_say_which_field_and_what_to_do() -> None:
     async with (
-        scheduler(max_queued=1) as (app, stub),
+        scheduler(max_queued=1, settle_seconds=0.0) as (app, stub),
         node(app.address, "n1", lanes=1, backends=("triton", "cuda", "torch")) as fake,
     ):
         await eventually(lambda: bool(app.core.fleet.nodes))

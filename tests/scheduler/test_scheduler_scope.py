@@ -7,8 +7,10 @@ from typing import Any
 import grpc
 import pytest
 from kerneldyno.rpc import errors
+from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 from kerneldyno.v1 import scheduler_service_pb2 as pb
-from scheduler_harness import failure, request, scheduler
+from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+from scheduler_harness import connect, failure, request, scheduler
 
 ROLES = {"ann": "submit", "bob": "submit", "boss": "submit+operate", "eye": "read"}
 
@@ -79,5 +81,22 @@ async def test_an_operator_has_work_of_its_own_and_names_that_of_others_as_it_is
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stub.CancelEvaluation(pb.CancelEvaluationRequest(client_id="c", id="r"), **of("eye"))
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        for call in calls:
+            call.cancel()
+
+
+async def test_a_snapshot_tells_an_owner_of_its_own_share_and_those_who_see_all_of_every_share() -> None:
+    async with scheduler(max_queued_per_client=7) as (app, stub), connect(app) as peer:
+        calls = [await submit(stub, "ann"), await submit(stub, "bob")]
+        fleet = FleetServiceStub(peer)
+
+        async def shares(name: str) -> dict[str, tuple[int, int]]:
+            watch = fleet.WatchCluster(fleet_pb.WatchClusterRequest(), **of(name))
+            snapshot = await watch.read()
+            watch.cancel()
+            return {share.name: (share.unfinished, share.max_unfinished) for share in snapshot.shares}
+
+        assert await shares("ann") == {"ann": (1, 7)}
+        assert await shares("eye") == await shares("boss") == {"ann": (1, 7), "bob": (1, 7)}
         for call in calls:
             call.cancel()

@@ -8,6 +8,7 @@ single calls. It never looks into candidates and never judges.
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import datetime
@@ -62,6 +63,8 @@ if TYPE_CHECKING:  # exist in the stubs' .pyi only
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 
+_log = logging.getLogger(__name__)
+
 _List = list  # the method AsyncClient.list hides the name
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
@@ -87,6 +90,8 @@ class AsyncClient:
         tls_ca: PEM file of the CA of the scheduler's certificate, or "public" for the well-known ones; turns on TLS.
         tls_cert, tls_key: PEM files of the client's own certificate, for a scheduler that asks for one.
         token: bearer token. It is sent over TLS, or to this machine, and nowhere else.
+        on_stalled: called while evaluate(), rewards() or reward_stream() wait: with the reason when the scheduler cannot
+            write its journal, so that nothing goes on, and with "" when it can again. Absent means a line in the log.
 
     Of the last four, what is None comes from KERNELDYNO_TLS_CA, _TLS_CERT, _TLS_KEY and _TOKEN (or _TOKEN_FILE); ""
     means none. Entering the block raises CredentialsError when they cannot be used.
@@ -104,6 +109,7 @@ class AsyncClient:
         tls_cert: str | None = None,
         tls_key: str | None = None,
         token: str | None = None,
+        on_stalled: Callable[[str], None] | None = None,
     ) -> None:
         if window < 1:
             raise ValueError(f"window must be at least 1, not {window}")
@@ -112,6 +118,7 @@ class AsyncClient:
         self._window = window
         self._reconnect_timeout = reconnect_timeout
         self._call_timeout = call_timeout
+        self._on_stalled = on_stalled or self._log_stalled
         self._credentials = credentials.choose(tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, token=token)
         self._channel: grpc.aio.Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # the channel's
@@ -156,9 +163,7 @@ class AsyncClient:
             KernelDynoError: the scheduler refused the stream.
         """
         connection = self._open_channel()
-        terms = Terms(
-            self.address, self._window, self._reconnect_timeout, timeout, finite=isinstance(requests, Collection)
-        )
+        terms = self._terms(timeout, finite=isinstance(requests, Collection))
         ledger = EvaluationLedger(self.client_id)
         spans, source = self._spans("SchedulerService/Evaluate"), open_source(requests)
         session = Session(connection, self._loop, self._scheduler().Evaluate, ledger, source, terms, spans)
@@ -228,7 +233,7 @@ class AsyncClient:
         finite: bool,
     ) -> RewardSession:
         connection = self._open_channel()
-        terms = Terms(self.address, self._window, self._reconnect_timeout, timeout, finite=finite)
+        terms = self._terms(timeout, finite=finite)
         ledger = RewardLedger(self.client_id, presets.spec(reward), retries)
         stub: RewardServiceAsyncStub = RewardServiceStub(connection)
         spans = self._spans("RewardService/StreamRewards")
@@ -391,6 +396,21 @@ class AsyncClient:
         if bool(node_id) == bool(digest):
             raise ValueError("give either node_id or digest")
         await self._call(self._fleet().ReleaseQuarantine, ReleaseQuarantineRequest(node_id=node_id, digest=digest))
+
+    def _terms(self, timeout: float | None, *, finite: bool) -> Terms:
+        return Terms(
+            *(self.address, self._window, self._reconnect_timeout, timeout), finite=finite, on_stalled=self._on_stalled
+        )
+
+    def _log_stalled(self, why: str) -> None:
+        if why:
+            _log.warning(
+                "event=journal_stalled scheduler=%s reason=%r: nothing goes on until it can be written",
+                self.address,
+                why,
+            )
+        else:
+            _log.warning("event=journal_written_again scheduler=%s", self.address)
 
     def _open_channel(self) -> grpc.aio.Channel:
         if self._channel is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Collection, Coroutine, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -46,6 +46,7 @@ class Client:
         tls_cert: str | None = None,
         tls_key: str | None = None,
         token: str | None = None,
+        on_stalled: Callable[[str], None] | None = None,
     ) -> None:
         self._client = AsyncClient(
             address,
@@ -57,6 +58,7 @@ class Client:
             tls_cert=tls_cert,
             tls_key=tls_key,
             token=token,
+            on_stalled=on_stalled,
         )
         self.address = self._client.address
         self.client_id = self._client.client_id

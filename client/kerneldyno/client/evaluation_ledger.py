@@ -1,10 +1,12 @@
 """The ledger of an evaluate() call.
 
-After a reconnect it asks for everything unanswered by id, and submits again what the scheduler has forgotten.
+After a reconnect it asks for everything unanswered by id, and submits again what the scheduler has forgotten. What the
+scheduler cancelled because this client was away for too long is submitted again under a fresh id.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Iterable
 
@@ -19,6 +21,7 @@ class EvaluationLedger(Ledger[EvalRequest, EvalResult, EvaluateRequest, Evaluate
     def __init__(self, client_id: str) -> None:
         super().__init__(client_id)
         self._attach: deque[str] = deque()
+        self._first_ids: dict[str, str] = {}  # of requests that were submitted again under a fresh id
 
     @property
     def finished(self) -> bool:
@@ -56,8 +59,15 @@ class EvaluationLedger(Ledger[EvalRequest, EvalResult, EvaluateRequest, Evaluate
             case "result":
                 self._cancelling.discard(response.result.id)
                 # A result may come twice: once before a stream broke, once because its id was attached again.
-                if self._waiting.pop(response.result.id, None) is not None:
-                    return response.result
+                request = self._waiting.pop(response.result.id, None)
+                if request is None:
+                    return None
+                first_id = self._first_ids.pop(request.id, request.id)
+                if request.HasField("client_grace") and response.result.infrastructure_error.cause == "CLIENT_GONE":
+                    self._submit_again(request, first_id)
+                    return None
+                response.result.id = first_id
+                return response.result
             case "unknown":
                 self._resubmit(response.unknown.ids)
         return None
@@ -74,6 +84,14 @@ class EvaluationLedger(Ledger[EvalRequest, EvalResult, EvaluateRequest, Evaluate
     def oversize(self, item: EvalRequest) -> EvalResult:
         """Makes the result of a request that no message can hold."""
         return oversize_result(item, item.ByteSize())
+
+    def _submit_again(self, request: EvalRequest, first_id: str) -> None:
+        """Has `request` judged after all: its grace was over before this client was back."""
+        again = EvalRequest()
+        again.CopyFrom(request)
+        again.id = uuid.uuid4().hex
+        self._first_ids[again.id] = first_id
+        self.add(again)
 
     def _resubmit(self, ids: Iterable[str]) -> None:
         queued = set(self._unsent)

@@ -91,9 +91,8 @@ class LocalServices:
             refuse_missing(service)
         deadline = time.monotonic() + self._start_timeout
         try:
-            scheduler = self._start(
-                "scheduler", ["--listen", self._listen, "--metrics", self._metrics, "--store", "memory"]
-            )
+            options = ["--listen", self._listen, "--metrics", self._metrics, "--store", "memory"]
+            scheduler = self._start("scheduler", [*options, "--settle", "0"])  # no other node is on its way
             self.scheduler = scheduler.wait_ready(deadline)
             options = ["--listen", "127.0.0.1:0", "--metrics", self._evaluator_metrics, "--scheduler", self.address]
             evaluator = self._start("evaluator", [*options, *self._evaluator_options])

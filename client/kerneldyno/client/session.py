@@ -50,6 +50,7 @@ class Terms:
     reconnect_seconds: float  # longest time without the scheduler
     timeout: float | None  # for the whole call, in seconds
     finite: bool  # the source is a collection: at the deadline the rest of it is answered too
+    on_stalled: Callable[[str], None]  # is told why the scheduler cannot go on, and "" when it can again
 
 
 class Session(Generic[Item, Answer, Up, Down]):
@@ -84,6 +85,7 @@ class Session(Generic[Item, Answer, Up, Down]):
         self._ended = False
         self._call: grpc.aio.StreamStreamCall[Up, Down] | None = None  # the present stream
         self._heard = False  # anything on the present stream
+        self._stalled = False  # the scheduler said last that it stands still
         self._failure: Exception | None = None
         self._pumping: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
@@ -253,6 +255,8 @@ class Session(Generic[Item, Answer, Up, Down]):
         try:
             while (response := await call.read()) is not grpc.aio.EOF:
                 self._heard = True
+                notice = cast(Any, response)
+                self._note_stall(notice.journal_stalled if notice.HasField("journal_stalled") else "")
                 if (answer := self._ledger.receive(cast(Down, response))) is not None:
                     self._answer(answer)
                 self._settle()
@@ -262,6 +266,12 @@ class Session(Generic[Item, Answer, Up, Down]):
             if task is not None and task.cancelling():
                 raise
             # Not this task was cancelled but the call, by _give_up().
+
+    def _note_stall(self, why: str) -> None:
+        """Tells that the scheduler stands still, and once that it goes on: with any other message, that is."""
+        if why or self._stalled:
+            self._terms.on_stalled(why)
+        self._stalled = bool(why)
 
     async def _write(self, call: grpc.aio.StreamStreamCall[Up, Down]) -> None:
         try:

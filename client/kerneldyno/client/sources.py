@@ -21,6 +21,10 @@ from kerneldyno.v1.reward_service_pb2 import Turn
 T = TypeVar("T")
 Item = TypeVar("Item", EvalRequest, Turn)
 
+#: How long a request with a random id goes on at the scheduler without this client, in seconds: longer than it takes to
+#: reconnect, and short, for nobody else could ever ask for its result.
+RANDOM_ID_GRACE_SECONDS = 10
+
 Requests = Iterable[EvalRequest] | AsyncIterable[EvalRequest]
 Turns = Iterable[Turn] | AsyncIterable[Turn]
 
@@ -54,9 +58,12 @@ def _copied(request: EvalRequest) -> EvalRequest:
 
 
 async def _named(requests: AsyncIterator[EvalRequest]) -> AsyncIterator[EvalRequest]:
-    """Gives those without an id a random one, which needs not be remembered."""
+    """Gives those without an id a random one, which needs not be remembered, and a short grace to go with it."""
     async for request in requests:
-        request.id = request.id or uuid.uuid4().hex
+        if not request.id:
+            request.id = uuid.uuid4().hex
+            if not request.HasField("client_grace"):
+                request.client_grace.FromSeconds(RANDOM_ID_GRACE_SECONDS)
         yield request
 
 

@@ -6,6 +6,7 @@ the caller's rate by `pace()`. Both know the call they are in, also in tasks tha
 
 from __future__ import annotations
 
+import time
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,10 @@ from kerneldyno.rpc import bearer, roles
 from kerneldyno.rpc.errors import PermissionDeniedError, RateLimitedError, UnauthenticatedError
 from kerneldyno.rpc.rates import TokenBucket
 from kerneldyno.rpc.roles import Role
-from kerneldyno.rpc.tokens import ANONYMOUS, Principal, Tokens
+from kerneldyno.rpc.tokens import ANONYMOUS, Principal, TokenFile, Tokens
+
+#: How often the file of tokens is looked at, in seconds, when calls come.
+LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,11 @@ def require(role: Role, what: str) -> None:
 class Gate:
     """Lets calls in. Without tokens everybody may do everything."""
 
-    def __init__(self, tokens: Tokens | None = None) -> None:
+    def __init__(self, tokens: Tokens | None = None, file: TokenFile | None = None) -> None:
+        """`file` is where changed tokens come from; None where they do not change."""
         self._tokens = tokens or Tokens()
+        self._file = file
+        self._look_at = 0.0
         self._buckets: dict[str, TokenBucket] = {}
 
     def identify(self, method: str, context: Any) -> Principal:
@@ -64,6 +71,7 @@ class Gate:
             UnauthenticatedError: the call brings no token, or an unknown one.
         """
         if self._tokens and not roles.is_open(method):
+            self._renew()
             _caller.set(self._look_up(context))
         return principal()
 
@@ -85,6 +93,16 @@ class Gate:
                 f"{who.name} may make {who.requests_per_second:g} requests a second; come back in {seconds:.3f} s",
                 retry_seconds=seconds,
             )
+
+    def _renew(self) -> None:
+        """Take up changed tokens. Calls that are open go on as they came in."""
+        now = time.monotonic()
+        if self._file is None or now < self._look_at:
+            return
+        self._look_at = now + LOOK_SECONDS
+        if (tokens := self._file.changed()) is not None:
+            self._tokens = tokens
+            self._buckets.clear()  # rates may be others
 
     def _look_up(self, context: Any) -> _Caller:
         value = next((value for key, value in context.invocation_metadata() or () if key == bearer.KEY), None)

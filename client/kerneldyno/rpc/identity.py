@@ -39,7 +39,10 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 DIGEST_BYTES = 32
 FINGERPRINT_BYTES = 16
 #: Fields of a request that name it, or say when and how it is answered: never what the verdict is.
-NOT_THE_WORK = ("id", "labels", "priority", "skip_cache", "speedup_kind", "total_timeout", "trace_context")
+NOT_THE_WORK = (
+    *("id", "labels", "priority", "skip_cache", "speedup_kind"),
+    *("total_timeout", "client_grace", "trace_context"),
+)
 
 _REQUEST_TAG = b"kerneldyno.request.1\0"
 _ENVIRONMENT_TAG = b"kerneldyno.environment.1\0"

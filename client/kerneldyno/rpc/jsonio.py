@@ -135,6 +135,7 @@ def _cases(value: Any) -> Any:
 _CONVERT: dict[str, Callable[[Any], Any]] = {
     "timeouts": _timeouts,
     "total_timeout": lambda value: _duration(value, "total_timeout"),
+    "client_grace": lambda value: _duration(value, "client_grace"),
     "priority": _enum("PRIORITY_"),
     "allowed_precision": _enum("PRECISION_"),
     "reference_backend": _enum("REFERENCE_BACKEND_"),

@@ -71,6 +71,7 @@ class ServerSecurity:
         Raises:
             CredentialsError: the tokens cannot be used.
         """
+        file = tokens.TokenFile(self.tokens, environ) if self.tokens else None  # before: it sees changes from now on
         known = tokens.load(self.tokens, environ)
         if known:
             log.info("event=tokens principals=%s", ",".join(known.names()))
@@ -78,7 +79,7 @@ class ServerSecurity:
             certified = self.tls is not None and self.tls.client_ca is not None
             who = "with a certificate of the client CA" if certified else "who reaches it"
             log.warning('event=no_tokens listen=%s detail="everybody %s may run code; give --tokens"', listen, who)
-        return Gate(known)
+        return Gate(known, file)
 
 
 #: Neither TLS nor tokens: for this machine alone.

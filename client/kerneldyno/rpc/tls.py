@@ -1,17 +1,23 @@
-"""PEM files as gRPC's credentials, for either end. They are read once, at the start: a renewed certificate needs a restart.
+"""PEM files as gRPC's credentials, for either end.
+
+A server reads its files again when they change, a client with each channel that it opens.
 
 Everything is checked here, since gRPC itself answers a bad file with a failed handshake and a line in a log.
 """
 
 from __future__ import annotations
 
+import logging
 import ssl
 from dataclasses import dataclass
 
 import grpc
 from kerneldyno.rpc.credentials import PUBLIC_ROOTS, Credentials
 from kerneldyno.rpc.errors import CredentialsError
+from kerneldyno.rpc.reloading import WatchedFiles
 from kerneldyno.rpc.secret_files import read_secret, read_text
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +46,41 @@ class ServerTls:
 
 
 def server_credentials(tls: ServerTls) -> grpc.ServerCredentials:
-    """Return `tls` for `add_secure_port`. Raises CredentialsError."""
-    key, cert = _pair(tls.cert, tls.key)
-    client_ca = _authorities(tls.client_ca) if tls.client_ca else None
-    return grpc.ssl_server_credentials(
-        [(key, cert)], root_certificates=client_ca, require_client_auth=client_ca is not None
-    )
+    """Return `tls` for `add_secure_port`. New connections get what the files hold when they are made.
+
+    Raises:
+        CredentialsError: the files cannot be used now. Later it is logged, and what they held before stays in force.
+    """
+    files = _ServerFiles(tls)
+    asks = tls.client_ca is not None
+    # gRPC takes None for "as before", which its stubs do not know.
+    return grpc.dynamic_ssl_server_credentials(files.read(), files.renewed, asks)  # type: ignore[arg-type]
+
+
+class _ServerFiles:
+    """The files of a server, which may be renewed while it runs."""
+
+    def __init__(self, tls: ServerTls) -> None:
+        self._tls = tls
+        self._watched = WatchedFiles([path for path in (tls.cert, tls.key, tls.client_ca) if path])
+
+    def read(self) -> grpc.ServerCertificateConfiguration:
+        """Return what they hold. Raises CredentialsError."""
+        key, cert = _pair(self._tls.cert, self._tls.key)
+        client_ca = _authorities(self._tls.client_ca) if self._tls.client_ca else None
+        return grpc.ssl_server_certificate_configuration([(key, cert)], root_certificates=client_ca)
+
+    def renewed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return what they hold when that is new, else None. gRPC calls it for each connection, in threads of its own."""
+        if not self._watched.changed():
+            return None
+        try:
+            found = self.read()
+        except CredentialsError as error:  # one file of several was written so far, or it is wrong
+            _log.warning("event=certificate_kept detail=%r", str(error))
+            return None
+        _log.info("event=certificate_renewed cert=%s", self._tls.cert)
+        return found
 
 
 def channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials:

@@ -8,13 +8,15 @@
     max_queued = 5000               # unfinished evaluations; the scheduler's own limit by default
     requests_per_second = 50.0      # unary calls, and evaluations of streams; no limit by default
 
-The environment's KERNELDYNO_TOKENS has "name:role+role:token,...", without limits. Only digests are kept.
+The file is read again when it changes. The environment's KERNELDYNO_TOKENS has "name:role+role:token,...", without limits.
+Only digests are kept.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import math
 import re
 import tomllib
@@ -23,8 +25,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerneldyno.rpc.errors import CredentialsError
+from kerneldyno.rpc.reloading import WatchedFiles
 from kerneldyno.rpc.roles import EVERY_ROLE, Role
 from kerneldyno.rpc.secret_files import read_text, refuse_readable
+
+_log = logging.getLogger(__name__)
 
 TOKENS_VARIABLE = "KERNELDYNO_TOKENS"
 #: A shorter token could be guessed.
@@ -91,6 +96,27 @@ def load(path: str | None, environ: Mapping[str, str]) -> Tokens:
     """
     in_file = _from_file(path) if path else []
     return Tokens([*in_file, *_from_environment(environ.get(TOKENS_VARIABLE, ""))])
+
+
+class TokenFile:
+    """Tokens of a file that may be edited while the server runs, and those of the environment at the start."""
+
+    def __init__(self, path: str, environ: Mapping[str, str]) -> None:
+        self._path = path
+        self._environ = {TOKENS_VARIABLE: environ.get(TOKENS_VARIABLE, "")}
+        self._watched = WatchedFiles([path])
+
+    def changed(self) -> Tokens | None:
+        """Return the tokens when they are others than at the last call. A file of no use is logged, and changes nothing."""
+        if not self._watched.changed():
+            return None
+        try:
+            found = load(self._path, self._environ)
+        except CredentialsError as error:
+            _log.warning("event=tokens_kept detail=%r", str(error))
+            return None
+        _log.info("event=tokens_renewed principals=%s", ",".join(found.names()))
+        return found
 
 
 def _from_file(path: str) -> list[tuple[bytes, Principal]]:

@@ -185,6 +185,8 @@ def _violations(
         yield from _timeouts(request.timeouts)
     if request.HasField("total_timeout"):
         yield from _duration("total_timeout", request.total_timeout, MIN_TOTAL_SECONDS, MAX_TOTAL_SECONDS)
+    if request.HasField("client_grace"):
+        yield from _duration("client_grace", request.client_grace, MIN_TOTAL_SECONDS, MAX_TOTAL_SECONDS)
     if request.HasField("device"):
         yield from _device(request.device)
         needed = _NEEDS_KIND.get(request.backend, "")

@@ -327,6 +327,7 @@ class EvalRequest(_message.Message):
     TIMING_PRECISION_FIELD_NUMBER: _builtins.int
     SPEEDUP_KIND_FIELD_NUMBER: _builtins.int
     CANDIDATE_DEVICE_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    CLIENT_GRACE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The caller's own name for this request, 1 to 200 printable characters, unique within the caller's client id.
     Results carry it back. Sending the same id with the same body again is answered with the same result; with another
@@ -441,6 +442,15 @@ class EvalRequest(_message.Message):
         the work's identity: the same request under another trace is the same request.
         """
 
+    @_builtins.property
+    def client_grace(self) -> _duration_pb2.Duration:
+        """How long the evaluation goes on while its client has no open call; 1 s to 7 days. When it passes, the evaluation is
+        cancelled: INFRASTRUCTURE_ERROR with cause CLIENT_GONE. Absent means the scheduler's --client-grace, which is also the
+        longest. Give a short one when nobody but this call knows the id, because it is random: a client that was killed then
+        leaves no work behind. Client libraries give 10 s to requests for which they choose the id. It is not part of the work's
+        identity.
+        """
+
     def __init__(
         self,
         *,
@@ -474,10 +484,11 @@ class EvalRequest(_message.Message):
         timing_precision: _builtins.float | None = ...,
         speedup_kind: Global___SpeedupKind.ValueType = ...,
         candidate_device_memory_bytes: _builtins.int | None = ...,
+        client_grace: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["candidate_device_memory_bytes"]  # noqa: Y015
     _WhichOneofArgType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes"]  # noqa: Y015

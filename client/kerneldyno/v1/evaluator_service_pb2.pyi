@@ -175,36 +175,6 @@ class EvaluatorServiceGetCapabilitiesRequest(_message.Message):
 Global___EvaluatorServiceGetCapabilitiesRequest: _TypeAlias = EvaluatorServiceGetCapabilitiesRequest  # noqa: Y015
 
 @_typing.final
-class SandboxLayer(_message.Message):
-    """SandboxLayer is one wall around a candidate."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    ACTIVE_FIELD_NUMBER: _builtins.int
-    DETAIL_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    """Its name, for example "pid_namespace"."""
-    active: _builtins.bool
-    """True when a probe at start proved that it holds."""
-    detail: _builtins.str
-    """What it stops, or why it is not active."""
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-        active: _builtins.bool = ...,
-        detail: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "detail", b"detail", "name", b"name"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SandboxLayer: _TypeAlias = SandboxLayer  # noqa: Y015
-
-@_typing.final
 class EvaluatorServiceGetCapabilitiesResponse(_message.Message):
     """EvaluatorServiceGetCapabilitiesResponse tells what the node can do."""
 
@@ -244,7 +214,7 @@ class EvaluatorServiceGetCapabilitiesResponse(_message.Message):
         """Software and hardware it runs on."""
 
     @_builtins.property
-    def sandbox_layers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SandboxLayer]:
+    def sandbox_layers(self) -> _containers.RepeatedCompositeFieldContainer[_fleet_service_pb2.SandboxLayer]:
         """Walls around each candidate, probed at start."""
 
     def __init__(
@@ -255,7 +225,7 @@ class EvaluatorServiceGetCapabilitiesResponse(_message.Message):
         backends: _abc.Iterable[_builtins.str] | None = ...,
         toolkits: _abc.Iterable[_builtins.str] | None = ...,
         environment: _evaluation_pb2.Environment | None = ...,
-        sandbox_layers: _abc.Iterable[Global___SandboxLayer] | None = ...,
+        sandbox_layers: _abc.Iterable[_fleet_service_pb2.SandboxLayer] | None = ...,
         candidate_memory_bytes: _builtins.int = ...,
         spare_runners: _builtins.int = ...,
         profiling: _builtins.bool = ...,

@@ -101,6 +101,36 @@ class Device(_message.Message):
 Global___Device: _TypeAlias = Device  # noqa: Y015
 
 @_typing.final
+class SandboxLayer(_message.Message):
+    """SandboxLayer is one wall around a candidate."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ACTIVE_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name, for example "pid_namespace"."""
+    active: _builtins.bool
+    """True when a probe at start proved that it holds."""
+    detail: _builtins.str
+    """What it stops, or why it is not active."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        active: _builtins.bool = ...,
+        detail: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "detail", b"detail", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SandboxLayer: _TypeAlias = SandboxLayer  # noqa: Y015
+
+@_typing.final
 class SynchronizeRequest(_message.Message):
     """SynchronizeRequest is what a node says of itself."""
 
@@ -137,6 +167,7 @@ class SynchronizeRequest(_message.Message):
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     PROFILING_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    SANDBOX_LAYERS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """Stable name of the node, 1 to 100 characters."""
     instance_id: _builtins.str
@@ -173,6 +204,10 @@ class SynchronizeRequest(_message.Message):
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Labels that the operator gave the node, at most 16; keys and values of at most 150 characters."""
 
+    @_builtins.property
+    def sandbox_layers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SandboxLayer]:
+        """Walls around each candidate, as EvaluatorService.GetCapabilities tells them."""
+
     def __init__(
         self,
         *,
@@ -187,10 +222,11 @@ class SynchronizeRequest(_message.Message):
         environment: _evaluation_pb2.Environment | None = ...,
         profiling: _builtins.bool = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        sandbox_layers: _abc.Iterable[Global___SandboxLayer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt_tokens", b"attempt_tokens", "backends", b"backends", "devices", b"devices", "environment", b"environment", "instance_id", b"instance_id", "labels", b"labels", "node_id", b"node_id", "profiling", b"profiling", "state", b"state", "toolkits", b"toolkits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt_tokens", b"attempt_tokens", "backends", b"backends", "devices", b"devices", "environment", b"environment", "instance_id", b"instance_id", "labels", b"labels", "node_id", b"node_id", "profiling", b"profiling", "sandbox_layers", b"sandbox_layers", "state", b"state", "toolkits", b"toolkits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -503,6 +539,7 @@ class Node(_message.Message):
     DRAINED_FIELD_NUMBER: _builtins.int
     CONNECTED_FIELD_NUMBER: _builtins.int
     FAILURES_FIELD_NUMBER: _builtins.int
+    SANDBOX_LAYERS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """Its id."""
     address: _builtins.str
@@ -541,6 +578,12 @@ class Node(_message.Message):
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Its labels."""
 
+    @_builtins.property
+    def sandbox_layers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SandboxLayer]:
+        """Walls around each candidate there, probed when the evaluator started. Empty in WatchCluster, and where the evaluator is too
+        old to tell.
+        """
+
     def __init__(
         self,
         *,
@@ -557,10 +600,11 @@ class Node(_message.Message):
         drained: _builtins.bool = ...,
         connected: _builtins.bool = ...,
         failures: _builtins.int = ...,
+        sandbox_layers: _abc.Iterable[Global___SandboxLayer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "last_synchronize_time", b"last_synchronize_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "backends", b"backends", "connected", b"connected", "devices", b"devices", "drained", b"drained", "environment", b"environment", "failures", b"failures", "labels", b"labels", "last_synchronize_time", b"last_synchronize_time", "node_id", b"node_id", "running", b"running", "state", b"state", "toolkits", b"toolkits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "backends", b"backends", "connected", b"connected", "devices", b"devices", "drained", b"drained", "environment", b"environment", "failures", b"failures", "labels", b"labels", "last_synchronize_time", b"last_synchronize_time", "node_id", b"node_id", "running", b"running", "sandbox_layers", b"sandbox_layers", "state", b"state", "toolkits", b"toolkits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -706,10 +750,14 @@ class WatchClusterResponse(_message.Message):
     RUNNING_FIELD_NUMBER: _builtins.int
     SNAPSHOT_TIME_FIELD_NUMBER: _builtins.int
     OUTCOMES_FIELD_NUMBER: _builtins.int
+    JOURNAL_STALLED_FIELD_NUMBER: _builtins.int
+    SHARES_FIELD_NUMBER: _builtins.int
     queued: _builtins.int
     """Evaluations that have neither an attempt nor a verdict."""
     running: _builtins.int
     """Attempts that run; evaluations of the same work share one."""
+    journal_stalled: _builtins.str
+    """Why the scheduler cannot write its journal at the moment; no result is told until it can. Empty when all is well."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Node]:
         """All nodes."""
@@ -722,6 +770,10 @@ class WatchClusterResponse(_message.Message):
     def outcomes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Evaluations finished since the scheduler started, by outcome."""
 
+    @_builtins.property
+    def shares(self) -> _containers.RepeatedCompositeFieldContainer[Global___Share]:
+        """Who has unfinished evaluations: the 20 with the most, the most first. A caller who may see its own work only sees its own share."""
+
     def __init__(
         self,
         *,
@@ -730,14 +782,54 @@ class WatchClusterResponse(_message.Message):
         running: _builtins.int = ...,
         snapshot_time: _timestamp_pb2.Timestamp | None = ...,
         outcomes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        journal_stalled: _builtins.str = ...,
+        shares: _abc.Iterable[Global___Share] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot_time", b"snapshot_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes", "outcomes", b"outcomes", "queued", b"queued", "running", b"running", "snapshot_time", b"snapshot_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["journal_stalled", b"journal_stalled", "nodes", b"nodes", "outcomes", b"outcomes", "queued", b"queued", "running", b"running", "shares", b"shares", "snapshot_time", b"snapshot_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchClusterResponse: _TypeAlias = WatchClusterResponse  # noqa: Y015
+
+@_typing.final
+class Share(_message.Message):
+    """Share is what one owner of work has under way: the owner of a token, or the clients whose ids are equal up to the first slash."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    UNFINISHED_FIELD_NUMBER: _builtins.int
+    MAX_UNFINISHED_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The owner's name, or that part of the client id."""
+    unfinished: _builtins.int
+    """Evaluations accepted and not finished."""
+    max_unfinished: _builtins.int
+    """Most of these that it may have (its quota); more wait at the client."""
+    running: _builtins.int
+    """Attempts of its work that run; work that others wait for, too, counts for who asked first."""
+    weight: _builtins.float
+    """How many turns it gets for one of a share of weight 1."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        unfinished: _builtins.int = ...,
+        max_unfinished: _builtins.int = ...,
+        running: _builtins.int = ...,
+        weight: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_unfinished", b"max_unfinished", "name", b"name", "running", b"running", "unfinished", b"unfinished", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Share: _TypeAlias = Share  # noqa: Y015
 
 @_typing.final
 class ListQuarantinesRequest(_message.Message):

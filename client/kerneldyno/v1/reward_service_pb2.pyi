@@ -332,6 +332,7 @@ class StreamRewardsResponse(_message.Message):
     REMEASURED_FIELD_NUMBER: _builtins.int
     FEEDBACK_FIELD_NUMBER: _builtins.int
     EXTRACTION_FIELD_NUMBER: _builtins.int
+    JOURNAL_STALLED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The turn's id."""
     group: _builtins.str
@@ -348,6 +349,8 @@ class StreamRewardsResponse(_message.Message):
     """Text for the next turn's prompt: what to mend or improve, most useful first. It never tells inputs, seeds or
     expected values.
     """
+    journal_stalled: _builtins.str
+    """Present only in a message that answers no turn: its id is empty. What EvaluateResponse.journal_stalled says."""
     @_builtins.property
     def parts(self) -> Global___RewardParts:
         """What the reward is made of."""
@@ -377,13 +380,19 @@ class StreamRewardsResponse(_message.Message):
         remeasured: _evaluation_pb2.EvalResult | None = ...,
         feedback: _builtins.str = ...,
         extraction: Global___Extraction | None = ...,
+        journal_stalled: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "extraction", b"extraction", "parts", b"parts", "remeasured", b"remeasured", "result", b"result", "reward", b"reward"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_journal_stalled", b"_journal_stalled", "_reward", b"_reward", "extraction", b"extraction", "journal_stalled", b"journal_stalled", "parts", b"parts", "remeasured", b"remeasured", "result", b"result", "reward", b"reward"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "extraction", b"extraction", "feedback", b"feedback", "group", b"group", "id", b"id", "parts", b"parts", "remeasured", b"remeasured", "result", b"result", "reward", b"reward", "sample", b"sample", "turn_index", b"turn_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_journal_stalled", b"_journal_stalled", "_reward", b"_reward", "extraction", b"extraction", "feedback", b"feedback", "group", b"group", "id", b"id", "journal_stalled", b"journal_stalled", "parts", b"parts", "remeasured", b"remeasured", "result", b"result", "reward", b"reward", "sample", b"sample", "turn_index", b"turn_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__journal_stalled: _TypeAlias = _typing.Literal["journal_stalled"]  # noqa: Y015
+    _WhichOneofArgType__journal_stalled: _TypeAlias = _typing.Literal["_journal_stalled", b"_journal_stalled"]  # noqa: Y015
     _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
     _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__journal_stalled) -> _WhichOneofReturnType__journal_stalled | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reward) -> _WhichOneofReturnType__reward | None: ...
 
 Global___StreamRewardsResponse: _TypeAlias = StreamRewardsResponse  # noqa: Y015

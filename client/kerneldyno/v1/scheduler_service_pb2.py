@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from kerneldyno.v1 import evaluation_pb2 as kerneldyno_dot_v1_dot_evaluation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%kerneldyno/v1/scheduler_service.proto\x12\rkerneldyno.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ekerneldyno/v1/evaluation.proto\"\xa4\x01\n\x0f\x45valuateRequest\x12\x1b\n\tclient_id\x18\x01 \x01(\tR\x08\x63lientId\x12\x36\n\x08requests\x18\x02 \x03(\x0b\x32\x1a.kerneldyno.v1.EvalRequestR\x08requests\x12\x1d\n\ncancel_ids\x18\x03 \x03(\tR\tcancelIds\x12\x1d\n\nattach_ids\x18\x04 \x03(\tR\tattachIds\"\x98\x02\n\x10\x45valuateResponse\x12\x46\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32(.kerneldyno.v1.EvaluateResponse.AcceptedH\x00R\x08\x61\x63\x63\x65pted\x12\x33\n\x06result\x18\x02 \x01(\x0b\x32\x19.kerneldyno.v1.EvalResultH\x00R\x06result\x12\x43\n\x07unknown\x18\x03 \x01(\x0b\x32\'.kerneldyno.v1.EvaluateResponse.UnknownH\x00R\x07unknown\x1a\x1c\n\x08\x41\x63\x63\x65pted\x12\x10\n\x03ids\x18\x01 \x03(\tR\x03ids\x1a\x1b\n\x07Unknown\x12\x10\n\x03ids\x18\x01 \x03(\tR\x03idsB\x07\n\x05\x65vent\"h\n\x13\x45valuateOnceRequest\x12\x34\n\x07request\x18\x01 \x01(\x0b\x32\x1a.kerneldyno.v1.EvalRequestR\x07request\x12\x1b\n\tclient_id\x18\x02 \x01(\tR\x08\x63lientId\"I\n\x14\x45valuateOnceResponse\x12\x31\n\x06result\x18\x01 \x01(\x0b\x32\x19.kerneldyno.v1.EvalResultR\x06result\"C\n\x14GetEvaluationRequest\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n\tclient_id\x18\x02 \x01(\tR\x08\x63lientId\"R\n\x15GetEvaluationResponse\x12\x39\n\nevaluation\x18\x01 \x01(\x0b\x32\x19.kerneldyno.v1.EvaluationR\nevaluation\"\xb7\x03\n\nEvaluation\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n\tclient_id\x18\x02 \x01(\tR\x08\x63lientId\x12*\n\x05stage\x18\x03 \x01(\x0e\x32\x14.kerneldyno.v1.StageR\x05stage\x12\x17\n\x07node_id\x18\x04 \x01(\tR\x06nodeId\x12;\n\x0b\x61\x63\x63\x65pt_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nacceptTime\x12\x1a\n\x08\x61ttempts\x18\x06 \x01(\x05R\x08\x61ttempts\x12\x31\n\x06result\x18\x07 \x01(\x0b\x32\x19.kerneldyno.v1.EvalResultR\x06result\x12=\n\x06labels\x18\x08 \x03(\x0b\x32%.kerneldyno.v1.Evaluation.LabelsEntryR\x06labels\x12\x16\n\x06\x64igest\x18\t \x01(\tR\x06\x64igest\x12\x19\n\x08trace_id\x18\n \x01(\tR\x07traceId\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"\x99\x04\n\x16ListEvaluationsRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12\x1b\n\tclient_id\x18\x03 \x01(\tR\x08\x63lientId\x12=\n\x08outcomes\x18\x04 \x03(\x0e\x32!.kerneldyno.v1.EvalResult.OutcomeR\x08outcomes\x12\x1e\n\nunfinished\x18\x05 \x01(\x08R\nunfinished\x12I\n\x06labels\x18\x06 \x03(\x0b\x32\x31.kerneldyno.v1.ListEvaluationsRequest.LabelsEntryR\x06labels\x12\x41\n\x0e\x61\x63\x63\x65pted_after\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\racceptedAfter\x12\x43\n\x0f\x61\x63\x63\x65pted_before\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0e\x61\x63\x63\x65ptedBefore\x12\x16\n\x06\x64igest\x18\t \x01(\tR\x06\x64igest\x12!\n\x0c\x66ull_results\x18\n \x01(\x08R\x0b\x66ullResults\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"~\n\x17ListEvaluationsResponse\x12;\n\x0b\x65valuations\x18\x01 \x03(\x0b\x32\x19.kerneldyno.v1.EvaluationR\x0b\x65valuations\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"F\n\x17\x43\x61ncelEvaluationRequest\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n\tclient_id\x18\x02 \x01(\tR\x08\x63lientId\"\x1a\n\x18\x43\x61ncelEvaluationResponse\"[\n\x18\x43\x61ncelEvaluationsRequest\x12\x1b\n\tclient_id\x18\x01 \x01(\tR\x08\x63lientId\x12\x10\n\x03ids\x18\x02 \x03(\tR\x03ids\x12\x10\n\x03\x61ll\x18\x03 \x01(\x08R\x03\x61ll\"9\n\x19\x43\x61ncelEvaluationsResponse\x12\x1c\n\tcancelled\x18\x01 \x01(\x03R\tcancelled\"(\n&SchedulerServiceGetCapabilitiesRequest\"\xa2\x02\n\'SchedulerServiceGetCapabilitiesResponse\x12\x18\n\x07version\x18\x01 \x01(\tR\x07version\x12-\n\x06limits\x18\x02 \x01(\x0b\x32\x15.kerneldyno.v1.LimitsR\x06limits\x12\x1a\n\x08\x62\x61\x63kends\x18\x03 \x03(\tR\x08\x62\x61\x63kends\x12\x1a\n\x08toolkits\x18\x04 \x03(\tR\x08toolkits\x12\x14\n\x05nodes\x18\x05 \x01(\x05R\x05nodes\x12\x18\n\x07\x64\x65vices\x18\x06 \x01(\x05R\x07\x64\x65vices\x12\x16\n\x06queued\x18\x07 \x01(\x03R\x06queued\x12\x18\n\x07running\x18\x08 \x01(\x03R\x07running\x12\x14\n\x05store\x18\t \x01(\tR\x05store\"\xec\x02\n\x06Limits\x12(\n\x10max_source_bytes\x18\x01 \x01(\x03R\x0emaxSourceBytes\x12*\n\x11max_message_bytes\x18\x02 \x01(\x03R\x0fmaxMessageBytes\x12,\n\x12max_correct_trials\x18\x03 \x01(\x05R\x10maxCorrectTrials\x12&\n\x0fmax_perf_trials\x18\x04 \x01(\x05R\rmaxPerfTrials\x12\x1d\n\nmax_warmup\x18\x05 \x01(\x05R\tmaxWarmup\x12\x45\n\x11max_stage_timeout\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0fmaxStageTimeout\x12\x1d\n\nmax_queued\x18\x07 \x01(\x03R\tmaxQueued\x12\x31\n\x15max_queued_per_client\x18\x08 \x01(\x03R\x12maxQueuedPerClient2\xca\x05\n\x10SchedulerService\x12O\n\x08\x45valuate\x12\x1e.kerneldyno.v1.EvaluateRequest\x1a\x1f.kerneldyno.v1.EvaluateResponse(\x01\x30\x01\x12W\n\x0c\x45valuateOnce\x12\".kerneldyno.v1.EvaluateOnceRequest\x1a#.kerneldyno.v1.EvaluateOnceResponse\x12Z\n\rGetEvaluation\x12#.kerneldyno.v1.GetEvaluationRequest\x1a$.kerneldyno.v1.GetEvaluationResponse\x12`\n\x0fListEvaluations\x12%.kerneldyno.v1.ListEvaluationsRequest\x1a&.kerneldyno.v1.ListEvaluationsResponse\x12\x63\n\x10\x43\x61ncelEvaluation\x12&.kerneldyno.v1.CancelEvaluationRequest\x1a\'.kerneldyno.v1.CancelEvaluationResponse\x12\x66\n\x11\x43\x61ncelEvaluations\x12\'.kerneldyno.v1.CancelEvaluationsRequest\x1a(.kerneldyno.v1.CancelEvaluationsResponse\x12\x80\x01\n\x0fGetCapabilities\x12\x35.kerneldyno.v1.SchedulerServiceGetCapabilitiesRequest\x1a\x36.kerneldyno.v1.SchedulerServiceGetCapabilitiesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%kerneldyno/v1/scheduler_service.proto\x12\rkerneldyno.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ekerneldyno/v1/evaluation.proto\"\xa4\x01\n\x0f\x45valuateRequest\x12\x1b\n\tclient_id\x18\x01 \x01(\tR\x08\x63lientId\x12\x36\n\x08requests\x18\x02 \x03(\x0b\x32\x1a.kerneldyno.v1.EvalRequestR\x08requests\x12\x1d\n\ncancel_ids\x18\x03 \x03(\tR\tcancelIds\x12\x1d\n\nattach_ids\x18\x04 \x03(\tR\tattachIds\"\xc3\x02\n\x10\x45valuateResponse\x12\x46\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32(.kerneldyno.v1.EvaluateResponse.AcceptedH\x00R\x08\x61\x63\x63\x65pted\x12\x33\n\x06result\x18\x02 \x01(\x0b\x32\x19.kerneldyno.v1.EvalResultH\x00R\x06result\x12\x43\n\x07unknown\x18\x03 \x01(\x0b\x32\'.kerneldyno.v1.EvaluateResponse.UnknownH\x00R\x07unknown\x12)\n\x0fjournal_stalled\x18\x04 \x01(\tH\x00R\x0ejournalStalled\x1a\x1c\n\x08\x41\x63\x63\x65pted\x12\x10\n\x03ids\x18\x01 \x03(\tR\x03ids\x1a\x1b\n\x07Unknown\x12\x10\n\x03ids\x18\x01 \x03(\tR\x03idsB\x07\n\x05\x65vent\"h\n\x13\x45valuateOnceRequest\x12\x34\n\x07request\x18\x01 \x01(\x0b\x32\x1a.kerneldyno.v1.EvalRequestR\x07request\x12\x1b\n\tclient_id\x18\x02 \x01(\tR\x08\x63lientId\"I\n\x14\x45valuateOnceResponse\x12\x31\n\x06result\x18\x01 \x01(\x0b\x32\x19.kerneldyno.v1.EvalResultR\x06result\"C\n\x14GetEvaluationRequest\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n\tclient_id\x18\x02 \x01(\tR\x08\x63lientId\"R\n\x15GetEvaluationResponse\x12\x39\n\nevaluation\x18\x01 \x01(\x0b\x32\x19.kerneldyno.v1.EvaluationR\nevaluation\"\xb7\x03\n\nEvaluation\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n\tclient_id\x18\x02 \x01(\tR\x08\x63lientId\x12*\n\x05stage\x18\x03 \x01(\x0e\x32\x14.kerneldyno.v1.StageR\x05stage\x12\x17\n\x07node_id\x18\x04 \x01(\tR\x06nodeId\x12;\n\x0b\x61\x63\x63\x65pt_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nacceptTime\x12\x1a\n\x08\x61ttempts\x18\x06 \x01(\x05R\x08\x61ttempts\x12\x31\n\x06result\x18\x07 \x01(\x0b\x32\x19.kerneldyno.v1.EvalResultR\x06result\x12=\n\x06labels\x18\x08 \x03(\x0b\x32%.kerneldyno.v1.Evaluation.LabelsEntryR\x06labels\x12\x16\n\x06\x64igest\x18\t \x01(\tR\x06\x64igest\x12\x19\n\x08trace_id\x18\n \x01(\tR\x07traceId\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"\x99\x04\n\x16ListEvaluationsRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12\x1b\n\tclient_id\x18\x03 \x01(\tR\x08\x63lientId\x12=\n\x08outcomes\x18\x04 \x03(\x0e\x32!.kerneldyno.v1.EvalResult.OutcomeR\x08outcomes\x12\x1e\n\nunfinished\x18\x05 \x01(\x08R\nunfinished\x12I\n\x06labels\x18\x06 \x03(\x0b\x32\x31.kerneldyno.v1.ListEvaluationsRequest.LabelsEntryR\x06labels\x12\x41\n\x0e\x61\x63\x63\x65pted_after\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\racceptedAfter\x12\x43\n\x0f\x61\x63\x63\x65pted_before\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0e\x61\x63\x63\x65ptedBefore\x12\x16\n\x06\x64igest\x18\t \x01(\tR\x06\x64igest\x12!\n\x0c\x66ull_results\x18\n \x01(\x08R\x0b\x66ullResults\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"~\n\x17ListEvaluationsResponse\x12;\n\x0b\x65valuations\x18\x01 \x03(\x0b\x32\x19.kerneldyno.v1.EvaluationR\x0b\x65valuations\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"F\n\x17\x43\x61ncelEvaluationRequest\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n\tclient_id\x18\x02 \x01(\tR\x08\x63lientId\"\x1a\n\x18\x43\x61ncelEvaluationResponse\"[\n\x18\x43\x61ncelEvaluationsRequest\x12\x1b\n\tclient_id\x18\x01 \x01(\tR\x08\x63lientId\x12\x10\n\x03ids\x18\x02 \x03(\tR\x03ids\x12\x10\n\x03\x61ll\x18\x03 \x01(\x08R\x03\x61ll\"9\n\x19\x43\x61ncelEvaluationsResponse\x12\x1c\n\tcancelled\x18\x01 \x01(\x03R\tcancelled\"(\n&SchedulerServiceGetCapabilitiesRequest\"\xcb\x02\n\'SchedulerServiceGetCapabilitiesResponse\x12\x18\n\x07version\x18\x01 \x01(\tR\x07version\x12-\n\x06limits\x18\x02 \x01(\x0b\x32\x15.kerneldyno.v1.LimitsR\x06limits\x12\x1a\n\x08\x62\x61\x63kends\x18\x03 \x03(\tR\x08\x62\x61\x63kends\x12\x1a\n\x08toolkits\x18\x04 \x03(\tR\x08toolkits\x12\x14\n\x05nodes\x18\x05 \x01(\x05R\x05nodes\x12\x18\n\x07\x64\x65vices\x18\x06 \x01(\x05R\x07\x64\x65vices\x12\x16\n\x06queued\x18\x07 \x01(\x03R\x06queued\x12\x18\n\x07running\x18\x08 \x01(\x03R\x07running\x12\x14\n\x05store\x18\t \x01(\tR\x05store\x12\'\n\x0fjournal_stalled\x18\n \x01(\tR\x0ejournalStalled\"\xec\x02\n\x06Limits\x12(\n\x10max_source_bytes\x18\x01 \x01(\x03R\x0emaxSourceBytes\x12*\n\x11max_message_bytes\x18\x02 \x01(\x03R\x0fmaxMessageBytes\x12,\n\x12max_correct_trials\x18\x03 \x01(\x05R\x10maxCorrectTrials\x12&\n\x0fmax_perf_trials\x18\x04 \x01(\x05R\rmaxPerfTrials\x12\x1d\n\nmax_warmup\x18\x05 \x01(\x05R\tmaxWarmup\x12\x45\n\x11max_stage_timeout\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0fmaxStageTimeout\x12\x1d\n\nmax_queued\x18\x07 \x01(\x03R\tmaxQueued\x12\x31\n\x15max_queued_per_client\x18\x08 \x01(\x03R\x12maxQueuedPerClient2\xca\x05\n\x10SchedulerService\x12O\n\x08\x45valuate\x12\x1e.kerneldyno.v1.EvaluateRequest\x1a\x1f.kerneldyno.v1.EvaluateResponse(\x01\x30\x01\x12W\n\x0c\x45valuateOnce\x12\".kerneldyno.v1.EvaluateOnceRequest\x1a#.kerneldyno.v1.EvaluateOnceResponse\x12Z\n\rGetEvaluation\x12#.kerneldyno.v1.GetEvaluationRequest\x1a$.kerneldyno.v1.GetEvaluationResponse\x12`\n\x0fListEvaluations\x12%.kerneldyno.v1.ListEvaluationsRequest\x1a&.kerneldyno.v1.ListEvaluationsResponse\x12\x63\n\x10\x43\x61ncelEvaluation\x12&.kerneldyno.v1.CancelEvaluationRequest\x1a\'.kerneldyno.v1.CancelEvaluationResponse\x12\x66\n\x11\x43\x61ncelEvaluations\x12\'.kerneldyno.v1.CancelEvaluationsRequest\x1a(.kerneldyno.v1.CancelEvaluationsResponse\x12\x80\x01\n\x0fGetCapabilities\x12\x35.kerneldyno.v1.SchedulerServiceGetCapabilitiesRequest\x1a\x36.kerneldyno.v1.SchedulerServiceGetCapabilitiesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,43 +41,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EVALUATEREQUEST']._serialized_start=154
   _globals['_EVALUATEREQUEST']._serialized_end=318
   _globals['_EVALUATERESPONSE']._serialized_start=321
-  _globals['_EVALUATERESPONSE']._serialized_end=601
-  _globals['_EVALUATERESPONSE_ACCEPTED']._serialized_start=535
-  _globals['_EVALUATERESPONSE_ACCEPTED']._serialized_end=563
-  _globals['_EVALUATERESPONSE_UNKNOWN']._serialized_start=565
-  _globals['_EVALUATERESPONSE_UNKNOWN']._serialized_end=592
-  _globals['_EVALUATEONCEREQUEST']._serialized_start=603
-  _globals['_EVALUATEONCEREQUEST']._serialized_end=707
-  _globals['_EVALUATEONCERESPONSE']._serialized_start=709
-  _globals['_EVALUATEONCERESPONSE']._serialized_end=782
-  _globals['_GETEVALUATIONREQUEST']._serialized_start=784
-  _globals['_GETEVALUATIONREQUEST']._serialized_end=851
-  _globals['_GETEVALUATIONRESPONSE']._serialized_start=853
-  _globals['_GETEVALUATIONRESPONSE']._serialized_end=935
-  _globals['_EVALUATION']._serialized_start=938
-  _globals['_EVALUATION']._serialized_end=1377
-  _globals['_EVALUATION_LABELSENTRY']._serialized_start=1320
-  _globals['_EVALUATION_LABELSENTRY']._serialized_end=1377
-  _globals['_LISTEVALUATIONSREQUEST']._serialized_start=1380
-  _globals['_LISTEVALUATIONSREQUEST']._serialized_end=1917
-  _globals['_LISTEVALUATIONSREQUEST_LABELSENTRY']._serialized_start=1320
-  _globals['_LISTEVALUATIONSREQUEST_LABELSENTRY']._serialized_end=1377
-  _globals['_LISTEVALUATIONSRESPONSE']._serialized_start=1919
-  _globals['_LISTEVALUATIONSRESPONSE']._serialized_end=2045
-  _globals['_CANCELEVALUATIONREQUEST']._serialized_start=2047
-  _globals['_CANCELEVALUATIONREQUEST']._serialized_end=2117
-  _globals['_CANCELEVALUATIONRESPONSE']._serialized_start=2119
-  _globals['_CANCELEVALUATIONRESPONSE']._serialized_end=2145
-  _globals['_CANCELEVALUATIONSREQUEST']._serialized_start=2147
-  _globals['_CANCELEVALUATIONSREQUEST']._serialized_end=2238
-  _globals['_CANCELEVALUATIONSRESPONSE']._serialized_start=2240
-  _globals['_CANCELEVALUATIONSRESPONSE']._serialized_end=2297
-  _globals['_SCHEDULERSERVICEGETCAPABILITIESREQUEST']._serialized_start=2299
-  _globals['_SCHEDULERSERVICEGETCAPABILITIESREQUEST']._serialized_end=2339
-  _globals['_SCHEDULERSERVICEGETCAPABILITIESRESPONSE']._serialized_start=2342
-  _globals['_SCHEDULERSERVICEGETCAPABILITIESRESPONSE']._serialized_end=2632
-  _globals['_LIMITS']._serialized_start=2635
-  _globals['_LIMITS']._serialized_end=2999
-  _globals['_SCHEDULERSERVICE']._serialized_start=3002
-  _globals['_SCHEDULERSERVICE']._serialized_end=3716
+  _globals['_EVALUATERESPONSE']._serialized_end=644
+  _globals['_EVALUATERESPONSE_ACCEPTED']._serialized_start=578
+  _globals['_EVALUATERESPONSE_ACCEPTED']._serialized_end=606
+  _globals['_EVALUATERESPONSE_UNKNOWN']._serialized_start=608
+  _globals['_EVALUATERESPONSE_UNKNOWN']._serialized_end=635
+  _globals['_EVALUATEONCEREQUEST']._serialized_start=646
+  _globals['_EVALUATEONCEREQUEST']._serialized_end=750
+  _globals['_EVALUATEONCERESPONSE']._serialized_start=752
+  _globals['_EVALUATEONCERESPONSE']._serialized_end=825
+  _globals['_GETEVALUATIONREQUEST']._serialized_start=827
+  _globals['_GETEVALUATIONREQUEST']._serialized_end=894
+  _globals['_GETEVALUATIONRESPONSE']._serialized_start=896
+  _globals['_GETEVALUATIONRESPONSE']._serialized_end=978
+  _globals['_EVALUATION']._serialized_start=981
+  _globals['_EVALUATION']._serialized_end=1420
+  _globals['_EVALUATION_LABELSENTRY']._serialized_start=1363
+  _globals['_EVALUATION_LABELSENTRY']._serialized_end=1420
+  _globals['_LISTEVALUATIONSREQUEST']._serialized_start=1423
+  _globals['_LISTEVALUATIONSREQUEST']._serialized_end=1960
+  _globals['_LISTEVALUATIONSREQUEST_LABELSENTRY']._serialized_start=1363
+  _globals['_LISTEVALUATIONSREQUEST_LABELSENTRY']._serialized_end=1420
+  _globals['_LISTEVALUATIONSRESPONSE']._serialized_start=1962
+  _globals['_LISTEVALUATIONSRESPONSE']._serialized_end=2088
+  _globals['_CANCELEVALUATIONREQUEST']._serialized_start=2090
+  _globals['_CANCELEVALUATIONREQUEST']._serialized_end=2160
+  _globals['_CANCELEVALUATIONRESPONSE']._serialized_start=2162
+  _globals['_CANCELEVALUATIONRESPONSE']._serialized_end=2188
+  _globals['_CANCELEVALUATIONSREQUEST']._serialized_start=2190
+  _globals['_CANCELEVALUATIONSREQUEST']._serialized_end=2281
+  _globals['_CANCELEVALUATIONSRESPONSE']._serialized_start=2283
+  _globals['_CANCELEVALUATIONSRESPONSE']._serialized_end=2340
+  _globals['_SCHEDULERSERVICEGETCAPABILITIESREQUEST']._serialized_start=2342
+  _globals['_SCHEDULERSERVICEGETCAPABILITIESREQUEST']._serialized_end=2382
+  _globals['_SCHEDULERSERVICEGETCAPABILITIESRESPONSE']._serialized_start=2385
+  _globals['_SCHEDULERSERVICEGETCAPABILITIESRESPONSE']._serialized_end=2716
+  _globals['_LIMITS']._serialized_start=2719
+  _globals['_LIMITS']._serialized_end=3083
+  _globals['_SCHEDULERSERVICE']._serialized_start=3086
+  _globals['_SCHEDULERSERVICE']._serialized_end=3800
 # @@protoc_insertion_point(module_scope)

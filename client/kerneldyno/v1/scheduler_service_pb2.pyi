@@ -118,6 +118,11 @@ class EvaluateResponse(_message.Message):
     ACCEPTED_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     UNKNOWN_FIELD_NUMBER: _builtins.int
+    JOURNAL_STALLED_FIELD_NUMBER: _builtins.int
+    journal_stalled: _builtins.str
+    """Why the stream stands still: the scheduler cannot write its journal, so it accepts nothing and tells no result. Sent when
+    that begins, and when a stream is opened meanwhile. Empty when the journal can be written again.
+    """
     @_builtins.property
     def accepted(self) -> Global___EvaluateResponse.Accepted:
         """Requests that the scheduler has taken responsibility for."""
@@ -136,12 +141,13 @@ class EvaluateResponse(_message.Message):
         accepted: Global___EvaluateResponse.Accepted | None = ...,
         result: _evaluation_pb2.EvalResult | None = ...,
         unknown: Global___EvaluateResponse.Unknown | None = ...,
+        journal_stalled: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "event", b"event", "result", b"result", "unknown", b"unknown"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "event", b"event", "journal_stalled", b"journal_stalled", "result", b"result", "unknown", b"unknown"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "event", b"event", "result", b"result", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "event", b"event", "journal_stalled", b"journal_stalled", "result", b"result", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["accepted", "result", "unknown"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["accepted", "result", "unknown", "journal_stalled"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -578,6 +584,7 @@ class SchedulerServiceGetCapabilitiesResponse(_message.Message):
     QUEUED_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
+    JOURNAL_STALLED_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """KernelDyno version of the scheduler."""
     nodes: _builtins.int
@@ -590,6 +597,10 @@ class SchedulerServiceGetCapabilitiesResponse(_message.Message):
     """Attempts that run now; evaluations of the same work share one."""
     store: _builtins.str
     """Where accepted work is kept: "sqlite", or "memory" (a crash then loses it)."""
+    journal_stalled: _builtins.str
+    """Why the journal cannot be written at the moment; nothing is accepted and no result is told until it can. Empty when all
+    is well.
+    """
     @_builtins.property
     def limits(self) -> Global___Limits:
         """Limits in force."""
@@ -614,10 +625,11 @@ class SchedulerServiceGetCapabilitiesResponse(_message.Message):
         queued: _builtins.int = ...,
         running: _builtins.int = ...,
         store: _builtins.str = ...,
+        journal_stalled: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backends", b"backends", "devices", b"devices", "limits", b"limits", "nodes", b"nodes", "queued", b"queued", "running", b"running", "store", b"store", "toolkits", b"toolkits", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backends", b"backends", "devices", b"devices", "journal_stalled", b"journal_stalled", "limits", b"limits", "nodes", b"nodes", "queued", b"queued", "running", b"running", "store", b"store", "toolkits", b"toolkits", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -80,8 +80,9 @@ class SchedulerServiceServicer(object):
         """Evaluate is the main road: batches of requests go up, acceptances and then results come down, results in completion
         order, each with the id of its request. Flow control works end to end: the scheduler stops reading when its queue is
         full, and goes on when there is room. A malformed request does not end the stream: it gets a result with outcome
-        INVALID that names the field. When the stream breaks, accepted work goes on; a client that connects again with the same
-        client_id and sends attach_ids gets those results and loses nothing. The scheduler ends the stream once the client has
+        INVALID that names the field. When the stream breaks, accepted work goes on, for as long as EvalRequest.client_grace and
+        the scheduler's own limit allow; a client that connects again with the same client_id and sends attach_ids gets those
+        results and loses nothing. The scheduler ends the stream once the client has
         half-closed it and every result was sent.
         Errors:
         INVALID_ARGUMENT: the first message has no client_id, or client_id changes within a stream. Mend the client.
@@ -98,7 +99,8 @@ class SchedulerServiceServicer(object):
         INVALID_ARGUMENT: the request is malformed; BadRequest details name each field. Mend it.
         ALREADY_EXISTS: the id was used for a different request. Choose another id.
         RESOURCE_EXHAUSTED: the queue, or the client's share of it, is full; RetryInfo says when to come back.
-        FAILED_PRECONDITION: no registered device matches the request's selector, backend or toolkit.
+        FAILED_PRECONDITION: no node can run the request: none has the device, backend or toolkit that it asks for. In a stream
+        the same is a result with cause NO_MATCHING_DEVICE.
         UNAVAILABLE: the scheduler is shutting down, or cannot write its journal. Try again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -109,6 +111,7 @@ class SchedulerServiceServicer(object):
         """GetEvaluation tells where one evaluation stands, with its result when it is done.
         Errors:
         NOT_FOUND: no such id, or its result is older than the scheduler keeps. Submit it again.
+        UNAVAILABLE: the scheduler cannot write its journal, and what it knows might be taken back by a crash. Try again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -118,6 +121,7 @@ class SchedulerServiceServicer(object):
         """ListEvaluations pages through evaluations, newest first, without the texts of their requests.
         Errors:
         INVALID_ARGUMENT: page_size is out of range, or page_token is not from an earlier answer to the same filters.
+        UNAVAILABLE: the scheduler cannot write its journal. Try again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

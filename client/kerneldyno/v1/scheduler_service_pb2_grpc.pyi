@@ -37,8 +37,9 @@ class SchedulerServiceStub:
     """Evaluate is the main road: batches of requests go up, acceptances and then results come down, results in completion
     order, each with the id of its request. Flow control works end to end: the scheduler stops reading when its queue is
     full, and goes on when there is room. A malformed request does not end the stream: it gets a result with outcome
-    INVALID that names the field. When the stream breaks, accepted work goes on; a client that connects again with the same
-    client_id and sends attach_ids gets those results and loses nothing. The scheduler ends the stream once the client has
+    INVALID that names the field. When the stream breaks, accepted work goes on, for as long as EvalRequest.client_grace and
+    the scheduler's own limit allow; a client that connects again with the same client_id and sends attach_ids gets those
+    results and loses nothing. The scheduler ends the stream once the client has
     half-closed it and every result was sent.
     Errors:
       INVALID_ARGUMENT: the first message has no client_id, or client_id changes within a stream. Mend the client.
@@ -51,18 +52,21 @@ class SchedulerServiceStub:
       INVALID_ARGUMENT: the request is malformed; BadRequest details name each field. Mend it.
       ALREADY_EXISTS: the id was used for a different request. Choose another id.
       RESOURCE_EXHAUSTED: the queue, or the client's share of it, is full; RetryInfo says when to come back.
-      FAILED_PRECONDITION: no registered device matches the request's selector, backend or toolkit.
+      FAILED_PRECONDITION: no node can run the request: none has the device, backend or toolkit that it asks for. In a stream
+        the same is a result with cause NO_MATCHING_DEVICE.
       UNAVAILABLE: the scheduler is shutting down, or cannot write its journal. Try again.
     """
     GetEvaluation: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetEvaluationRequest, _scheduler_service_pb2.GetEvaluationResponse]
     """GetEvaluation tells where one evaluation stands, with its result when it is done.
     Errors:
       NOT_FOUND: no such id, or its result is older than the scheduler keeps. Submit it again.
+      UNAVAILABLE: the scheduler cannot write its journal, and what it knows might be taken back by a crash. Try again.
     """
     ListEvaluations: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListEvaluationsRequest, _scheduler_service_pb2.ListEvaluationsResponse]
     """ListEvaluations pages through evaluations, newest first, without the texts of their requests.
     Errors:
       INVALID_ARGUMENT: page_size is out of range, or page_token is not from an earlier answer to the same filters.
+      UNAVAILABLE: the scheduler cannot write its journal. Try again.
     """
     CancelEvaluation: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.CancelEvaluationRequest, _scheduler_service_pb2.CancelEvaluationResponse]
     """CancelEvaluation stops one evaluation wherever it is; its runner is killed. Its result has outcome
@@ -88,8 +92,9 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Evaluate is the main road: batches of requests go up, acceptances and then results come down, results in completion
     order, each with the id of its request. Flow control works end to end: the scheduler stops reading when its queue is
     full, and goes on when there is room. A malformed request does not end the stream: it gets a result with outcome
-    INVALID that names the field. When the stream breaks, accepted work goes on; a client that connects again with the same
-    client_id and sends attach_ids gets those results and loses nothing. The scheduler ends the stream once the client has
+    INVALID that names the field. When the stream breaks, accepted work goes on, for as long as EvalRequest.client_grace and
+    the scheduler's own limit allow; a client that connects again with the same client_id and sends attach_ids gets those
+    results and loses nothing. The scheduler ends the stream once the client has
     half-closed it and every result was sent.
     Errors:
       INVALID_ARGUMENT: the first message has no client_id, or client_id changes within a stream. Mend the client.
@@ -102,18 +107,21 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
       INVALID_ARGUMENT: the request is malformed; BadRequest details name each field. Mend it.
       ALREADY_EXISTS: the id was used for a different request. Choose another id.
       RESOURCE_EXHAUSTED: the queue, or the client's share of it, is full; RetryInfo says when to come back.
-      FAILED_PRECONDITION: no registered device matches the request's selector, backend or toolkit.
+      FAILED_PRECONDITION: no node can run the request: none has the device, backend or toolkit that it asks for. In a stream
+        the same is a result with cause NO_MATCHING_DEVICE.
       UNAVAILABLE: the scheduler is shutting down, or cannot write its journal. Try again.
     """
     GetEvaluation: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetEvaluationRequest, _scheduler_service_pb2.GetEvaluationResponse]  # type: ignore[assignment]
     """GetEvaluation tells where one evaluation stands, with its result when it is done.
     Errors:
       NOT_FOUND: no such id, or its result is older than the scheduler keeps. Submit it again.
+      UNAVAILABLE: the scheduler cannot write its journal, and what it knows might be taken back by a crash. Try again.
     """
     ListEvaluations: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListEvaluationsRequest, _scheduler_service_pb2.ListEvaluationsResponse]  # type: ignore[assignment]
     """ListEvaluations pages through evaluations, newest first, without the texts of their requests.
     Errors:
       INVALID_ARGUMENT: page_size is out of range, or page_token is not from an earlier answer to the same filters.
+      UNAVAILABLE: the scheduler cannot write its journal. Try again.
     """
     CancelEvaluation: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.CancelEvaluationRequest, _scheduler_service_pb2.CancelEvaluationResponse]  # type: ignore[assignment]
     """CancelEvaluation stops one evaluation wherever it is; its runner is killed. Its result has outcome
@@ -142,8 +150,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Evaluate is the main road: batches of requests go up, acceptances and then results come down, results in completion
         order, each with the id of its request. Flow control works end to end: the scheduler stops reading when its queue is
         full, and goes on when there is room. A malformed request does not end the stream: it gets a result with outcome
-        INVALID that names the field. When the stream breaks, accepted work goes on; a client that connects again with the same
-        client_id and sends attach_ids gets those results and loses nothing. The scheduler ends the stream once the client has
+        INVALID that names the field. When the stream breaks, accepted work goes on, for as long as EvalRequest.client_grace and
+        the scheduler's own limit allow; a client that connects again with the same client_id and sends attach_ids gets those
+        results and loses nothing. The scheduler ends the stream once the client has
         half-closed it and every result was sent.
         Errors:
           INVALID_ARGUMENT: the first message has no client_id, or client_id changes within a stream. Mend the client.
@@ -162,7 +171,8 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
           INVALID_ARGUMENT: the request is malformed; BadRequest details name each field. Mend it.
           ALREADY_EXISTS: the id was used for a different request. Choose another id.
           RESOURCE_EXHAUSTED: the queue, or the client's share of it, is full; RetryInfo says when to come back.
-          FAILED_PRECONDITION: no registered device matches the request's selector, backend or toolkit.
+          FAILED_PRECONDITION: no node can run the request: none has the device, backend or toolkit that it asks for. In a stream
+            the same is a result with cause NO_MATCHING_DEVICE.
           UNAVAILABLE: the scheduler is shutting down, or cannot write its journal. Try again.
         """
 
@@ -175,6 +185,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         """GetEvaluation tells where one evaluation stands, with its result when it is done.
         Errors:
           NOT_FOUND: no such id, or its result is older than the scheduler keeps. Submit it again.
+          UNAVAILABLE: the scheduler cannot write its journal, and what it knows might be taken back by a crash. Try again.
         """
 
     @_abc_1.abstractmethod
@@ -186,6 +197,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         """ListEvaluations pages through evaluations, newest first, without the texts of their requests.
         Errors:
           INVALID_ARGUMENT: page_size is out of range, or page_token is not from an earlier answer to the same filters.
+          UNAVAILABLE: the scheduler cannot write its journal. Try again.
         """
 
     @_abc_1.abstractmethod

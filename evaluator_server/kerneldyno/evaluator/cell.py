@@ -21,7 +21,6 @@ from typing import Any, Protocol
 from google.protobuf import json_format
 from kerneldyno.rpc import jsonio
 from kerneldyno.v1 import evaluation_pb2 as pb
-from kerneldyno.v1 import evaluator_service_pb2 as service_pb
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 
 from . import verdicts, wire
@@ -99,7 +98,7 @@ class Description:
 
     device: fleet_pb.Device
     environment: pb.Environment
-    sandbox_layers: tuple[service_pb.SandboxLayer, ...]
+    sandbox_layers: tuple[fleet_pb.SandboxLayer, ...]
     spare_runners: int
     candidate_memory_bytes: int
     gpu_uuid: str
@@ -112,7 +111,7 @@ class Description:
             json_format.ParseDict(frame["device"], fleet_pb.Device(), ignore_unknown_fields=True),
             json_format.ParseDict(frame["environment"], pb.Environment(), ignore_unknown_fields=True),
             tuple(
-                json_format.ParseDict(layer, service_pb.SandboxLayer(), ignore_unknown_fields=True)
+                json_format.ParseDict(layer, fleet_pb.SandboxLayer(), ignore_unknown_fields=True)
                 for layer in frame["sandbox_layers"]
             ),
             int(frame["spare_runners"]),

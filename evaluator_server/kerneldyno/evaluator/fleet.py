@@ -136,6 +136,7 @@ class FleetLink:
             environment=node.environment(),
             profiling=node.profiling,
             labels=node.labels,
+            sandbox_layers=node.sandbox_layers(),
         )
 
     def _obey(self, answer: pb.SynchronizeResponse) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from kerneldyno.rpc.jsonio import stage_name
 from kerneldyno.rpc.metrics import Series
 from kerneldyno.v1 import evaluation_pb2 as pb
-from kerneldyno.v1 import evaluator_service_pb2 as service_pb
+from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 from prometheus_client import CollectorRegistry, Counter
 
 from .children import ChildrenCollector
@@ -159,7 +159,7 @@ class DeviceMetrics:
         """Forget the totals of the judge before: the new one counts from 0."""
         self._seen.clear()
 
-    def judge_ready(self, layers: Iterable[service_pb.SandboxLayer], gpu_uuid: str) -> None:
+    def judge_ready(self, layers: Iterable[fleet_pb.SandboxLayer], gpu_uuid: str) -> None:
         """Note that the device takes work, and what its judge found out; `gpu_uuid` is empty on the CPU."""
         self._ready.set(1)
         for layer in layers:

@@ -281,20 +281,25 @@ class Node:
         environment.node_id = self.node_id
         return environment
 
+    def sandbox_layers(self) -> list[fleet_pb.SandboxLayer]:
+        """Return the walls around candidates. One is active when it is so on every device."""
+        layers: dict[str, fleet_pb.SandboxLayer] = {}
+        for cell in self.cells:
+            for layer in cell.description.sandbox_layers if cell.description is not None else ():
+                if layer.name not in layers or not layer.active:
+                    layers[layer.name] = layer
+        return list(layers.values())
+
     def capabilities(self) -> service_pb.EvaluatorServiceGetCapabilitiesResponse:
-        """Return all that a caller may want to know. A sandbox layer is active when it is so on every device."""
+        """Return all that a caller may want to know."""
         known = [cell.description for cell in self.cells if cell.description is not None]
-        layers: dict[str, service_pb.SandboxLayer] = {}
-        for layer in (layer for description in known for layer in description.sandbox_layers):
-            if layer.name not in layers or not layer.active:
-                layers[layer.name] = layer
         return service_pb.EvaluatorServiceGetCapabilitiesResponse(
             node_id=self.node_id,
             devices=self.devices(),
             backends=self.backends,
             toolkits=self.toolkits,
             environment=self.environment(),
-            sandbox_layers=layers.values(),
+            sandbox_layers=self.sandbox_layers(),
             candidate_memory_bytes=min(description.candidate_memory_bytes for description in known),
             spare_runners=min(description.spare_runners for description in known),
             profiling=self.profiling,

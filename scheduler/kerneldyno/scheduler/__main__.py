@@ -32,6 +32,7 @@ _OPTIONS = (
     ("--lease", "lease_seconds", "seconds after which a silent node is lost"),
     ("--heartbeat", "heartbeat_seconds", "seconds between two reports of a node"),
     ("--unmatched-timeout", "unmatched_seconds", "seconds after which an evaluation that no node can run fails"),
+    ("--settle", "settle_seconds", "seconds without a new node after which what no node can run fails at once; or inf"),
     ("--client-grace", "client_grace_seconds", "seconds after which the work of a client that is gone is cancelled"),
     ("--quarantine", "quarantine_seconds", "seconds that work which kept killing nodes may not run"),
     ("--retain-results", "retain_results", "finished evaluations kept"),

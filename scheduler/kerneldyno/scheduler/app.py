@@ -21,6 +21,7 @@ from kerneldyno.scheduler.fleet_service import FleetServicer
 from kerneldyno.scheduler.metrics import Metrics
 from kerneldyno.scheduler.service import RewardServicer, SchedulerServicer
 from kerneldyno.scheduler.settings import Settings
+from kerneldyno.scheduler.stall import StallAlarm
 from kerneldyno.scheduler.store.base import Store
 from kerneldyno.scheduler.store.journal import Journal, Retention
 from kerneldyno.scheduler.store.memory import MemoryStore
@@ -95,7 +96,7 @@ async def running(
     traced = EvaluationSpans(spans, journal, clock) if spans is not None else None
     desk = Desk(core, store, journal, settings, metrics, new_name, trace=traced.taken_in if traced else None)
     dispatcher = Dispatcher(core, journal, trace=traced.handed_out if traced else passed_on)
-    watch = ClusterWatch(core)
+    watch = ClusterWatch(core, journal)
     core.observers += [TransitionLog(), metrics, dispatcher, desk, watch]
     if traced is not None:
         core.observers.append(traced)
@@ -110,7 +111,8 @@ async def running(
         address = serving.listen(server, serving.Address.parse(settings.listen), settings.security.tls)
         page = serving.start_metrics(settings.metrics, registry)
         async with asyncio.TaskGroup() as group:
-            jobs = (dispatcher.run(), watch.run(), lag.watch(), _tick(core, desk, metrics, clock))
+            alarm = StallAlarm(desk, health)
+            jobs = (dispatcher.run(), watch.run(), lag.watch(), _tick(core, desk, metrics, alarm, clock))
             background = [group.create_task(job) for job in jobs]
             await server.start()
             try:
@@ -147,9 +149,10 @@ def open_store(settings: Settings) -> Store:
     return MemoryStore() if settings.store == "memory" else SqliteStore(settings.store.removeprefix("sqlite:"))
 
 
-async def _tick(core: Core, desk: Desk, metrics: Metrics, clock: Clock) -> None:
+async def _tick(core: Core, desk: Desk, metrics: Metrics, alarm: StallAlarm, clock: Clock) -> None:
     while True:
         core.tick()
+        await alarm.look()
         desk.room_made()  # the journal may have caught up
         metrics.sample(core, desk.journal, desk.waiting_calls, clock.monotonic())
         await asyncio.sleep(TICK_SECONDS)

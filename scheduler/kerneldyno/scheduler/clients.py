@@ -16,7 +16,7 @@ class Clients:
     """Unfinished evaluations, and the calls that wait for them."""
 
     def __init__(self, quota: int, grace_seconds: float) -> None:
-        """`quota`: unfinished evaluations that a share may have. `grace_seconds`: see `gone`."""
+        """`quota`: unfinished evaluations that a share may have. `grace_seconds`: the longest grace, see `gone`."""
         self.count = 0
         """Unfinished evaluations."""
         self._quota = quota
@@ -58,13 +58,20 @@ class Clients:
         """Return the evaluations of a client."""
         return list(self._unfinished.get(client_id, {}).values())
 
+    def by_share(self) -> Counter[str]:
+        """Return how many unfinished evaluations each share has; only of shares that have any."""
+        return Counter(self._by_share)
+
     def quota(self, share: str) -> int:
         """Return how many unfinished evaluations `share` may have."""
         return self._quotas.get(share, self._quota)
 
-    def set_quota(self, share: str, quota: int) -> None:
-        """Give `share` a quota of its own."""
-        self._quotas[share] = quota
+    def set_quota(self, share: str, quota: int | None) -> None:
+        """Give `share` a quota of its own, or with None everybody's."""
+        if quota is None:
+            self._quotas.pop(share, None)
+        else:
+            self._quotas[share] = quota
 
     def has_room(self, share: str) -> bool:
         """Say whether `share` may have one more."""
@@ -98,7 +105,15 @@ class Clients:
             found.append(heapq.heappop(self._deadlines)[2])
         return [evaluation for evaluation in found if evaluation.verdict is None]
 
-    def gone(self, now: float) -> list[Evaluation]:
-        """Return the evaluations of clients without an open call for longer than the grace."""
-        over = [client_id for client_id, since in self._gone_since.items() if now - since >= self._grace]
-        return [evaluation for client_id in over for evaluation in self.unfinished(client_id)]
+    def gone(self, now: float) -> list[tuple[Evaluation, float]]:
+        """Return the evaluations whose client had no open call for their grace, each with that grace in seconds."""
+        return [
+            (evaluation, grace)
+            for client_id, since in self._gone_since.items()
+            for evaluation in self.unfinished(client_id)
+            if now - since >= (grace := self._grace_of(evaluation))
+        ]
+
+    def _grace_of(self, evaluation: Evaluation) -> float:
+        own = evaluation.grace_seconds
+        return self._grace if own is None else min(own, self._grace)

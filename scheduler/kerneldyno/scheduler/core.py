@@ -50,6 +50,7 @@ from kerneldyno.scheduler.store.base import (
     StoredEvaluation,
     restored,
 )
+from kerneldyno.scheduler.unmatched import Unmatched
 
 #: Seconds between two calls of `tick`.
 TICK_SECONDS = 0.25
@@ -85,7 +86,7 @@ class Core:
         self._evaluations: dict[Key, Evaluation] = {}  # without a verdict on disk
         self._jobs: dict[bytes, Job] = {}
         self._ending: dict[bytes, Verdict] = {}  # of jobs whose end is not on disk yet, where others may have it too
-        self._unmatched_since: dict[Requirement, float] = {}
+        self._unmatched = Unmatched(self.fleet, settings)
         self._last_tick = clock.monotonic()
         self._registered_at = self._last_tick  # from when on a node that has not registered is not there
 
@@ -133,6 +134,7 @@ class Core:
         labels: dict[str, str],
         kind: ClientKind,
         timeout_seconds: float | None = None,
+        grace_seconds: float | None = None,
         fresh: bool = False,
         speedup_kind: SpeedupKind = SpeedupKind.DEVICE,
         trace: str = "",
@@ -156,6 +158,7 @@ class Core:
             return Submission.NEW, evaluation
         if timeout_seconds is not None:
             evaluation.deadline_at = now + timeout_seconds
+        evaluation.grace_seconds = grace_seconds
         job = None if fresh else self._jobs.get(digest)
         joins = job is not None
         evaluation.merged = joins or ending is not None
@@ -179,6 +182,7 @@ class Core:
                 payload=None if joins else spec.payload,
                 trace=trace,
                 speedup_kind=speedup_kind,
+                grace_seconds=grace_seconds,
             )
         )
         self._enter(evaluation, job)
@@ -201,10 +205,9 @@ class Core:
         )
 
     def set_share(self, share: str, *, weight: float, quota: int | None) -> None:
-        """Give a share its weight, and its quota if it is not everybody's."""
+        """Give a share its weight, and its quota; None for everybody's."""
         self.waiting.set_weight(share, weight)
-        if quota is not None:
-            self.clients.set_quota(share, quota)
+        self.clients.set_quota(share, quota)
 
     def get(self, key: Key) -> Evaluation | None:
         """Return an evaluation, or None when it is not known or no longer kept."""
@@ -339,6 +342,7 @@ class Core:
         known = before if before is not None and not before.lost and before.report.devices else None
         node = self.fleet.update(report, now, self._clock.wall())
         if node is not known:
+            self._unmatched.node_came(now)
             self._tell(lambda observer: observer.node_joined(node))
         self._work_changed()
         held = report.attempt_tokens
@@ -399,7 +403,10 @@ class Core:
             self.lose(node, detail, expired=True)
         self._cancel_unwanted(now)
         self._end_overdue(now)
-        self._fail_unmatched(now)
+        for job, verdict in self._unmatched.overdue(self.waiting, now, known=self.knows_fleet()):
+            self._end(
+                job, job.too_large or verdict
+            )  # the larger device is gone again: what the smaller one said counts
         self._work_changed()  # a hold may have ended
 
     # What others ask
@@ -427,6 +434,10 @@ class Core:
     def known_toolkits(self) -> list[str] | None:
         """Return the toolkits of all nodes, those lately lost included; None while that is not known."""
         return self.fleet.known_toolkits() if self.knows_fleet() else None
+
+    def never_runs(self, need: Requirement) -> str | None:
+        """Return why no node can ever run such work; None while one can, or one may come that can."""
+        return self._unmatched.never(need, self._clock.monotonic()) if self.knows_fleet() else None
 
     def can_profile(self) -> bool:
         """Say whether some node can profile, or one may come that can."""
@@ -626,8 +637,7 @@ class Core:
     def _cancel_unwanted(self, now: float) -> None:
         for evaluation in self.clients.late(now):
             self.cancel(evaluation, "DEADLINE_EXCEEDED", "the request's total_timeout passed")
-        grace = self._settings.client_grace_seconds
-        for evaluation in self.clients.gone(now):
+        for evaluation, grace in self.clients.gone(now):
             self.cancel(evaluation, "CLIENT_GONE", f"no call of the client was open for {grace:g} s")
 
     def _end_overdue(self, now: float) -> None:
@@ -636,19 +646,6 @@ class Core:
             self._drop(attempt, overdue, node_lost=False)
             self._blame(attempt.node)
             self._retry(attempt, overdue)
-
-    def _fail_unmatched(self, now: float) -> None:
-        needs = self.waiting.requirements()
-        self._unmatched_since = {
-            need: self._unmatched_since.get(need, now) for need in needs if not self.fleet.any_offers(need)
-        }
-        limit = self._settings.unmatched_seconds
-        for need, since in self._unmatched_since.items():
-            for job in list(self.waiting.waiting_for(need)):
-                if now - max(since, job.queued_at) >= limit:
-                    detail = f"no registered device could run this for {limit:g} s"
-                    # The larger device is gone again: what the smaller one said is the answer.
-                    self._end(job, job.too_large or Verdict.failed("NO_MATCHING_DEVICE", detail, retryable=True))
 
     # Inside: observers
 

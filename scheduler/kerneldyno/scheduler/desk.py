@@ -31,6 +31,9 @@ class Customer(Protocol):
     def close(self) -> None:
         """Send what is finished, then end with UNAVAILABLE."""
 
+    def journal_stalled(self, why: str) -> None:
+        """Say why nothing goes on at the moment; empty when it does again."""
+
 
 class Desk(Observer):
     """What calls go through to reach the state machine."""
@@ -92,6 +95,7 @@ class Desk(Observer):
             labels=order.labels,
             kind=kind,
             timeout_seconds=order.timeout_seconds,
+            grace_seconds=order.grace_seconds,
             fresh=order.fresh,
             speedup_kind=order.speedup_kind,
             trace=trace if self._trace is None else self._trace(trace),
@@ -130,7 +134,13 @@ class Desk(Observer):
     def require_journal(self) -> None:
         """Refuse calls that cannot wait until the journal can be written again."""
         if self.journal.stalled is not None:
-            raise errors.JournalStalledError(f"nothing can be accepted now: {self.journal.stalled}", retry_seconds=2.0)
+            text = f"the scheduler cannot write its journal: {self.journal.stalled}"
+            raise errors.JournalStalledError(text, retry_seconds=2.0)
+
+    async def committed(self) -> None:
+        """Return once all that was decided so far is on disk. Raises JournalStalledError when that takes no end."""
+        self.require_journal()
+        await self.journal.committed()
 
     def drain(self) -> None:
         """First step of a stop: nothing new is accepted or placed; what runs goes on."""

@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf import timestamp_pb2
 from kerneldyno.rpc import errors
 from kerneldyno.rpc.validation import Violation
+from kerneldyno.scheduler import scope
 from kerneldyno.scheduler.desk import Desk
 from kerneldyno.scheduler.model import Node
 from kerneldyno.scheduler.translate import node_of, report_of
@@ -56,7 +57,7 @@ class FleetServicer(FleetServiceServicer):
         """Give a node nothing more."""
         node = self._find(request.node_id)
         self._core.drain(node.id, True)
-        await self._desk.journal.committed()
+        await self._desk.committed()
         return pb.DrainNodeResponse(node=node_of(node))
 
     async def UndrainNode(self, request: pb.UndrainNodeRequest, context: Any) -> pb.UndrainNodeResponse:  # noqa: N802
@@ -65,7 +66,7 @@ class FleetServicer(FleetServiceServicer):
         if node.report.draining and not node.drained:
             raise errors.NodeStoppingError(f"node {node.id!r} is being stopped; start it again")
         self._core.drain(node.id, False)
-        await self._desk.journal.committed()
+        await self._desk.committed()
         return pb.UndrainNodeResponse(node=node_of(node))
 
     async def WatchCluster(  # noqa: N802
@@ -73,8 +74,9 @@ class FleetServicer(FleetServiceServicer):
     ) -> AsyncIterator[pb.WatchClusterResponse]:
         """Stream snapshots."""
         self._desk.require_open()
+        only = scope.share()
         async for snapshot in self._watch.snapshots():
-            yield snapshot
+            yield _restricted(snapshot, only) if only else snapshot
         raise errors.ShuttingDownError("the scheduler is shutting down", retry_seconds=1.0)
 
     async def ListQuarantines(  # noqa: N802
@@ -110,7 +112,7 @@ class FleetServicer(FleetServiceServicer):
                 raise errors.InvalidRequestError(violations=[Violation("digest", "is not hexadecimal")]) from None
             if not self._core.quarantine.release(digest):
                 raise errors.QuarantineNotFoundError(f"work {request.digest!r} is not in quarantine")
-            await self._desk.journal.committed()
+            await self._desk.committed()
         return pb.ReleaseQuarantineResponse()
 
     def _find(self, node_id: str) -> Node:
@@ -118,6 +120,17 @@ class FleetServicer(FleetServiceServicer):
         if node is None:
             raise errors.NodeNotFoundError(f"no node {node_id!r} is registered; ListNodes tells which are")
         return node
+
+
+def _restricted(snapshot: pb.WatchClusterResponse, share: str) -> pb.WatchClusterResponse:
+    """Return `snapshot` for one who may see no other share than `share`."""
+    if all(one.name == share for one in snapshot.shares):
+        return snapshot
+    seen = pb.WatchClusterResponse()
+    seen.CopyFrom(snapshot)
+    del seen.shares[:]
+    seen.shares.extend(one for one in snapshot.shares if one.name == share)
+    return seen
 
 
 def _quarantine(reason: str, since: float, until: float, *, node_id: str = "", digest: str = "") -> pb.Quarantine:

@@ -165,6 +165,8 @@ class Evaluation:
     """Monotonic, as every `..._at`; `..._wall` is for people."""
     accepted_wall: float
     deadline_at: float | None = None
+    grace_seconds: float | None = None
+    """How long it goes on without an open call of its client; None for the scheduler's own limit."""
     job: Job | None = None
     merged: bool = False
     """Whether its job was another's when it came."""
@@ -261,6 +263,14 @@ class Device:
         )
 
 
+class SandboxLayer(NamedTuple):
+    """One wall around the candidates of a node."""
+
+    name: str
+    active: bool
+    detail: str
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a node says of itself."""
@@ -277,6 +287,8 @@ class Report:
     labels: frozenset[tuple[str, str]] = frozenset()
     attempt_tokens: tuple[str, ...] = ()
     environment: bytes = b""
+    sandbox: tuple[SandboxLayer, ...] = ()
+    """For people alone: nothing is decided by it."""
 
     def offers(self, need: Requirement) -> bool:
         """Say whether the node can run such work at all, ready or not."""

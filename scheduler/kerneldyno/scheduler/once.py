@@ -8,7 +8,7 @@ import grpc
 from kerneldyno.rpc import errors
 from kerneldyno.rpc.interceptor import deadline_passed
 from kerneldyno.rpc.validation import Violation
-from kerneldyno.scheduler import scope
+from kerneldyno.scheduler import scope, unmatched
 from kerneldyno.scheduler.desk import Desk
 from kerneldyno.scheduler.model import ClientKind, Evaluation, Submission
 from kerneldyno.scheduler.stream import MAX_CLIENT_ID_CHARS
@@ -39,7 +39,7 @@ class OnceCall:
         core.watch(evaluation, self)
         late = False
         try:
-            return result_of(await self._done)
+            return _answer(await self._done)
         except asyncio.CancelledError:
             late = deadline_passed(context)
             raise
@@ -61,6 +61,9 @@ class OnceCall:
     def drain(self) -> None:
         """Nothing more comes from this call anyway."""
 
+    def journal_stalled(self, why: str) -> None:
+        """A single call has but one answer to give: it waits."""
+
     def close(self) -> None:
         """End the call: its evaluation will not be finished here. A caller that comes again with its id finds it."""
         self._closing = True
@@ -78,12 +81,8 @@ class OnceCall:
         if violations:
             raise errors.InvalidRequestError(violations=violations)
         order = order_of(request)
-        need = order.spec.requirement
-        if desk.core.knows_fleet() and not desk.core.fleet.any_offers(need):
-            raise errors.NoMatchingDeviceError(
-                f"no registered node has a device for backend {need.backend}, toolkit {need.toolkit} and the given "
-                "selector; ListNodes tells what there is"
-            )
+        if (why := desk.core.never_runs(order.spec.requirement)) is not None:
+            raise errors.NoMatchingDeviceError(why)
         desk.require_journal()
         owned = scope.own(client_id)
         desk.know(owned)
@@ -94,3 +93,11 @@ class OnceCall:
             text = "the queue, or the client's share of it, is full"
             raise errors.QueueFullError(text, retry_seconds=RETRY_SECONDS)
         return evaluation
+
+
+def _answer(evaluation: Evaluation) -> evaluation_pb2.EvalResult:
+    """Return the result. Raises NoMatchingDeviceError for what no node could run, whenever that was found out."""
+    failure = evaluation.verdict.failure if evaluation.verdict is not None else None
+    if failure is not None and failure.cause == unmatched.CAUSE:
+        raise errors.NoMatchingDeviceError(failure.detail)
+    return result_of(evaluation)

@@ -49,6 +49,10 @@ class WaitingLine:
             raise ValueError(f"the weight of share {share!r} is {weight}; it must be greater than 0 and finite")
         self._weights[share] = weight
 
+    def weight(self, share: str) -> float:
+        """Return how many turns `share` has for one of a share of weight 1."""
+        return self._weights.get(share, 1.0)
+
     def add(self, job: Job, *, first: bool = False) -> None:
         """Put `job` behind the others of its share; before all and free of charge when it was taken once already."""
         assert job not in self._line_of, "a job waits once"

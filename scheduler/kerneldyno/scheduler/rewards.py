@@ -78,6 +78,8 @@ class RewardStream:
         """Serve the stream to its end. `write` sends one response down, and waits while the client does not read."""
 
         async def write_answer(response: EvaluateResponse) -> None:
+            if response.HasField("journal_stalled"):
+                await write(StreamRewardsResponse(journal_stalled=response.journal_stalled))
             if not response.HasField("result"):
                 return
             turn = self._open[response.result.id.removesuffix(AGAIN)]

@@ -56,7 +56,7 @@ class SchedulerServicer(SchedulerServiceServicer):
     ) -> pb.ListEvaluationsResponse:
         """Page through evaluations, newest first."""
         page = history.read_request(request)
-        await self._desk.journal.committed()
+        await self._desk.committed()
         # It may have to look through many: not in the event loop.
         found = await asyncio.to_thread(history.look_up, self._desk.store, page)
         return history.answer(self._desk.core, found, page)
@@ -68,7 +68,7 @@ class SchedulerServicer(SchedulerServiceServicer):
         evaluation = await self._find(request.client_id, request.id)
         if not self._desk.core.cancel(evaluation):
             raise errors.AlreadyFinishedError(f"evaluation {request.id!r} is finished already")
-        await self._desk.journal.committed()
+        await self._desk.committed()
         return pb.CancelEvaluationResponse()
 
     async def CancelEvaluations(  # noqa: N802
@@ -85,7 +85,7 @@ class SchedulerServicer(SchedulerServiceServicer):
         unfinished = [one for name in scope.named(request.client_id) for one in core.clients.unfinished(name)]
         chosen = [one for one in unfinished if request.all or one.key.id in named]
         cancelled = sum(core.cancel(one) for one in chosen)
-        await self._desk.journal.committed()
+        await self._desk.committed()
         return pb.CancelEvaluationsResponse(cancelled=cancelled)
 
     async def GetCapabilities(  # noqa: N802
@@ -113,6 +113,7 @@ class SchedulerServicer(SchedulerServiceServicer):
             queued=core.waiting_evaluations(),
             running=core.running(),
             store=self._desk.store.name,
+            journal_stalled=self._desk.journal.stalled or "",
         )
 
     async def _find(self, client_id: str, request_id: str) -> Evaluation:
@@ -121,7 +122,7 @@ class SchedulerServicer(SchedulerServiceServicer):
         if evaluation is None:
             raise errors.EvaluationNotFoundError(f"no evaluation {request_id!r} of client {client_id!r} is known")
         if not evaluation.settled:
-            await self._desk.journal.committed()  # what was shown must not be taken back by a crash
+            await self._desk.committed()  # what was shown must not be taken back by a crash
         return evaluation
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from kerneldyno.rpc.security import UNGUARDED, ServerSecurity
 
+_MAY_BE_ZERO = ("drain_seconds", "settle_seconds")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -30,7 +32,10 @@ class Settings:
     lease_seconds: float = 10.0
     """A node unheard of for this long is lost, and its attempts start elsewhere."""
     unmatched_seconds: float = 300.0
-    """An evaluation that no registered node can run fails after this long."""
+    """An evaluation that no registered node can run fails after this long: one may come, or come back."""
+    settle_seconds: float = 30.0
+    """When no new node came for this long, the fleet is complete, and what none of its nodes can run fails at once.
+    0: with its first node. Infinity: never, for fleets that grow on demand."""
     max_attempts: int = 3
     """Attempts of one job, counting those lost to infrastructure."""
     quarantine_seconds: float = 3_600.0
@@ -53,7 +58,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
-            if isinstance(value, (int, float)) and value <= 0 and name != "drain_seconds":
+            if isinstance(value, (int, float)) and not (value > 0 or (value == 0 and name in _MAY_BE_ZERO)):
                 raise ValueError(f"{name} is {value}; it must be greater than 0")
         self.security.check(self.listen, self.metrics)
         if self.lease_seconds < 2 * self.heartbeat_seconds:

@@ -64,6 +64,8 @@ class EvaluateStream:
     async def run(self, requests: AsyncIterator[EvaluateRequest], write: Write) -> None:
         """Serve the stream to its end. `write` sends one response down, and waits while the client does not read."""
         self._desk.customers.add(self)
+        if self._desk.journal.stalled is not None:
+            self.journal_stalled(self._desk.journal.stalled)
         try:
             async with asyncio.TaskGroup() as group:
                 self._reading = group.create_task(self._read(requests))
@@ -90,6 +92,13 @@ class EvaluateStream:
         """Read no more; results are still sent."""
         if self._reading is not None:
             self._reading.cancel()
+
+    def journal_stalled(self, why: str) -> None:
+        """Tell the client why it hears nothing, or that it will again. Only the last of several is sent."""
+        if self._out and isinstance(last := self._out[-1], EvaluateResponse) and last.HasField("journal_stalled"):
+            last.journal_stalled = why
+        else:
+            self._push(EvaluateResponse(journal_stalled=why))
 
     def close(self) -> None:
         """End once what is finished was sent."""
@@ -228,13 +237,13 @@ class EvaluateStream:
 
     async def _send(self, write: Write, response: EvaluateResponse) -> None:
         kind = response.WhichOneof("event")
-        if kind != "unknown":
+        if kind in ("accepted", "result"):
             failpoint(f"before_{kind}_sent")
         try:
             await write(response)
         except grpc.aio.InternalError:  # the connection is gone, and the cancellation of this call is on its way
             raise asyncio.CancelledError from None
-        if kind != "unknown":
+        if kind in ("accepted", "result"):
             failpoint(f"after_{kind}_sent")
 
 

@@ -29,6 +29,7 @@ from kerneldyno.scheduler.model import (
     Priority,
     Report,
     Requirement,
+    SandboxLayer,
     Shortage,
     Spec,
     SpeedupKind,
@@ -70,10 +71,11 @@ class Order:
     spec: Spec
     digest: bytes
     fingerprint: bytes
-    """Tells whether two submits have the same body: everything but the labels, with defaults filled in."""
+    """Tells whether two submits have the same body: everything but labels and grace, with defaults filled in."""
     priority: Priority
     labels: dict[str, str]
     timeout_seconds: float | None
+    grace_seconds: float | None
     fresh: bool
     speedup_kind: SpeedupKind
     trace: str
@@ -85,6 +87,7 @@ def order_of(request: evaluation_pb2.EvalRequest) -> Order:
     full = effective(request)
     digest = identity.digest(full)
     timeout = full.total_timeout.ToNanoseconds() / 1e9 if full.HasField("total_timeout") else None
+    grace = full.client_grace.ToNanoseconds() / 1e9 if full.HasField("client_grace") else None
     priority, fresh, kind = full.priority, full.skip_cache, _SPEEDUP_KINDS[full.speedup_kind]
     own = f"{priority} {fresh} {timeout}"
     if kind is not SpeedupKind.DEVICE:  # younger than stored fingerprints: requests that do without it keep theirs
@@ -97,6 +100,7 @@ def order_of(request: evaluation_pb2.EvalRequest) -> Order:
         priority=_PRIORITIES[priority],
         labels=dict(request.labels),
         timeout_seconds=timeout,
+        grace_seconds=grace,
         fresh=fresh,
         speedup_kind=kind,
         trace=trace_context.of_message(request.trace_context) if request.HasField("trace_context") else "",
@@ -277,12 +281,13 @@ def report_of(request: fleet_service_pb2.SynchronizeRequest) -> tuple[Report, li
         labels=frozenset(request.labels.items()),
         attempt_tokens=tuple(request.attempt_tokens),
         environment=request.environment.SerializeToString(),
+        sandbox=tuple(SandboxLayer(layer.name, layer.active, layer.detail) for layer in request.sandbox_layers),
     )
     return report, violations
 
 
-def node_of(node: Node) -> fleet_service_pb2.Node:
-    """Return a node as operators see it."""
+def node_of(node: Node, *, with_sandbox: bool = True) -> fleet_service_pb2.Node:
+    """Return a node as operators see it. The sandbox does not change; snapshots of large fleets do without it."""
     report = node.report
     message = fleet_service_pb2.Node(
         node_id=node.id,
@@ -302,6 +307,8 @@ def node_of(node: Node) -> fleet_service_pb2.Node:
             name=d.name, kind=d.kind, model=d.model, memory_bytes=d.memory_bytes, lanes=d.lanes, ready=d.ready
         )
     message.environment.ParseFromString(report.environment)
+    for layer in report.sandbox if with_sandbox else ():
+        message.sandbox_layers.add(name=layer.name, active=layer.active, detail=layer.detail)
     return message
 
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 
 from kerneldyno.scheduler.core import Core
 from kerneldyno.scheduler.observer import Observer
+from kerneldyno.scheduler.store.journal import Journal
 from kerneldyno.scheduler.translate import node_of
 from kerneldyno.v1 import fleet_service_pb2 as pb
 
 #: Seconds between two snapshots, at the least.
 INTERVAL_SECONDS = 0.25
+#: Shares that a snapshot lists; client ids can be any number.
+MOST_SHARES = 20
 
 
 class ClusterWatch(Observer):
     """The newest snapshot. A reader that is slow misses those in between."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, journal: Journal) -> None:
         self._core = core
+        self._journal = journal
         self._dirty = asyncio.Event()
         self._fresh: asyncio.Event = asyncio.Event()
         self._newest: pb.WatchClusterResponse | None = None
@@ -73,20 +78,42 @@ class ClusterWatch(Observer):
         core = self._core
         nodes = core.fleet.nodes
         message = pb.WatchClusterResponse(
-            nodes=[node_of(nodes[node_id]) for node_id in sorted(nodes)],
+            nodes=[node_of(nodes[node_id], with_sandbox=False) for node_id in sorted(nodes)],
             queued=core.waiting_evaluations(),
             running=core.running(),
             outcomes=dict(core.outcomes),
+            journal_stalled=self._journal.stalled or "",
+            shares=_shares(core),
         )
         message.snapshot_time.GetCurrentTime()
         return message
 
 
+def _shares(core: Core) -> list[pb.Share]:
+    """Return who has unfinished evaluations, the most first."""
+    running = Counter(attempt.job.share for attempt in core.attempts.by_token.values())
+    return [
+        pb.Share(
+            name=name,
+            unfinished=count,
+            max_unfinished=core.clients.quota(name),
+            running=running[name],
+            weight=core.waiting.weight(name),
+        )
+        for name, count in core.clients.by_share().most_common(MOST_SHARES)
+    ]
+
+
 def _differ(one: pb.WatchClusterResponse, other: pb.WatchClusterResponse) -> bool:
     """Compare two snapshots by all but the times in them."""
-    if (one.queued, one.running, dict(one.outcomes)) != (other.queued, other.running, dict(other.outcomes)):
+    if _counts(one) != _counts(other):
         return True
     return [_lasting(node) for node in one.nodes] != [_lasting(node) for node in other.nodes]
+
+
+def _counts(one: pb.WatchClusterResponse) -> tuple[object, ...]:
+    shares = [share.SerializeToString(deterministic=True) for share in one.shares]
+    return one.queued, one.running, dict(one.outcomes), one.journal_stalled, shares
 
 
 def _lasting(node: pb.Node) -> bytes:

@@ -42,7 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"kerneldyno-health: {options.address}: {error.code().name}: {error.details()}", file=sys.stderr)
         return 1
     if status != health_pb2.HealthCheckResponse.SERVING:
-        print(f"kerneldyno-health: {options.address}: {_name(status)}", file=sys.stderr)
+        why = ": it is being stopped, or a scheduler that cannot write its journal (`kerneldyno top` says why)"
+        known = why if status == health_pb2.HealthCheckResponse.NOT_SERVING else ""
+        print(f"kerneldyno-health: {options.address}: {_name(status)}{known}", file=sys.stderr)
         return 1
     return 0
 

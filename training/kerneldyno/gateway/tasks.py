@@ -102,7 +102,7 @@ class Tasks:
         return {"message": f"task {task_id} is cancelled"}
 
     async def health(self, turns: int, metrics: Metrics) -> tuple[dict[str, Any], int]:
-        """Answer GET /health, and its status: 503 when the scheduler is away or no device could take a candidate."""
+        """Answer GET /health, and its status: 503 when the scheduler is away or stalled, or no device is ready."""
         data: dict[str, Any] = {
             "status": "unhealthy",
             "timestamp": datetime.now(UTC).isoformat(),
@@ -129,14 +129,16 @@ class Tasks:
             for node in cluster.nodes
             for device in node.devices
         }
-        serving = any(device["ready"] for device in devices.values())
+        wrong = "" if any(device["ready"] for device in devices.values()) else "no device is ready"
+        if cluster.journal_stalled:
+            wrong = f"the scheduler cannot write its journal: {cluster.journal_stalled}"
         data |= {
-            "status": "healthy" if serving else "unhealthy",
+            "status": "unhealthy" if wrong else "healthy",
             "gpu_status": devices,
             "queue_status": {"queued": cluster.queued, "running": cluster.running, "outcomes": dict(cluster.outcomes)},
             "active_tasks": cluster.queued + cluster.running,
         }
-        return (data, 200) if serving else (data | {"error": "no device is ready"}, 503)
+        return (data | {"error": wrong}, 503) if wrong else (data, 200)
 
     async def _judge(self, task_id: str, request: EvalRequest, *, fresh: bool) -> EvalResult:
         run, known = await self._last_run(task_id)

@@ -2,7 +2,7 @@
 
 Exit status of every command: 0 done, 1 no verdict (infrastructure failed; for `selftest` also an attack that got
 through, for `vet` a problem that is not strong, for `doctor` something to mend), 2 usage, 3 the service cannot be reached,
-4 `evaluate --require`: another verdict.
+4 `evaluate --require`: another verdict; 128 and the number of the signal that interrupted it (130 after Ctrl-C).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from kerneldyno.client.cli.quarantines import quarantines, release
 from kerneldyno.client.cli.report import report
 from kerneldyno.client.cli.rollout import rollout
 from kerneldyno.client.cli.selftest import selftest
+from kerneldyno.client.cli.signals import interrupting
 from kerneldyno.client.cli.suite import suite
 from kerneldyno.client.cli.top import top
 from kerneldyno.client.cli.trace import trace
@@ -75,7 +76,8 @@ def main() -> None:
     """Runs the command line and exits with its status."""
     try:
         try:
-            app()
+            with interrupting():
+                app()
         finally:
             sys.stdout.flush()
     except OSError as error:

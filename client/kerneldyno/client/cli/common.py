@@ -203,6 +203,12 @@ def waiting(what: str) -> Iterator[None]:
         yield
 
 
+def say_stalled(why: str) -> None:
+    """Tells whoever waits for verdicts why none come, and that they do again: AsyncClient's `on_stalled`."""
+    text = f"waiting: the scheduler cannot write its journal, and tells no verdict until it can: {why}"
+    print(f"kerneldyno: {text if why else 'the scheduler can write its journal again'}", file=sys.stderr, flush=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """The service that a command is to use."""

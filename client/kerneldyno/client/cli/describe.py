@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import grpc
-import grpc.aio
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
 from kerneldyno.client.cli.cards import plain
 from kerneldyno.client.cli.common import (
@@ -22,14 +20,7 @@ from kerneldyno.client.cli.common import (
     stdout,
     to_json,
 )
-from kerneldyno.rpc import channel, credentials
-from kerneldyno.v1.evaluator_service_pb2 import EvaluatorServiceGetCapabilitiesRequest
-from kerneldyno.v1.evaluator_service_pb2_grpc import EvaluatorServiceStub
-from kerneldyno.v1.fleet_service_pb2 import Node
 from rich.table import Table
-
-#: How long a node may take to describe itself, in seconds. It may be out of this machine's reach.
-_NODE_SECONDS = 3.0
 
 
 def describe(
@@ -53,22 +44,7 @@ def describe(
 async def _ask(address: str) -> dict[str, Any]:
     async with AsyncClient(address) as client:
         capabilities, nodes = await client.capabilities(), await client.nodes()
-    described = await asyncio.gather(*(_ask_node(node) for node in nodes))
-    return {"scheduler": to_json(capabilities), "nodes": described}
-
-
-async def _ask_node(node: Node) -> dict[str, Any]:
-    """Returns the scheduler's view of a node with the node's own, or with why it could not be asked."""
-    if not node.address:
-        return to_json(node) | {"capabilities": None, "unreachable": "it has no address: it takes no calls"}
-    # Without the token: nodes say themselves where they are, and none may learn what opens the scheduler.
-    async with channel.open(node.address, credentials.choose().without_token()) as connection:
-        try:
-            stub = EvaluatorServiceStub(connection)
-            answer = await stub.GetCapabilities(EvaluatorServiceGetCapabilitiesRequest(), timeout=_NODE_SECONDS)
-        except grpc.aio.AioRpcError as error:
-            return to_json(node) | {"capabilities": None, "unreachable": f"{error.code().name}: {error.details()}"}
-    return to_json(node) | {"capabilities": to_json(answer), "unreachable": None}
+    return {"scheduler": to_json(capabilities), "nodes": [to_json(node) for node in nodes]}
 
 
 def _print(address: str, found: dict[str, Any]) -> None:
@@ -79,6 +55,8 @@ def _print(address: str, found: dict[str, Any]) -> None:
     facts.add_row("backends", plain(", ".join(scheduler["backends"]) or "none"))
     facts.add_row("toolkits", plain(", ".join(scheduler["toolkits"]) or "none"))
     facts.add_row("work", f"{scheduler['queued']} waiting, {scheduler['running']} running")
+    if scheduler["journal_stalled"]:
+        facts.add_row("journal", plain(f"STALLED, no verdict is told: {scheduler['journal_stalled']}"))
     console.print(facts)
     if not found["nodes"]:
         console.print("\nNo evaluator is registered: start one with `python -m kerneldyno.evaluator --scheduler ...`.")
@@ -97,10 +75,9 @@ def _node(node: dict[str, Any]) -> Table:
         table.add_row(
             "  device", plain(f"{device['name']}: {device['model']}, {memory}, {device['lanes']} lanes, {readiness}")
         )
-    if node["capabilities"] is None:
-        table.add_row("  sandbox", plain(f"unknown, the node cannot be reached from here ({node['unreachable']})"))
-        return table
-    for layer in node["capabilities"]["sandbox_layers"]:
+    if not node["sandbox_layers"]:
+        table.add_row("  sandbox", "unknown, its evaluator is older than this and does not tell")
+    for layer in node["sandbox_layers"]:
         mark = "active" if layer["active"] else "NOT ACTIVE"
         table.add_row("  sandbox", plain(f"{layer['name']}: {mark}; {layer['detail']}"))
     return table

@@ -28,6 +28,7 @@ from kerneldyno.client.cli.common import (
     print_json,
     read_source,
     reporting,
+    say_stalled,
     stdout,
     waiting,
 )
@@ -174,7 +175,7 @@ def _problem(first: Path, second: Path | None, cases: Path | None) -> str:
 
 
 async def _judge(address: str, request: EvalRequest) -> EvalResult:
-    async with AsyncClient(address) as client:
+    async with AsyncClient(address, on_stalled=say_stalled) as client:
         await client.capabilities()  # fails at once where evaluate() would wait for a scheduler to come back
         with waiting("judging"):
             return await anext(client.evaluate([request]))

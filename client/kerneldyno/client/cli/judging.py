@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kerneldyno.client.aio import AsyncClient
-from kerneldyno.client.cli.common import INTERRUPTED, Service, UsageError, fail, stderr
+from kerneldyno.client.cli.common import INTERRUPTED, Service, UsageError, fail, say_stalled, stderr
 from kerneldyno.client.errors import UnavailableError
 from kerneldyno.client.jsonl import BadLine
 from kerneldyno.client.results_file import NotResultsError, ResultsFile
@@ -67,7 +67,7 @@ class Judging:
             asyncio.run(self._go(target, window))
 
     async def _go(self, address: str, window: int) -> None:
-        async with AsyncClient(address, window=window) as client:
+        async with AsyncClient(address, window=window, on_stalled=say_stalled) as client:
             await client.capabilities()  # fails at once where evaluate() would wait for a scheduler to come back
             async for result in client.evaluate(self._requests()):
                 self._record(result)

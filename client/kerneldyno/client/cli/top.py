@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -52,9 +51,6 @@ def top(
 
 
 async def _top(address: str, once: bool, interval: float, as_json: bool) -> None:
-    task = asyncio.current_task()
-    with suppress(RuntimeError, ValueError):  # not in the main thread
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel if task else lambda: None)
     async with AsyncClient(address, reconnect_timeout=0.0, call_timeout=_CALL_SECONDS) as client:
         cluster = Cluster(address, await client.capabilities())
         watching = asyncio.gather(_watch(client, cluster), _ask(client, cluster))

@@ -29,6 +29,8 @@ _NARROWEST = {"labels": 10, "devices": 16, "state": 24, "node": 16, "lanes": 2}
 #: Lines beside the rows of both tables: three of the head, two heads of tables with a blank line before each, "... more".
 _OTHER_LINES = 9
 _FEWEST_ROWS, _MOST_OUTCOMES = 2, 6
+#: In a terminal: shares that are shown, where it has so many lines.
+_MOST_SHARES, _SHARES_FROM = 5, 24
 
 
 class Cluster:
@@ -77,7 +79,14 @@ def line(cluster: Cluster, now: float) -> str:
     assert snapshot is not None
     if cluster.away is not None:
         return plain(f"the scheduler has been away for {lasting(now - cluster.away_since)}: {cluster.away}").plain
-    parts = [_head_of_nodes(cluster), f"{snapshot.running} running", f"{snapshot.queued} waiting", _rates(cluster, now)]
+    stalled = [f"JOURNAL STALLED ({snapshot.journal_stalled})"] if snapshot.journal_stalled else []
+    parts = [
+        *stalled,
+        _head_of_nodes(cluster),
+        f"{snapshot.running} running",
+        f"{snapshot.queued} waiting",
+        _rates(cluster, now),
+    ]
     mix = Counter(dict(snapshot.outcomes)).most_common()
     return plain(", ".join(parts) + "".join(f"  {name} {count}" for name, count in mix)).plain
 
@@ -91,6 +100,7 @@ def report(cluster: Cluster, now: float, wall: datetime) -> dict[str, Any]:
         "address": cluster.address,
         "version": cluster.able.version,
         "store": cluster.able.store,
+        "journal_stalled": snapshot.journal_stalled or None,
         "away_seconds": None if cluster.away is None else round(now - cluster.away_since, 3),
         "queued": snapshot.queued,
         "running": snapshot.running,
@@ -99,6 +109,7 @@ def report(cluster: Cluster, now: float, wall: datetime) -> dict[str, Any]:
         "rate_60s": cluster.meter.rate(now, LONGEST_SECONDS),
         "outcomes": dict(snapshot.outcomes),
         "outcomes_60s": dict(cluster.meter.gained(now)),
+        "shares": [to_json(share) for share in snapshot.shares],
         "snapshot_time": snapshot.snapshot_time.ToJsonString(),
         "nodes": [to_json(node) for node in snapshot.nodes],
     }
@@ -109,13 +120,17 @@ def picture(cluster: Cluster, now: float, width: int, height: int | None) -> Ren
     outcomes = _outcome_rows(cluster, now)
     nodes = list(cluster.nodes)
     shown = len(nodes)
+    shares = _shown_shares(cluster, height)
     if height is not None:
+        height -= len(shares) + 2 if shares else 0
         room = max(2 * _FEWEST_ROWS, height - _OTHER_LINES)
         outcomes = outcomes[: max(_FEWEST_ROWS, min(len(outcomes), _MOST_OUTCOMES, room - min(len(nodes), room // 2)))]
         shown = max(_FEWEST_ROWS, room - len(outcomes))
     parts: list[RenderableType] = [*_head(cluster, now, width)]
     if outcomes:
         parts += [Text(""), _outcome_table(outcomes)]
+    if shares:
+        parts += [Text(""), _share_table(shares)]
     if nodes:
         parts += [Text(""), _node_table(nodes[:shown], width)]
     else:
@@ -139,6 +154,9 @@ def _head(cluster: Cluster, now: float, width: int) -> list[Text]:
         text = plain(f"AWAY for {lasting(now - cluster.away_since)}, what follows is old: {cluster.away}")
         text.stylize("bold red")
         about = text
+    elif snapshot.journal_stalled:
+        about = plain(f"JOURNAL STALLED, no verdict is told: {snapshot.journal_stalled}")
+        about.stylize("bold red")
     busy = Text.assemble(f"{_head_of_nodes(cluster)}  ", _bar(snapshot.running, cluster.lanes))
     work = Text.assemble((str(snapshot.running), "bold"), " running, ", (str(snapshot.queued), "bold"), " waiting")
     limit = cluster.able.limits.max_queued
@@ -187,6 +205,27 @@ def _outcome_table(rows: Sequence[tuple[str, int, int]]) -> Table:
         known = name in EvalResult.Outcome.keys()  # noqa: SIM118 - no mapping
         label = outcome_text(EvalResult.Outcome.Value(name)) if known else plain(name)
         table.add_row(label, str(recent), str(count), f"{count / everything:.0%}")
+    return table
+
+
+def _shown_shares(cluster: Cluster, height: int | None) -> Sequence[pb.Share]:
+    """Who has unfinished evaluations, as far as there is room for it."""
+    assert cluster.snapshot is not None
+    if height is None:
+        return cluster.snapshot.shares
+    return cluster.snapshot.shares[:_MOST_SHARES] if height >= _SHARES_FROM else ()
+
+
+def _share_table(shares: Sequence[pb.Share]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("share", no_wrap=True, min_width=22, max_width=40, overflow="ellipsis")
+    for heading in ("unfinished", "at most", "running", "weight"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for share in shares:
+        full = share.unfinished >= share.max_unfinished
+        count = Text(str(share.unfinished), style="bold red" if full else "")
+        numbers = (str(share.max_unfinished), str(share.running), f"{share.weight:g}")
+        table.add_row(plain(share.name or "no client id"), count, *numbers)
     return table
 
 

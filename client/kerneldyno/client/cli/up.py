@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from typing import Annotated
 
@@ -46,7 +45,6 @@ def up(
         echo=True,
     )
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, _interrupt)  # stop in order, as after Ctrl-C
     with reporting():
         try:
             with services:
@@ -68,7 +66,3 @@ def _print_addresses(services: LocalServices) -> None:
         where.extend(f"{key} {fields[key]}" for key in ("node", "devices") if key in fields)
         print("  ".join(where))
     print("Ctrl-C stops both.", flush=True)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt

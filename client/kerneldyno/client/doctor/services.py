@@ -11,8 +11,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 
-import grpc
-import grpc.aio
 from kerneldyno.client.aio import AsyncClient
 from kerneldyno.client.doctor import canary, certificates, ports, sandbox
 from kerneldyno.client.doctor.checks import Check, State
@@ -29,16 +27,14 @@ from kerneldyno.rpc.credentials import Credentials
 from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.rpc.version import VERSION
 from kerneldyno.v1 import fleet_service_pb2 as fleet
-from kerneldyno.v1.evaluator_service_pb2 import EvaluatorServiceGetCapabilitiesRequest
-from kerneldyno.v1.evaluator_service_pb2_grpc import EvaluatorServiceStub
 from kerneldyno.v1.scheduler_service_pb2 import SchedulerServiceGetCapabilitiesResponse
 
-#: How long each call may take, in seconds; and each node, which may be out of this machine's reach.
-_CALL_SECONDS, _NODE_SECONDS = 5.0, 3.0
+#: How long each call may take, in seconds.
+_CALL_SECONDS = 5.0
 #: How far the scheduler's clock may seem to be ahead of this machine's, and behind it, in seconds. Behind is what a node's
 #: last sign of life is anyway: by a heartbeat, or by nearly a lease.
 _CLOCK_AHEAD, _CLOCK_BEHIND = 5.0, 20.0
-#: Nodes that are asked for their sandbox; in a large fleet some stand for all.
+#: Nodes whose whole sandbox is listed; in a large fleet some stand for all.
 _MOST_NODES = 8
 
 
@@ -71,7 +67,7 @@ async def examine(address: str, *, with_canary: bool, canary_seconds: float) -> 
         yield _nodes(nodes, ready)
         for check in _fingerprints(ready):
             yield check
-        for check in await asyncio.gather(*(_walls(node, credentials) for node in ready[:_MOST_NODES])):
+        for check in _walls(ready):
             yield check
         yield await _quarantines(client)
         if not with_canary:
@@ -117,6 +113,11 @@ def _unreachable(address: str, error: KernelDynoError) -> Check:
 
 def _scheduler(address: str, able: SchedulerServiceGetCapabilitiesResponse) -> Check:
     text = f"{address}, version {able.version}, store {able.store}, {able.queued} waiting, {able.running} running"
+    if able.journal_stalled:
+        text += f"; it cannot write its journal, and accepts and tells nothing: {able.journal_stalled}"
+        return Check(
+            "scheduler", State.FAILED, text, "make room on its disk, or see its log; it then goes on by itself"
+        )
     if able.version != VERSION:
         return Check("scheduler", State.NOTE, f"{text}; this client is {VERSION}", "install the same version on both")
     if able.limits.max_queued and able.queued >= able.limits.max_queued:
@@ -185,19 +186,11 @@ def _fingerprints(ready: Sequence[fleet.Node]) -> list[Check]:
     return [Check("versions of nodes", State.NOTE, text, "install the same everywhere: times differ with them")]
 
 
-async def _walls(node: fleet.Node, credentials: Credentials) -> Check:
-    """What holds around candidates there, if the node can be reached from here."""
-    if node.address:
-        # Without the token: nodes say themselves where they are, and none may learn what opens the scheduler.
-        try:
-            async with channel.open(node.address, credentials.without_token()) as connection:
-                ask = EvaluatorServiceStub(connection).GetCapabilities
-                answer = await ask(EvaluatorServiceGetCapabilitiesRequest(), timeout=_NODE_SECONDS)
-            return sandbox.of_node(node.node_id, answer.sandbox_layers)
-        except (grpc.aio.AioRpcError, CredentialsError):
-            pass
-    text = "unknown: the node cannot be reached from here, which it need not be"
-    return Check(f"sandbox of {node.node_id}", State.OK, f"{text}; run doctor there")
+def _walls(nodes: Sequence[fleet.Node]) -> list[Check]:
+    """What holds around candidates: of every node that lacks something, and of some that do not."""
+    checks = [sandbox.of_node(node.node_id, node.sandbox_layers) for node in nodes]
+    lacking = [check for check in checks if check.state is not State.OK]
+    return lacking + [check for check in checks if check.state is State.OK][:_MOST_NODES]
 
 
 async def _quarantines(client: AsyncClient) -> Check:

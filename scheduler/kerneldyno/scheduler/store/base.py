@@ -39,6 +39,7 @@ class Accepted:
     trace: str = ""
     """Where it is in a distributed trace (kerneldyno.rpc.trace_context); empty when it is in none."""
     speedup_kind: SpeedupKind = SpeedupKind.DEVICE
+    grace_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,7 @@ class StoredEvaluation:
     finished_wall: float = 0.0
     trace: str = ""
     speedup_kind: SpeedupKind = SpeedupKind.DEVICE
+    grace_seconds: float | None = None
 
 
 def restored(stored: StoredEvaluation, accepted_at: float) -> Evaluation:
@@ -174,6 +176,7 @@ def restored(stored: StoredEvaluation, accepted_at: float) -> Evaluation:
         verdict=stored.verdict,
         finished_wall=stored.finished_wall,
         speedup_kind=stored.speedup_kind,
+        grace_seconds=stored.grace_seconds,
         trace=stored.trace,
     )
 

@@ -71,6 +71,8 @@ class Batch:
         """Number and trace of those evaluations that are in one."""
         self.speedup_kinds: list[Row] = []
         """Number and kind of those evaluations for which another speedup than the device's counts."""
+        self.client_graces: list[Row] = []
+        """Number and seconds of those evaluations that have a grace of their own."""
         self.finished: list[Row] = []
         """Client id, id, result, outcome, cached, attempts, placed_wall, finished_wall."""
         self.results: list[Row] = []
@@ -105,6 +107,8 @@ class Batch:
 
     def _accept(self, record: Accepted) -> None:
         number = self._evaluation(record, record.deadline_wall, record.merged, record.job_id)
+        if record.grace_seconds is not None:
+            self.client_graces.append((number, record.grace_seconds))
         if record.payload is not None:
             self.new_jobs[record.job_id] = NewJob(number, record.key.share, record.payload)
 

@@ -119,6 +119,11 @@ CREATE TABLE IF NOT EXISTS speedup_kinds (number INTEGER PRIMARY KEY, kind TEXT 
 CREATE TRIGGER IF NOT EXISTS speedup_kind_forgotten AFTER DELETE ON evaluations BEGIN
     DELETE FROM speedup_kinds WHERE number = OLD.number;
 END;
+-- How long evaluations go on without their client, where they say so themselves.
+CREATE TABLE IF NOT EXISTS client_graces (number INTEGER PRIMARY KEY, seconds REAL NOT NULL);
+CREATE TRIGGER IF NOT EXISTS client_grace_forgotten AFTER DELETE ON evaluations BEGIN
+    DELETE FROM client_graces WHERE number = OLD.number;
+END;
 """
 
 

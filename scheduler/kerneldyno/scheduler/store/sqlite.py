@@ -49,9 +49,10 @@ WHERE e.digest = ? AND r.cacheable ORDER BY e.number DESC LIMIT ?
 _EVALUATION = """
 SELECT e.number, e.client_id, e.id, e.fingerprint, e.digest, e.priority, e.labels, e.accepted_wall, e.deadline_wall,
     e.merged, e.job_id, e.attempts, e.placed_wall, e.finished_wall, e.result, e.cached,
-    r.outcome, r.payload, r.cause, r.detail, r.retryable, r.environment, coalesce(t.trace, ''), coalesce(k.kind, 'DEVICE')
+    r.outcome, r.payload, r.cause, r.detail, r.retryable, r.environment, coalesce(t.trace, ''), coalesce(k.kind, 'DEVICE'),
+    g.seconds
 FROM evaluations AS e LEFT JOIN results AS r ON r.number = e.result LEFT JOIN traces AS t ON t.number = e.number
-    LEFT JOIN speedup_kinds AS k ON k.number = e.number
+    LEFT JOIN speedup_kinds AS k ON k.number = e.number LEFT JOIN client_graces AS g ON g.number = e.number
 """
 
 
@@ -184,6 +185,7 @@ def _apply(db: sqlite3.Connection, batch: Batch) -> None:
     _bulk(db, _INSERT_EVALUATIONS, batch.evaluations)
     _bulk(db, "INSERT INTO traces VALUES {}", batch.traces)
     _bulk(db, "INSERT INTO speedup_kinds VALUES {}", batch.speedup_kinds)
+    _bulk(db, "INSERT INTO client_graces VALUES {}", batch.client_graces)
     _bulk(db, _FINISH_EVALUATIONS, batch.finished)
     _bulk(db, "DELETE FROM jobs WHERE id IN (VALUES {})", [(job_id,) for job_id in batch.ended_jobs])
     _bulk(
@@ -342,6 +344,7 @@ def _evaluation(row: Row) -> StoredEvaluation:
         finished_wall=finished_wall,
         trace=row[22],
         speedup_kind=SpeedupKind[row[23]],
+        grace_seconds=row[24],
     )
 
 
