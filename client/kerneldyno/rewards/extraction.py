@@ -81,6 +81,8 @@ def extract(response: str, entry_point: str, toolkit: str = DEFAULT_TOOLKIT) -> 
     answer = answer_of(_encodable(response).replace("\r\n", "\n"))
     if answer is None:
         return Extraction(note="the response ends within its reasoning, so it has no answer")
+    if not answer.strip():
+        return Extraction(note="nothing follows the reasoning" if response.strip() else "the response is empty")
     fences = _fences(answer)
     blocks, cut = _blocks(answer, fences, names)
     defining = next((block for block in reversed(blocks) if _defines(block.code, names)), None)
