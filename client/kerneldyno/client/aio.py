@@ -89,7 +89,8 @@ class AsyncClient:
         token: bearer token. It is sent over TLS, or to this machine, and nowhere else.
 
     Of the last four, what is None comes from KERNELDYNO_TLS_CA, _TLS_CERT, _TLS_KEY and _TOKEN (or _TOKEN_FILE); ""
-    means none. Entering the block raises CredentialsError when they cannot be used.
+    means none. Entering the block raises CredentialsError when they cannot be used, and AddressError for an address that
+    nobody can dial.
     """
 
     def __init__(
@@ -156,9 +157,7 @@ class AsyncClient:
             KernelDynoError: the scheduler refused the stream.
         """
         connection = self._open_channel()
-        terms = Terms(
-            self.address, self._window, self._reconnect_timeout, timeout, finite=isinstance(requests, Collection)
-        )
+        terms = self._terms(timeout, finite=isinstance(requests, Collection))
         ledger = EvaluationLedger(self.client_id)
         spans, source = self._spans("SchedulerService/Evaluate"), open_source(requests)
         session = Session(connection, self._loop, self._scheduler().Evaluate, ledger, source, terms, spans)
@@ -228,7 +227,7 @@ class AsyncClient:
         finite: bool,
     ) -> RewardSession:
         connection = self._open_channel()
-        terms = Terms(self.address, self._window, self._reconnect_timeout, timeout, finite=finite)
+        terms = self._terms(timeout, finite=finite)
         ledger = RewardLedger(self.client_id, presets.spec(reward), retries)
         stub: RewardServiceAsyncStub = RewardServiceStub(connection)
         spans = self._spans("RewardService/StreamRewards")
@@ -358,7 +357,7 @@ class AsyncClient:
             ClientClosedError: the client was closed meanwhile.
             KernelDynoError: the scheduler refused the watch.
         """
-        return watch_cluster(self._open_channel(), self.address, self._reconnect_timeout)
+        return watch_cluster(self._open_channel(), self.address, self._credentials, self._reconnect_timeout)
 
     async def drain(self, node_id: str) -> Node:
         """Gives a node no more work until undrain(), across restarts too; what runs goes on. Returns the node.
@@ -392,6 +391,9 @@ class AsyncClient:
             raise ValueError("give either node_id or digest")
         await self._call(self._fleet().ReleaseQuarantine, ReleaseQuarantineRequest(node_id=node_id, digest=digest))
 
+    def _terms(self, timeout: float | None, *, finite: bool) -> Terms:
+        return Terms(self.address, self._credentials, self._window, self._reconnect_timeout, timeout, finite)
+
     def _open_channel(self) -> grpc.aio.Channel:
         if self._channel is None:
             raise ClientClosedError("the client is not open; use it in an `async with` block")
@@ -416,4 +418,4 @@ class AsyncClient:
         try:
             return await method(message, timeout=self._call_timeout if timeout is None else timeout)
         except grpc.aio.AioRpcError as error:
-            raise from_call(error, self.address) from error
+            raise from_call(error, self.address, self._credentials) from error

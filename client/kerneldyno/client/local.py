@@ -173,7 +173,7 @@ class _Service:
             except Empty:
                 self.check()
             if time.monotonic() > deadline:
-                raise LocalServiceError(f"the {self._name} was not ready in time{self._shown_tail()}")
+                raise LocalServiceError(f"the {self._name} was not ready in time{self._log()}")
 
     def check(self) -> None:
         """Raises LocalServiceError when the process has ended."""
@@ -183,7 +183,7 @@ class _Service:
         for reader in self._readers:
             reader.join(timeout=1.0)  # a grandchild may hold the pipe open
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-        raise LocalServiceError(f"the {self._name} ended with {how}{self._shown_tail()}")
+        raise LocalServiceError(f"the {self._name} ended with {how}{self._last_words()}")
 
     def stop(self) -> None:
         """SIGTERM, again, then SIGKILL to it and everything it started."""
@@ -215,8 +215,14 @@ class _Service:
                     sys.stderr.write(line)
                     sys.stderr.flush()
 
-    def _shown_tail(self) -> str:
-        return "".join(f"\n  {line}" for line in self._tail)
+    def _last_words(self) -> str:
+        """What the service said of its end, where the log was passed on already; else the end of its log."""
+        begin = f"kerneldyno-{self._name}: "
+        words = [line.removeprefix(begin) for line in self._tail if line.startswith(begin)]
+        return f": {'; '.join(words)}" if self._echo and words else self._log()
+
+    def _log(self) -> str:
+        return "; its log is above" if self._echo else "".join(f"\n  {line}" for line in self._tail)
 
 
 def refuse_missing(service: str) -> None:

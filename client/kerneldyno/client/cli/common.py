@@ -24,10 +24,16 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from kerneldyno.client.aio import DEFAULT_ADDRESS
-from kerneldyno.client.errors import DeadlineExceededError, KernelDynoError, LocalServiceError, UnavailableError
+from kerneldyno.client.errors import (
+    DeadlineExceededError,
+    KernelDynoError,
+    LocalServiceError,
+    UnavailableError,
+    WrongServiceError,
+)
 from kerneldyno.client.local import LocalServices
 from kerneldyno.rpc import credentials
-from kerneldyno.rpc.errors import CredentialsError
+from kerneldyno.rpc.errors import AddressError, CredentialsError
 from rich.console import Console
 
 NO_VERDICT, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
@@ -234,13 +240,9 @@ def reporting() -> Iterator[None]:
     """Ends the command with a line on standard error and a status when its block raises something expected."""
     try:
         yield
-    except (UsageError, CredentialsError) as error:
+    except (UsageError, AddressError, CredentialsError) as error:
         fail(str(error), USAGE)
-    except LocalServiceError as error:
-        fail(str(error), UNREACHABLE)
-    except UnavailableError as error:
-        fail(f"{error}; is the service running? `kerneldyno up` starts one, --local uses its own", UNREACHABLE)
-    except DeadlineExceededError as error:
+    except (LocalServiceError, UnavailableError, DeadlineExceededError, WrongServiceError) as error:
         fail(str(error), UNREACHABLE)
     except KernelDynoError as error:
         fail(str(error), NO_VERDICT)
