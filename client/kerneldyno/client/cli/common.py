@@ -24,6 +24,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from kerneldyno.client.aio import DEFAULT_ADDRESS
+from kerneldyno.client.cli.piped import PipedConsole
 from kerneldyno.client.errors import (
     DeadlineExceededError,
     KernelDynoError,
@@ -153,8 +154,12 @@ def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def stdout() -> Console:
-    """The console for results. Colours only in a terminal, and never with NO_COLOR."""
-    return Console(highlight=False)
+    """The console for results. Colours only in a terminal, and never with NO_COLOR.
+
+    Tables are fitted to a terminal, or to the variable COLUMNS where it is set; in a pipe or a file each row is one line.
+    """
+    console = Console(highlight=False)
+    return console if console.is_terminal or os.environ.get("COLUMNS") else PipedConsole()
 
 
 def stderr() -> Console:
