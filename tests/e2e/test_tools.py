@@ -50,8 +50,9 @@ def test_services_and_methods_are_listed_by_reflection(services: LocalServices) 
         (services.scheduler, {"SchedulerService", "FleetService", "RewardService"}),
         (services.evaluator, {"EvaluatorService"}),
     ):
-        listed = curl(fields["grpc"], "--list-services").stdout.split()
+        listed = curl(fields["grpc"], "--list-services", "--reflect-protocol", "grpc-v1").stdout.split()
         assert {f"kerneldyno.v1.{name}" for name in names} | {"grpc.health.v1.Health"} <= set(listed)
+        assert listed == curl(fields["grpc"], "--list-services", "--reflect-protocol", "grpc-v1alpha").stdout.split()
     methods = curl(services.address, "--list-methods").stdout.split()
     for method in ("Evaluate", "EvaluateOnce", "GetEvaluation", "CancelEvaluation", "GetCapabilities"):
         assert f"kerneldyno.v1.SchedulerService/{method}" in methods

@@ -25,8 +25,7 @@ from types import TracebackType
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
-from grpc_reflection.v1alpha import reflection
-from kerneldyno.rpc import tls
+from kerneldyno.rpc import reflection, tls
 from kerneldyno.rpc.channel import MAX_CONCURRENT_STREAMS, MAX_MESSAGE_BYTES, is_loopback, server_options
 from kerneldyno.rpc.interceptor import ServerInterceptor
 from prometheus_client import CollectorRegistry, start_http_server
@@ -111,8 +110,7 @@ async def add_health_and_reflection(server: grpc.aio.Server, services: Sequence[
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     for name in ("", *services):
         await health.set(name, health_pb2.HealthCheckResponse.SERVING)
-    known = (*services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(known, server)
+    reflection.add(server, (*services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name))
     return health
 
 
