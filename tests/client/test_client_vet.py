@@ -42,6 +42,10 @@ async def test_a_problem_that_stress_makes_strong_is_no_failure(tmp_path: Path) 
     assert ran.status == 0, ran.err
     assert "problem.py: STRONG ONLY WITH STRESS" in ran.out
     assert "a copy of the input" in ran.out
+    (line,) = [line for line in ran.out.splitlines() if "mutants are told apart by every rule" in line]
+    told, of, named = int(line.split()[0]), int(line.split()[2]), line.partition("; not by every one: ")[2].split(", ")
+    assert len(named) == of - told > 0
+    assert "a copy of the input" in named
     assert ran.out.endswith("0 strong; 1 strong only with stress; 0 weak; 0 random; 0 broken\n")
 
 
