@@ -142,7 +142,7 @@ def test_one_that_dies_later_is_noticed(install: Install) -> None:
 
 def test_what_is_missing_is_named_with_the_extra_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_NEEDS", {"evaluator": ("json", "no_such_package")})
-    with pytest.raises(LocalServiceError, match=r"needs no_such_package, .*pip install 'kerneldyno\[evaluator\]'"):
+    with pytest.raises(LocalServiceError, match=r"needs no_such_package, .*pip install .*\[evaluator\]"):
         local.refuse_missing("evaluator")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command import Ran, finished, run
+from kerneldyno.rpc import installing
 
 PROBLEMS = Path(__file__).parents[1] / "problems"
 PROBLEM = """
@@ -110,4 +111,4 @@ async def test_without_torch_it_says_what_to_install(constant: Path) -> None:
     )
     ran = await finished(process)
     assert (ran.status, ran.out) == (3, "")
-    assert "pip install 'kerneldyno[evaluator]'" in ran.err
+    assert installing.command("evaluator") in ran.err

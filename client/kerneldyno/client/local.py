@@ -23,7 +23,7 @@ from typing import IO, Self
 
 from kerneldyno.client.blocking import Client
 from kerneldyno.client.errors import KernelDynoError, LocalServiceError
-from kerneldyno.rpc import credentials, tokens
+from kerneldyno.rpc import credentials, installing, tokens
 
 #: Lines of a service's standard error that are shown when it dies.
 _TAIL_LINES = 20
@@ -230,8 +230,7 @@ def refuse_missing(service: str) -> None:
     missing = [name for name in _NEEDS[service] if importlib.util.find_spec(name) is None]
     if missing:
         raise LocalServiceError(
-            f"the {service} needs {', '.join(missing)}, not installed in {sys.executable}: "
-            f"pip install 'kerneldyno[{service}]'"
+            f"the {service} needs {', '.join(missing)}, not installed in {sys.executable}: {installing.command(service)}"
         )
 
 

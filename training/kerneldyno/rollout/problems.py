@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kerneldyno.rpc import validation
+from kerneldyno.rpc import installing, validation
 from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.rpc.turns import MAX_GROUP_CHARS
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
@@ -183,7 +183,7 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise ProblemError(f"reading {path.name} needs pyarrow: pip install 'kerneldyno[rollout]'") from error
+        raise ProblemError(f"reading {path.name} needs pyarrow: {installing.command('rollout')}") from error
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=256):

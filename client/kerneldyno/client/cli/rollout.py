@@ -35,6 +35,7 @@ from kerneldyno.client.cli.common import (
 from kerneldyno.client.cli.training import RequestFields, Reward, json_option, needing, request_fields, reward_of
 from kerneldyno.client.cli.trajectories import report_tables
 from kerneldyno.client.errors import KernelDynoError, UnavailableError
+from kerneldyno.rpc import installing
 
 if TYPE_CHECKING:  # they need the extra
     from kerneldyno.rollout.config import RolloutConfig
@@ -195,7 +196,7 @@ def _report(output: Path, runner: Runner, as_json: bool) -> None:
             plot(found, picture, title=runner.config.model)
     except ModuleNotFoundError as error:  # after a long run this is no reason to fail
         drawn = False
-        print(f"kerneldyno: no plot without {error.name}: pip install 'kerneldyno[rollout]'", file=sys.stderr)
+        print(f"kerneldyno: no plot without {error.name}: {installing.command('rollout')}", file=sys.stderr)
     if as_json:
         print_json({**found.to_json(), "trajectories": str(output)})
     else:
