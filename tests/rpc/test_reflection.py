@@ -56,3 +56,13 @@ async def test_an_errors_details_can_be_read_by_reflection_alone(service: str) -
     assert read["google.rpc.BadRequest"].field_violations[0].field == "kernel_code"
     assert read["google.rpc.ErrorInfo"].reason == "INVALID_REQUEST"
     assert read["google.rpc.RetryInfo"].retry_delay.ToTimedelta().total_seconds() == 1.5
+
+
+@pytest.mark.parametrize("service", reflection.NAMES)
+async def test_every_service_that_is_listed_is_described(service: str) -> None:
+    async with serve() as served, served.dial() as peer:
+        for listed in (await ask(peer, service, list_services="")).list_services_response.service:
+            files = (await ask(peer, service, file_containing_symbol=listed.name)).file_descriptor_response
+            described = [descriptor_pb2.FileDescriptorProto.FromString(file) for file in files.file_descriptor_proto]
+            names = {f"{file.package}.{one.name}" for file in described for one in file.service}
+            assert listed.name in names

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import grpc
 import grpc.aio
+from google.protobuf import descriptor_pb2, descriptor_pool, text_format
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME, aio
 
@@ -20,6 +21,7 @@ NAMES = ("grpc.reflection.v1.ServerReflection", SERVICE_NAME)
 
 def add(server: grpc.aio.Server, services: Sequence[str]) -> None:
     """Let `server` describe `services`, by their full names, and reflection itself."""
+    _describe_v1()
     method = grpc.stream_stream_rpc_method_handler(
         aio.ReflectionServicer([*services, *NAMES]).ServerReflectionInfo,
         request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
@@ -28,3 +30,15 @@ def add(server: grpc.aio.Server, services: Sequence[str]) -> None:
     for name in NAMES:
         handlers = grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": method})
         server.add_generic_rpc_handlers((handlers,))
+
+
+def _describe_v1() -> None:
+    """Have v1's own file in the descriptor pool: v1alpha's under the other name. Tools ask for every listed service."""
+    pool = descriptor_pool.Default()
+    try:
+        pool.FindServiceByName(NAMES[0])
+    except KeyError:
+        file = descriptor_pb2.FileDescriptorProto()
+        reflection_pb2.DESCRIPTOR.CopyToProto(file)
+        text = text_format.MessageToString(file).replace("v1alpha", "v1")
+        pool.AddSerializedFile(text_format.Parse(text, descriptor_pb2.FileDescriptorProto()).SerializeToString())
