@@ -102,3 +102,5 @@ async def test_a_batch_into_a_file(scheduler: FakeScheduler, tmp_path: Path) -> 
     ran = await run("batch", tasks, "-o", tmp_path / "results.jsonl", "--address", scheduler.address)
     assert ran.out.splitlines()[0] == "1 requests"
     row(ran, "CORRECT", "100.0%")
+    again = await run("batch", tasks, "-o", tmp_path / "results.jsonl", "--address", scheduler.address)
+    assert again.out == "1 requests, 1 of them judged before: nothing was judged in this run\n"

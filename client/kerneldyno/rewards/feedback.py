@@ -48,7 +48,9 @@ _GIVE_CODE = "Give the whole program in one closed fenced code block."
 #: How the model knows what it wrote, by the request's field. What is wrong with other fields the caller is told.
 _WRITTEN = {"kernel_code": "your program", "response_text": "your answer"}
 #: Findings whose evidence advises the caller which option to set; a model cannot set any.
-_FOR_A_MODEL = {"S23": "the errors look like those of a lower precision; compute and accumulate in a higher one"}
+_FOR_A_MODEL = {
+    "S23": "the errors look like those of a lower precision: compute and accumulate in a higher one, or look for a mistake"
+}
 _STAGES = {
     "load": "importing your source",
     "compile": "the first call, where Triton compiles and tunes",

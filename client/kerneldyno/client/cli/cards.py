@@ -88,7 +88,9 @@ class _Card:
 
 
 def summary_table(outcomes: Counter[str], title: str) -> RenderableType:
-    """Shows how many results had which outcome."""
+    """Shows how many results had which outcome; the title alone when there are none."""
+    if not outcomes:
+        return Text(f"{title}: nothing was judged in this run", style="italic")
     table = Table(show_edge=False)
     table.add_column("outcome")
     table.add_column("results", justify="right")
