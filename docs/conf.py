@@ -29,7 +29,7 @@ NAVIGATION = {
     "Training": ["docs/rewards", "docs/training", "docs/verl", "docs/gateway", "docs/rollout", "docs/tiny_rl"],
     "Operating": [
         *("docs/operating", "docs/deploying", "docs/security", "docs/monitoring", "docs/metrics", "docs/tracing"),
-        *("docs/scaling", "docs/reliability"),
+        *("docs/sizing", "docs/scaling", "docs/reliability"),
     ],
     "Coming from elsewhere": ["docs/migrating-from-kernelgym", "docs/migrating-from-kernelbench"],
     "Inside": [

@@ -1,5 +1,6 @@
 """Trains the tiny policy through real rewards, in several settings and seeds, and writes what was seen to a file.
 
+    python examples/tiny_rl/train.py --preset quick      CPU: one problem, checks off and on, one seed; two minutes in all
     python examples/tiny_rl/train.py --preset small      CPU: minutes for verdicts, minutes for learning
     python examples/tiny_rl/train.py --preset h200       a GPU, larger problems, coverage by the profiler
 
@@ -43,16 +44,22 @@ SETTINGS = (
 )
 
 
+#: What each preset does unless told otherwise: seeds, updates, and the settings that it tries (none means all).
+DEFAULTS = {"quick": (1, 40, ("checks off, TRLOO", "checks on, TRLOO")), "small": (5, 60, ()), "h200": (5, 60, ())}
+
+
 def main() -> int:
     """Run the experiment; return the exit status."""
     parser = argparse.ArgumentParser(description="Train a tiny policy through the real reward stream.")
     parser.add_argument("--preset", choices=sorted(PRESETS), default="small")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--updates", type=int, default=60)
-    parser.add_argument("--settings", nargs="*", help="parts of settings' names (default: all)")
+    parser.add_argument("--seeds", type=int, help="default: 5, of quick 1")
+    parser.add_argument("--updates", type=int, help="default: 60, of quick 40")
+    parser.add_argument("--settings", nargs="*", help="parts of settings' names (default: all, of quick two)")
     parser.add_argument("--masked", action="store_true", help="let the policy write nothing but programs")
     parser.add_argument("--out", type=Path, default=Path("build/tiny_rl"), help="folder for results")
     options = parser.parse_args()
+    seeds, updates, _ = DEFAULTS[options.preset]
+    options.seeds, options.updates = options.seeds or seeds, options.updates or updates
     options.out.mkdir(parents=True, exist_ok=True)
     asyncio.run(experiment(options))
     return 0
@@ -62,13 +69,8 @@ async def experiment(options: argparse.Namespace) -> None:
     """Judge every program, train every setting with every seed, judge what was learned afresh; write results.json."""
     torch.set_num_threads(1)
     problems = PRESETS[options.preset]()
-    on_gpu = options.preset != "small"
-    wanted = [
-        setting
-        for setting in SETTINGS
-        if (not options.settings or any(part in setting.name for part in options.settings))
-        and not (on_gpu and setting.checks == "trusting")
-    ]
+    on_gpu = options.preset == "h200"
+    wanted = [each for each in chosen(options) if not (on_gpu and each.checks == "trusting")]
     results: dict[str, Any] = {"preset": options.preset, "updates": options.updates, "masked": options.masked}
     began = time.monotonic()
     with LocalServices(devices="cuda" if on_gpu else "cpu") as services:
@@ -92,11 +94,19 @@ async def experiment(options: argparse.Namespace) -> None:
     say(began, f"wrote {options.out / 'results.json'}")
 
 
+def chosen(options: argparse.Namespace) -> list[Setting]:
+    """Return the settings whose names have one of the given parts; without any, those of the preset."""
+    if options.settings:
+        return [each for each in SETTINGS if any(part in each.name for part in options.settings)]
+    names = DEFAULTS[options.preset][2]
+    return [each for each in SETTINGS if not names or each.name in names]
+
+
 async def survey(
     judge: Judging, problems: Sequence[Problem], wanted: Sequence[Setting], results: dict[str, Any], began: float
 ) -> dict[Key, Paid]:
     """Have every program judged in every way that is needed; return the strict verdicts, which are the truth."""
-    if not judge.profiled:
+    if not judge.profiled and any(setting.pr or setting.checks == "trusting" for setting in wanted):
         judge.claims = judging.believed(problems)
         results["claims"] = {"/".join(key): asdict(claim) for key, claim in judge.claims.items()}
         say(began, f"the trusting evaluator has looked at {len(judge.claims)} programs")

@@ -114,6 +114,29 @@ class TestEvaluate:
         assert says in ran.err
         assert ran.out == ""
 
+    async def test_arguments_that_are_swapped_are_refused(
+        self, scheduler: FakeScheduler, sources: tuple[Path, Path]
+    ) -> None:
+        reference, candidate = sources
+        reference.write_text("class Model: ...\ndef get_inputs(): ...\n")
+        at = ("--address", scheduler.address)
+        swapped = await run("evaluate", candidate, reference, *at)
+        assert (swapped.status, swapped.out, swapped.err.count("\n")) == (2, "", 1)
+        assert "candidate.py, given as the reference, defines ModelNew and no Model: are the arguments swapped?" in (
+            swapped.err
+        )
+        twice = await run("evaluate", reference, reference, *at)
+        assert (twice.status, "defines Model and get_inputs, and no ModelNew: are the" in twice.err) == (2, True)
+        assert not scheduler.runs, "nothing was sent"
+        candidate.write_text("class Model: ...\ndef get_inputs(): ...\nModelNew = Model\n")
+        assert (await run("evaluate", reference, candidate, *at)).status == 0
+        candidate.write_text("class Model: ...\ndef get_inputs(): ...\n")
+        assert (await run("evaluate", reference, candidate, "--toolkit", "acme", *at)).status == 0
+        reference.write_text("class Net: ...\n")
+        candidate.write_text("class NetNew: ...\n")
+        other = await run("evaluate", candidate, reference, "--entry-point", "Net", *at)
+        assert (other.status, "defines NetNew and no Net" in other.err) == (2, True)
+
     async def test_nobody_there(self, sources: tuple[Path, Path]) -> None:
         ran = await run("evaluate", *sources, "--address", NOBODY)
         assert ran.status == 3

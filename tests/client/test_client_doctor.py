@@ -20,6 +20,7 @@ from fake_scheduler import FakeScheduler
 from kerneldyno.client import LocalServices
 from kerneldyno.client.doctor import software
 from kerneldyno.client.errors import PermissionDeniedError
+from kerneldyno.rpc import installing
 from kerneldyno.v1 import fleet_service_pb2 as fleet
 
 STATES = {"ok", "note", "failed"}
@@ -186,7 +187,7 @@ class TestWithoutVerl:
         ran = await run("doctor", "verl")
         assert ran.status == 1
         assert "not installed" in ran.out
-        assert "pip install 'kerneldyno[verl]'" in ran.out
+        assert installing.command("verl") in ran.out
 
     async def test_as_json(self) -> None:
         ran = await run("doctor", "verl", "--json")

@@ -180,6 +180,8 @@ def test_answers_of_the_clients_own_pay_nothing_or_what_a_failure_pays() -> None
     ours = one("c")
     ours.request.reference_code = "r" * (MAX_ITEM_BYTES + 1)
     assert not book.oversize(ours).HasField("reward"), "the policy did not write the reference"
+    assert large.feedback.startswith("INVALID: your program is "), large.feedback
+    assert "kernel_code" not in large.feedback
 
 
 def test_a_turn_is_copied_and_named_by_its_contents() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command import Ran, finished, run
+from kerneldyno.rpc import installing
 
 PROBLEMS = Path(__file__).parents[1] / "problems"
 PROBLEM = """
@@ -42,6 +43,10 @@ async def test_a_problem_that_stress_makes_strong_is_no_failure(tmp_path: Path) 
     assert ran.status == 0, ran.err
     assert "problem.py: STRONG ONLY WITH STRESS" in ran.out
     assert "a copy of the input" in ran.out
+    (line,) = [line for line in ran.out.splitlines() if "mutants are told apart by every rule" in line]
+    told, of, named = int(line.split()[0]), int(line.split()[2]), line.partition("; not by every one: ")[2].split(", ")
+    assert len(named) == of - told > 0
+    assert "a copy of the input" in named
     assert ran.out.endswith("0 strong; 1 strong only with stress; 0 weak; 0 random; 0 broken\n")
 
 
@@ -106,4 +111,4 @@ async def test_without_torch_it_says_what_to_install(constant: Path) -> None:
     )
     ran = await finished(process)
     assert (ran.status, ran.out) == (3, "")
-    assert "pip install 'kerneldyno[evaluator]'" in ran.err
+    assert installing.command("evaluator") in ran.err

@@ -45,7 +45,10 @@ def test_a_service_that_wants_certificates(tmp_path: Path, capfd: pytest.Capture
         assert main([address, f"--tls-ca={ours.cert}", name]) == 1
         assert main([address, f"--tls-ca={theirs.cert}", name, *own]) == 1
         assert main([address]) == 1
-        assert capfd.readouterr().err.count(f"kerneldyno-health: {address}: UNAVAILABLE") == 4
+        lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("kerneldyno-health: ")]
+        assert all(line.startswith(f"kerneldyno-health: {address}: UNAVAILABLE: ") for line in lines)
+        hints = ("another host name", "asks for a client certificate", "did not sign it", "as a service with TLS does")
+        assert [hint in line for hint, line in zip(hints, lines, strict=True)] == [True] * 4, lines
         assert main([address, f"--tls-ca={tmp_path / 'none.pem'}"]) == 2
         assert "none.pem" in capfd.readouterr().err
     finally:

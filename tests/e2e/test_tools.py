@@ -50,8 +50,9 @@ def test_services_and_methods_are_listed_by_reflection(services: LocalServices) 
         (services.scheduler, {"SchedulerService", "FleetService", "RewardService"}),
         (services.evaluator, {"EvaluatorService"}),
     ):
-        listed = curl(fields["grpc"], "--list-services").stdout.split()
+        listed = curl(fields["grpc"], "--list-services", "--reflect-protocol", "grpc-v1").stdout.split()
         assert {f"kerneldyno.v1.{name}" for name in names} | {"grpc.health.v1.Health"} <= set(listed)
+        assert listed == curl(fields["grpc"], "--list-services", "--reflect-protocol", "grpc-v1alpha").stdout.split()
     methods = curl(services.address, "--list-methods").stdout.split()
     for method in ("Evaluate", "EvaluateOnce", "GetEvaluation", "CancelEvaluation", "GetCapabilities"):
         assert f"kerneldyno.v1.SchedulerService/{method}" in methods
@@ -117,11 +118,12 @@ def test_evaluate_shows_a_verdict(services: LocalServices, tmp_path: Path) -> No
 
 
 def test_evaluate_tells_bad_use_from_an_absent_service(services: LocalServices, tmp_path: Path) -> None:
-    reference = tmp_path / "reference.py"
+    reference, good = tmp_path / "reference.py", tmp_path / "good.py"
     reference.write_text(REFERENCE)
+    good.write_text(candidate())
     missing = kerneldyno("evaluate", reference, tmp_path / "no.py", "--address", services.address)
     assert (missing.returncode, "no.py" in missing.stderr) == (2, True)
-    absent = kerneldyno("evaluate", reference, reference, "--address", "127.0.0.1:1")
+    absent = kerneldyno("evaluate", reference, good, "--address", "127.0.0.1:1")
     assert (absent.returncode, "127.0.0.1:1" in absent.stderr) == (3, True)
     assert "Traceback" not in missing.stderr + absent.stderr
 

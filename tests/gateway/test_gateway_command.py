@@ -67,6 +67,7 @@ async def test_it_serves_until_a_signal(tmp_path: Path, stop: signal.Signals) ->
 USAGE = [
     (["--listen", "0.0.0.0:8080"], 2, "--insecure"),
     (["--listen", "nowhere"], 2, "HOST:PORT"),
+    (["--scheduler", "http://127.0.0.1:50051"], 2, "without http://"),
     (["--problems", "missing.jsonl"], 2, "No such file"),
     (["--reward", "fortune"], 2, "is not known"),
     (["--request", '{"colour": 1}'], 2, "unknown field"),

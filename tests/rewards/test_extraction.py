@@ -216,13 +216,25 @@ def test_whole_response(first: str) -> None:
 
 @pytest.mark.parametrize(
     "response",
-    ["", "   \n", "I cannot do that.", "The class is\nclass ModelNew: it does\nthings", "```\n```", "```", HELPER],
+    ["I cannot do that.", "The class is\nclass ModelNew: it does\nthings", "```\n```", "```", HELPER],
 )
 def test_nothing(response: str) -> None:
     found = extract(response, "Model")
     assert (found.method, found.kernel_code) == (Extraction.METHOD_UNSPECIFIED, "")
     assert found.note == "the response has no fenced block, and is no program that defines ModelNew"
     assert "ModelNew or Model" in extract(response, "Model", "acme").note
+
+
+@pytest.mark.parametrize(
+    ("response", "note"),
+    [
+        ("", "the response is empty"),
+        ("   \n", "the response is empty"),
+        ("<think>\na plan\n</think>\n", "nothing follows the reasoning"),
+    ],
+)
+def test_nothing_at_all(response: str, note: str) -> None:
+    assert extract(response, "Model") == Extraction(note=note)
 
 
 def test_real_candidates_come_back_byte_for_byte() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kerneldyno.rewards.extraction import extract
 from kerneldyno.rewards.feedback import feedback
-from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, EvalResult
-from kerneldyno.v1.reward_service_pb2 import Extraction
+from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, EvalRequest, EvalResult
+from kerneldyno.v1.reward_service_pb2 import Extraction, Turn
 from reward_results import RESULTS, ROOFLINE, TRACEBACK, both_times, result
 
 LIMITS = (0, 1, 80, 256, 2000)
@@ -25,7 +25,7 @@ HEADLINES = {
     "TIMEOUT": "TIMEOUT: the correctness trials took longer than 60 s.",
     "OUT_OF_MEMORY": "OUT_OF_MEMORY: device memory ran out in correctness: OutOfMemoryError",
     "REJECTED": "REJECTED: S19, no triton kernel was launched in 5 calls",
-    "INVALID": "INVALID: kernel_code: missing; give the Python source of the candidate",
+    "INVALID": "INVALID: your answer is empty. Give the whole program in one closed fenced",
     "REFERENCE_ERROR": "REFERENCE_ERROR: no verdict. This says nothing about your program.",
     "PROBLEM_TOO_LARGE": "PROBLEM_TOO_LARGE: no verdict. This says nothing about your program.",
     "INFRASTRUCTURE_ERROR": "INFRASTRUCTURE_ERROR: no verdict. This says nothing about your program.",
@@ -429,3 +429,63 @@ def test_never_over_the_limit(outcome: str, limit: int, one: str, other: str, no
         told, limit=limit + 50, extraction=extraction, remeasured=result("CORRECT") if again else None, logs=True
     )
     assert longer.startswith(text.removesuffix("…").rstrip()), "a larger budget only adds"
+
+
+#: What a model can do wrong in its answer, as violations of the request that carries it; and what it is told.
+OF_THE_MODEL = [
+    ("kernel_code", "missing; give the Python source of the candidate", "your answer is empty. Give the whole program"),
+    ("kernel_code", "missing; give kernel_code, or the model's raw answer as response_text", "your answer is empty."),
+    ("kernel_code", "defines no ModelNew", "your program defines no ModelNew"),
+    (
+        "kernel_code",
+        "is 1048577 bytes long; at most 1048576 bytes (1 MiB) are allowed",
+        "your program is 1048577 bytes",
+    ),
+    (
+        "response_text",
+        "is 1048577 bytes long; at most 1048576 bytes (1 MiB) are allowed",
+        "your answer is 1048577 bytes",
+    ),
+]
+#: Names of the API that say nothing to a model.
+API = {field.name for message in (EvalRequest, Turn) for field in message.DESCRIPTOR.fields if "_" in field.name}
+
+
+@pytest.mark.parametrize(("field", "description", "told"), OF_THE_MODEL)
+def test_a_model_is_told_what_it_wrote_in_no_words_of_the_api(field: str, description: str, told: str) -> None:
+    text = feedback(
+        result("INVALID", invalid={"violations": [{"field": field, "description": description}]}), limit=256
+    )
+    assert text.startswith(f"INVALID: {told}")
+    assert not [name for name in API if name in text]
+
+
+def test_a_callers_mistake_is_told_in_words_of_the_api() -> None:
+    wrong = {"violations": [{"field": "num_perf_trials", "description": "is 0; allowed are 1 to 1000"}]}
+    assert (
+        feedback(result("INVALID", invalid=wrong), limit=256) == "INVALID: num_perf_trials: is 0; allowed are 1 to 1000"
+    )
+
+
+@pytest.mark.parametrize(
+    ("response", "note"),
+    [
+        ("", "the response is empty"),
+        (" \n", "the response is empty"),
+        ("<think>a plan</think>\n", "nothing follows the reasoning"),
+        ("<think>a plan", "the response ends within its reasoning, so it has no answer"),
+        ("I would rather not.", "the response has no fenced block, and is no program that defines ModelNew"),
+    ],
+)
+def test_an_answer_without_code_is_told_how_to_give_it(response: str, note: str) -> None:
+    extraction = extract(response, "Model")
+    text = feedback(result("INVALID"), limit=256, extraction=extraction)
+    assert text == f"INVALID: no code was found: {note}. Give the whole program in one closed fenced code block."
+
+
+def test_a_model_is_not_advised_to_set_an_option() -> None:
+    evidence = "the errors look like fp8 arithmetic; allowed_precision can allow it"
+    found = [{"id": "S23", "severity": "SEVERITY_INFO", "evidence": evidence}]
+    text = feedback(result("INCORRECT", findings=found), limit=2000)
+    assert "Note S23: the errors look like those of a lower precision" in text
+    assert not [name for name in API if name in text]

@@ -55,7 +55,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str, tuple[str, ...]]] = {
         "REJECTED",
         ("REJECTED: S19, no triton kernel was launched",),
     ),
-    "no class": ("x = 1\n", {}, "INVALID", ("INVALID: kernel_code: defines no ModelNew",)),
+    "no class": ("x = 1\n", {}, "INVALID", ("INVALID: your program defines no ModelNew",)),
     "broken reference": (
         candidate(),
         {"reference_code": REFERENCE.replace("[torch.randn(32, 128)]", "[1 / 0]")},

@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from kerneldyno.rpc import audit, auth, channel, errors, roles, tokens
+from grpc_reflection.v1alpha import reflection_pb2
+from kerneldyno.rpc import audit, auth, channel, errors, reflection, roles, tokens
 from kerneldyno.rpc.auth import Gate
 from kerneldyno.rpc.credentials import Credentials, choose
 from kerneldyno.rpc.rates import TokenBucket
@@ -116,15 +116,20 @@ async def test_probes_need_no_token_and_reflection_needs_any() -> None:
         await health_pb2_grpc.HealthStub(nobody).Check(health_pb2.HealthCheckRequest(), timeout=10)
         question = reflection_pb2.ServerReflectionRequest(list_services="")
 
-        async def ask(peer: grpc.aio.Channel) -> int:
-            stub = reflection_pb2_grpc.ServerReflectionStub(peer)
-            answers = [answer async for answer in stub.ServerReflectionInfo(iter([question]), timeout=10)]
+        async def ask(peer: grpc.aio.Channel, service: str) -> int:
+            method = peer.stream_stream(
+                f"/{service}/ServerReflectionInfo",
+                request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+                response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+            )
+            answers = [answer async for answer in method(iter([question]), timeout=10)]
             return len(answers[0].list_services_response.service)
 
-        assert await ask(reader) >= 4
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await ask(nobody)
-        assert refused.value.code() is UNKNOWN
+        for service in reflection.NAMES:
+            assert await ask(reader, service) >= 4
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await ask(nobody, service)
+            assert refused.value.code() is UNKNOWN
 
 
 async def test_odd_authorization_headers_are_refused_in_order() -> None:

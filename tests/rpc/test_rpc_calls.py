@@ -177,6 +177,6 @@ def test_every_error_has_a_code_and_a_reason_of_its_own(kind: type[errors.Kernel
 
 def test_addresses() -> None:
     assert str(serving.Address.parse("[::1]:50051")) == "[::1]:50051"
-    for bad in ("50051", "host:", ":1", "host:70000", "host:port"):
+    for bad in ("50051", "host:", ":1", "host:70000", "host:port", "http://host:1"):
         with pytest.raises(ValueError, match="HOST:PORT"):
             serving.Address.parse(bad)

@@ -115,6 +115,9 @@ async def test_bad_turns_are_answered_one_by_one_and_a_policy_does_not_pay_for_i
             assert paid(answer) == (-2.0 if to_blame else None), expected
             assert (answer.group, answer.sample, answer.turn_index) == (one.group, one.sample, one.turn_index)
         assert paid(answers["good"]) == 11.0
+        assert answers["neither"].feedback.startswith("INVALID: your answer is empty. Give the whole program")
+        assert "response_text" in answers["neither"].result.message, "its caller is told in the API's words"
+        assert answers["backend"].feedback.startswith("INVALID: backend: ")
 
 
 @pytest.mark.parametrize(

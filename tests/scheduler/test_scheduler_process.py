@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -238,4 +239,17 @@ async def test_a_taken_port_is_an_error_and_not_a_silent_share() -> None:
         )
         _, err = await asyncio.wait_for(second.communicate(), 30)
         assert second.returncode == 1
-        assert f"cannot listen on {address}" in err.decode()
+        assert f"cannot listen on {address}: a service is already there; stop it" in err.decode()
+
+
+async def test_a_taken_port_for_metrics_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        second = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "kerneldyno.scheduler", "--listen", "127.0.0.1:0"),
+            *("--metrics", address, "--store", "memory"),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, err = await asyncio.wait_for(second.communicate(), 30)
+    assert second.returncode == 1
+    assert f"cannot serve metrics on {address}: a service is already there; stop it" in err.decode()

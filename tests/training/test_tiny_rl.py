@@ -3,6 +3,7 @@ rewards."""
 
 from __future__ import annotations
 
+import argparse
 import ast
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -20,6 +21,7 @@ import learner  # noqa: E402
 import policy  # noqa: E402
 import problem  # noqa: E402
 import programs  # noqa: E402
+import train  # noqa: E402
 import trusting  # noqa: E402
 from grammar import Plan  # noqa: E402
 from judging import Judging, Paid, Written  # noqa: E402
@@ -81,6 +83,15 @@ def test_probabilities_of_the_rollout_are_those_of_training(masked: bool) -> Non
     torch.testing.assert_close(again.detach(), rollout, atol=1e-5, rtol=1e-4)
     well_formed = [grammar.parse(policy.decode(tokens)) is not None for tokens in responses.tolist()]
     assert all(well_formed) if masked else not all(well_formed)
+
+
+def test_the_quick_preset_asks_for_little_and_shows_both_ends() -> None:
+    quick = argparse.Namespace(preset="quick", settings=None)
+    settings = train.chosen(quick)
+    assert [setting.checks for setting in settings] == ["off", "on"]
+    assert len(problem.PRESETS["quick"]()) * len(settings) * len(list(grammar.plans())) <= 90
+    assert train.chosen(argparse.Namespace(preset="quick", settings=["GRPO"])) != settings
+    assert train.chosen(argparse.Namespace(preset="small", settings=None)) == list(train.SETTINGS)
 
 
 def test_a_trusting_evaluator_is_cheated() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
 from kerneldyno.client.blocking import Client
 from kerneldyno.client.errors import (
+    AddressError,
     AlreadyFinishedError,
     CallFailedError,
     ClientClosedError,
@@ -27,6 +28,7 @@ from kerneldyno.client.errors import (
     QueueFullError,
     ShuttingDownError,
     UnavailableError,
+    WrongServiceError,
 )
 from kerneldyno.client.local import LocalServices
 from kerneldyno.client.rewarding import RewardStream, turn
@@ -42,6 +44,7 @@ from kerneldyno.v1.reward_service_pb2 import RewardSpec, StreamRewardsResponse, 
 
 __all__ = [
     "DEFAULT_ADDRESS",
+    "AddressError",
     "AlreadyFinishedError",
     "AsyncClient",
     "CallFailedError",
@@ -74,5 +77,6 @@ __all__ = [
     "Tolerance",
     "Turn",
     "UnavailableError",
+    "WrongServiceError",
     "turn",
 ]

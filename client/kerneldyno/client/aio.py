@@ -94,7 +94,8 @@ class AsyncClient:
             write its journal, so that nothing goes on, and with "" when it can again. Absent means a line in the log.
 
     Of the last four, what is None comes from KERNELDYNO_TLS_CA, _TLS_CERT, _TLS_KEY and _TOKEN (or _TOKEN_FILE); ""
-    means none. Entering the block raises CredentialsError when they cannot be used.
+    means none. Entering the block raises CredentialsError when they cannot be used, and AddressError for an address that
+    nobody can dial.
     """
 
     def __init__(
@@ -363,7 +364,7 @@ class AsyncClient:
             ClientClosedError: the client was closed meanwhile.
             KernelDynoError: the scheduler refused the watch.
         """
-        return watch_cluster(self._open_channel(), self.address, self._reconnect_timeout)
+        return watch_cluster(self._open_channel(), self.address, self._credentials, self._reconnect_timeout)
 
     async def drain(self, node_id: str) -> Node:
         """Gives a node no more work until undrain(), across restarts too; what runs goes on. Returns the node.
@@ -399,7 +400,9 @@ class AsyncClient:
 
     def _terms(self, timeout: float | None, *, finite: bool) -> Terms:
         return Terms(
-            *(self.address, self._window, self._reconnect_timeout, timeout), finite=finite, on_stalled=self._on_stalled
+            *(self.address, self._credentials, self._window, self._reconnect_timeout, timeout),
+            finite=finite,
+            on_stalled=self._on_stalled,
         )
 
     def _log_stalled(self, why: str) -> None:
@@ -436,4 +439,4 @@ class AsyncClient:
         try:
             return await method(message, timeout=self._call_timeout if timeout is None else timeout)
         except grpc.aio.AioRpcError as error:
-            raise from_call(error, self.address) from error
+            raise from_call(error, self.address, self._credentials) from error

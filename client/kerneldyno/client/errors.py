@@ -9,6 +9,7 @@ KernelDynoError              base; its subclasses in kerneldyno.rpc.errors are w
 ├── ClientClosedError        the client was closed while it was in use
 ├── NoRewardError            turns have no reward, for infrastructure or a reference failed; `answers` says why
 └── CallFailedError          any other status of a call; `status` says which
+    └── WrongServiceError    what listens at the address is not a scheduler
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from collections.abc import Sequence
 import grpc
 import grpc.aio
 from kerneldyno.rewards.speedups import counted_speedup
+from kerneldyno.rpc import unreachable
+from kerneldyno.rpc.credentials import NONE, Credentials
 from kerneldyno.rpc.errors import (
+    AddressError,
     AlreadyFinishedError,
     CredentialsError,
     EvaluationCancelledError,
@@ -43,6 +47,7 @@ from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse
 
 __all__ = [
+    "AddressError",
     "AlreadyFinishedError",
     "CallFailedError",
     "ClientClosedError",
@@ -66,6 +71,7 @@ __all__ = [
     "ShuttingDownError",
     "UnauthenticatedError",
     "UnavailableError",
+    "WrongServiceError",
     "from_call",
     "is_passing",
 ]
@@ -160,17 +166,32 @@ class CallFailedError(KernelDynoError):
         self.status = status
 
 
-def from_call(error: grpc.aio.AioRpcError, address: str) -> KernelDynoError:
-    """Returns what a failed call means."""
+class WrongServiceError(CallFailedError):
+    """What listens at the address does not know the call: it is not a scheduler, or is older than this client."""
+
+
+def from_call(error: grpc.aio.AioRpcError, address: str, credentials: Credentials = NONE) -> KernelDynoError:
+    """Returns what a failed call to the scheduler at `address` means; `credentials` are what the client showed it."""
     known = from_rpc_error(error)
     if known is not None:
         return known
     details = error.details() or ""
     if error.code() is grpc.StatusCode.UNAVAILABLE:
-        return UnavailableError(f"cannot reach {address}: {details}")
+        return UnavailableError(f"cannot reach {address}: {unreachable.advice(details, credentials)} [{details}]")
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return DeadlineExceededError(f"{address} gave no answer within the call's timeout")
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        text = f"{address} does not serve this call ({details}): {unreachable.NOT_A_SCHEDULER}"
+        return WrongServiceError(error.code(), text)
     return CallFailedError(error.code(), details)
+
+
+def away(
+    address: str, credentials: Credentials, seconds: float, details: str, outstanding: Sequence[str] = ()
+) -> UnavailableError:
+    """Returns the error for a scheduler that was not reached for `seconds`; `details` are gRPC's, of the last try."""
+    why = unreachable.advice(details, credentials)
+    return UnavailableError(f"{address} was away for more than {seconds:g} s: {why} [{details}]", outstanding)
 
 
 #: Status codes of a stream that ended for no fault of what it carried. CANCELLED is what a server that stops may send.

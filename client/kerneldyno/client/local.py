@@ -23,7 +23,7 @@ from typing import IO, Self
 
 from kerneldyno.client.blocking import Client
 from kerneldyno.client.errors import KernelDynoError, LocalServiceError
-from kerneldyno.rpc import credentials, tokens
+from kerneldyno.rpc import credentials, installing, tokens
 
 #: Lines of a service's standard error that are shown when it dies.
 _TAIL_LINES = 20
@@ -172,7 +172,7 @@ class _Service:
             except Empty:
                 self.check()
             if time.monotonic() > deadline:
-                raise LocalServiceError(f"the {self._name} was not ready in time{self._shown_tail()}")
+                raise LocalServiceError(f"the {self._name} was not ready in time{self._log()}")
 
     def check(self) -> None:
         """Raises LocalServiceError when the process has ended."""
@@ -182,7 +182,7 @@ class _Service:
         for reader in self._readers:
             reader.join(timeout=1.0)  # a grandchild may hold the pipe open
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-        raise LocalServiceError(f"the {self._name} ended with {how}{self._shown_tail()}")
+        raise LocalServiceError(f"the {self._name} ended with {how}{self._last_words()}")
 
     def stop(self) -> None:
         """SIGTERM, again, then SIGKILL to it and everything it started."""
@@ -214,8 +214,14 @@ class _Service:
                     sys.stderr.write(line)
                     sys.stderr.flush()
 
-    def _shown_tail(self) -> str:
-        return "".join(f"\n  {line}" for line in self._tail)
+    def _last_words(self) -> str:
+        """What the service said of its end, where the log was passed on already; else the end of its log."""
+        begin = f"kerneldyno-{self._name}: "
+        words = [line.removeprefix(begin) for line in self._tail if line.startswith(begin)]
+        return f": {'; '.join(words)}" if self._echo and words else self._log()
+
+    def _log(self) -> str:
+        return "; its log is above" if self._echo else "".join(f"\n  {line}" for line in self._tail)
 
 
 def refuse_missing(service: str) -> None:
@@ -223,8 +229,7 @@ def refuse_missing(service: str) -> None:
     missing = [name for name in _NEEDS[service] if importlib.util.find_spec(name) is None]
     if missing:
         raise LocalServiceError(
-            f"the {service} needs {', '.join(missing)}, not installed in {sys.executable}: "
-            f"pip install 'kerneldyno[{service}]'"
+            f"the {service} needs {', '.join(missing)}, not installed in {sys.executable}: {installing.command(service)}"
         )
 
 

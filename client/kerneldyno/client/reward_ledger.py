@@ -12,6 +12,7 @@ from collections import deque
 
 from kerneldyno.client.evaluation_ledger import expired_result, oversize_result
 from kerneldyno.client.ledger import Ledger, take_ids
+from kerneldyno.rewards.feedback import feedback
 from kerneldyno.rewards.scoring import score
 from kerneldyno.rpc.turns import MAX_TURN_ID_CHARS
 from kerneldyno.rpc.validation import MAX_SOURCE_BYTES
@@ -111,13 +112,15 @@ class RewardLedger(Ledger[Turn, StreamRewardsResponse, StreamRewardsRequest, Str
         name, text = (
             ("response_text", item.response_text) if item.response_text else ("kernel_code", item.request.kernel_code)
         )
-        if len(text) > MAX_SOURCE_BYTES:
-            answer.result.invalid.violations[0].field = name
+        if (size := len(text.encode())) > MAX_SOURCE_BYTES:
+            violation = answer.result.invalid.violations[0]
+            violation.field = name
+            violation.description = f"is {size} bytes long; at most {MAX_SOURCE_BYTES} bytes (1 MiB) are allowed"
         reward, parts = score(answer.result, self._reward)
         if reward is not None:
             answer.reward = reward
             answer.parts.CopyFrom(parts)
-        answer.feedback = answer.result.message[: self._reward.feedback_chars]
+        answer.feedback = feedback(answer.result, limit=self._reward.feedback_chars)
         return answer
 
 

@@ -22,12 +22,14 @@ from kerneldyno.client.errors import (
     ClientClosedError,
     KernelDynoError,
     UnavailableError,
+    away,
     check_loop,
     from_call,
     is_passing,
 )
 from kerneldyno.client.ledger import MAX_ITEM_BYTES, Item, Ledger
 from kerneldyno.client.tracing import ItemSpans
+from kerneldyno.rpc.credentials import Credentials
 
 Answer = TypeVar("Answer")
 Up = TypeVar("Up")
@@ -37,6 +39,8 @@ Down = TypeVar("Down")
 CANCEL_SECONDS = 3.0
 #: A stream that held this long was a connection, even if nothing was said, in seconds.
 _SETTLED_SECONDS = 1.0
+#: How long a call that cannot connect may take to say why, in seconds. It fails at once, or while it is being tried.
+_REASON_SECONDS = 5.0
 #: Items taken from the source before other tasks of the event loop get a turn.
 _TURN = 8
 
@@ -46,6 +50,7 @@ class Terms:
     """What a call was asked to keep to."""
 
     address: str  # of the scheduler, for messages
+    credentials: Credentials  # the same
     window: int  # items taken from the source whose answers the caller has not taken yet
     reconnect_seconds: float  # longest time without the scheduler
     timeout: float | None  # for the whole call, in seconds
@@ -201,7 +206,7 @@ class Session(Generic[Item, Answer, Up, Down]):
                 return self._lose(error)
             opened_at, self._heard = time.monotonic(), False
             broken = await self._talk()
-            refusal = None if broken is None else from_call(broken, self._terms.address)
+            refusal = None if broken is None else from_call(broken, self._terms.address, self._terms.credentials)
             told = None if refusal is None else refusal.retry_seconds
             now = time.monotonic()
             # A scheduler that says when to come back is not away, however often it says so.
@@ -233,7 +238,19 @@ class Session(Generic[Item, Answer, Up, Down]):
             async with asyncio.timeout(max(0.0, remaining)):
                 await self._channel.channel_ready()
         except TimeoutError:
-            raise self._unavailable("no connection") from None
+            raise self._unavailable(await self._why_not_connected()) from None
+
+    async def _why_not_connected(self) -> str:
+        """Returns gRPC's reason: a channel does not tell it, a call on it does."""
+        call = self._open_stream()
+        try:
+            async with asyncio.timeout(_REASON_SECONDS):
+                await call.code()
+                return await call.details() or "no connection"
+        except TimeoutError:
+            return "no connection"
+        finally:
+            call.cancel()
 
     async def _talk(self) -> grpc.aio.AioRpcError | None:
         """Holds one stream until it ends. Returns the error that broke it, or None when the server ended it well."""
@@ -321,8 +338,8 @@ class Session(Generic[Item, Answer, Up, Down]):
             self._results.put_nowait(None)
 
     def _unavailable(self, detail: str) -> UnavailableError:
-        message = f"{self._terms.address} was away for more than {self._terms.reconnect_seconds:g} s ({detail})"
-        return UnavailableError(message, self._ledger.waiting)
+        terms = self._terms
+        return away(terms.address, terms.credentials, terms.reconnect_seconds, detail, self._ledger.waiting)
 
 
 async def _close_source(source: AsyncIterator[Item]) -> None:

@@ -8,13 +8,14 @@ from collections.abc import AsyncGenerator
 
 import grpc.aio
 from kerneldyno.client.backoff import Backoff
-from kerneldyno.client.errors import ClientClosedError, UnavailableError, from_call, is_passing
+from kerneldyno.client.errors import ClientClosedError, away, from_call, is_passing
+from kerneldyno.rpc.credentials import Credentials
 from kerneldyno.v1.fleet_service_pb2 import WatchClusterRequest, WatchClusterResponse
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 
 
 async def watch_cluster(
-    channel: grpc.aio.Channel, address: str, reconnect_seconds: float
+    channel: grpc.aio.Channel, address: str, credentials: Credentials, reconnect_seconds: float
 ) -> AsyncGenerator[WatchClusterResponse, None]:
     """Yields snapshots until the caller has enough.
 
@@ -42,12 +43,12 @@ async def watch_cluster(
             call.cancel()
         told = None
         if broken is not None:
-            meaning = from_call(broken, address)
+            meaning = from_call(broken, address, credentials)
             if not is_passing(broken):
                 raise meaning
             told = meaning.retry_seconds
             if told is None and time.monotonic() - lost_at > reconnect_seconds:
-                raise UnavailableError(f"{address} was away for more than {reconnect_seconds:g} s") from broken
+                raise away(address, credentials, reconnect_seconds, broken.details() or "") from broken
         await asyncio.sleep(backoff.pause(told))
 
 

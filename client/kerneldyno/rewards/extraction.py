@@ -83,9 +83,11 @@ def extract(response: str, entry_point: str, toolkit: str = DEFAULT_TOOLKIT) -> 
     if answer is None:
         return Extraction(note="the response ends within its reasoning, so it has no answer")
     answer = without_mark(answer)
+    if not answer.strip():
+        return Extraction(note="nothing follows the reasoning" if response.strip() else "the response is empty")
     fences = _fences(answer)
     blocks, cut = _blocks(answer, fences, names)
-    defining = next((block for block in reversed(blocks) if _defines(block.code, names)), None)
+    defining = next((block for block in reversed(blocks) if defines(block.code, names)), None)
     if defining is not None:
         return Extraction(method=Extraction.METHOD_FENCED_ENTRY_POINT, kernel_code=defining.code, note=cut)
     around = _block_with_fences_in_strings(answer, fences, names)
@@ -166,7 +168,7 @@ def _blocks(
     if opening is None:
         return blocks, ""
     rest = _contents(text, opening, len(text))
-    if not opening.info and not _defines(rest, names):  # a closing fence too many
+    if not opening.info and not defines(rest, names):  # a closing fence too many
         return blocks, ""
     taken = "; the last complete one was taken" if blocks else ""
     return blocks, f"the last fenced block is cut off: it has no closing fence{taken}"
@@ -188,7 +190,7 @@ def _contents(text: str, opening: _Fence, end: int) -> str:
     return re.sub(rf"^[ \t]{{1,{opening.indent}}}", "", code, flags=re.MULTILINE) if opening.indent else code
 
 
-def _defines(code: str, names: Sequence[str]) -> bool:
+def defines(code: str, names: Sequence[str]) -> bool:
     """Say whether Python code that may have errors defines one of `names`, in its code and not in a string or comment."""
     if not any(name in code for name in names):
         return False
@@ -204,7 +206,7 @@ def _block_with_fences_in_strings(text: str, fences: Sequence[_Fence], names: Se
     for opening in reversed(openings[-_MOST_OPENINGS:]):
         if bare and bare[-1].start > opening.end:
             code = _contents(text, opening, bare[-1].start)
-            if _defines(code, names) and not _FENCE.search(_NOT_CODE.sub('""', code)):
+            if defines(code, names) and not _FENCE.search(_NOT_CODE.sub('""', code)):
                 return code
     return ""
 
@@ -236,4 +238,4 @@ def _program(text: str, fences: Sequence[_Fence], names: Sequence[str]) -> str:
         return ""
     code = text[: fences[0].start] if fences else text
     lines = (line for line in code.splitlines() if line.strip() and not line.startswith("#"))
-    return code if _CODE_LINE.match(next(lines, "")) and _defines(code, names) else ""
+    return code if _CODE_LINE.match(next(lines, "")) and defines(code, names) else ""

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from kerneldyno.rewards import quoting, roofline
 from kerneldyno.rewards.factors import factor
 from kerneldyno.rewards.speedups import DEVICE, CountedSpeedup, as_called, counted_speedup, most_paid, other_speedup
+from kerneldyno.rpc.validation import MISSING
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import Extraction
@@ -42,6 +43,14 @@ _OWNERS = {
     pb.KernelUse.OWNER_TORCH: "PyTorch's",
     pb.KernelUse.OWNER_LIBRARY: "a library's",
     pb.KernelUse.OWNER_MEMORY: "copy or fill",
+}
+#: What the model is to do where it gave no code.
+_GIVE_CODE = "Give the whole program in one closed fenced code block."
+#: How the model knows what it wrote, by the request's field. What is wrong with other fields the caller is told.
+_WRITTEN = {"kernel_code": "your program", "response_text": "your answer"}
+#: Findings whose evidence advises the caller which option to set; a model cannot set any.
+_FOR_A_MODEL = {
+    "S23": "the errors look like those of a lower precision: compute and accumulate in a higher one, or look for a mistake"
 }
 _STAGES = {
     "load": "importing your source",
@@ -83,7 +92,7 @@ def _sections(
 ) -> Iterator[str]:
     if extraction is not None and not extraction.method:
         note = quoting.line(extraction.note, _SENTENCE)
-        yield f"INVALID: no code was found: {note}. Give the whole program in one closed fenced code block."
+        yield f"INVALID: no code was found: {note}. {_GIVE_CODE}"
         return
     counted = counted_speedup(verdict, kind)
     yield from _outcome(verdict, counted)
@@ -127,10 +136,23 @@ def _outcome(verdict: EvalResult, counted: CountedSpeedup) -> Iterator[str]:
         told = "; ".join(f"{quoting.line(cause.id, 10)}, {quoting.line(cause.evidence, _SENTENCE)}" for cause in causes)
         yield f"REJECTED: {told or 'the candidate does not do the work itself'}."
     elif verdict.outcome == EvalResult.INVALID:
-        wrong = [f"{quoting.line(one.field, 40)}: {one.description}" for one in verdict.invalid.violations]
-        yield f"INVALID: {quoting.line('; '.join(wrong) or verdict.message, _SENTENCE)}"
+        yield _invalid(verdict)
     else:
         yield f"{name}: no verdict. This says nothing about your program."
+
+
+def _invalid(verdict: EvalResult) -> str:
+    wrong, empty = [], False
+    for one in verdict.invalid.violations:
+        if (written := _WRITTEN.get(one.field)) is None:
+            wrong.append(f"{quoting.line(one.field, 40)}: {one.description}" if one.field else one.description)
+        elif one.description.startswith(MISSING):
+            wrong.append("your answer is empty")
+            empty = True
+        else:
+            wrong.append(f"{written} {one.description}")
+    told = quoting.line("; ".join(wrong) or verdict.message, _SENTENCE)
+    return f"INVALID: {told}. {_GIVE_CODE}" if empty else f"INVALID: {told}"
 
 
 def _time(verdict: EvalResult, counted: CountedSpeedup) -> str:
@@ -309,7 +331,8 @@ def _findings(verdict: EvalResult) -> Iterator[str]:
         if finding.severity != pb.Finding.SEVERITY_REJECT and not finding.id.startswith("D")
     ]
     for finding in shown[:_MOST_FINDINGS]:
-        yield f"Note {quoting.line(finding.id, 10)}: {quoting.line(finding.evidence, _SENTENCE)}."
+        told = _FOR_A_MODEL.get(finding.id, finding.evidence)
+        yield f"Note {quoting.line(finding.id, 10)}: {quoting.line(told, _SENTENCE)}."
 
 
 def _seconds(value: float) -> str:

@@ -23,6 +23,7 @@ from typing import Any, Self
 from google.protobuf.json_format import MessageToDict
 from kerneldyno.rewards.extraction import answer_of
 from kerneldyno.rewards.speedups import NAMES, counted_speedup
+from kerneldyno.rpc import installing
 from kerneldyno.rpc.input_files import MAX_LINE_BYTES, numbered_lines, open_input
 from kerneldyno.rpc.jsonio import result_to_json
 from kerneldyno.rpc.output_files import append_whole
@@ -333,7 +334,7 @@ def to_parquet(turns: Iterable[TurnRecord], path: str | os.PathLike[str]) -> int
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise ImportError("Parquet needs pyarrow: pip install 'kerneldyno[rollout]'") from error
+        raise ImportError(f"Parquet needs pyarrow: {installing.command('rollout')}") from error
     texts, reals = pa.string(), pa.float64()
     kinds = dict.fromkeys(_TEXT_COLUMNS, texts) | dict.fromkeys(_REAL_COLUMNS, reals)
     schema = pa.schema({name: kinds.get(name, pa.int32()) for name in _COLUMNS})

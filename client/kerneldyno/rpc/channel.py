@@ -14,7 +14,7 @@ import grpc
 from kerneldyno.rpc import tls
 from kerneldyno.rpc.bearer import BearerChannel
 from kerneldyno.rpc.credentials import NONE, Credentials
-from kerneldyno.rpc.errors import CredentialsError
+from kerneldyno.rpc.errors import AddressError, CredentialsError
 
 #: Largest message in bytes, in either direction. Not unlimited: one client could otherwise take the memory.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -40,6 +40,9 @@ RETRIED_METHODS = (
     ("kerneldyno.v1.EvaluatorService", "CancelAttempt"),
     ("kerneldyno.v1.EvaluatorService", "GetCapabilities"),
 )
+
+#: Schemes of targets that gRPC knows; what has another one is a mistake, such as "http://host:port".
+_TARGET_SCHEMES = ("dns", "unix", "unix-abstract", "ipv4", "ipv6", "vsock", "xds")
 
 Options = list[tuple[str, Any]]
 
@@ -82,6 +85,7 @@ def open(
     `own_connection` keeps the channel from sharing a connection with an equal channel of this process.
 
     Raises:
+        AddressError: `address` is no address to dial.
         CredentialsError: a file cannot be used, or the token would cross a network in the clear.
     """
     options = client_options(max_message_bytes=max_message_bytes, own_connection=own_connection)
@@ -130,8 +134,24 @@ def server_options(*, max_message_bytes: int = MAX_MESSAGE_BYTES) -> Options:
 
 
 def target(address: str) -> str:
-    """Return the gRPC target of `address` ("host:port", or any target with a scheme of its own)."""
-    return address if "://" in address or address.startswith("unix:") else f"dns:///{address}"
+    """Return the gRPC target of `address` ("host:port", or any target with a scheme of gRPC's own).
+
+    Raises:
+        AddressError: it is neither. gRPC itself would report a host name that cannot be resolved.
+    """
+    scheme, colon, rest = address.partition(":")
+    if colon and scheme in _TARGET_SCHEMES:
+        return address
+    if rest.startswith("//"):
+        raise AddressError(
+            f"{address!r} is a URL, not the address of a gRPC service: give HOST:PORT, without {scheme}://"
+        )
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) <= 65535):
+        raise AddressError(f"{address!r} is not the address of a service: give HOST:PORT, as in 127.0.0.1:50051")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise AddressError(f"{address!r}: an IPv6 address is written in brackets, as in [::1]:50051")
+    return f"dns:///{address}"
 
 
 def stays_here(address: str) -> bool:

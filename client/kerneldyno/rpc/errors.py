@@ -26,7 +26,8 @@ is never an error but an outcome in a result.
     ├── UnauthenticatedError     UNAUTHENTICATED      no token, or one that is not known
     ├── PermissionDeniedError    PERMISSION_DENIED    the token has not the role
     ├── RateLimitedError         RESOURCE_EXHAUSTED   says when to come back
-    └── CredentialsError         FAILED_PRECONDITION  files or settings; raised where they are, never sent
+    ├── CredentialsError         FAILED_PRECONDITION  files or settings; raised where they are, never sent
+    └── AddressError             INVALID_ARGUMENT     not an address to dial; raised where it is given, never sent
 """
 
 from __future__ import annotations
@@ -221,6 +222,13 @@ class CredentialsError(KernelDynoError, ValueError):
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "CREDENTIALS"
+
+
+class AddressError(KernelDynoError, ValueError):
+    """An address that cannot be dialled, such as one without a port; nothing was sent."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    reason = "ADDRESS"
 
 
 _BY_REASON: dict[str, type[KernelDynoError]] = {kind.reason: kind for kind in KernelDynoError.__subclasses__()}

@@ -58,6 +58,9 @@ _TABLE: dict[str, dict[str, Role]] = {
         "CancelAttempt": Role.SUBMIT | Role.OPERATE,
         "GetCapabilities": EVERY_ROLE,
     },
+    "grpc.reflection.v1.ServerReflection": {
+        "ServerReflectionInfo": EVERY_ROLE,
+    },
     "grpc.reflection.v1alpha.ServerReflection": {
         "ServerReflectionInfo": EVERY_ROLE,
     },

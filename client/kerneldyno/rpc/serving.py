@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import errno
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -23,8 +25,7 @@ from types import TracebackType
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
-from grpc_reflection.v1alpha import reflection
-from kerneldyno.rpc import tls
+from kerneldyno.rpc import reflection, tls
 from kerneldyno.rpc.channel import MAX_CONCURRENT_STREAMS, MAX_MESSAGE_BYTES, is_loopback, server_options
 from kerneldyno.rpc.interceptor import ServerInterceptor
 from prometheus_client import CollectorRegistry, start_http_server
@@ -47,7 +48,7 @@ class Address:
     def parse(cls, text: str) -> Address:
         """Read "HOST:PORT"; brackets around an IPv6 host are allowed."""
         host, colon, port = text.rpartition(":")
-        if not colon or not host or not port.isdigit() or int(port) > 65535:
+        if not colon or not host or "/" in host or not port.isdigit() or int(port) > 65535:
             raise ValueError(f"{text!r} is not HOST:PORT")
         return cls(host.strip("[]"), int(port))
 
@@ -83,8 +84,24 @@ def listen(server: grpc.aio.Server, address: Address, encryption: tls.ServerTls 
         else:
             port = server.add_insecure_port(str(address))
     except RuntimeError as error:
-        raise OSError(f"cannot listen on {address}: {error}") from error
+        raise OSError(f"cannot listen on {address}: {_why_not_bound(address) or error}") from error
     return Address(address.host, port)
+
+
+def _why_not_bound(address: Address) -> str:
+    """Return the reason that gRPC keeps to itself, or nothing when the port can be had by now."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        socket.create_server((address.host, address.port), family=family).close()
+    except OSError as error:
+        return _bind_error(error)
+    return ""
+
+
+def _bind_error(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "a service is already there; stop it, or choose another port (0 takes a free one)"
+    return error.strerror or str(error)
 
 
 async def add_health_and_reflection(server: grpc.aio.Server, services: Sequence[str]) -> HealthServicer:
@@ -93,8 +110,7 @@ async def add_health_and_reflection(server: grpc.aio.Server, services: Sequence[
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     for name in ("", *services):
         await health.set(name, health_pb2.HealthCheckResponse.SERVING)
-    known = (*services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(known, server)
+    reflection.add(server, (*services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name))
     return health
 
 
@@ -102,7 +118,10 @@ class MetricsEndpoint:
     """The Prometheus page of one registry on a port of its own; `address` is where it really is."""
 
     def __init__(self, address: Address, registry: CollectorRegistry) -> None:
-        self._server, self._thread = start_http_server(address.port, addr=address.host, registry=registry)
+        try:
+            self._server, self._thread = start_http_server(address.port, addr=address.host, registry=registry)
+        except OSError as error:
+            raise OSError(f"cannot serve metrics on {address}: {_bind_error(error)}") from error
         self.address = Address(address.host, self._server.server_port)
 
     def stop(self) -> None:
@@ -113,7 +132,11 @@ class MetricsEndpoint:
 
 
 def start_metrics(text: str, registry: CollectorRegistry) -> MetricsEndpoint | None:
-    """Serve `registry` at `text` ("HOST:PORT"), or nothing when it says "off"."""
+    """Serve `registry` at `text` ("HOST:PORT"), or nothing when it says "off".
+
+    Raises:
+        OSError: the port is taken or may not be used.
+    """
     return None if text == "off" else MetricsEndpoint(Address.parse(text), registry)
 
 

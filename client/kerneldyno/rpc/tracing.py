@@ -12,6 +12,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from kerneldyno.rpc import installing
+
 if TYPE_CHECKING:  # importing it costs a tenth of a second and 20 MB
     from kerneldyno.rpc.spans import Spans
 
@@ -41,7 +43,7 @@ def start(service: str) -> Spans | None:
 
         return Spans(service)
     except ImportError as error:
-        log.warning("event=tracing_off why=%r fix=\"pip install 'kerneldyno[tracing]'\"", str(error))
+        log.warning("event=tracing_off why=%r fix=%r", str(error), installing.command("tracing"))
     except Exception as error:  # whatever the SDK makes of a setting: tracing must never keep a service from its work
         log.warning("event=tracing_off why=%r fix='see the OTEL_ variables in docs/tracing.md'", str(error))
     return None

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import hashlib
 
-from kerneldyno.rpc.validation import MAX_ID_CHARS, MAX_LABEL_CHARS, MAX_LABELS, MAX_SOURCE_BYTES, Violation
+from kerneldyno.rpc.validation import (
+    MAX_ID_CHARS,
+    MAX_LABEL_CHARS,
+    MAX_LABELS,
+    MAX_SOURCE_BYTES,
+    MISSING,
+    Violation,
+)
 from kerneldyno.v1.reward_service_pb2 import Turn
 
 #: A second measurement has the turn's id and this.
@@ -54,7 +61,8 @@ def check_turn(turn: Turn) -> list[Violation]:
     if code and response:
         found.append(Violation("turn", "has both kernel_code and response_text; give one of them"))
     if not code and not response:
-        found.append(Violation("kernel_code", "missing; give kernel_code, or the model's raw answer as response_text"))
+        text = f"{MISSING}; give kernel_code, or the model's raw answer as response_text"
+        found.append(Violation("kernel_code", text))
     if (size := len(response.encode())) > MAX_SOURCE_BYTES:
         text = f"is {size} bytes long; at most {MAX_SOURCE_BYTES} bytes (1 MiB) are allowed"
         found.append(Violation("response_text", text))

@@ -19,6 +19,9 @@ from google.protobuf.duration_pb2 import Duration
 from kerneldyno.rpc.source import BYTE_ORDER_MARK, without_mark
 from kerneldyno.v1 import evaluation_pb2 as pb
 
+#: How the description of a field that must not be empty begins.
+MISSING = "missing"
+
 MAX_SOURCE_BYTES = 1024 * 1024
 MAX_ID_CHARS = 200
 MAX_CORRECT_TRIALS = 20
@@ -221,11 +224,11 @@ def _sources(request: pb.EvalRequest) -> Iterator[Violation]:
     # Each access to a text makes a new copy of it.
     reference, candidate, cases = request.reference_code, request.kernel_code, request.cases_code
     if toolkit == "kernelbench" and _is_blank(reference):
-        yield Violation("reference_code", "missing; the kernelbench toolkit needs the source of the reference")
+        yield Violation("reference_code", f"{MISSING}; the kernelbench toolkit needs the source of the reference")
     if toolkit == "kernel_simple" and reference:
         yield Violation("reference_code", "must be empty with the kernel_simple toolkit; cases say what is expected")
     if _is_blank(candidate):
-        yield Violation("kernel_code", "missing; give the Python source of the candidate")
+        yield Violation("kernel_code", f"{MISSING}; give the Python source of the candidate")
     for field, text in zip(_SOURCES, (reference, candidate, cases), strict=True):
         if len(text) > _SURELY_SHORT_CHARS and (size := len(text.encode())) > MAX_SOURCE_BYTES:
             yield Violation(field, f"is {size} bytes long; at most {MAX_SOURCE_BYTES} bytes (1 MiB) are allowed")

@@ -23,7 +23,6 @@ from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.rpc.metrics import LoopLag, new_registry
 from kerneldyno.v1 import evaluator_service_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2_grpc as pb_grpc
-from prometheus_client import CollectorRegistry
 
 from . import settings
 from .cell import CellFailedError
@@ -74,7 +73,7 @@ async def serve(chosen: Settings) -> int:
         address, instance = chosen.address(bound), secrets.token_hex(8)
         link = FleetLink(node, chosen.scheduler, address=address, instance_id=instance, credentials=chosen.credentials)
     status = 0
-    page = _start_metrics(chosen.metrics, prometheus)
+    page = serving.start_metrics(chosen.metrics, prometheus)
     try:
         with serving.Signals() as signals:
             async with asyncio.TaskGroup() as group:
@@ -157,13 +156,6 @@ async def _first(wanted: Coroutine[Any, Any, object], other: Coroutine[Any, Any,
         for task in tasks:
             task.cancel()
     return not tasks[0].cancelled()
-
-
-def _start_metrics(text: str, prometheus: CollectorRegistry) -> serving.MetricsEndpoint | None:
-    try:
-        return serving.start_metrics(text, prometheus)
-    except OSError as error:
-        raise OSError(f"cannot serve metrics on {text}: {error}") from error
 
 
 def _tell(failures: BaseExceptionGroup[Exception], status: int) -> int:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import grpc
-from kerneldyno.rpc import channel
+from kerneldyno.rpc import channel, unreachable
 from kerneldyno.rpc.credentials import NONE, Credentials
 from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.v1 import fleet_service_pb2 as pb
@@ -150,10 +150,22 @@ class FleetLink:
             self._node.forget(token)
         self._registered.set()
 
+    def _hint(self, error: grpc.aio.AioRpcError) -> str:
+        """Return what to do about it, where the connection or the address is at fault."""
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            return unreachable.advice(error.details() or "", self._credentials)
+        return unreachable.NOT_A_SCHEDULER if error.code() is grpc.StatusCode.UNIMPLEMENTED else ""
+
     def _failed(self, error: grpc.aio.AioRpcError) -> None:
         if not self._failing:
             code, details = error.code().name, str(error.details())[:200]
-            log.warning("event=synchronize_failed scheduler=%s code=%s detail=%r", self._scheduler, code, details)
+            log.warning(
+                "event=synchronize_failed scheduler=%s code=%s detail=%r hint=%r",
+                self._scheduler,
+                code,
+                details,
+                self._hint(error),
+            )
         self._failing = True
         if self._heard is not None and not self.connected:
             log.warning("event=lease_lost scheduler=%s node=%s", self._scheduler, self._node.node_id)

@@ -96,9 +96,10 @@ def load(arguments: Sequence[str], environ: Mapping[str, str] = os.environ, root
     spares = min(lanes, _MAX_SPARES) if options.spares is None else options.spares
     try:
         listen = Address.parse(options.listen)
-        for text in (None if options.advertise == "off" else options.advertise, options.scheduler):
-            if text is not None:
-                Address.parse(text)
+        if options.advertise not in (None, "off"):
+            Address.parse(options.advertise)
+        if options.scheduler is not None:
+            channel.target(options.scheduler)
         guarded = ServerSecurity.of(options)
         guarded.check(options.listen, options.metrics)
         shown = credentials.choose(

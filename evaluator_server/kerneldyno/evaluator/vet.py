@@ -303,7 +303,9 @@ def _lines(report: Report) -> list[str]:
         kind = {"precision": "(precision)", "operator": "(is the operator)"}.get(row.kind, "")
         lines.append(f"  {row.mutant:<40}{cells[0]}{stressed:<12}{''.join(cells[1:])}{kind}".rstrip())
     if report.rows:
-        lines.append(f"  {len(report.rows) - len(shown)} of {len(report.rows)} mutants are told apart by every rule")
+        others = f"; not by every one: {', '.join(row.mutant for row in shown)}" if shown else ""
+        count = len(report.rows) - len(shown)
+        lines.append(f"  {count} of {len(report.rows)} mutants are told apart by every rule{others}")
     return lines
 
 

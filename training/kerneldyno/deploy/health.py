@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from kerneldyno.rpc import channel, credentials, tls
-from kerneldyno.rpc.errors import CredentialsError
+from kerneldyno.rpc import channel, credentials, tls, unreachable
+from kerneldyno.rpc.errors import AddressError, CredentialsError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,11 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             tls_ca=options.tls_ca or "", tls_cert=options.tls_cert or "", tls_key=options.tls_key or "", token=""
         )
         status = _check(options, shown)
-    except CredentialsError as error:
+    except (AddressError, CredentialsError) as error:
         print(f"kerneldyno-health: {error}", file=sys.stderr)
         return 2
     except grpc.RpcError as error:
-        print(f"kerneldyno-health: {options.address}: {error.code().name}: {error.details()}", file=sys.stderr)
+        away = error.code() is grpc.StatusCode.UNAVAILABLE
+        hint = f"; {unreachable.advice(error.details() or '', shown)}" if away else ""
+        print(f"kerneldyno-health: {options.address}: {error.code().name}: {error.details()}{hint}", file=sys.stderr)
         return 1
     if status != health_pb2.HealthCheckResponse.SERVING:
         why = ": it is being stopped, or a scheduler that cannot write its journal (`kerneldyno top` says why)"

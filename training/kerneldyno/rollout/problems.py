@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kerneldyno.rpc import validation
+from kerneldyno.rpc import installing, validation
 from kerneldyno.rpc.input_files import MAX_LINE_BYTES, numbered_lines, open_input, read_text
 from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.rpc.source import without_mark
@@ -191,7 +191,7 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise ProblemError(f"reading {path.name} needs pyarrow: pip install 'kerneldyno[rollout]'") from error
+        raise ProblemError(f"reading {path.name} needs pyarrow: {installing.command('rollout')}") from error
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=256):

@@ -17,6 +17,7 @@ from importlib import metadata
 
 from kerneldyno.client import AsyncClient, Turn
 from kerneldyno.client.doctor.checks import Check, State
+from kerneldyno.rpc import installing
 from kerneldyno.rpc.errors import KernelDynoError
 from kerneldyno.verl import probe
 
@@ -42,7 +43,7 @@ def diagnose(address: str | None = None) -> list[Check]:
 
 def _verl(version: str | None) -> Check:
     if version is None:
-        return Check("verl", State.FAILED, f"not installed in {sys.executable}", "pip install 'kerneldyno[verl]'")
+        return Check("verl", State.FAILED, f"not installed in {sys.executable}", installing.command("verl"))
     if version == TESTED:
         return Check("verl", State.OK, version)
     if version.startswith(SERIES):
@@ -70,7 +71,7 @@ def _entry_point(version: str) -> Check:
             name,
             State.FAILED,
             "no entry point of the group verl.plugins leads to it",
-            f"pip install kerneldyno, or {by_variable}",
+            f"{installing.command()}, or {by_variable}",
         )
     if _older(version):
         return Check(name, State.FAILED, f"verl {version} reads no entry points", by_variable)
@@ -104,9 +105,9 @@ def _probed() -> Iterator[Check]:
         return
     found = json.loads(line.removeprefix(probe.PREFIX))
     if found["verl"]:
-        yield Check(name, State.FAILED, f"verl cannot be imported: {found['verl']}", "pip install 'kerneldyno[verl]'")
+        yield Check(name, State.FAILED, f"verl cannot be imported: {found['verl']}", installing.command("verl"))
     elif found["error"]:
-        yield Check(name, State.FAILED, f"its import fails: {found['error']}", "pip install 'kerneldyno[verl]'")
+        yield Check(name, State.FAILED, f"its import fails: {found['error']}", installing.command("verl"))
     elif not found["loaded"]:
         yield Check(name, State.FAILED, "it can be imported, but verl did not do so by itself; see the check above")
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from kerneldyno.rewards import roofline
 from kerneldyno.rewards.factors import factor
@@ -30,7 +31,7 @@ from kerneldyno.v1.evaluation_pb2 import (
     StageSpan,
     TimingStats,
 )
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -72,12 +73,30 @@ def verdict_card(result: EvalResult) -> RenderableType:
     for heading, text in texts(result):
         parts.append(Text(f"\n{heading}", style="bold"))
         parts.append(plain(text))
-    return Panel(Group(*parts), title=Text(title, style=f"bold {border}"), title_align="left", border_style=border)
+    return _Card(Text(title, style=f"bold {border}"), Group(*parts), border)
+
+
+@dataclass(frozen=True, slots=True)
+class _Card:
+    """A box with a heading in a terminal, the heading and what is below it elsewhere: a box would fold long lines."""
+
+    title: Text
+    content: Group
+    border: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if console.is_terminal:
+            yield Panel(self.content, title=self.title, title_align="left", border_style=self.border)
+        else:
+            yield self.title
+            yield self.content
 
 
 def summary_table(outcomes: Counter[str], title: str) -> RenderableType:
-    """Shows how many results had which outcome."""
-    table = Table(title=title, title_justify="left", show_edge=False)
+    """Shows how many results had which outcome; the title alone when there are none."""
+    if not outcomes:
+        return Text(f"{title}: nothing was judged in this run", style="italic")
+    table = Table(show_edge=False)
     table.add_column("outcome")
     table.add_column("results", justify="right")
     table.add_column("share", justify="right")
@@ -85,7 +104,7 @@ def summary_table(outcomes: Counter[str], title: str) -> RenderableType:
     for outcome, count in outcomes.most_common():
         table.add_row(outcome_text(EvalResult.Outcome.Value(outcome)), str(count), f"{count / total:.1%}")
     table.add_row(Text("all", style="bold"), str(total), "")
-    return table
+    return Group(Text(title, style="italic"), table)  # a table folds a title of its own
 
 
 def outcome_text(outcome: EvalResult.Outcome.ValueType) -> Text:

@@ -24,10 +24,17 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from kerneldyno.client.aio import DEFAULT_ADDRESS
-from kerneldyno.client.errors import DeadlineExceededError, KernelDynoError, LocalServiceError, UnavailableError
+from kerneldyno.client.cli.piped import PipedConsole
+from kerneldyno.client.errors import (
+    DeadlineExceededError,
+    KernelDynoError,
+    LocalServiceError,
+    UnavailableError,
+    WrongServiceError,
+)
 from kerneldyno.client.local import LocalServices
 from kerneldyno.rpc import credentials
-from kerneldyno.rpc.errors import CredentialsError
+from kerneldyno.rpc.errors import AddressError, CredentialsError
 from kerneldyno.rpc.input_files import read_text
 from rich.console import Console
 
@@ -148,8 +155,12 @@ def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def stdout() -> Console:
-    """The console for results. Colours only in a terminal, and never with NO_COLOR."""
-    return Console(highlight=False)
+    """The console for results. Colours only in a terminal, and never with NO_COLOR.
+
+    Tables are fitted to a terminal, or to the variable COLUMNS where it is set; in a pipe or a file each row is one line.
+    """
+    console = Console(highlight=False)
+    return console if console.is_terminal or os.environ.get("COLUMNS") else PipedConsole()
 
 
 def stderr() -> Console:
@@ -241,13 +252,9 @@ def reporting() -> Iterator[None]:
     """Ends the command with a line on standard error and a status when its block raises something expected."""
     try:
         yield
-    except (UsageError, CredentialsError) as error:
+    except (UsageError, AddressError, CredentialsError) as error:
         fail(str(error), USAGE)
-    except LocalServiceError as error:
-        fail(str(error), UNREACHABLE)
-    except UnavailableError as error:
-        fail(f"{error}; is the service running? `kerneldyno up` starts one, --local uses its own", UNREACHABLE)
-    except DeadlineExceededError as error:
+    except (LocalServiceError, UnavailableError, DeadlineExceededError, WrongServiceError) as error:
         fail(str(error), UNREACHABLE)
     except KernelDynoError as error:
         fail(str(error), NO_VERDICT)

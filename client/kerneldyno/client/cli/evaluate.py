@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -33,8 +34,10 @@ from kerneldyno.client.cli.common import (
     waiting,
 )
 from kerneldyno.client.problem_names import PROBLEM_LABEL, name_of_file
+from kerneldyno.rewards.extraction import defines
 from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rpc.jsonio import request_from_json, result_to_json
+from kerneldyno.rpc.validation import DEFAULT_ENTRY_POINT
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 
 
@@ -93,7 +96,10 @@ def evaluate(
     """Judge CANDIDATE.py against REFERENCE.py (or against --cases) and show the verdict."""
     with reporting():
         wanted = _outcome(require, require_speedup)
-        fields: dict[str, object] = {"backend": backend, **_sources(reference, candidate, cases, toolkit)}
+        sources = _sources(reference, candidate, cases, toolkit)
+        if candidate is not None and toolkit in (None, "kernelbench"):
+            _check_order(reference, candidate, sources, entry_point or DEFAULT_ENTRY_POINT)
+        fields: dict[str, object] = {"backend": backend, **sources}
         optional = {
             "toolkit": toolkit,
             "entry_point": entry_point,
@@ -155,7 +161,19 @@ def _shortfall(result: EvalResult, wanted: EvalResult.Outcome.ValueType, speedup
     return "" if low > speedup else f"the speedup is in [{low:.4g}, {high:.4g}], and all above {speedup:g} is required"
 
 
-def _sources(first: Path, second: Path | None, cases: Path | None, toolkit: str | None) -> dict[str, object]:
+def _check_order(reference: Path, candidate: Path, sources: Mapping[str, str], entry_point: str) -> None:
+    """Raises UsageError when the files look as if they were given the wrong way round: no verdict could come of it."""
+    theirs, new = sources["reference_code"], f"{entry_point}New"
+    if defines(theirs, [new]) and not defines(theirs, [entry_point]):
+        found = f"{reference}, given as the reference, defines {new} and no {entry_point}"
+    elif new not in (own := sources["kernel_code"]) and defines(own, [entry_point]) and defines(own, ["get_inputs"]):
+        found = f"{candidate}, given as the candidate, defines {entry_point} and get_inputs, and no {new}"
+    else:
+        return
+    raise UsageError(f"{found}: are the arguments swapped? Give REFERENCE.py first, then CANDIDATE.py")
+
+
+def _sources(first: Path, second: Path | None, cases: Path | None, toolkit: str | None) -> dict[str, str]:
     if cases is not None:
         if second is not None:
             raise UsageError("with --cases give the candidate alone: the cases say what is expected")

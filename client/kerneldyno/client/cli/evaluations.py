@@ -69,6 +69,9 @@ def evaluations(
         if as_json:
             print_json({"evaluations": [to_json(evaluation) for evaluation in found], "more": more})
             return
+        if not found:
+            print(_nothing(filters))
+            return
         stdout().print(_table(found))
         if more:
             print(f"Only the newest {limit} are shown; --limit shows more.")
@@ -137,6 +140,11 @@ def _time(option: str, text: str) -> datetime:
         return datetime.fromisoformat(text.strip()).astimezone()
     except (ValueError, OverflowError) as error:
         raise UsageError(f"{option}: {text!r} is neither an age (90s, 30m, 2h, 7d) nor an ISO 8601 time") from error
+
+
+def _nothing(filters: dict[str, Any]) -> str:
+    chosen = any(value for name, value in filters.items() if name != "full_results")
+    return "No evaluation matches these options." if chosen else "The scheduler knows no evaluation yet."
 
 
 def _table(found: Sequence[Evaluation]) -> Table:

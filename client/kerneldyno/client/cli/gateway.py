@@ -9,6 +9,7 @@ import typer
 from kerneldyno.client.aio import DEFAULT_ADDRESS
 from kerneldyno.client.cli.common import UNREACHABLE, Json, UsageError, fail, print_json, reporting
 from kerneldyno.client.cli.training import RequestFields, Reward, needing, request_fields, reward_of
+from kerneldyno.rpc import channel
 
 
 def gateway(
@@ -46,6 +47,7 @@ def gateway(
 
         try:
             host, port = check_address(listen, insecure=insecure)
+            channel.target(address)
             loaded = {} if problems is None else {problem.id: problem for problem in load(problems)}
             options = request_fields(request)
             for problem in loaded.values() or [Problem("--request", "pass")]:

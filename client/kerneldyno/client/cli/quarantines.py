@@ -95,6 +95,6 @@ def _table(found: Sequence[Quarantine]) -> Table:
             plain(f"node {one.node_id}" if one.node_id else f"work {one.digest[:_SHOWN]}"),
             clock_time(one.start_time),
             clock_time(one.end_time),
-            plain(one.reason),
+            plain(" ".join(one.reason.split())),
         )
     return table

@@ -35,6 +35,7 @@ from kerneldyno.client.cli.common import (
 from kerneldyno.client.cli.training import RequestFields, Reward, json_option, needing, request_fields, reward_of
 from kerneldyno.client.cli.trajectories import report_tables
 from kerneldyno.client.errors import KernelDynoError, UnavailableError
+from kerneldyno.rpc import installing
 from kerneldyno.rpc.output_files import OutputLock, OutputLockedError
 
 if TYPE_CHECKING:  # they need the extra
@@ -210,7 +211,7 @@ def _report(output: Path, runner: Runner, as_json: bool) -> None:
             plot(found, picture, title=runner.config.model)
             drawn = True
     except ModuleNotFoundError as error:  # after a long run this is no reason to fail
-        print(f"kerneldyno: no plot without {error.name}: pip install 'kerneldyno[rollout]'", file=sys.stderr)
+        print(f"kerneldyno: no plot without {error.name}: {installing.command('rollout')}", file=sys.stderr)
     except OSError as error:
         raise UsageError(f"the report beside {output} cannot be written: {error.strerror or error}") from error
     if as_json:

@@ -193,7 +193,8 @@ def _print(plan: _Plan, reports: Sequence[Report]) -> None:
         outcome = EvalResult.Outcome.Name(report.result.outcome)
         colour = "green" if report.why is None else "red" if report.judged else "yellow"
         table.add_row(report.entry.id, plain(report.entry.title), outcome, Text(report.state, style=colour))
-    console.print(table)
+    if reports:
+        console.print(table)
     for report in reports:
         if report.why is not None:
             console.print(plain(f"{report.entry.name}: {report.why}"), soft_wrap=True)

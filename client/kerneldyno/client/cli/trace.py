@@ -258,9 +258,9 @@ def _steps(result: EvalResult) -> list[_Step]:
     return steps
 
 
-def _alike_table(found: _Found) -> Table:
+def _alike_table(found: _Found) -> RenderableType:
     title = "the same work was also asked for by" + (f" (newest {_MOST_ALIKE})" if found.more_alike else "")
-    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False, header_style="dim")
+    table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("id", "client", "accepted", "answered by"):
         table.add_column(heading, overflow="fold")
     for one in found.alike:
@@ -270,7 +270,7 @@ def _alike_table(found: _Found) -> Table:
             else ""
         )
         table.add_row(plain(one.id), plain(one.client_id), clock_time(one.accept_time), how or stage_words(one.stage))
-    return table
+    return Group(Text(title), table)  # a table folds a title of its own
 
 
 def _at(stamp: Timestamp) -> float:

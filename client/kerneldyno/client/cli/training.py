@@ -12,6 +12,7 @@ import typer
 from google.protobuf import json_format
 from kerneldyno.client.cli.common import UsageError
 from kerneldyno.rewards import presets
+from kerneldyno.rpc import installing
 from kerneldyno.rpc.errors import InvalidRequestError
 from kerneldyno.rpc.input_files import read_text
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
@@ -42,7 +43,7 @@ def needing(extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("kerneldyno."):
             raise
-        raise UsageError(f"this command needs {error.name}: pip install 'kerneldyno[{extra}]'") from error
+        raise UsageError(f"this command needs {error.name}: {installing.command(extra)}") from error
 
 
 def reward_of(text: str) -> RewardSpec:

@@ -11,7 +11,9 @@ from kerneldyno.client.cli.common import Json, UsageError, print_json, reporting
 from kerneldyno.client.cli.training import needing
 from kerneldyno.rpc.input_files import is_plain
 from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from kerneldyno.rollout.report import Report
@@ -78,12 +80,14 @@ def _check_outputs(file: Path, outputs: dict[str, Path | None]) -> None:
             raise UsageError(f"{option} {path}: is {other} too; give another file")
 
 
-def report_tables(found: Report) -> list[Table]:
-    """The report for a person."""
+def report_tables(found: Report) -> list[RenderableType]:
+    """The report for a person: a heading, tables, and notes."""
     left_out = f" ({found.unfinished} unfinished ones left out)" if found.unfinished else ""
-    title = f"{found.episodes} episodes of {found.problems} problems{left_out}, % of all samples"
-    thresholds = [f"fast@{p:g}" for p in found.turns[0].fast] if found.turns else []
-    by_turn = _table(title, "answer of", "correct", *thresholds)
+    title = Text(f"{found.episodes} episodes of {found.problems} problems{left_out}, % of all samples", style="italic")
+    if not found.turns:
+        return [title, Text("no turn is recorded")]
+    thresholds = [f"fast@{p:g}" for p in found.turns[0].fast]
+    by_turn = _table("answer of", "correct", *thresholds)
     for row in found.turns:
         by_turn.add_row(f"turn {row.turn}", *map(_percent, [row.correct, *row.fast.values()]))
     for row in found.turns[1:]:
@@ -93,21 +97,20 @@ def report_tables(found: Report) -> list[Table]:
         notes.append(f"{found.failed_generations} episodes ended by a failed generation, which counts as a failure")
     if len(found.turns) > 1:
         notes.append("best: chosen by the evaluator's own measurement, not comparable with single answers")
-    tables = [by_turn]
+    tables: list[RenderableType] = [title, by_turn]
     if found.selected:
         ks = list(found.selected[0].pass_at)
-        chosen = _table("", "selected", "reward", "correct", *(f"pass@{k}" for k in ks), *thresholds[:3])
+        chosen = _table("selected", "reward", "correct", *(f"pass@{k}" for k in ks), *thresholds[:3])
         for one in found.selected:
             reward = "" if one.mean_reward is None else f"{one.mean_reward:.3f}"
             shares = [one.correct, *one.pass_at.values(), *list(one.fast.values())[:3]]
             chosen.add_row(one.how, reward, *map(_percent, shares))
         tables.append(chosen)
-    tables[-1].caption = "\n".join(notes) or None
-    return tables
+    return [*tables, *(Text(note, style="dim") for note in notes)]  # a table folds a title and notes of its own
 
 
-def _table(title: str, first: str, *columns: str) -> Table:
-    table = Table(title=title or None, box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
+def _table(first: str, *columns: str) -> Table:
+    table = Table(box=SIMPLE_HEAD)
     table.add_column(first)
     for column in columns:
         table.add_column(column, justify="right")

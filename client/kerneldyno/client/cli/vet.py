@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 from kerneldyno.client.cli.common import Json, UsageError, read_source, reporting
 from kerneldyno.client.errors import LocalServiceError
+from kerneldyno.rpc import installing
 from kerneldyno.rpc.input_files import is_plain
 
 _MODULE = "kerneldyno.evaluator.vet"
@@ -61,8 +62,8 @@ def _arguments(
 def _run(arguments: Sequence[str]) -> int:
     if importlib.util.find_spec("torch") is None:
         raise LocalServiceError(
-            f"vet executes references and needs torch, not installed in {sys.executable}: "
-            "pip install 'kerneldyno[evaluator]'"
+            "vet executes references and needs torch, "
+            f"not installed in {sys.executable}: {installing.command('evaluator')}"
         )
     status = subprocess.run([sys.executable, "-m", _MODULE, *arguments], stdin=subprocess.DEVNULL).returncode
     if status < 0:

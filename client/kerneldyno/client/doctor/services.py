@@ -24,7 +24,7 @@ from kerneldyno.client.errors import (
 from kerneldyno.rpc import channel
 from kerneldyno.rpc import credentials as given
 from kerneldyno.rpc.credentials import Credentials
-from kerneldyno.rpc.errors import CredentialsError
+from kerneldyno.rpc.errors import AddressError, CredentialsError
 from kerneldyno.rpc.version import VERSION
 from kerneldyno.v1 import fleet_service_pb2 as fleet
 from kerneldyno.v1.scheduler_service_pb2 import SchedulerServiceGetCapabilitiesResponse
@@ -44,6 +44,9 @@ async def examine(address: str, *, with_canary: bool, canary_seconds: float) -> 
         credentials = given.choose()
         async with channel.open(address, credentials):
             pass  # reads and checks the files
+    except AddressError as error:
+        yield Check("scheduler", State.FAILED, str(error), "give another one: --address, or KERNELDYNO_ADDRESS")
+        return
     except CredentialsError as error:
         for check in _dates(address, credentials=None):
             yield check
@@ -106,8 +109,11 @@ def _unreachable(address: str, error: KernelDynoError) -> Check:
         return Check(name, State.FAILED, f"{address}: {error}", "is it a scheduler of KernelDyno?")
     host, _, port = address.rpartition(":")
     if channel.is_loopback(host) and port.isdigit() and (who := ports.holder(int(port))):
-        text = f"{address} is held by {who}, which does not answer as a scheduler"
-        return Check(name, State.FAILED, text, "end that program, or give the scheduler another --listen; look at TLS")
+        text = f"{address} is held by {who}, which does not answer as a scheduler: {error}"
+        remedy = (
+            "if it is the scheduler, do as this says; else end that program, or give the scheduler another --listen"
+        )
+        return Check(name, State.FAILED, text, remedy)
     return Check(name, State.FAILED, str(error), remedy)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kerneldyno.client.doctor.checks import Check, ProbeError, State, gib, output_of
+from kerneldyno.rpc import installing
 from kerneldyno.rpc.version import VERSION
 
 _TORCH_SECONDS = 60.0
@@ -54,7 +55,7 @@ def python() -> Iterator[Check]:
         yield Check("kerneldyno", State.OK, f"{VERSION}: client, {', '.join(able)}")
     else:
         text = f"{VERSION}: client only; the services cannot run in this Python"
-        yield Check("kerneldyno", State.NOTE, text, "pip install 'kerneldyno[evaluator]', if they should")
+        yield Check("kerneldyno", State.NOTE, text, f"{installing.command('evaluator')}, if they should")
 
 
 def torch() -> Iterator[Check]:
@@ -64,7 +65,7 @@ def torch() -> Iterator[Check]:
     missing = [one for one, version in found.items() if version is None]
     if missing:
         text = f"not installed: {', '.join(missing)}; only an evaluator needs them"
-        yield Check(name, State.NOTE, text, "pip install 'kerneldyno[evaluator]', if one should run here")
+        yield Check(name, State.NOTE, text, f"{installing.command('evaluator')}, if one should run here")
         return
     text = ", ".join(f"{one} {version}" for one, version in found.items())
     for one, least in _least().items():
@@ -82,7 +83,7 @@ def torch() -> Iterator[Check]:
     try:
         said = json.loads(output_of([sys.executable, "-c", _ASK_TORCH], _TORCH_SECONDS).splitlines()[-1])
     except (ProbeError, ValueError, IndexError) as error:
-        remedy = "pip install --force-reinstall 'kerneldyno[evaluator]'"
+        remedy = f"{installing.command('evaluator')}, with --force-reinstall"
         yield Check(name, State.FAILED, f"{text}; they cannot be imported: {error}", remedy)
         return
     text += ", made for each other" if wanted else ""
