@@ -29,6 +29,7 @@ def place(tmp_path: Path) -> Path:
         with (tmp_path / name).open("wb") as stream:
             stream.truncate(LARGE_BYTES)  # a hole: it takes no room
     (tmp_path / "ref.py").write_text("class Model: ...\n\n\ndef get_inputs():\n    return []\n")
+    (tmp_path / "own.py").write_text("class ModelNew: ...\n")
     (tmp_path / "latin.py").write_bytes(b"# \xe9\n")
     (tmp_path / "tasks.jsonl").write_text(TASK)
     (tmp_path / "results.jsonl").write_text('{"id": "a", "outcome": "CORRECT"}\n')
@@ -122,7 +123,7 @@ def test_an_output_that_cannot_be_written(place: Path, script: str, said: str) -
 
 @pytest.mark.parametrize("options", ["", "--json"])
 async def test_a_verdict_that_cannot_be_printed(scheduler: FakeScheduler, place: Path, options: str) -> None:
-    script = f"$K evaluate ref.py ref.py {options} > /dev/full"
+    script = f"$K evaluate ref.py own.py {options} > /dev/full"
     ran = await asyncio.to_thread(shell, place, script, scheduler.address)
     assert ran.status == 2
     assert ran.err == "kerneldyno: standard output: No space left on device\n"
@@ -157,12 +158,12 @@ async def test_requests_from_standard_input_or_a_pipe(scheduler: FakeScheduler, 
         assert len((place / f"r{number}").read_text().splitlines()) == 300
 
 
-@pytest.mark.parametrize("script", ["$K evaluate ref.py - < ref.py", "$K evaluate ref.py <(cat ref.py)"])
+@pytest.mark.parametrize("script", ["$K evaluate ref.py - < own.py", "$K evaluate ref.py <(cat own.py)"])
 async def test_a_candidate_from_standard_input_or_a_pipe(scheduler: FakeScheduler, place: Path, script: str) -> None:
     ran = await asyncio.to_thread(shell, place, script, scheduler.address)
     assert ran.status == 0, ran.err
     (message,) = [message for message in scheduler.messages if message.requests]
-    assert message.requests[0].kernel_code == (place / "ref.py").read_text()
+    assert message.requests[0].kernel_code == (place / "own.py").read_text()
 
 
 async def test_a_slow_writer_holds_up_no_result(scheduler: FakeScheduler, place: Path) -> None:

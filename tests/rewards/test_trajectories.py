@@ -435,7 +435,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path) -> None:
         "except ImportError as error: print(error)"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "t")]
-    assert "kerneldyno[rollout]" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "[rollout]" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.mark.parametrize(
