@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from kerneldyno.evaluator import coded
-from kerneldyno.evaluator.judge.compare import Comparison, compare, expect_like
 from kerneldyno.evaluator.judge.compare import Expected as Answer
+from kerneldyno.evaluator.judge.compare import compare, expect_like
+from kerneldyno.evaluator.judge.evidence import Comparison
 from kerneldyno.evaluator.spec import ToleranceRule
 from kerneldyno.evaluator.tree import describe
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 from kerneldyno.evaluator import tree
-from kerneldyno.evaluator.judge.compare import Comparison, compare, expect
+from kerneldyno.evaluator.judge.compare import compare, expect
+from kerneldyno.evaluator.judge.evidence import Comparison
 from kerneldyno.evaluator.precision import BITS, RECOGNISED, recognise, rms, round_to
 from kerneldyno.evaluator.spec import ToleranceRule
 

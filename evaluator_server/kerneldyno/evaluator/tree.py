@@ -105,6 +105,15 @@ def is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
     return True
 
 
+def position(flat: int, shape: Sequence[int]) -> list[int]:
+    """Return the index of the flat-th element (torch.unravel_index imports a symbolic algebra system to do this)."""
+    position: list[int] = []
+    for size in reversed(shape):
+        flat, index = divmod(flat, size)
+        position.insert(0, index)
+    return position
+
+
 def checksum(tensor: torch.Tensor) -> int:
     """Return a number that tensors of the same elements share, in whatever order: the sum of their bits."""
     tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor

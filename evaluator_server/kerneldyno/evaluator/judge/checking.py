@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from .. import tree
 from . import arithmetic, stress, trial, verdict
 from .candidate import Candidate
-from .compare import Comparison
+from .evidence import Comparison
 from .fingerprint import Fingerprint
 from .problems import Announce, Known, Problems
 from .record import Finished

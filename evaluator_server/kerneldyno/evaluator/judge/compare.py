@@ -19,7 +19,9 @@ import torch
 
 from .. import coded
 from ..spec import ToleranceRule
-from ..tree import TensorSpec, describe
+from ..tree import TensorSpec, describe, position
+from .codes import compare_codes
+from .evidence import Comparison
 
 #: Relative error allowed by output dtype: about 8 units in the last place of half precision, and for float32 well above
 #: the rounding of long reductions yet below what TF32 products do to zero-mean data (3e-4 and more).
@@ -39,11 +41,6 @@ _ROUNDINGS = 2.0
 _COARSE = 5.0
 #: A float64 twin that is further off than this, relative to the output, is no twin.
 _MOST_ROUNDING = 0.05
-#: Of numbers of eight bits and fewer so large a share may be the next number, where honest bfloat16 arithmetic before the
-#: rounding makes half of that; and elements may be off by this part of the typical size, as bfloat16 ones may.
-_MOST_FLIPPED, _OF_TYPICAL = 1 / 8, 3e-2
-#: Places of what is no number are at least so far from those of numbers.
-_NO_NUMBER = 500
 #: Elements compared at a time, so that float64 copies stay small.
 _CHUNK = 1 << 24
 #: Mean squares below this may be of elements whose squares float32 does not hold.
@@ -104,15 +101,6 @@ class Expected:
     def element_by_element(self) -> Expected:
         """Return this without what is known of all elements together, which holds for inputs like the timed ones only."""
         return Expected(self.structure, [replace(leaf, rounding=0.0) for leaf in self.leaves])
-
-
-@dataclass(slots=True)
-class Comparison:
-    """What was found. `mismatch` is the proto-JSON of IncorrectEvidence, or None when all is right."""
-
-    mismatch: dict[str, Any] | None = None
-    max_abs_error: float = 0.0
-    max_error_ratio: float = 0.0
 
 
 def relative_tolerance(dtype: torch.dtype) -> float:
@@ -296,7 +284,10 @@ def _compare_leaf(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor
         return
     if coded.is_coded(leaf.value.dtype):
         if rule.preset == "PRESET_CALIBRATED":
-            result.mismatch = _compare_codes(result, name, leaf, value)
+            compared = compare_codes(name, leaf.value, value, leaf.typical)
+            result.mismatch = compared.mismatch
+            result.max_abs_error = max(result.max_abs_error, compared.max_abs_error)
+            result.max_error_ratio = max(result.max_error_ratio, compared.max_error_ratio)
             return
         value, leaf = coded.widened(value), _widened(leaf)
         total = leaf.value.numel()
@@ -337,54 +328,13 @@ def _compare_leaf(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor
             "total_elements": str(total),
             "max_abs_error": worst_error,
             "max_error_ratio": min(worst_ratio, _LARGEST),
-            "worst_index": [str(index) for index in _position(worst_index, leaf.spec.shape)],
+            "worst_index": [str(index) for index in position(worst_index, leaf.spec.shape)],
         }
 
 
 def _widened(leaf: Leaf) -> Leaf:
     value = coded.widened(leaf.value)
     return replace(leaf, spec=describe(value, keep_layout=False), value=value, truth=value)
-
-
-def _compare_codes(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor) -> dict[str, Any] | None:
-    """Compare numbers of eight bits and fewer: the next number is as right, where few are off, or where nearly nothing is.
-
-    Whatever was computed before was rounded, too, and may as well have been rounded to the neighbour.
-    """
-    steps = coded.codes(value).sub_(coded.codes(leaf.value)).abs_().reshape(-1)
-    off = coded.widened(value).sub(coded.widened(leaf.value)).abs_().nan_to_num_(0.0).reshape(-1)
-    near = off <= _OF_TYPICAL * leaf.typical
-    wrong = (steps > 1) & ~(near & (steps < _NO_NUMBER))
-    result.max_abs_error = max(result.max_abs_error, float(off.max()))
-    worst = int(torch.where(wrong, steps, 0).argmax())
-    flipped = int((steps > 0).sum())
-    allowed = max(1, int(_MOST_FLIPPED * steps.numel()))
-    ratio = float(steps[worst]) if bool(wrong[worst]) else flipped / allowed
-    result.max_error_ratio = max(result.max_error_ratio, ratio)
-    shape = coded.widened(leaf.value).shape
-    if bool(wrong[worst]):
-        return {
-            "output": name,
-            "kind": "values",
-            "detail": f"{int(wrong.sum())} of {steps.numel()} elements of {name} are more than one number of the format off",
-            "mismatched_elements": str(int(wrong.sum())),
-            "total_elements": str(steps.numel()),
-            "max_abs_error": float(off.max()),
-            "max_error_ratio": ratio,
-            "worst_index": [str(index) for index in _position(worst, shape)],
-        }
-    if flipped > allowed:
-        return {
-            "output": name,
-            "kind": "values",
-            "detail": f"{flipped} of {steps.numel()} elements of {name} are one number of the format off; "
-            f"at most {allowed} may be",
-            "mismatched_elements": str(flipped),
-            "total_elements": str(steps.numel()),
-            "max_abs_error": float(off.max()),
-            "max_error_ratio": ratio,
-        }
-    return None
 
 
 def _too_coarse(
@@ -404,15 +354,6 @@ def _too_coarse(
         "detail": f"the errors of {name} are {error / leaf.rounding:.1f} times those of the allowed precision",
         "max_error_ratio": error / limit,
     }
-
-
-def _position(flat: int, shape: Sequence[int]) -> list[int]:
-    """Return the index of the flat-th element (torch.unravel_index imports a symbolic algebra system to do this)."""
-    position: list[int] = []
-    for size in reversed(shape):
-        flat, index = divmod(flat, size)
-        position.insert(0, index)
-    return position
 
 
 def _bounds(leaf: Leaf, rule: ToleranceRule) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..tree import TensorSpec
 from . import verdict
-from .compare import Comparison
+from .evidence import Comparison
 
 
 class Finished(Exception):  # noqa: N818

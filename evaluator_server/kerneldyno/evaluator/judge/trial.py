@@ -21,7 +21,8 @@ from ..precision import BITS, coarser, rms, round_to
 from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
 from . import noise
-from .compare import Comparison, Expected, all_finite, compare, expect, is_measured
+from .compare import Expected, all_finite, compare, expect, is_measured
+from .evidence import Comparison
 from .excerpt import Excerpt
 from .inputs import Inputs, Vary, draw
 

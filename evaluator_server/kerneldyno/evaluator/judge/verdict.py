@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..walls.limits import MAX_PROCESSES
-from .compare import Comparison
+from .evidence import Comparison
 from .handle import ExitReport
 from .missing import missing_module
 
