@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 from command import NOBODY, finished, invoke, run, started
 from fake_scheduler import FakeScheduler
-from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, SPEEDUP_KIND_UNSPECIFIED
+from kerneldyno.v1.evaluation_pb2 import (
+    PRECISION_BF16,
+    PRECISION_UNSPECIFIED,
+    SPEEDUP_KIND_DEVICE,
+    SPEEDUP_KIND_END_TO_END,
+    SPEEDUP_KIND_UNSPECIFIED,
+)
 from waiting import eventually
 
 
@@ -69,11 +75,13 @@ class TestEvaluate:
         self, scheduler: FakeScheduler, sources: tuple[Path, Path], word: str
     ) -> None:
         options = ["--timing-precision", 0.05, "--speedup-kind", word, "--candidate-memory", "1.5GiB"]
+        options += ["--allowed-precision", "BF16"]
         assert (await run("evaluate", *sources, *options, "--address", scheduler.address)).status == 0
         assert (await run("evaluate", *sources, "--address", scheduler.address)).status == 0
         given, plain = (message.requests[0] for message in scheduler.messages if message.requests)
         assert (given.timing_precision, given.speedup_kind) == (0.05, SPEEDUP_KIND_END_TO_END)
         assert given.candidate_device_memory_bytes == 3 << 29
+        assert (given.allowed_precision, plain.allowed_precision) == (PRECISION_BF16, PRECISION_UNSPECIFIED)
         assert not plain.HasField("timing_precision")
         assert not plain.HasField("candidate_device_memory_bytes")
         assert plain.speedup_kind == SPEEDUP_KIND_UNSPECIFIED
@@ -104,6 +112,7 @@ class TestEvaluate:
             ),
             (["{reference}", "{candidate}", "--speedup-kind", ""], "choose device or end-to-end"),
             (["{reference}", "{candidate}", "--candidate-memory", "much"], "'much' is no size"),
+            (["{reference}", "{candidate}", "--allowed-precision", "fp4"], "choose one of tf32, fp16, bf16, fp8"),
             (["{reference}", "{candidate}", "--candidate-memory=-1GiB"], "with MiB or GiB (8GiB)"),
         ],
     )

@@ -20,6 +20,7 @@ from kerneldyno.client.cli.cards import summary_table
 from kerneldyno.client.cli.common import (
     NO_VERDICT,
     Address,
+    AllowedPrecision,
     CandidateMemory,
     Devices,
     Json,
@@ -56,6 +57,7 @@ def batch(
     timing_precision: TimingPrecision = None,
     speedup_kind: SpeedupKind = None,
     candidate_memory: CandidateMemory = None,
+    allowed_precision: AllowedPrecision = None,
     address: Address = DEFAULT_ADDRESS,
     local: Local = False,
     devices: Devices = None,
@@ -68,7 +70,7 @@ def batch(
     --timing-precision, --speedup-kind and --candidate-memory are for requests that leave these fields open.
     """
     with reporting():
-        defaults = request_from_json(chosen_fields(timing_precision, speedup_kind, candidate_memory))
+        defaults = request_from_json(chosen_fields(timing_precision, speedup_kind, candidate_memory, allowed_precision))
         with resumable(output), _opened(tasks) as stream:
             requests = _filled(read_tasks(stream), defaults)
             _check_output(output)

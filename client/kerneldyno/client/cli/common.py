@@ -83,7 +83,16 @@ CandidateMemory = Annotated[
         help="Most device memory of the candidate, at least 64MiB, as 8GiB. Default twice the reference's, and 4GiB more.",
     ),
 ]
+AllowedPrecision = Annotated[
+    str | None,
+    typer.Option(
+        "--allowed-precision",
+        metavar="tf32|fp16|bf16|fp8",
+        help="Least precise arithmetic that a candidate may use inside. Default: the reference's own.",
+    ),
+]
 _SPEEDUP_KINDS = ("device", "end-to-end")
+_PRECISIONS = ("tf32", "fp16", "bf16", "fp8")
 #: What --candidate-memory takes.
 _SIZE = re.compile(r"(?P<number>[0-9]{1,19}(\.[0-9]{1,9})?) ?(?P<unit>MiB|GiB|)", re.ASCII | re.IGNORECASE)
 _UNITS = {"": 1, "mib": 1 << 20, "gib": 1 << 30}
@@ -101,12 +110,17 @@ class UsageError(Exception):
     """The command was given something it cannot work with."""
 
 
-def chosen_fields(precision: float | None, kind: str | None, memory: str | None) -> dict[str, object]:
-    """Returns the fields of a request that --timing-precision, --speedup-kind and --candidate-memory give, where given."""
+def chosen_fields(
+    precision: float | None, kind: str | None, memory: str | None, allowed: str | None
+) -> dict[str, object]:
+    """Returns the fields of a request that options of `evaluate`, `batch` and `suite` give, where they are given."""
+    if allowed is not None and allowed.strip().lower() not in _PRECISIONS:
+        raise UsageError(f"--allowed-precision {allowed!r} is unknown; choose one of {', '.join(_PRECISIONS)}")
     if kind is not None and kind.strip().lower().replace("_", "-") not in _SPEEDUP_KINDS:
         raise UsageError(f"--speedup-kind {kind!r} is unknown; choose {' or '.join(_SPEEDUP_KINDS)}")
     limit = None if memory is None else _memory(memory)
     fields = {"timing_precision": precision, "speedup_kind": kind, "candidate_device_memory_bytes": limit}
+    fields["allowed_precision"] = allowed
     return {name: value for name, value in fields.items() if value is not None}
 
 

@@ -14,6 +14,7 @@ from kerneldyno.client.cli.common import (
     NO_VERDICT,
     NOT_AS_REQUIRED,
     Address,
+    AllowedPrecision,
     CandidateMemory,
     Devices,
     Json,
@@ -66,6 +67,7 @@ def evaluate(
     timing_precision: TimingPrecision = None,
     speedup_kind: SpeedupKind = None,
     candidate_memory: CandidateMemory = None,
+    allowed_precision: AllowedPrecision = None,
     atol: Annotated[float | None, typer.Option("--atol", help="Absolute tolerance (with allclose).")] = None,
     rtol: Annotated[float | None, typer.Option("--rtol", help="Relative tolerance (with allclose).")] = None,
     stage_timeout: Annotated[float | None, typer.Option("--timeout", help="Limit of each stage, in seconds.")] = None,
@@ -112,7 +114,7 @@ def evaluate(
             "skip_cache": skip_cache or None,
         }
         fields |= {name: value for name, value in optional.items() if value is not None}
-        fields |= chosen_fields(timing_precision, speedup_kind, candidate_memory)
+        fields |= chosen_fields(timing_precision, speedup_kind, candidate_memory, allowed_precision)
         tolerance = {name: value for name, value in (("atol", atol), ("rtol", rtol)) if value is not None}
         if tolerance:
             fields["tolerance"] = {"preset": "allclose", **tolerance}

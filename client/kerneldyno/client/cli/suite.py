@@ -17,6 +17,7 @@ from kerneldyno.client.aio import DEFAULT_ADDRESS
 from kerneldyno.client.cli.common import (
     NO_VERDICT,
     Address,
+    AllowedPrecision,
     CandidateMemory,
     Devices,
     Json,
@@ -81,6 +82,7 @@ def suite(
     timing_precision: TimingPrecision = None,
     speedup_kind: SpeedupKind = None,
     candidate_memory: CandidateMemory = None,
+    allowed_precision: AllowedPrecision = None,
     stage_timeout: Annotated[float | None, typer.Option("--timeout", help="Limit of each stage, in seconds.")] = None,
     thresholds: Annotated[
         list[float] | None, typer.Option("--p", min=0.0, help="A threshold of fast@p; give several. Default 1, 1.5, 2.")
@@ -109,7 +111,7 @@ def suite(
             if output is None:
                 raise UsageError("give --output RUN, a folder for the results (or --saved RUN to show one)")
             settings = _settings(backend, against_itself, trials, perf_trials, stage_timeout, skip_cache)
-            settings |= chosen_fields(timing_precision, speedup_kind, candidate_memory)
+            settings |= chosen_fields(timing_precision, speedup_kind, candidate_memory, allowed_precision)
             try:
                 plan = _planned(problems or [], candidates, against_itself, sample, settings)
             except ProblemError as error:
