@@ -33,10 +33,10 @@ class StallAlarm:
         if stalled == self._told:
             return
         self._told = stalled
-        for customer in list(self._desk.customers):
-            customer.journal_stalled(stalled or "")
         status = (
             health_pb2.HealthCheckResponse.SERVING if stalled is None else health_pb2.HealthCheckResponse.NOT_SERVING
         )
         for service in _SERVICES:
             await self._health.set(service, status)
+        for customer in list(self._desk.customers):  # after health: who was told and then asks hears the same
+            customer.journal_stalled(stalled or "")
