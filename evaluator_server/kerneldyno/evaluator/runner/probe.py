@@ -59,7 +59,7 @@ def probe(target: dict[str, Any], device: Device) -> list[Layer]:
         Layer("no_new_privs", status.get("NoNewPrivs") == "1", "set-uid programs do not work"),
         Layer(
             "rlimits",
-            0 <= resource.getrlimit(resource.RLIMIT_NPROC)[1] <= limits.MAX_PROCESSES,
+            resource.getrlimit(resource.RLIMIT_NPROC)[1] == limits.MAX_PROCESSES,
             f"at most {limits.MAX_PROCESSES} processes, {limits.MAX_OPEN_FILES} open files, no core dumps",
         ),
         Layer(
