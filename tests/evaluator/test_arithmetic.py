@@ -129,6 +129,15 @@ def test_mistakes_are_no_rounding(returned: str, inputs: str, answer: Answer, pr
     assert observed == "PRECISION_FP32"
 
 
+@pytest.mark.parametrize("odd", ["nan", "inf"])
+def test_elements_that_are_no_numbers_hide_nothing(odd: str) -> None:
+    returned = f"torch.where(x[0] > 2, float('{odd}'), torch.relu(x[0]))"
+    clamped = lambda _, x: torch.where(x > 2, float(odd), x.clamp(min=0.01))  # noqa: E731
+    evidence, observed = said(returned, NORMAL, "PRECISION_FP8", clamped)
+    assert evidence is not None
+    assert observed == "PRECISION_FP32"
+
+
 def test_what_is_too_little_to_tell_is_let_pass() -> None:
     few = lambda _, x: torch.relu(x) * 1.001  # noqa: E731
     assert said("torch.relu(x[0])", "torch.rand(32) + 1", "PRECISION_BF16", few)[0] is None

@@ -278,3 +278,39 @@ def test_parameters_that_are_larger_than_the_inputs_come_in_parts(judge: Judge) 
     result = _judged(judge, _module(turned, width=1100), _module(f"{up}; {down}", name="Model", width=1100))
     assert result["outcome"] == "CORRECT", result["message"]
     assert len(_evidence(result)) == 1
+
+
+def test_a_module_that_cannot_be_made_again_is_as_wrong_as_before(judge: Judge) -> None:
+    once = f"assert not hasattr(torch, 'made'); torch.made = True; {_DOWN}; {_UP}"
+    result = _judged(judge, _module(once))
+    assert result["outcome"] == "INCORRECT", result["message"]
+    listing = f"{_DOWN}; {_UP}; self.state_dict = lambda *_, **__: 1 / 0"
+    result = _judged(judge, _module(listing))
+    assert result["outcome"] == "INCORRECT", result["message"]
+
+
+def test_what_is_no_plain_array_is_left_out(judge: Judge) -> None:
+    odd = "self.register_buffer('odd', torch.eye(3).to_sparse()); "
+    reference = _module(f"{odd}{_UP}; {_DOWN}", name="Model")
+    result = _judged(judge, _module(f"{_DOWN}; {odd}{_UP}"), reference)
+    assert result["outcome"] == "CORRECT", result["message"]
+    (evidence,) = _evidence(result)
+    assert "odd" not in evidence
+
+
+def test_packed_numbers_are_handed_over(judge: Judge) -> None:
+    packed = "self.register_buffer('table', torch.randint(0, 255, (8, 32), dtype=torch.uint8).view(torch.float4_e2m1fn_x2)); "
+    forward = "return self.up(x)[:, :32] * self.table.view(torch.uint8).float()"
+    reference = _module(f"{packed}{_UP}", forward, name="Model")
+    result = _judged(judge, _module(f"{_UP}; {packed}".rstrip("; "), forward), reference)
+    assert result["outcome"] == "CORRECT", result["message"]
+
+
+def test_constants_are_not_missed_twice(judge: Judge) -> None:
+    made, forward = "self.norm = nn.LayerNorm(32); self.out = nn.Linear(32, 8)", "return self.out(self.norm(x))"
+    theirs = "self.other = nn.LayerNorm(32); self.last = nn.Linear(32, 8); self.last.weight.data.mul_(2)"
+    result = _judged(judge, _module(theirs, "return self.last(self.other(x))"), _module(made, forward, name="Model"))
+    assert result["outcome"] == "INCORRECT"
+    (evidence,) = _evidence(result)
+    assert "out.weight" in evidence
+    assert "norm" not in evidence

@@ -18,7 +18,10 @@ _SIGNED = {
 _SCALES = {getattr(torch, name) for name in ("float8_e8m0fnu",) if hasattr(torch, name)}
 #: Two numbers in a byte, that of lower bits first. Not even copies of these are made.
 _PAIRS = {getattr(torch, name) for name in ("float4_e2m1fn_x2",) if hasattr(torch, name)}
+#: What a pair's three lower bits stand for.
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+#: Place of what is no finite number, to which is added what it is.
+_ODD = 10_000
 
 
 def is_coded(dtype: torch.dtype) -> bool:
@@ -69,10 +72,6 @@ def codes(tensor: torch.Tensor) -> torch.Tensor:
         return torch.where(bits < 8, bits, 8 - bits)
     places = bits if tensor.dtype in _SCALES else torch.where(bits < 128, bits, 128 - bits)
     return torch.where(torch.isfinite(tensor.float()), places, _ODD + _kind(tensor.float()))
-
-
-#: Place of what is no finite number, to which is added what it is.
-_ODD = 10_000
 
 
 def _kind(tensor: torch.Tensor) -> torch.Tensor:

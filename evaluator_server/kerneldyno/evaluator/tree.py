@@ -114,6 +114,15 @@ def position(flat: int, shape: Sequence[int]) -> list[int]:
     return position
 
 
+def dense_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return a module's parameters and buffers by name, but for what is no plain array of numbers (sparse, quantised)."""
+    return {
+        name: tensor
+        for name, tensor in module.state_dict().items()
+        if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided and not tensor.is_quantized
+    }
+
+
 def checksum(tensor: torch.Tensor) -> int:
     """Return a number that tensors of the same elements share, in whatever order: the sum of their bits."""
     tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor

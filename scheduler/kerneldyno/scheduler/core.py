@@ -404,9 +404,8 @@ class Core:
         self._cancel_unwanted(now)
         self._end_overdue(now)
         for job, verdict in self._unmatched.overdue(self.waiting, now, known=self.knows_fleet()):
-            self._end(
-                job, job.too_large or verdict
-            )  # the larger device is gone again: what the smaller one said counts
+            # Where a larger device is gone again, what the smaller one said counts.
+            self._end(job, job.too_large or verdict)
         self._work_changed()  # a hold may have ended
 
     # What others ask

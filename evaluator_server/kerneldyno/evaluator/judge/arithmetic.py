@@ -9,6 +9,7 @@ all to one side (a bias, a factor). The size of all errors together cannot tell 
 from __future__ import annotations
 
 import itertools
+import math
 import secrets
 from collections.abc import Iterator
 from typing import Any
@@ -207,4 +208,5 @@ def _twin(
 
 
 def _largest(value: torch.Tensor, truth: torch.Tensor) -> float:
-    return float((value.double() - truth).abs().max()) if value.numel() else 0.0
+    """Return the largest difference; where neither is a number, or both are the same infinity, there is none."""
+    return float((value.double() - truth).abs_().nan_to_num_(0.0, math.inf).max()) if value.numel() else 0.0

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from .. import tree, wire
+from .. import coded, tree, wire
 from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import Problem, ReferenceFailure
@@ -37,10 +37,10 @@ _HANDED = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """Names of the reference's tensors: those whose values the candidate was given, and those that it does not have."""
+    """Names of the reference's tensors: those whose values the candidate was given."""
 
     given: list[str] = field(default_factory=list)
-    #: Empty as well where the candidate has no other tensors that could stand for them.
+    #: Where there are none: those that it does not have, and has others that could stand for them.
     missing: list[str] = field(default_factory=list)
 
 
@@ -132,10 +132,11 @@ class Candidate(Side):
         theirs = read_parameters(await self.ask({"op": "parameters"}))
         async with self._lease.work():
             kinds = {name: tree.describe(tensor, keep_layout=False) for name, tensor in ours.items()}
-            missing = [name for name, kind in kinds.items() if name not in theirs or not _same(theirs[name][0], kind)]
-            here = [name for name in ours if name not in missing]
+            here = [name for name, kind in kinds.items() if name in theirs and _same(theirs[name][0], kind)]
             other = [name for name in here if theirs[name][1] != tree.checksum(ours[name])]
         if not other:
+            # Constants have been paired by more than their names, or are missed already (`checking`).
+            missing = [name for name in ours if name not in here and name not in problem.state()]
             return Adopted(missing=missing if len(theirs) > len(here) else [])
         await self.construct(problem)
         region = self._arenas[0].data
@@ -147,7 +148,7 @@ class Candidate(Side):
                 self.device.synchronize()
             parts = [[name, start, spec.to_json()] for (name, start, _), spec in zip(batch, specs, strict=True)]
             await self.ask({"op": "adopt", "parts": parts})
-        return Adopted(other, missing)
+        return Adopted(given=other)
 
     async def call(self, trial: Trial, *, ghost: bool = False) -> Called:
         """Call once on a trial's inputs; with `ghost`, with the candidate's own kernels doing nothing.
@@ -207,7 +208,7 @@ def _batches(tensors: Sequence[tuple[str, torch.Tensor]], room: int) -> Iterator
     batch: list[tuple[str, int, torch.Tensor]] = []
     left = room
     for name, tensor in tensors:
-        flat, start = tensor.contiguous().view(-1), 0
+        flat, start = coded.raw(tensor).contiguous().view(-1), 0
         while start < flat.numel():
             count = min(flat.numel() - start, left // tree.ALIGNMENT * tree.ALIGNMENT // flat.dtype.itemsize)
             if count <= 0:

@@ -280,7 +280,10 @@ class Lane:
         except Finished as wrong:
             if wrong.result.get("incorrect", {}).get("kind") not in _WRONG_VALUES:
                 raise
-            adopted = await candidate.adopt(known.problem)
+            try:
+                adopted = await candidate.adopt(known.problem)
+            except Finished:
+                raise wrong from None  # it cannot be made again, or asked: wrong it was before
             if not adopted.given:
                 if adopted.missing:
                     evidence = (

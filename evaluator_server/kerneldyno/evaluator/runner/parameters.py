@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from .. import tree
-from ..coded import is_coded
+from .. import coded, tree
 from ..devices import filling, seeding
 
 _LAYERS: tuple[type[torch.nn.Module], ...] = (
@@ -44,13 +43,11 @@ class Construction:
 
     def constants(self) -> list[list[Any]]:
         """Return [name, description] of the floating-point tensors whose elements are all equal, as constructed."""
-        if not isinstance(self._instance, torch.nn.Module):
-            return []
-        found = []
-        for name, tensor in self._instance.state_dict().items():
-            if isinstance(tensor, torch.Tensor) and _is_constant(tensor):
-                found.append([name, tree.describe(tensor, keep_layout=False).to_json()])
-        return found
+        return [
+            [name, tree.describe(tensor, keep_layout=False).to_json()]
+            for name, tensor in self._state().items()
+            if _is_constant(tensor)
+        ]
 
     def listing(self) -> list[list[Any]]:
         """Return [name, description, checksum] of all tensors of the state dict."""
@@ -61,15 +58,14 @@ class Construction:
 
     def assign(self, name: str, start: int, values: torch.Tensor) -> None:
         """Give a part of a tensor, elements in their logical order from `start` on, these values."""
-        tensor = self._state()[name]
+        tensor = coded.raw(self._state()[name])
         whole = tensor.contiguous()
         whole.view(-1)[start : start + values.numel()] = values
         if whole.data_ptr() != tensor.data_ptr():
             tensor.copy_(whole)
 
     def _state(self) -> dict[str, torch.Tensor]:
-        state = self._instance.state_dict() if isinstance(self._instance, torch.nn.Module) else {}
-        return {name: tensor for name, tensor in state.items() if isinstance(tensor, torch.Tensor)}
+        return tree.dense_state(self._instance) if isinstance(self._instance, torch.nn.Module) else {}
 
     def make_with(self, values: dict[str, torch.Tensor]) -> Any:
         """Construct again, with `values` (by name in the state dict) in place of the constants."""
@@ -104,7 +100,7 @@ class Construction:
 
 
 def _is_constant(tensor: torch.Tensor) -> bool:
-    if not tensor.is_floating_point() or is_coded(tensor.dtype):
+    if not tensor.is_floating_point() or coded.is_coded(tensor.dtype):
         return False
     return tensor.numel() >= 2 and bool((tensor == tensor.reshape(-1)[0]).all())
 

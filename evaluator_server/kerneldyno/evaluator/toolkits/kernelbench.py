@@ -85,14 +85,14 @@ class _KernelBenchProblem(Problem):
             return self._model(*arguments)
 
     def parameter_bytes(self) -> int:
-        return sum(tensor.nbytes for tensor in (*self._model.parameters(), *self._model.buffers()))
+        tensors = (*self._model.parameters(), *self._model.buffers())
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)  # sparse ones have no `nbytes`
 
     def state(self) -> dict[str, torch.Tensor]:
         return self._replaced
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        state = self._model.state_dict()
-        return {name: tensor for name, tensor in state.items() if isinstance(tensor, torch.Tensor)}
+        return tree.dense_state(self._model)
 
     def precise(self, arguments: Sequence[Any], seed: int) -> Any:
         if not self._has_precise:
@@ -134,7 +134,7 @@ def _replace_constants(model: torch.nn.Module, seed: int) -> dict[str, torch.Ten
     generator = torch.Generator().manual_seed(seed)
     replaced = {}
     with torch.no_grad():
-        for name, tensor in model.state_dict().items():
+        for name, tensor in tree.dense_state(model).items():
             if (
                 not tensor.is_floating_point()
                 or is_coded(tensor.dtype)
