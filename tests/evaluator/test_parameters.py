@@ -299,7 +299,8 @@ def test_what_is_no_plain_array_is_left_out(judge: Judge) -> None:
 
 
 def test_packed_numbers_are_handed_over(judge: Judge) -> None:
-    packed = "self.register_buffer('table', torch.randint(0, 255, (8, 32), dtype=torch.uint8).view(torch.float4_e2m1fn_x2)); "
+    numbers = "torch.randint(0, 255, (8, 32), dtype=torch.uint8).view(torch.float4_e2m1fn_x2)"
+    packed = f"self.register_buffer('table', {numbers}); "
     forward = "return self.up(x)[:, :32] * self.table.view(torch.uint8).float()"
     reference = _module(f"{packed}{_UP}", forward, name="Model")
     result = _judged(judge, _module(f"{_UP}; {packed}".rstrip("; "), forward), reference)
