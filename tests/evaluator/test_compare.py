@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -114,6 +115,19 @@ def test_tiers_are_recognised_by_their_errors() -> None:
     for name, size in tiers:
         assert recognise(size, own, tiers, "PRECISION_FP32") == name
     assert recognise(rms(truth), own, tiers, "PRECISION_FP32") == "PRECISION_FP32"  # zeros are no arithmetic at all
+
+
+@pytest.mark.parametrize(("error", "taken"), [(1.5, 1), (12.0, 2), (90.0, 3)])
+def test_no_more_tiers_are_computed_than_are_needed_to_tell(error: float, taken: int) -> None:
+    seen = []
+
+    def tiers() -> Iterator[tuple[str, float]]:
+        for name, size in zip(RECOGNISED, (1.0, 8.0, 128.0), strict=True):
+            seen.append(name)
+            yield name, size
+
+    assert recognise(error, 1e-4, tiers(), "PRECISION_FP32") == RECOGNISED[taken - 1]
+    assert len(seen) == taken
 
 
 @pytest.mark.parametrize(

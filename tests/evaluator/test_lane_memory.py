@@ -14,8 +14,9 @@ from judge_harness import request
 from kerneldyno.evaluator.judge.footprint import Footprint
 from kerneldyno.evaluator.judge.lane import Bench, Lane, LeakError
 from kerneldyno.evaluator.judge.ledger import Ledger
+from kerneldyno.evaluator.judge.problems import Announce
 from kerneldyno.evaluator.judge.verdict import Limits
-from kerneldyno.evaluator.shortage import asked_bytes, free_bytes, is_lack_of_memory
+from kerneldyno.evaluator.shortage import asked_bytes, free_bytes, held_bytes, is_lack_of_memory
 from kerneldyno.evaluator.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure
 
@@ -231,9 +232,55 @@ def test_a_candidate_that_had_all_it_may_have_is_not_tried_again(alone: bool, de
     assert made._has_room({"outcome": "OUT_OF_MEMORY", "out_of_memory": {"detail": detail}}) is enough
 
 
+def ran_out(held: int, asked: int) -> dict[str, Any]:
+    """What a candidate's process says that holds so many GiB and asks for more."""
+    detail = (
+        f"Tried to allocate {asked}.00 GiB. GPU 0 has a total capacity of 16.00 GiB of which 1.00 GiB is free. Of the"
+        f" allocated memory {held}.00 GiB is allocated by PyTorch, and 0 bytes is reserved by PyTorch"
+    )
+    return {"outcome": "OUT_OF_MEMORY", "out_of_memory": {"memory": "device", "detail": detail}}
+
+
+@pytest.mark.parametrize(
+    ("result", "beside", "kept", "had"),
+    [
+        (ran_out(3, 2), 10, 0, True),  # of 16 GiB, 6 were left for it, which may have 4
+        (ran_out(2, 1), 14, 0, False),
+        (ran_out(2, 3), 14, 0, True),  # more than it may have on any device
+        (ran_out(2, 3), 14, 1, False),  # but one of these the judge has kept
+        ({"out_of_memory": {"memory": "device", "detail": "cuMemAlloc_v2: out of memory"}}, 14, 0, True),
+        ({"out_of_memory": {"memory": "host", "detail": "MemoryError"}}, 14, 0, True),
+    ],
+)
+def test_who_asks_for_what_it_may_have_of_a_device_that_is_too_small_is_not_to_blame(
+    result: dict[str, Any], beside: int, kept: int, had: bool
+) -> None:
+    made = lane(bench(Device()), stage="correctness", limit=4 * GIB)
+    made._beside, made._kept = beside * GIB, kept * GIB
+    assert made._had_its_share(result) is had
+
+
+def test_a_problem_that_is_dropped_while_somebody_looks_for_it_is_met_with_memory_of_its_own() -> None:
+    device = Device()
+    on = bench(device, problems=Problems(known=None))
+    on.problems.recall = lambda spec: None
+    made = lane(on, alone=False)
+    met: Any = SimpleNamespace(footprint=Footprint(GIB, GIB, GIB, 0, 0))
+
+    async def meet_first() -> Any:
+        return met
+
+    made._meet_first = meet_first  # type: ignore[method-assign]
+    made._announce = Announce(cast(Any, None))
+    assert asyncio.run(made._meet()) == met
+    assert made._announce.within == met.footprint.judged_at_most
+
+
 def test_what_was_free_is_told_in_bytes() -> None:
     assert free_bytes("GPU 0 has a total capacity of 139.80 GiB of which 1.50 GiB is free.") == 3 << 29
     assert free_bytes("cuMemAlloc_v2: out of memory") is None
+    assert held_bytes("Of the allocated memory 8.50 GiB is allocated by PyTorch, and 0 bytes is reserved") == 17 << 29
+    assert held_bytes("cuMemAlloc_v2: out of memory") is None
 
 
 def test_a_reference_that_fails_otherwise_in_its_runner_lacks_no_memory() -> None:

@@ -110,6 +110,13 @@ def test_a_candidate_has_a_limit_of_its_own_which_a_request_can_raise(judge: Jud
     assert result["outcome"] == "CORRECT", result["message"]
 
 
+def test_outputs_that_are_kept_to_be_looked_at_again_are_not_of_the_candidates_share(judge: Judge) -> None:
+    large = "return x.repeat(1 << 15, 1)"  # 512 MiB, of which two are kept
+    result = judge.evaluate(problem(large, takes=large, candidate_device_memory_bytes=str(800 << 20)))
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert int(result["memory_use"]["candidate_limit_bytes"]) == 800 << 20
+
+
 def test_a_candidate_that_hoards_the_device_past_its_limit_costs_nobody_a_verdict(judge: Judge) -> None:
     result = among_honest_ones(judge, problem(takes=HOARDS, run_performance=True))
     assert result["outcome"] in ("OUT_OF_MEMORY", "RUNTIME_ERROR", "CORRECT"), result["message"]

@@ -8,7 +8,7 @@ round operands to the same 11 significant bits and differ only in range, so they
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -25,6 +25,8 @@ BITS = {
 RECOGNISED = ("PRECISION_TF32", "PRECISION_BF16", "PRECISION_FP8")
 #: An error so many times that of a tier is not made by rounding operands to it.
 _BEYOND = 4.0
+#: Two tiers can be told apart where the errors of one are more than so many times those of the other.
+_APART = 4.0
 _OF_DTYPE = {
     torch.float64: "PRECISION_FP64",
     torch.float32: "PRECISION_FP32",
@@ -73,17 +75,19 @@ def rms(tensor: torch.Tensor) -> float:
     return math.sqrt(square / wide.numel()) if wide.numel() else 0.0
 
 
-def recognise(error: float, own: float, tiers: Sequence[tuple[str, float]], stored: str) -> str:
+def recognise(error: float, own: float, tiers: Iterable[tuple[str, float]], stored: str) -> str:
     """Return the tier that an RMS `error` looks like. `own` is the reference's own error, `tiers` those of each tier.
 
     An error is called that of a coarser tier only when it is nearer to it (in ratio) than to the tier before. One far
-    beyond the coarsest is no tier's: it is simply wrong.
+    beyond the coarsest is no tier's: it is simply wrong. Of `tiers`, finest first, no more are taken than it needs.
     """
     best, floor = stored, max(own, 1e-300)
     for name, expected in tiers:
-        if expected <= 4 * floor:  # this problem cannot tell the two apart
+        if expected <= _APART * floor:  # this problem cannot tell the two apart
             continue
         if error < math.sqrt(floor * expected):
             break
         best, floor = name, expected
+        if error < math.sqrt(_APART) * floor:
+            break  # a coarser one that can be told apart is no nearer
     return best if best == stored or error <= _BEYOND * floor else stored

@@ -16,6 +16,7 @@ _ASKED_OF_HOST = re.compile(r"tried to allocate (\d{1,18}) bytes")
 _SIZE = r"(?P<number>\d{1,9}(\.\d{1,9})?) (?P<unit>bytes|KiB|MiB|GiB)"
 _ASKED = re.compile(f"Tried to allocate {_SIZE}")
 _FREE = re.compile(f"of which {_SIZE} is free")
+_HELD = re.compile(f"Of the allocated memory {_SIZE} is allocated by PyTorch")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -39,6 +40,11 @@ def asked_bytes(message: str) -> int:
 def free_bytes(message: str) -> int | None:
     """Return how many bytes of the device were free then; None where the message does not say."""
     return _size(_FREE.search(message))
+
+
+def held_bytes(message: str) -> int | None:
+    """Return how many bytes torch's tensors of that process had then; None where the message does not say."""
+    return _size(_HELD.search(message))
 
 
 def _size(found: re.Match[str] | None) -> int | None:

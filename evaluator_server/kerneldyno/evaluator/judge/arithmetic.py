@@ -57,10 +57,16 @@ def short_name(precision: str) -> str:
     return precision.removeprefix("PRECISION_").lower()
 
 
-def observed(problem: Problem, device: Device, current: Trial, slot: torch.Tensor) -> str:
-    """Return the coarsest tier that the errors of an answer in `slot` look like."""
+def observed(
+    problem: Problem,
+    device: Device,
+    current: Trial,
+    slot: torch.Tensor,
+    so_far: str = "PRECISION_UNSPECIFIED",
+) -> str:
+    """Return the coarsest tier that the errors of an answer in `slot` look like, or `so_far` if that is coarser."""
     current, views = _precisely_known(current, slot)
-    found = "PRECISION_UNSPECIFIED"
+    found = so_far
     twins: dict[str, list[torch.Tensor]] = {}
     for index, (leaf, value) in enumerate(zip(current.expected.leaves, views, strict=True)):
         if not leaf.has_twin or not value.is_floating_point():
@@ -70,13 +76,9 @@ def observed(problem: Problem, device: Device, current: Trial, slot: torch.Tenso
         error = rms(value.double() - leaf.truth)
         tier = stored
         if error > _CONSPICUOUS * own and stored in ("PRECISION_FP64", "PRECISION_FP32"):
-            for name in RECOGNISED:
-                if name not in twins:
-                    twins[name] = _twin(problem, device, current, name)
-            tiers = [(name, rms(twin[index] - leaf.truth)) for name, twin in twins.items() if twin]
-            tier = recognise(error, own, tiers, stored)
+            tier = recognise(error, own, _errors(problem, device, current, index, twins), stored)
             # Rounding is everywhere about as large; an answer that is far off in places is wrong in another way.
-            if tier != stored and (
+            if rank(tier) > max(rank(found), rank(stored)) and (
                 _largest(value, leaf.truth) > _EXCESS * _largest(twins[tier][index], leaf.truth)
                 or _unlike(problem, device, current, tier, index, value, _FINE)
             ):
@@ -84,6 +86,17 @@ def observed(problem: Problem, device: Device, current: Trial, slot: torch.Tenso
         if rank(tier) > rank(found):
             found = tier
     return found
+
+
+def _errors(
+    problem: Problem, device: Device, current: Trial, index: int, twins: dict[str, list[torch.Tensor]]
+) -> Iterator[tuple[str, float]]:
+    """Yield how far each tier's rounding moves one output, in root mean square; `twins` are kept from output to output."""
+    for name in RECOGNISED:
+        if name not in twins:
+            twins[name] = _twin(problem, device, current, name)
+        if twins[name]:
+            yield name, rms(twins[name][index] - current.expected.leaves[index].truth)
 
 
 def unlike_rounding(

@@ -96,9 +96,9 @@ async def _try(
             comparison = _again(candidate, prints, earlier, comparison)
         record.note(comparison)
         if _all_there(current, specs):
-            tier = arithmetic.observed(known.problem, candidate.device, current, station.outputs[0])
-            if arithmetic.rank(tier) > arithmetic.rank(record.precision):
-                record.precision = tier
+            record.precision = arithmetic.observed(
+                known.problem, candidate.device, current, station.outputs[0], record.precision
+            )
     if comparison.mismatch is not None:
         if current.stress:
             comparison.mismatch["detail"] += f" on stress inputs ({current.stress})"

@@ -76,6 +76,11 @@ class Footprint:
         return _CANDIDATE_TIMES * self.alone + _CANDIDATE_MORE
 
     @property
+    def reference_limit(self) -> int:
+        """What a runner of the reference may allocate: the answer of a call that does nothing lies there as well."""
+        return self.candidate_limit + self.outputs
+
+    @property
     def judged(self) -> int:
         """What the judge takes at its peak: inputs as drawn and as kept, the answer, and one more run."""
         drawing = 2 * self.inputs
@@ -91,15 +96,21 @@ class Footprint:
 
     def reference_runner(self, sizes: Sizes) -> int:
         """Return what a runner of the reference takes with such arenas."""
-        return sizes.sets * (self.inputs + self.outputs) + self.alone
+        return sizes.sets * (self.inputs + self.outputs) + self.alone + self.outputs
+
+    def kept(self, sizes: Sizes) -> int:
+        """Return what outputs of earlier calls take in the candidate's process, which are looked at again."""
+        return (min(_MIN_SLOTS, sizes.slots) - 1) * self.outputs
+
+    def beside(self, sizes: Sizes, *, timed: bool) -> int:
+        """Return what an evaluation with such arenas takes beside what the candidate itself allocates."""
+        arenas = sizes.sets * self.inputs + sizes.slots * self.outputs
+        timing = self.ahead + self.reference_runner(sizes) if timed else 0
+        return arenas + self.kept(sizes) + timing + self.judged
 
     def needed(self, sizes: Sizes, *, timed: bool) -> int:
         """Return what an evaluation with such arenas takes at its peak, all its processes together."""
-        arenas = sizes.sets * self.inputs + sizes.slots * self.outputs
-        earlier = (min(_MIN_SLOTS, sizes.slots) - 1) * self.outputs
-        candidate = self.alone + self.parameters + earlier
-        timing = self.ahead + self.reference_runner(sizes) if timed else 0
-        return arenas + candidate + timing + self.judged
+        return self.beside(sizes, timed=timed) + self.alone + self.parameters
 
     def sizes(self, device: Device, capacity: int, *, timed: bool) -> Sizes:
         """Return what the arenas hold: as much as timing likes, and less where the evaluation would not fit."""

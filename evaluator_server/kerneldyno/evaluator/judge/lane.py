@@ -10,6 +10,7 @@ import ast
 import asyncio
 import contextlib
 import gc
+import logging
 import re
 import time
 import warnings
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ..devices.base import Device
-from ..shortage import asked_bytes, free_bytes
+from ..shortage import asked_bytes, free_bytes, held_bytes
 from ..spec import EvalSpec
 from ..toolkits import ReferenceFailure
 from ..tracebacks import CANDIDATE_FILE, describe_error
@@ -39,6 +40,8 @@ from .reference import References
 from .report import report
 from .side import Sizes
 from .stages import Stages
+
+_log = logging.getLogger("kerneldyno.judge")
 
 #: What a runner's process takes of the device beside what it was given, in bytes, at the most.
 _OVERHEAD_BYTES = 2 << 30
@@ -104,8 +107,9 @@ class Lane:
         #: What was free when it was alone, in bytes; 0 before. And what the result says of memory.
         self._room = 0
         self._use: verdict.Result = {}
-        #: What the evaluation is planned to take, in bytes; 0 before that is known.
-        self._planned = 0
+        #: Bytes that the evaluation is planned to take; of those, what is not the candidate's own; and what the judge keeps
+        #: in its process. 0 before they are known.
+        self._planned = self._beside = self._kept = 0
         self._announce = announce
         self._stages = Stages(tell)
         self._record = Record()
@@ -143,6 +147,8 @@ class Lane:
                     raise
                 if result["outcome"] == "OUT_OF_MEMORY":
                     self.had_enough = self._has_room(result)
+                    if self._alone and not self._had_its_share(result):
+                        result = self._too_large("judging", self._planned, result["message"])
             finally:
                 if self._candidate is not None:
                     overdue = cancelled or self._candidate.overdue
@@ -172,17 +178,36 @@ class Lane:
         # What the reference keeps from call to call must not be in anybody's way.
         self._bench.problems.forget(self._spec)
         asked = failure.asked_bytes if isinstance(failure, ReferenceFailure) else asked_bytes(str(failure))
-        needed = max(self._room + 1, self._bench.device.allocated_bytes() + asked)
+        needed = self._bench.device.allocated_bytes() + asked
         if self._candidate is not None:
-            return verdict.too_large(self._memory, "judging", max(needed, self._planned), self._room)
+            return self._too_large("judging", max(needed, self._planned), str(failure))
         if known is not None:
             needed = max(needed, known.footprint.alone)
         stage = str(failure.detail["stage"]) if isinstance(failure, ReferenceFailure) else "reference"
-        return verdict.too_large(self._memory, stage, needed, self._room)
+        return self._too_large(stage, needed, str(failure))
 
     @property
     def _memory(self) -> str:
         return "host" if self._bench.device.kind == "cpu" else "device"
+
+    def _too_large(self, stage: str, needed: int, why: str) -> verdict.Result:
+        """The device has too little memory though nobody else is there; `why` is what was said where it ran out."""
+        where = "" if self._candidate is None else f" ({self._candidate.stage})"
+        _log.warning("event=too_large stage=%s%s planned=%d detail=%r", stage, where, self._planned, why[:500])
+        return verdict.too_large(self._memory, stage, max(needed, self._room + 1), self._room)
+
+    def _had_its_share(self, result: verdict.Result) -> bool:
+        """Say whether a candidate that ran out of memory alone on its device could have had all that it may have.
+
+        The device is too small where it cannot give that beside the judge and the reference, by the plan, and the candidate
+        did not ask for more either, as its process says. Whoever lies there is not paid either.
+        """
+        assert self._candidate is not None
+        limit, message = self._candidate.memory.device, result["out_of_memory"]["detail"]
+        if result["out_of_memory"]["memory"] != "device" or self._room - self._beside >= limit:
+            return True
+        held = held_bytes(message)
+        return held is None or held + asked_bytes(message) > limit + self._kept
 
     def _has_room(self, result: verdict.Result) -> bool:
         """Say whether the candidate had as much memory as it may have when it asked for more.
@@ -234,6 +259,7 @@ class Lane:
         found, capacity = known.footprint, bench.ledger.capacity
         sizes = found.sizes(bench.device, capacity, timed=spec.run_performance)
         self._planned = found.needed(sizes, timed=spec.run_performance)
+        self._beside, self._kept = found.beside(sizes, timed=spec.run_performance), found.kept(sizes)
         if not self._alone:
             await memory.enter_async_context(bench.ledger.admit(self._planned, self._wait_for_memory))
             await self._make_room(found.judged)
@@ -334,10 +360,8 @@ class Lane:
         if self._alone:
             announce.within = bench.ledger.capacity
             return await bench.problems.get(self._spec, announce)
-        if bench.problems.find(self._spec) is None:
-            known = await self._meet_first()
-        else:
-            known = await bench.problems.get(self._spec, announce)
+        # Between a look and a wait it may be dropped, and what is not kept is met with memory of its own only.
+        known = bench.problems.recall(self._spec) or await self._meet_first()
         announce.within = known.footprint.judged_at_most
         return known
 

@@ -144,6 +144,14 @@ class Problems:
         """Return the problem of `spec` if it is kept."""
         return self._built.get(spec.problem_key)
 
+    def recall(self, spec: EvalSpec) -> Known | None:
+        """Return the problem of `spec` if it is kept, as one that is used again."""
+        known = self.find(spec)
+        if known is not None:
+            self.hits += 1
+            self._built.move_to_end(spec.problem_key)
+        return known
+
     async def get(self, spec: EvalSpec, announce: Announce) -> Known:
         """Return the problem of `spec`, built and examined now if it is not kept.
 
@@ -151,8 +159,7 @@ class Problems:
         """
         key = spec.problem_key
         async with self.executing(announce):
-            known = self._built.get(key)
-            if known is None:
+            if (known := self.recall(spec)) is None:
                 self.misses += 1
                 before = self.device.allocated_bytes()
                 known = self._built[key] = self._meet(spec, announce.within)
@@ -161,9 +168,6 @@ class Problems:
                     gc.collect()  # what only cycles hold is not kept
                     known.retained = self.device.allocated_bytes() - before
                 self._make_room(known)
-            else:
-                self.hits += 1
-                self._built.move_to_end(key)
             return known
 
     @contextlib.contextmanager

@@ -192,7 +192,7 @@ class References:
         sizes = replace(sizes, slots=sizes.sets)  # nobody looks at earlier outputs of a reference
         side = ReferenceRunner(self._device, self._pool.lease, runner, sizes)
         try:
-            await side.open_arenas(sizes, memory_bytes=known.footprint.candidate_limit)
+            await side.open_arenas(sizes, memory_bytes=known.footprint.reference_limit)
             await side.build(spec, known.seed)
             await side.settle(self._processors.chosen)
             async with self._pool.lease.work():  # between leases, which stop and resume those that are not parked

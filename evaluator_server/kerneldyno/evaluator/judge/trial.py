@@ -29,6 +29,9 @@ from .inputs import Inputs, Vary, draw
 #: Errors that are this much smaller than those of a precision's rounding are not of that precision.
 _CLEARLY_FINER = 0.3
 
+#: A copy of inputs that is larger than this is given back where it holds what they hold, in bytes.
+_WORTH_SHARING = 64 << 20
+
 #: Has a copy of drawn inputs put to where a runner will work on them.
 Stage = Callable[[Inputs], None]
 #: Returns what becomes of an input tensor.
@@ -137,7 +140,7 @@ def answer(
         values = [coded.cloned(value.detach()) for value in values]
         if must_be_finite and not all(all_finite(value) for value in values):
             raise NotFiniteError
-        if not mutates and after is not inputs.master and _same_bytes(after, inputs.master):
+        if not mutates and after.numel() > _WORTH_SHARING and _same_bytes(after, inputs.master):
             after = inputs.master
         block, excerpt = None, method.excerpt
         if spec.tolerance.preset != "PRESET_CALIBRATED" or like is not None:

@@ -115,7 +115,8 @@ class _Harness:
         )
         self._earlier = deque(maxlen=min(_KEPT_ALIVE, order["slots"] - 1))
         if order["memory_bytes"]:  # a candidate can lift this again; it is for those who mean no harm
-            self._device.keep_within(order["memory_bytes"])
+            kept = (self._earlier.maxlen or 0) * self._station.outputs[0].nbytes  # by us, so not of its share
+            self._device.keep_within(order["memory_bytes"] + kept)
 
     def do_load(self, order: wire.Frame) -> wire.Frame:
         """Import the candidate's source as a module of its own, from a file, as Triton's compiler needs it."""
