@@ -15,6 +15,7 @@ live in journals: tests/rpc/identity_vectors.json holds them fast, and a change 
     d         double, 8 bytes, IEEE 754; -0.0 is written as 0.0
     t         duration in nanoseconds, 8 bytes, two's complement
     m         the fields of a message
+    e         enums in order, each as 8 bytes, two's complement
     l         messages in order, each as length (4 bytes) and fields
     p         a map of texts, sorted by key: each key and value as length (4 bytes) and UTF-8
     u         unknown field: wire type (1 byte), then its bytes, its fields, or its number in decimal
@@ -77,6 +78,7 @@ INTEGER: _Rule = (b"i", _integer)
 DOUBLE: _Rule = (b"d", _double)
 DURATION: _Rule = (b"t", _duration)
 MAP: _Rule = (b"p", _map)
+ENUMS: _Rule = (b"e", lambda values: b"".join(map(_integer, values)))
 
 
 class Form:
@@ -174,6 +176,8 @@ REQUEST = Form(
         "cases": Form(pb.Case.DESCRIPTOR, {"inputs_json": TEXT, "expected_json": TEXT}).several(),
         "stress_inputs": INTEGER,
         "provenance_policy": INTEGER,
+        "output_reuse": INTEGER,
+        "stress_kinds": ENUMS,
         "salt": TEXT,
     },
     excluded=NOT_THE_WORK,

@@ -116,6 +116,10 @@ def _tolerance(value: Any) -> Any:
     return value
 
 
+def _stress_kinds(value: Any) -> Any:
+    return [_enum("STRESS_KIND_")(kind) for kind in value] if isinstance(value, list) else value
+
+
 def _device(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
@@ -141,6 +145,9 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
     "reference_backend": _enum("REFERENCE_BACKEND_"),
     "launch_mode": _enum("LAUNCH_MODE_"),
     "speedup_kind": _enum("SPEEDUP_KIND_"),
+    "provenance_policy": _enum("PROVENANCE_POLICY_"),
+    "output_reuse": _enum("OUTPUT_REUSE_"),
+    "stress_kinds": _stress_kinds,
     "tolerance": _tolerance,
     "device": _device,
     "cases": _cases,

@@ -70,6 +70,8 @@ _ENUMS: dict[str, Any] = {
     "speedup_kind": pb.SpeedupKind,
     "priority": pb.Priority,
     "provenance_policy": pb.ProvenancePolicy,
+    "output_reuse": pb.OutputReuse,
+    "stress_kinds": pb.StressKind,
     "tolerance.preset": pb.Tolerance.Preset,
 }
 #: The wrappers above make a new list for each question.
@@ -133,6 +135,12 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
         full.ClearField("launch_mode")  # younger than the form of identities: work that does without it keeps its own
     if full.HasField("timing_precision") and full.timing_precision == DEFAULT_TIMING_PRECISION:
         full.ClearField("timing_precision")  # for the same reason; whoever reads the field knows its default
+    if full.output_reuse == pb.OUTPUT_REUSE_LABEL:
+        full.ClearField("output_reuse")
+    kinds = sorted(full.stress_kinds)
+    del full.stress_kinds[:]
+    if len(kinds) < len(pb.StressKind.values()) - 1:  # all of them are the default
+        full.stress_kinds.extend(kinds)
     full.speedup_kind = full.speedup_kind or pb.SPEEDUP_KIND_DEVICE
     full.priority = full.priority or pb.PRIORITY_NORMAL
     for name in STAGE_TIMEOUT_FIELDS:
@@ -184,6 +192,8 @@ def _violations(
     yield from _enum("speedup_kind", request.speedup_kind)
     yield from _enum("priority", request.priority)
     yield from _enum("provenance_policy", request.provenance_policy)
+    yield from _enum("output_reuse", request.output_reuse)
+    yield from _stress_kinds(request.stress_kinds)
     if request.HasField("timeouts"):
         yield from _timeouts(request.timeouts)
     if request.HasField("total_timeout"):
@@ -278,6 +288,15 @@ def _enum(field: str, value: int) -> Iterator[Violation]:
     if value not in _ENUM_VALUES[field]:
         known = ", ".join(f"{number} ({name})" for name, number in _ENUMS[field].items())
         yield Violation(field, f"{value} is not a known value; known: {known}")
+
+
+def _stress_kinds(kinds: Collection[int]) -> Iterator[Violation]:
+    for kind in kinds:
+        yield from _enum("stress_kinds", kind)
+    if pb.STRESS_KIND_UNSPECIFIED in kinds:
+        yield Violation("stress_kinds", "STRESS_KIND_UNSPECIFIED is no kind; leave the field empty for all of them")
+    if len(set(kinds)) < len(kinds):
+        yield Violation("stress_kinds", "has a kind twice; name each once")
 
 
 def _timeouts(timeouts: pb.StageTimeouts) -> Iterator[Violation]:

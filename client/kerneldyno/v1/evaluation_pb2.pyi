@@ -33,6 +33,79 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _OutputReuse:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OutputReuseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OutputReuse.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    OUTPUT_REUSE_UNSPECIFIED: _OutputReuse.ValueType  # 0
+    """OUTPUT_REUSE_LABEL."""
+    OUTPUT_REUSE_LABEL: _OutputReuse.ValueType  # 1
+    """It is right if its outputs are; finding S30 says that the next call overwrites them."""
+    OUTPUT_REUSE_REJECT: _OutputReuse.ValueType  # 2
+    """INCORRECT: each call must return memory of its own."""
+
+class OutputReuse(_OutputReuse, metaclass=_OutputReuseEnumTypeWrapper):
+    """OutputReuse says what becomes of a candidate whose outputs share memory with those of its earlier calls: a static buffer, a
+    CUDA graph of its own, torch.compile(mode="reduce-overhead"). An output is compared as it is when the call returns, whatever
+    the policy: stale values are wrong.
+    """
+
+OUTPUT_REUSE_UNSPECIFIED: OutputReuse.ValueType  # 0
+"""OUTPUT_REUSE_LABEL."""
+OUTPUT_REUSE_LABEL: OutputReuse.ValueType  # 1
+"""It is right if its outputs are; finding S30 says that the next call overwrites them."""
+OUTPUT_REUSE_REJECT: OutputReuse.ValueType  # 2
+"""INCORRECT: each call must return memory of its own."""
+Global___OutputReuse: _TypeAlias = OutputReuse  # noqa: Y015
+
+class _StressKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StressKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StressKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STRESS_KIND_UNSPECIFIED: _StressKind.ValueType  # 0
+    """Never sent."""
+    STRESS_KIND_SIGNS: _StressKind.ValueType  # 1
+    """Random signs."""
+    STRESS_KIND_LARGE: _StressKind.ValueType  # 2
+    """Everything is larger, up to 200 times."""
+    STRESS_KIND_ROWS: _StressKind.ValueType  # 3
+    """Each row has a scale of its own; a few outliers."""
+    STRESS_KIND_SPARSE: _StressKind.ValueType  # 4
+    """Most elements are zero; rows of zeros, and of equal elements."""
+    STRESS_KIND_SORTED: _StressKind.ValueType  # 5
+    """Each row is sorted, upwards or downwards."""
+    STRESS_KIND_WAVE: _StressKind.ValueType  # 6
+    """The running product of each row sinks and rises again."""
+    STRESS_KIND_PATCH: _StressKind.ValueType  # 7
+    """Nominal but for one secret patch of large numbers."""
+
+class StressKind(_StressKind, metaclass=_StressKindEnumTypeWrapper):
+    """StressKind names what is changed in a problem's own inputs. Integers, zeros, labels, symmetric matrices, rows that sum to one,
+    sorted rows, and numbers whose sign or range means something are left as they are.
+    """
+
+STRESS_KIND_UNSPECIFIED: StressKind.ValueType  # 0
+"""Never sent."""
+STRESS_KIND_SIGNS: StressKind.ValueType  # 1
+"""Random signs."""
+STRESS_KIND_LARGE: StressKind.ValueType  # 2
+"""Everything is larger, up to 200 times."""
+STRESS_KIND_ROWS: StressKind.ValueType  # 3
+"""Each row has a scale of its own; a few outliers."""
+STRESS_KIND_SPARSE: StressKind.ValueType  # 4
+"""Most elements are zero; rows of zeros, and of equal elements."""
+STRESS_KIND_SORTED: StressKind.ValueType  # 5
+"""Each row is sorted, upwards or downwards."""
+STRESS_KIND_WAVE: StressKind.ValueType  # 6
+"""The running product of each row sinks and rises again."""
+STRESS_KIND_PATCH: StressKind.ValueType  # 7
+"""Nominal but for one secret patch of large numbers."""
+Global___StressKind: _TypeAlias = StressKind  # noqa: Y015
+
 class _SpeedupKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -328,6 +401,8 @@ class EvalRequest(_message.Message):
     SPEEDUP_KIND_FIELD_NUMBER: _builtins.int
     CANDIDATE_DEVICE_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     CLIENT_GRACE_FIELD_NUMBER: _builtins.int
+    OUTPUT_REUSE_FIELD_NUMBER: _builtins.int
+    STRESS_KINDS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The caller's own name for this request, 1 to 200 printable characters, unique within the caller's client id.
     Results carry it back. Sending the same id with the same body again is answered with the same result; with another
@@ -406,6 +481,8 @@ class EvalRequest(_message.Message):
     asks for more ends as OUT_OF_MEMORY, with this limit in its evidence. It has no meaning on the CPU device, where host
     memory is limited.
     """
+    output_reuse: Global___OutputReuse.ValueType
+    """Whether an output may be overwritten by a later call. UNSPECIFIED means OUTPUT_REUSE_LABEL."""
     @_builtins.property
     def tolerance(self) -> Global___Tolerance:
         """How close is close enough. Absent means the calibrated default (see Tolerance)."""
@@ -451,6 +528,12 @@ class EvalRequest(_message.Message):
         identity.
         """
 
+    @_builtins.property
+    def stress_kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___StressKind.ValueType]:
+        """Which kinds of stress inputs are used, of those that the problem bears; no kind twice. Empty means all. It has no meaning
+        where `stress_inputs` is false.
+        """
+
     def __init__(
         self,
         *,
@@ -485,10 +568,12 @@ class EvalRequest(_message.Message):
         speedup_kind: Global___SpeedupKind.ValueType = ...,
         candidate_device_memory_bytes: _builtins.int | None = ...,
         client_grace: _duration_pb2.Duration | None = ...,
+        output_reuse: Global___OutputReuse.ValueType = ...,
+        stress_kinds: _abc.Iterable[Global___StressKind.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "run_performance", b"run_performance", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes", "_enable_profiling", b"_enable_profiling", "_num_correct_trials", b"_num_correct_trials", "_num_perf_trials", b"_num_perf_trials", "_num_warmup", b"_num_warmup", "_run_performance", b"_run_performance", "_stress_inputs", b"_stress_inputs", "_timing_precision", b"_timing_precision", "allowed_precision", b"allowed_precision", "backend", b"backend", "candidate_device_memory_bytes", b"candidate_device_memory_bytes", "cases", b"cases", "cases_code", b"cases_code", "client_grace", b"client_grace", "device", b"device", "enable_profiling", b"enable_profiling", "entry_point", b"entry_point", "id", b"id", "kernel_code", b"kernel_code", "labels", b"labels", "launch_mode", b"launch_mode", "num_correct_trials", b"num_correct_trials", "num_perf_trials", b"num_perf_trials", "num_warmup", b"num_warmup", "output_reuse", b"output_reuse", "priority", b"priority", "provenance_policy", b"provenance_policy", "reference_backend", b"reference_backend", "reference_code", b"reference_code", "run_performance", b"run_performance", "salt", b"salt", "skip_cache", b"skip_cache", "speedup_kind", b"speedup_kind", "stress_inputs", b"stress_inputs", "stress_kinds", b"stress_kinds", "timeouts", b"timeouts", "timing_precision", b"timing_precision", "tolerance", b"tolerance", "toolkit", b"toolkit", "total_timeout", b"total_timeout", "trace_context", b"trace_context"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["candidate_device_memory_bytes"]  # noqa: Y015
     _WhichOneofArgType__candidate_device_memory_bytes: _TypeAlias = _typing.Literal["_candidate_device_memory_bytes", b"_candidate_device_memory_bytes"]  # noqa: Y015
@@ -1724,6 +1809,7 @@ class IncorrectEvidence(_message.Message):
     MAX_ERROR_RATIO_FIELD_NUMBER: _builtins.int
     WORST_INDEX_FIELD_NUMBER: _builtins.int
     TRIAL_FIELD_NUMBER: _builtins.int
+    STRESS_FIELD_NUMBER: _builtins.int
     output: _builtins.str
     """Which leaf of the output, for example "output" or "output[1]"."""
     kind: _builtins.str
@@ -1740,6 +1826,8 @@ class IncorrectEvidence(_message.Message):
     """Largest error in units of what the tolerance allows."""
     trial: _builtins.int
     """The trial (0-based) in which it was first seen, or -1 for a timed call."""
+    stress: Global___StressKind.ValueType
+    """The kind of stress inputs of that trial; UNSPECIFIED where they were the problem's own."""
     @_builtins.property
     def worst_index(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Index of the worst element."""
@@ -1756,10 +1844,11 @@ class IncorrectEvidence(_message.Message):
         max_error_ratio: _builtins.float = ...,
         worst_index: _abc.Iterable[_builtins.int] | None = ...,
         trial: _builtins.int = ...,
+        stress: Global___StressKind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "kind", b"kind", "max_abs_error", b"max_abs_error", "max_error_ratio", b"max_error_ratio", "mismatched_elements", b"mismatched_elements", "output", b"output", "total_elements", b"total_elements", "trial", b"trial", "worst_index", b"worst_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "kind", b"kind", "max_abs_error", b"max_abs_error", "max_error_ratio", b"max_error_ratio", "mismatched_elements", b"mismatched_elements", "output", b"output", "stress", b"stress", "total_elements", b"total_elements", "trial", b"trial", "worst_index", b"worst_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -52,6 +52,10 @@ class EvalSpec:
     provenance_policy: str
     cases_code: str
     cases: tuple[tuple[str, str], ...]
+    #: Whether a later call may overwrite an output: OUTPUT_REUSE_LABEL or OUTPUT_REUSE_REJECT.
+    output_reuse: str = "OUTPUT_REUSE_LABEL"
+    #: Kinds of stress that are used, as STRESS_KIND_SIGNS; empty: all.
+    stress_kinds: tuple[str, ...] = ()
     #: Most device memory that the candidate's process may allocate, in bytes. None: the judge derives it from the reference.
     candidate_memory: int | None = None
 
@@ -59,8 +63,14 @@ class EvalSpec:
     def problem_key(self) -> str:
         """Identity of the reference side: equal keys may share one built reference."""
         digest = hashlib.sha256()
-        switches = (
-            f"{self.torch_compile} {self.cuda_graph} {self.stress_inputs} {self.tolerance} {self.allowed_precision}"
+        switches = " ".join(
+            map(
+                str,
+                (
+                    *(self.torch_compile, self.cuda_graph, self.stress_inputs, self.stress_kinds),
+                    *(self.tolerance, self.allowed_precision),
+                ),
+            )
         )
         parts = (self.toolkit, self.entry_point, switches, self.reference_code, self.cases_code)
         for part in (*parts, *(text for case in self.cases for text in case)):
@@ -80,6 +90,7 @@ class EvalSpec:
                 **plain,
                 "tolerance": ToleranceRule(**plain["tolerance"]),
                 "limits": Limits(**plain["limits"]),
+                "stress_kinds": tuple(plain["stress_kinds"]),
                 "cases": tuple((inputs, expected) for inputs, expected in plain["cases"]),
             }
         )
@@ -114,6 +125,8 @@ class EvalSpec:
             provenance_policy=request.get("provenance_policy", "PROVENANCE_POLICY_REJECT_DECOYS"),
             cases_code=request.get("cases_code", ""),
             cases=tuple((case["inputs_json"], case["expected_json"]) for case in request.get("cases", ())),
+            output_reuse=request.get("output_reuse", "OUTPUT_REUSE_LABEL"),
+            stress_kinds=tuple(request.get("stress_kinds", ())),
             candidate_memory=_int64(request.get("candidate_device_memory_bytes")),
         )
 
