@@ -6,6 +6,7 @@ problem: normal_gelu
 backend: torch
 outcome: INCORRECT, REJECTED
 devices: cpu, cuda
+request: {"output_reuse": "OUTPUT_REUSE_REJECT"}
 """
 
 import torch

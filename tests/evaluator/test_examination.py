@@ -113,6 +113,19 @@ def test_the_strongest_that_the_reference_bears_is_used() -> None:
     assert {each.kind: each.amplitude for each in examined("x * x", UNIFORM).held}["large"] == 200.0
 
 
+def test_answers_in_half_precision_keep_clear_of_its_largest_number() -> None:
+    half = "torch.randn(32, 64).half()"
+    _, _, examination = known("x * 20", half)  # 200 times as large numbers would come near the largest one
+    assert {kind.kind: kind.amplitude for kind in examination.held}["large"] == 16.0
+    _, _, examination = known("x * 200", half)
+    assert {kind.kind: kind.amplitude for kind in examination.held}["large"] == 3.0
+
+
+def test_only_kinds_that_are_asked_for_are_used() -> None:
+    _, _, examination = known("x * 2", NORMAL, stress_kinds=["STRESS_KIND_ROWS", "STRESS_KIND_SIGNS"])
+    assert [kind.kind for kind in examination.held] == ["signs", "rows"]
+
+
 def test_kinds_that_only_make_infinities_are_dropped() -> None:
     found = examined("torch.log(x - 0.5)", "torch.rand(32, 64) + 1")
     assert not {"signs", "rows", "sparse"} & kinds(found)

@@ -35,6 +35,80 @@ def stressed(code: str, reference: str, **changes: Any) -> dict[str, Any]:
     return request(code, **{"reference_code": reference, "backend": "torch", "stress_inputs": True, **changes})
 
 
+# Outputs that share memory with earlier ones
+
+BUFFER = """
+import torch
+from torch import nn
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = torch.zeros(32, 128)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        {body}
+        return self.out
+"""
+RELU = module("return torch.relu(x[0])")
+LASTING = {"output_reuse": "OUTPUT_REUSE_REJECT"}
+
+
+def test_an_output_that_the_next_call_overwrites_is_right_and_it_is_said(judge: Judge) -> None:
+    code = BUFFER.format(body="self.out.copy_(torch.relu(x))")
+    result = judge.evaluate(stressed(code, RELU, run_performance=True))
+    assert result["outcome"] == "CORRECT", result["message"]
+    assert findings(result) == {"S30": "SEVERITY_INFO"}
+    assert "copy" in result["findings"][0]["evidence"]
+
+
+def test_whoever_wants_outputs_that_last_can_ask_for_them(judge: Judge) -> None:
+    code = BUFFER.format(body="self.out.copy_(torch.relu(x))")
+    result = judge.evaluate(stressed(code, RELU, **LASTING))
+    assert result["outcome"] == "INCORRECT"
+    assert result["incorrect"]["kind"] == "output overwritten"
+    assert "memory of its own" in result["message"]
+    assert "stress" not in result["message"], "which inputs they were has nothing to do with it"
+
+
+def test_a_buffer_that_keeps_values_of_another_call_is_wrong(judge: Judge) -> None:
+    code = BUFFER.format(body="self.out.copy_(torch.relu(x)) if self.calls < 3 else None")
+    result = judge.evaluate(stressed(code, RELU))
+    assert result["outcome"] == "INCORRECT"
+    assert result["incorrect"]["kind"] == "values"
+
+
+@pytest.mark.parametrize(("policy", "outcome"), [({}, "CORRECT"), (LASTING, "INCORRECT")])
+def test_an_earlier_output_that_cannot_be_read_any_more_is_an_overwritten_one(
+    judge: Judge, policy: dict[str, str], outcome: str
+) -> None:
+    # Torch raises when it is read, as for outputs of a CUDA graph that was replayed.
+    body = "torch.utils.swap_tensors(self.out, torch.empty(0, device='meta')); self.out = torch.relu(x)"
+    result = judge.evaluate(stressed(BUFFER.format(body=body), RELU, **policy))
+    assert result["outcome"] == outcome, result["message"]
+
+
+# Stress
+
+
+@pytest.mark.parametrize(
+    ("kinds", "outcome"),
+    [(None, "INCORRECT"), (["STRESS_KIND_LARGE"], "INCORRECT"), (["STRESS_KIND_SIGNS"], "CORRECT")],
+)
+def test_each_kind_of_stress_can_be_chosen_and_the_result_says_which_decided(
+    judge: Judge, kinds: list[str] | None, outcome: str
+) -> None:
+    asked = {} if kinds is None else {"stress_kinds": kinds}
+    reference = module("return x[0] * 1.0", inputs="torch.rand(32, 128)")
+    code = module("return torch.clamp(x[0], max=2)", name="ModelNew")
+    result = judge.evaluate(stressed(code, reference, **asked))
+    assert result["outcome"] == outcome, result["message"]
+    if outcome == "INCORRECT":
+        assert result["incorrect"]["stress"] == kinds[0] if kinds else result["incorrect"]["stress"]
+
+
 # Allowed precision
 
 MATMUL = module("return x[0] @ x[1]", inputs="torch.randn(64, 64), torch.randn(64, 64)")

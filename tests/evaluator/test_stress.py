@@ -40,8 +40,16 @@ MEASUREMENTS: dict[str, torch.Tensor] = {
     "half precision": normal(32, 64).half(),
     "few rows": normal(2, 4096),
     "one number each": normal(64, 1),
+    "drawn evenly": torch.rand(32, 64, generator=torch.Generator().manual_seed(1)),
+    "drawn evenly from somewhere": torch.rand(32, 64, generator=torch.Generator().manual_seed(2)) * 3 + 0.5,
+    "few of one sign": normal(4, 4).abs(),
 }
 FIXED: dict[str, torch.Tensor] = {
+    "decays by their logarithms": torch.nn.functional.logsigmoid(normal(32, 64)),
+    "decays": torch.sigmoid(normal(32, 64) + 2),
+    "steps": torch.nn.functional.softplus(normal(32, 64)),
+    "lengths": normal(32, 64).abs() + 0.1,
+    "penalties drawn evenly": torch.rand(32, 64, generator=torch.Generator().manual_seed(3)) * -10,
     "whole numbers": torch.arange(100),
     "booleans": normal(100) > 0,
     "a mask": (normal(32, 32) > 0).float(),

@@ -1,6 +1,6 @@
 """A softmax whose padding counts as zero in the maximum, though not in the sum.
 
-It shows only where every element of a row is below about -87: then all exponentials vanish and it divides zero by zero.
+It shows where every element of a row is far below zero (-104): then all exponentials vanish and it divides zero by zero.
 
 problem: softmax_of_penalties
 backend: triton

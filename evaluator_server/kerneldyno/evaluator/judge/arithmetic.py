@@ -134,9 +134,9 @@ def _unlike(
     error = value.double() - leaf.truth
     off = _largest(leaf.value, leaf.truth)
     name = short_name(precision)
-    if (limits := _limits(problem, device, current, precision, index, least, off)) is None:
+    if (most := limits(problem, device, current, precision, index, least, off)) is None:
         return ""
-    stray = int((error.abs() > limits).sum())
+    stray = int((error.abs() > most).sum())
     if stray > _STRAY * error.numel():
         return f"{stray} of {error.numel()} elements are off by more than rounding to {name} does to them"
     sides = _sides(error, leaf.truth, off)
@@ -145,7 +145,7 @@ def _unlike(
     return ""
 
 
-def _limits(
+def limits(
     problem: Problem, device: Device, current: Trial, precision: str, index: int, least: float, off: float
 ) -> torch.Tensor | None:
     """Return how far each element of an output may be off, shaped like it; `off` is how far float32 is. None: unknown."""

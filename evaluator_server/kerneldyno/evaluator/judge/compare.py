@@ -239,6 +239,14 @@ def compare(
     return result
 
 
+def beyond(leaf: Leaf, value: torch.Tensor, rule: ToleranceRule) -> torch.Tensor:
+    """Return which elements of `value` (floats of more than eight bits) are out of tolerance, shaped like it."""
+    absolute, relative = _bounds(leaf, rule)
+    truth = leaf.truth.double()
+    error = (value.double() - truth).abs_()
+    return ~((error <= truth.abs().mul_(relative).add_(absolute)) | (value == leaf.value))
+
+
 def _structural_difference(expected: Any, got: Any, where: str) -> tuple[str, str, str] | None:
     """Return (place, kind, sentence) of the first difference between two flattened structures, or None."""
     if isinstance(expected, bool | str) or expected is None or isinstance(got, bool | str) or got is None:

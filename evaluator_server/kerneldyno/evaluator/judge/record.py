@@ -42,6 +42,10 @@ class Record:
         self.precision = "PRECISION_UNSPECIFIED"
         self.worst = Comparison()
 
+    def has(self, identifier: str) -> bool:
+        """Say whether there is such a finding."""
+        return any(found["id"] == identifier for found in self.findings)
+
     def find(self, identifier: str, severity: str, evidence: str) -> None:
         """Add a finding."""
         self.findings.append(verdict.finding(identifier, severity, evidence))

@@ -21,6 +21,10 @@ from .pieces import pieces
 _SAMPLE = 1 << 16
 #: A tensor with no more different values than this holds labels or a mask, not measurements.
 _DISCRETE = 16
+#: Of fewer values nobody can say how they are distributed; and to sort more tells no more.
+_FEW, _MOST_SORTED = 32, 1 << 14
+#: Quantiles of evenly drawn numbers are off by no more than this, beside chance.
+_EVEN = 0.02
 #: Share of the elements of a timed input that are changed, and how many at the most.
 _SEASONING_SHARE = 1e-3
 _MOST_SEASONED = 256
@@ -56,6 +60,11 @@ KINDS: tuple[tuple[str, tuple[float, ...]], ...] = (
 )
 
 
+def name_of(kind: str) -> str:
+    """Return the name of a kind in the contract's enum StressKind."""
+    return f"STRESS_KIND_{kind.upper()}"
+
+
 def trait(tensor: torch.Tensor) -> Trait:
     """Find out what `tensor`, one nominal input, is."""
     if not tensor.is_floating_point() or tensor.numel() < 2:
@@ -76,8 +85,25 @@ def trait(tensor: torch.Tensor) -> Trait:
         sums = rows.sum(-1)
         if bool((rows >= 0).all()) and bool(((sums - 1).abs() < 1e-2).all()):
             return Trait(free=True, simplex=True)
+    if _means_its_sign(sample):
+        return Trait(free=False)
     square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2]
     return Trait(free=True, symmetric=square and bool(torch.equal(tensor, tensor.mT)))
+
+
+def _means_its_sign(sample: torch.Tensor) -> bool:
+    """Say whether numbers of one sign have it for a reason: decays, variances, probabilities, lengths.
+
+    Positive ones that are drawn evenly have not: that is what `torch.rand` gives to who thinks no further.
+    """
+    if len(sample) < _FEW or bool((sample < 0).any() and (sample > 0).any()):
+        return False
+    if bool((sample <= 0).all()):
+        return True
+    shares = torch.tensor([0.1, 0.25, 0.5, 0.75, 0.9], dtype=torch.float64, device=sample.device)
+    least, most = sample.aminmax()
+    off = (torch.quantile(sample[:_MOST_SORTED], shares) - least) / (most - least) - shares
+    return bool(off.abs().max() > _EVEN + 2 / math.sqrt(len(sample)))
 
 
 def apply(

@@ -1,0 +1,246 @@
+"""Honest kernels as the field writes them pass on stress inputs, and wrong elements are not excused as rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from judge_harness import request
+from kerneldyno.evaluator import tree
+from kerneldyno.evaluator.devices import open_device
+from kerneldyno.evaluator.judge import trial
+from kerneldyno.evaluator.judge.examination import examine
+from kerneldyno.evaluator.judge.explained import explained
+from kerneldyno.evaluator.judge.footprint import Footprint
+from kerneldyno.evaluator.judge.problems import Known
+from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.toolkits import toolkits
+
+CPU = open_device("cpu:0")
+Answer = Callable[..., torch.Tensor]
+
+ATTENTION = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, q, k, v):
+        scores = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
+        return torch.softmax(scores, -1).to(q.dtype) @ v
+
+def get_inputs():
+    return [torch.randn(4, 128, 64, dtype=torch.bfloat16) for _ in range(3)]
+"""
+GATED = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, q, k, v, g):
+        state = torch.zeros(q.shape[0], q.shape[2], v.shape[2], device=q.device, dtype=q.dtype)
+        out = []
+        for t in range(q.shape[1]):
+            state = state * torch.exp(g[:, t])[:, None, None] + k[:, t, :, None] * v[:, t, None, :]
+            out.append((q[:, t, :, None] * state).sum(1))
+        return torch.stack(out, 1)
+
+def get_inputs():
+    gates = torch.nn.functional.logsigmoid(torch.randn(2, 64))
+    return [torch.randn(2, 64, 16), torch.randn(2, 64, 16), torch.randn(2, 64, 16), gates]
+"""
+SCAN = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x, decay):
+        state, out = torch.zeros_like(x[:, 0]), []
+        for t in range(x.shape[1]):
+            state = state * decay[:, t] + x[:, t]
+            out.append(state)
+        return torch.stack(out, 1)
+
+def get_inputs():
+    return [torch.randn(8, 64, 32), torch.sigmoid(torch.randn(8, 64, 32) + 2)]
+"""
+PRODUCT = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        return a @ b
+
+def get_inputs():
+    return [torch.randn(128, 512).half(), torch.randn(512, 128).half()]
+"""
+
+
+def online_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Block by block with a running maximum; weights are rounded before they meet the values, as tensor cores want it."""
+    scores = (q.float() @ k.float().transpose(-1, -2)) * q.shape[-1] ** -0.5
+    largest = torch.full(scores.shape[:-1], -math.inf)
+    total, sums = torch.zeros(scores.shape[:-1]), torch.zeros(q.shape)
+    for start in range(0, k.shape[-2], 32):
+        block = scores[..., start : start + 32]
+        new = torch.maximum(largest, block.amax(-1))
+        weights, fading = torch.exp(block - new[..., None]), torch.exp(largest - new)
+        total = total * fading + weights.sum(-1)
+        partial = weights.to(q.dtype).float() @ v[..., start : start + 32, :].float()
+        sums, largest = sums * fading[..., None] + partial, new
+    return (sums / total[..., None]).to(q.dtype)
+
+
+def in_chunks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    """Sixteen steps at once; divides by decays that are long past, which overflow where they are stronger than drawn."""
+    state, out = torch.zeros(q.shape[0], q.shape[2], v.shape[2]), []
+    for start in range(0, q.shape[1], 16):
+        sums = g[:, start : start + 16].cumsum(1)
+        queries, keys, values = (each[:, start : start + 16] for each in (q, k, v))
+        scaled = queries * torch.exp(sums)[..., None]
+        inside = (scaled @ (keys * torch.exp(-sums)[..., None]).transpose(1, 2)).tril()
+        out.append(inside @ values + scaled @ state)
+        last = sums[:, -1:]
+        state = state * torch.exp(last)[..., None] + (keys * torch.exp(last - sums)[..., None]).transpose(1, 2) @ values
+    return torch.cat(out, 1)
+
+
+def by_logarithms(x: torch.Tensor, decay: torch.Tensor) -> torch.Tensor:
+    """A scan in one go, which needs decays that are positive."""
+    sums = torch.log(decay).cumsum(1)
+    return torch.exp(sums) * torch.cumsum(x * torch.exp(-sums), 1)
+
+
+def split_in_half(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Partial products are kept in half precision, where they may be larger than their sum."""
+    parts = [(a[:, at : at + 128].float() @ b[at : at + 128].float()).half() for at in range(0, 512, 128)]
+    return parts[0] + parts[1] + parts[2] + parts[3]
+
+
+IDIOMS = {
+    "attention block by block": (ATTENTION, online_attention),
+    "a recurrence in chunks": (GATED, in_chunks),
+    "a scan by logarithms": (SCAN, by_logarithms),
+    "a product in parts": (PRODUCT, split_in_half),
+}
+
+
+def examined(source: str) -> tuple[EvalSpec, Known]:
+    spec = EvalSpec.from_json(request("", reference_code=source, backend="torch", stress_inputs=True))
+    problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)
+    return spec, Known(problem, examine(problem, spec, CPU), Footprint(1, 1, 1, 0, 0))
+
+
+def answered(current: trial.Trial, answer: torch.Tensor) -> torch.Tensor:
+    slot = torch.zeros(current.slot_bytes, dtype=torch.uint8)
+    (view,) = tree.views(slot, [leaf.spec for leaf in current.expected.leaves])
+    view.copy_(answer)
+    return slot
+
+
+def refused(spec: EvalSpec, known: Known, kernel: Answer, draws: int = 4) -> list[Any]:
+    """Return what is said of answers that are not accepted, of all kinds of stress that the problem bears."""
+    found = []
+    for kind in [None, *known.examination.held]:
+        for _ in range(draws):
+            current = known.prepare(spec, CPU, 0, kind)
+            if kind is not None and not known.examination.can_tell(current.expected):
+                continue  # nobody is tried on it
+            slot = answered(current, kernel(*current.inputs.tensors()))
+            mismatch = trial.judge_bytes(current, spec, slot).mismatch
+            if mismatch and not (kind and explained(known, spec, CPU, current, 0, slot)):
+                found.append((kind, mismatch["detail"]))
+    return found
+
+
+@pytest.mark.parametrize("name", IDIOMS)
+def test_honest_kernels_are_right_under_every_stress(name: str) -> None:
+    source, kernel = IDIOMS[name]
+    spec, known = examined(source)
+    assert len(known.examination.held) >= 3, "the problem bears hardly any stress"
+    assert refused(spec, known, kernel) == []
+
+
+def without_the_state(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    return torch.cat([in_chunks(*(each[:, at : at + 16] for each in (q, k, v, g))) for at in range(0, 64, 16)], 1)
+
+
+def without_the_last_block(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return online_attention(q, k[..., :-32, :], v[..., :-32, :])
+
+
+def one_element_off(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    right = split_in_half(a, b)
+    right[5, 7] *= 1.5
+    return right
+
+
+@pytest.mark.parametrize(
+    ("source", "kernel"),
+    [(GATED, without_the_state), (ATTENTION, without_the_last_block), (PRODUCT, one_element_off)],
+)
+def test_mistakes_in_the_same_idioms_are_found(source: str, kernel: Answer) -> None:
+    assert refused(*examined(source), kernel)
+
+
+# What is excused
+
+
+def stressed(source: str, kind: str = "rows") -> Iterator[tuple[EvalSpec, Known, trial.Trial]]:
+    """Yield trials on stress inputs of a kind, on which the reference can be trusted."""
+    spec, known = examined(source)
+    (held,) = (each for each in known.examination.held if each.kind == kind)
+    while True:
+        current = known.prepare(spec, CPU, 0, held)
+        if known.examination.can_tell(current.expected):
+            yield spec, known, current
+
+
+def beyond_tolerance(current: trial.Trial, spec: EvalSpec, moves: Sequence[float]) -> torch.Tensor:
+    """The right answer, with its first elements moved by so many times what is allowed there."""
+    (leaf,) = current.expected.leaves
+    answer = leaf.value.clone()
+    allowed = 1e-4 * (leaf.truth.abs() + leaf.typical) + 8 * leaf.noise
+    for at, times in enumerate(moves):
+        answer.view(-1)[at] += times * float(allowed.view(-1)[at])
+    return answered(current, answer)
+
+
+CANCELS = PRODUCT.replace(".half()", "")
+
+
+def test_a_large_error_of_one_element_is_no_rounding() -> None:
+    spec, known, current = next(stressed(CANCELS))
+    slot = beyond_tolerance(current, spec, [1000.0])
+    assert trial.judge_bytes(current, spec, slot).mismatch is not None
+    assert explained(known, spec, CPU, current, 0, slot) == ""
+
+
+def test_many_wrong_elements_are_not_excused_however_little_they_are_off() -> None:
+    spec, known, current = next(stressed(CANCELS))
+    slot = beyond_tolerance(current, spec, [1.01] * 1000)
+    assert explained(known, spec, CPU, current, 0, slot) == ""
+
+
+def test_what_is_no_number_is_not_excused() -> None:
+    spec, known, current = next(stressed(CANCELS))
+    answer = current.expected.leaves[0].value.clone()
+    answer[0, 0] = math.nan
+    assert explained(known, spec, CPU, current, 0, answered(current, answer)) == ""
+
+
+def test_partial_sums_in_half_precision_are() -> None:
+    trials = stressed(PRODUCT, "sorted")
+    share = torch.zeros(1)
+    while float(share.max()) < 1.2:  # about every other draw has such an element
+        spec, known, current = next(trials)
+        (leaf,) = current.expected.leaves
+        one, other = (tensor.double().abs() for tensor in current.inputs.tensors())
+        allowed = 4e-3 * (leaf.truth.abs() + leaf.typical) + 8 * leaf.noise
+        # An element of which large terms have left little is off by the rounding of those.
+        share = (one @ other) * 2.0**-11 / allowed
+    at = int(share.argmax())
+    answer = leaf.value.clone()
+    answer.view(-1)[at] += 1.1 * float(allowed.view(-1)[at])
+    slot = answered(current, answer)
+    assert trial.judge_bytes(current, spec, slot).mismatch is not None
+    assert "1 of 16384 elements" in explained(known, spec, CPU, current, 0, slot)
