@@ -76,6 +76,8 @@ CHANGES: dict[str, Callable[[pb.EvalRequest], object]] = {
     "labels": lambda r: r.labels.update({"step": "7"}),
     "stress_inputs": lambda r: setattr(r, "stress_inputs", False),
     "provenance_policy": lambda r: setattr(r, "provenance_policy", pb.PROVENANCE_POLICY_LABEL),
+    "output_reuse": lambda r: setattr(r, "output_reuse", pb.OUTPUT_REUSE_REJECT),
+    "stress_kinds": lambda r: r.stress_kinds.append(pb.STRESS_KIND_ROWS),
     "salt": lambda r: setattr(r, "salt", "1"),
     "total_timeout": lambda r: r.total_timeout.CopyFrom(seconds(5)),
     "client_grace": lambda r: r.client_grace.CopyFrom(seconds(5)),
@@ -116,8 +118,8 @@ def test_the_form_is_the_one_that_is_documented() -> None:
     def text(value: str) -> bytes:
         return struct.pack(">I", len(value.encode())) + value.encode()
 
-    def limit(number: int) -> bytes:
-        return field(number, b"t", (60 * 10**9).to_bytes(8, "big"))
+    def limit(number: int, duration: int = 60) -> bytes:
+        return field(number, b"t", (duration * 10**9).to_bytes(8, "big"))
 
     request = good(
         id="x",
@@ -129,6 +131,8 @@ def test_the_form_is_the_one_that_is_documented() -> None:
         device=pb.DeviceSelector(node_labels={"b": "1", "a": ""}),
         cases=[pb.Case(inputs_json="[]", expected_json="1")],
         labels={"not": "counted"},
+        output_reuse=pb.OUTPUT_REUSE_REJECT,
+        stress_kinds=[pb.STRESS_KIND_ROWS, pb.STRESS_KIND_SIGNS],
     )
     form = b"kerneldyno.request.1\0" + b"".join(
         [
@@ -141,13 +145,15 @@ def test_the_form_is_the_one_that_is_documented() -> None:
             integer(9, 3),
             field(10, b"m", integer(1, 2) + field(2, b"d", struct.pack(">d", 0.0))),
             integer(12, 1),
-            field(13, b"m", limit(1) + limit(2) + limit(3) + limit(4)),
+            field(13, b"m", limit(1) + limit(2, 120) + limit(3) + limit(4)),
             field(15, b"m", field(4, b"p", text("a") + text("") + text("b") + text("1"))),
             integer(16, 1),
             integer(17, 0),
             field(19, b"l", struct.pack(">I", 21) + field(1, b"s", b"[]") + field(2, b"s", b"1")),
             integer(22, 0),
             integer(23, 2),
+            integer(32, 2),
+            field(33, b"e", (1).to_bytes(8, "big") + (3).to_bytes(8, "big")),
         ]
     )
     assert identified(request) == hashlib.sha256(form).digest()
@@ -195,6 +201,17 @@ def test_to_ask_for_the_usual_launch_mode_is_to_ask_for_none() -> None:
 def test_to_ask_for_the_usual_timing_precision_is_to_ask_for_none() -> None:
     assert identified(good(timing_precision=0.01)) == identified(good())
     assert identified(good(timing_precision=0.02)) != identified(good(timing_precision=0.05))
+
+
+def test_to_have_reused_outputs_labelled_is_to_ask_for_nothing() -> None:
+    assert identified(good(output_reuse=pb.OUTPUT_REUSE_LABEL)) == identified(good())
+
+
+def test_kinds_of_stress_are_a_set_and_all_of_them_are_the_usual_one() -> None:
+    every = [kind for kind in pb.StressKind.values() if kind]
+    assert identified(good(stress_kinds=every[::-1])) == identified(good())
+    assert identified(good(stress_kinds=[3, 1])) == identified(good(stress_kinds=[1, 3]))
+    assert identified(good(stress_kinds=[3])) != identified(good(stress_kinds=[1]))
 
 
 def test_an_empty_message_is_no_message() -> None:

@@ -40,6 +40,7 @@ def fields_of(request: pb.EvalRequest, **known: Any) -> list[str]:
         good(timing_precision=0.001, speedup_kind=pb.SPEEDUP_KIND_DEVICE),
         good(timing_precision=1.0, speedup_kind=pb.SPEEDUP_KIND_END_TO_END),
         good(candidate_device_memory_bytes=64 << 20),
+        good(output_reuse=pb.OUTPUT_REUSE_REJECT, stress_kinds=[7, 1]),
         good(candidate_device_memory_bytes=(1 << 63) - 1),
         good(tolerance=pb.Tolerance(atol=0, rtol=1e300)),
         good(tolerance=pb.Tolerance(preset=pb.Tolerance.PRESET_LOOSE)),
@@ -126,6 +127,10 @@ def test_what_is_within_the_limits_passes(request_: pb.EvalRequest) -> None:
         (good(device=pb.DeviceSelector(node_labels={str(i): "" for i in range(17)})), "device.node_labels", "17"),
         (good(device=pb.DeviceSelector(node_labels={"k" * 151: ""})), f"device.node_labels['{'k' * 57}...']", "150"),
         (good(salt="x" * 101), "salt", "101"),
+        (good(output_reuse=7), "output_reuse", "OUTPUT_REUSE_REJECT"),
+        (good(stress_kinds=[1, 99]), "stress_kinds", "STRESS_KIND_PATCH"),
+        (good(stress_kinds=[2, 2]), "stress_kinds", "twice"),
+        (good(stress_kinds=[0]), "stress_kinds", "leave the field empty"),
         (good(salt="a\nb"), "salt", "printed"),
         (good(total_timeout=seconds(0)), "total_timeout", "1 s to 604800 s"),
         (good(client_grace=seconds(0)), "client_grace", "1 s to 604800 s"),
@@ -196,7 +201,7 @@ def test_defaults_are_filled_in_and_what_was_given_stays() -> None:
     assert (full.num_correct_trials, full.num_perf_trials, full.num_warmup) == (5, 100, 3)
     assert full.tolerance.preset == pb.Tolerance.PRESET_CALIBRATED
     assert (full.priority, full.reference_backend) == (pb.PRIORITY_NORMAL, pb.REFERENCE_BACKEND_EAGER)
-    assert [getattr(full.timeouts, name).seconds for name in STAGE_TIMEOUT_FIELDS] == [60, 60, 60, 60]
+    assert [getattr(full.timeouts, name).seconds for name in STAGE_TIMEOUT_FIELDS] == [60, 120, 60, 60]
     assert full.HasField("run_performance")
     assert full.run_performance
     assert full.HasField("enable_profiling")
@@ -219,7 +224,7 @@ def test_defaults_are_filled_in_and_what_was_given_stays() -> None:
     assert (given.timing_precision, given.speedup_kind) == (0.05, pb.SPEEDUP_KIND_END_TO_END)
     assert not given.run_performance
     assert given.tolerance.preset == pb.Tolerance.PRESET_ALLCLOSE
-    assert given.timeouts.load_timeout.seconds == 300
+    assert (given.timeouts.load_timeout.seconds, given.timeouts.compile_timeout.seconds) == (300, 300)
     assert given.timeouts.timing_timeout == seconds(1.5)
 
 

@@ -54,8 +54,10 @@ DEFAULT_PERF_TRIALS = 100
 DEFAULT_WARMUP = 3
 DEFAULT_TIMING_PRECISION = 0.01
 DEFAULT_STAGE_SECONDS = 60
-#: nvcc takes its time.
-DEFAULT_CUDA_LOAD_SECONDS = 300
+#: A kernel that tries many configurations compiles each.
+DEFAULT_COMPILE_SECONDS = 120
+#: nvcc takes its time, while a source is imported or when it is first called.
+DEFAULT_NVCC_SECONDS = 300
 
 STAGE_TIMEOUT_FIELDS = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout")
 
@@ -145,8 +147,7 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
     full.priority = full.priority or pb.PRIORITY_NORMAL
     for name in STAGE_TIMEOUT_FIELDS:
         if not full.timeouts.HasField(name):  # type: ignore[arg-type]
-            slow = name == "load_timeout" and full.backend == "cuda"
-            getattr(full.timeouts, name).seconds = DEFAULT_CUDA_LOAD_SECONDS if slow else DEFAULT_STAGE_SECONDS
+            getattr(full.timeouts, name).seconds = _stage_seconds(name, full.backend)
     if not full.HasField("run_performance"):
         full.run_performance = True
     if not full.HasField("stress_inputs"):
@@ -155,6 +156,13 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
     if not full.HasField("enable_profiling"):
         full.enable_profiling = full.provenance_policy == pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS
     return full
+
+
+def _stage_seconds(name: str, backend: str) -> int:
+    """Return the limit of a stage for which a request has none."""
+    if backend == "cuda" and name in ("load_timeout", "compile_timeout"):
+        return DEFAULT_NVCC_SECONDS
+    return DEFAULT_COMPILE_SECONDS if name == "compile_timeout" else DEFAULT_STAGE_SECONDS
 
 
 def device_kind(request: pb.EvalRequest) -> str:

@@ -736,8 +736,9 @@ Global___Tolerance: _TypeAlias = Tolerance  # noqa: Y015
 
 @_typing.final
 class StageTimeouts(_message.Message):
-    """StageTimeouts bounds each stage of one evaluation in wall-clock time on the evaluator. The candidate is killed when a
-    limit passes and the outcome is TIMEOUT with the stage named. Each limit is 0.1 s to 3600 s.
+    """StageTimeouts bounds each stage of one evaluation in time on the evaluator in which the candidate could run: while it is
+    stopped for others' timings the clock stands. The candidate is killed when a limit passes and the outcome is TIMEOUT with
+    the stage named. Each limit is 0.1 s to 3600 s.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -752,7 +753,7 @@ class StageTimeouts(_message.Message):
 
     @_builtins.property
     def compile_timeout(self) -> _duration_pb2.Duration:
-        """Construction and the first call, where a Triton kernel is compiled and autotuned. Absent means 60 s."""
+        """Construction and the first call, where a Triton kernel is compiled and autotuned. Absent means 120 s, 300 s for "cuda"."""
 
     @_builtins.property
     def correctness_timeout(self) -> _duration_pb2.Duration:
@@ -1813,7 +1814,9 @@ class IncorrectEvidence(_message.Message):
     output: _builtins.str
     """Which leaf of the output, for example "output" or "output[1]"."""
     kind: _builtins.str
-    """What was wrong: "values", "shape", "dtype", "structure", "non-finite", or "input mutated"."""
+    """What was wrong: "values", "precision", "shape", "dtype", "structure", "non-finite", "input mutated", or
+    "output overwritten".
+    """
     detail: _builtins.str
     """One sentence with the details, for example "shape (32, 64), expected (64, 32)"."""
     mismatched_elements: _builtins.int

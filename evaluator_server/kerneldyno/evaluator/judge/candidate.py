@@ -62,6 +62,8 @@ class Candidate(Side):
         #: What it may have.
         self.memory = memory
         self._spent = 0.0
+        #: For how long it had been stopped when the stage began, in seconds.
+        self._stopped = 0.0
         #: The quickest call so far, as the runner says, in seconds: what is planned by.
         self.quickest_call = math.inf
         self.stage = "load"
@@ -71,6 +73,7 @@ class Candidate(Side):
         """Begin a stage: its limit counts from here."""
         self.stage = stage
         self._spent = 0.0
+        self._stopped = self.runner.stopped_seconds
 
     async def open_for(self, problem: Problem, trials: Sequence[Trial], sizes: Sizes) -> None:
         """Open arenas of `sizes` that hold the inputs of each of `trials` and the secret parameters as well."""
@@ -193,7 +196,7 @@ class Candidate(Side):
             return await self.runner.answer(max(0.0, limit - self._spent))
         except RunnerLate:
             self.overdue = True
-            raise Finished(verdict.late(self.stage, limit)) from None
+            raise Finished(verdict.late(self.stage, limit, self.runner.stopped_seconds - self._stopped)) from None
         finally:
             self._spent += time.monotonic() - begin - (self.runner.stopped_seconds - stopped)
 

@@ -25,6 +25,8 @@ _COMPILE_ERRORS = {"CompilationError", "PTXASError", "OutOfResources", "Unsuppor
 _COMPILER_CRASH = "PassManager::run failed"
 #: What Python says at the limit of processes and threads.
 _NO_THREAD = "can't start new thread"
+#: A stop for others that is shorter than this needs no mention, in seconds.
+_WORTH_TELLING = 0.1
 _MAX_LOG = 16 * 1024
 #: What Python's fault handler prints besides the candidate's own frames: ours, the libraries', and a list of modules.
 _FOREIGN_FRAME = re.compile(
@@ -129,11 +131,12 @@ def ended(stage: str, report: ExitReport, memory_limit: int) -> Result:
     return _result("RUNTIME_ERROR", message, compiled=compiled, runtime_error=crash)
 
 
-def late(stage: str, limit: float) -> Result:
-    """A stage ran past its limit."""
+def late(stage: str, limit: float, stopped: float) -> Result:
+    """A stage ran past its limit; for `stopped` seconds more the candidate was stopped, while others were timed."""
+    apart = f", without the {stopped:.1f} s for which it was stopped" if stopped >= _WORTH_TELLING else ""
     return _result(
         "TIMEOUT",
-        f"{stage} took longer than {limit:g} s",
+        f"{stage} took longer than {limit:g} s{apart}",
         compiled=stage not in ("load", "compile"),
         timeout={"stage": stage, "limit_seconds": limit},
     )
