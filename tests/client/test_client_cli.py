@@ -12,11 +12,19 @@ import pytest
 from command import NOBODY, finished, invoke, run, started
 from fake_scheduler import FakeScheduler
 from kerneldyno.v1.evaluation_pb2 import (
+    LAUNCH_MODE_CUDA_GRAPH,
+    OUTPUT_REUSE_REJECT,
+    OUTPUT_REUSE_UNSPECIFIED,
     PRECISION_BF16,
     PRECISION_UNSPECIFIED,
+    PROVENANCE_POLICY_LABEL,
+    REFERENCE_BACKEND_TORCH_COMPILE,
     SPEEDUP_KIND_DEVICE,
     SPEEDUP_KIND_END_TO_END,
     SPEEDUP_KIND_UNSPECIFIED,
+    STRESS_KIND_ROWS,
+    STRESS_KIND_SIGNS,
+    STRESS_KIND_WAVE,
 )
 from waiting import eventually
 
@@ -86,6 +94,63 @@ class TestEvaluate:
         assert not plain.HasField("candidate_device_memory_bytes")
         assert plain.speedup_kind == SPEEDUP_KIND_UNSPECIFIED
 
+    async def test_whatever_the_contract_lets_be_chosen_has_an_option(
+        self, scheduler: FakeScheduler, sources: tuple[Path, Path]
+    ) -> None:
+        options = ["--no-stress", "--stress-kinds", "rows, SIGNS", "--output-reuse", "reject", "--provenance", "label"]
+        options += ["--launch-mode", "cuda_graph", "--reference-backend", "torch-compile"]
+        assert (await run("evaluate", *sources, *options, "--address", scheduler.address)).status == 0
+        assert (await run("evaluate", *sources, "--stress", "--address", scheduler.address)).status == 0
+        given, other = (message.requests[0] for message in scheduler.messages if message.requests)
+        assert (given.HasField("stress_inputs"), given.stress_inputs, other.stress_inputs) == (True, False, True)
+        assert list(given.stress_kinds) == [STRESS_KIND_ROWS, STRESS_KIND_SIGNS]
+        assert (given.output_reuse, other.output_reuse) == (OUTPUT_REUSE_REJECT, OUTPUT_REUSE_UNSPECIFIED)
+        assert (given.provenance_policy, given.launch_mode) == (PROVENANCE_POLICY_LABEL, LAUNCH_MODE_CUDA_GRAPH)
+        assert given.reference_backend == REFERENCE_BACKEND_TORCH_COMPILE
+
+    async def test_a_request_in_a_file_has_what_no_option_has(
+        self, scheduler: FakeScheduler, sources: tuple[Path, Path], tmp_path: Path
+    ) -> None:
+        file = tmp_path / "request.json"
+        file.write_text(json.dumps({"salt": "7", "backend": "torch", "timeouts": {"load_timeout": 5}, "numWarmup": 9}))
+        ran = await run("evaluate", *sources, "--request", file, "--backend", "cuda", "--address", scheduler.address)
+        assert ran.status == 0, ran.err
+        request = scheduler.messages[0].requests[0]
+        assert (request.salt, request.num_warmup, request.timeouts.load_timeout.seconds) == ("7", 9, 5)
+        assert request.backend == "cuda", "options count more"
+        assert "class" in request.kernel_code
+
+    async def test_a_request_in_a_file_may_be_all_of_it(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
+        file = tmp_path / "request.json"
+        file.write_text(json.dumps({"reference_code": "class Model: ...", "kernel_code": "class ModelNew: ..."}))
+        ran = await run("evaluate", "--request", file, "--trials", 2, "--address", scheduler.address)
+        assert ran.status == 0, ran.err
+        request = scheduler.messages[0].requests[0]
+        assert (request.kernel_code, request.num_correct_trials) == ("class ModelNew: ...", 2)
+        assert request.backend == "triton"
+
+    @pytest.mark.parametrize(
+        ("text", "sources_too", "says"),
+        [
+            ("{", False, "is not JSON"),
+            ("[]", False, "holds a list: give one JSON object"),
+            ('{"kernl_code": ""}', False, "did you mean 'kernel_code'?"),
+            ('{"num_warmup": "many"}', True, "num_warmup"),
+            ('{"kernel_code": "k"}', True, "kernel_code: in "),
+            ('{"salt": "7"}', False, "or a --request FILE that has the sources"),
+            ("[" * 100_000, False, "is not JSON"),
+        ],
+    )
+    async def test_a_request_in_a_file_that_cannot_be_meant_is_refused(
+        self, sources: tuple[Path, Path], tmp_path: Path, text: str, sources_too: bool, says: str
+    ) -> None:
+        file = tmp_path / "request.json"
+        file.write_text(text)
+        ran = await run("evaluate", *(sources if sources_too else ()), "--request", file, "--address", NOBODY)
+        assert (ran.status, ran.out) == (2, "")
+        assert says in ran.err
+        assert len(ran.err.splitlines()) == 1
+
     async def test_cases_take_the_place_of_a_reference(
         self, scheduler: FakeScheduler, sources: tuple[Path, Path]
     ) -> None:
@@ -114,6 +179,18 @@ class TestEvaluate:
             (["{reference}", "{candidate}", "--candidate-memory", "much"], "'much' is no size"),
             (["{reference}", "{candidate}", "--allowed-precision", "fp4"], "choose one of tf32, fp16, bf16, fp8"),
             (["{reference}", "{candidate}", "--candidate-memory=-1GiB"], "with MiB or GiB (8GiB)"),
+            (["{reference}", "{candidate}", "--output-reuse", "never"], "'never' is unknown; choose label or reject"),
+            (
+                ["{reference}", "{candidate}", "--stress-kinds", "rows,noise"],
+                "'noise' is unknown; choose one of signs,",
+            ),
+            (["{reference}", "{candidate}", "--stress-kinds", ""], "choose one of signs"),
+            (["{reference}", "{candidate}", "--stress-kinds", "rows,ROWS"], "has a kind twice"),
+            (["{reference}", "{candidate}", "--provenance", "trust"], "label, reject-decoys, require-own-kernels"),
+            (["{reference}", "{candidate}", "--launch-mode", "lazy"], "choose eager or cuda-graph"),
+            (["{reference}", "{candidate}", "--reference-backend", "jax"], "choose eager or torch-compile"),
+            ([], "give REFERENCE.py and CANDIDATE.py, or a --request FILE"),
+            (["--request", "/no/such/file.json"], "cannot read /no/such/file.json"),
         ],
     )
     async def test_usage(self, sources: tuple[Path, Path], arguments: list[str], says: str) -> None:
@@ -207,14 +284,24 @@ class TestBatch:
         source = tasks(
             tmp_path / "t.jsonl",
             {"id": "open", "kernel_code": "k", "labels": {"step": "1"}},
-            {"id": "says", "kernel_code": "k", "speedup_kind": "device", "timing_precision": 0.5},
+            {
+                "id": "says",
+                "kernel_code": "k",
+                "speedup_kind": "device",
+                "timing_precision": 0.5,
+                "stress_kinds": ["wave"],
+            },
         )
         options = ["--speedup-kind", "end-to-end", "--timing-precision", 0.02, "--candidate-memory", "512 mib"]
-        options += ["--address", scheduler.address]
+        options += ["--stress-kinds", "rows", "--address", scheduler.address]
         assert (await run("batch", source, "--output", tmp_path / "r.jsonl", *options)).status == 0
         sent = {one.id: one for message in scheduler.messages for one in message.requests}
         assert (sent["open"].timing_precision, sent["open"].speedup_kind) == (0.02, SPEEDUP_KIND_END_TO_END)
         assert sent["open"].candidate_device_memory_bytes == 512 << 20
+        assert (list(sent["open"].stress_kinds), list(sent["says"].stress_kinds)) == (
+            [STRESS_KIND_ROWS],
+            [STRESS_KIND_WAVE],
+        )
         assert (dict(sent["open"].labels), sent["open"].kernel_code) == ({"step": "1"}, "k")
         assert (sent["says"].timing_precision, sent["says"].speedup_kind) == (0.5, SPEEDUP_KIND_DEVICE)
 

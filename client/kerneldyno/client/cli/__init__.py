@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 from kerneldyno.client.cli.batch import batch
+from kerneldyno.client.cli.chosen import with_chosen
 from kerneldyno.client.cli.common import USAGE, with_credentials
 from kerneldyno.client.cli.completion import completion
 from kerneldyno.client.cli.describe import describe
@@ -69,7 +70,7 @@ for _command in (
     *(top, trace, evaluations, cancel, nodes, drain, undrain, quarantines, release),
     completion,
 ):
-    app.command()(with_credentials(_command))
+    app.command()(with_credentials(with_chosen(_command)))
 
 
 def main() -> None:

@@ -17,21 +17,17 @@ from typing import Annotated
 import typer
 from kerneldyno.client.aio import DEFAULT_ADDRESS
 from kerneldyno.client.cli.cards import summary_table
+from kerneldyno.client.cli.chosen import NOTHING_CHOSEN, Chosen
 from kerneldyno.client.cli.common import (
     NO_VERDICT,
     Address,
-    AllowedPrecision,
-    CandidateMemory,
     Devices,
     Json,
     Lanes,
     Local,
     Sandbox,
     Service,
-    SpeedupKind,
-    TimingPrecision,
     UsageError,
-    chosen_fields,
     fail,
     print_json,
     reporting,
@@ -54,10 +50,7 @@ def batch(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="RESULTS.jsonl", help="One JSON line a result.")],
     window: Annotated[int, typer.Option("--window", min=1, help="Most requests under way at once.")] = 256,
-    timing_precision: TimingPrecision = None,
-    speedup_kind: SpeedupKind = None,
-    candidate_memory: CandidateMemory = None,
-    allowed_precision: AllowedPrecision = None,
+    chosen: Chosen = NOTHING_CHOSEN,
     address: Address = DEFAULT_ADDRESS,
     local: Local = False,
     devices: Devices = None,
@@ -67,10 +60,10 @@ def batch(
 ) -> None:
     """Judge every request of TASKS.jsonl. Run it again to go on where it stopped.
 
-    --timing-precision, --speedup-kind and --candidate-memory are for requests that leave these fields open.
+    Options that set a field of requests are for those that leave it open.
     """
     with reporting():
-        defaults = request_from_json(chosen_fields(timing_precision, speedup_kind, candidate_memory, allowed_precision))
+        defaults = request_from_json(chosen.fields())
         with resumable(output), _opened(tasks) as stream:
             requests = _filled(read_tasks(stream), defaults)
             _check_output(output)
@@ -123,6 +116,8 @@ def _filled(items: Iterable[EvalRequest | BadLine], defaults: EvalRequest) -> It
             continue
         filled = EvalRequest()
         filled.CopyFrom(defaults)
+        if item.stress_kinds:
+            filled.ClearField("stress_kinds")  # or merging would add its own to them
         filled.MergeFrom(item)
         mark_reference(filled)
         yield filled

@@ -10,7 +10,6 @@ import functools
 import inspect
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -59,43 +58,6 @@ Sandbox = Annotated[
 Lanes = Annotated[
     int | None, typer.Option("--lanes", min=1, help="Candidates on one device at once, of the started evaluator.")
 ]
-TimingPrecision = Annotated[
-    float | None,
-    typer.Option(
-        "--timing-precision",
-        metavar="0.001..1",
-        help="Stop timing when both speedups are known to this share of themselves, with 95 % confidence. Default 0.01.",
-    ),
-]
-SpeedupKind = Annotated[
-    str | None,
-    typer.Option(
-        "--speedup-kind",
-        metavar="device|end-to-end",
-        help="The speedup that counts: by device time, or by the time that a caller waits. Default device.",
-    ),
-]
-CandidateMemory = Annotated[
-    str | None,
-    typer.Option(
-        "--candidate-memory",
-        metavar="BYTES|MiB|GiB",
-        help="Most device memory of the candidate, at least 64MiB, as 8GiB. Default twice the reference's, and 4GiB more.",
-    ),
-]
-AllowedPrecision = Annotated[
-    str | None,
-    typer.Option(
-        "--allowed-precision",
-        metavar="tf32|fp16|bf16|fp8",
-        help="Least precise arithmetic that a candidate may use inside. Default: the reference's own.",
-    ),
-]
-_SPEEDUP_KINDS = ("device", "end-to-end")
-_PRECISIONS = ("tf32", "fp16", "bf16", "fp8")
-#: What --candidate-memory takes.
-_SIZE = re.compile(r"(?P<number>[0-9]{1,19}(\.[0-9]{1,9})?) ?(?P<unit>MiB|GiB|)", re.ASCII | re.IGNORECASE)
-_UNITS = {"": 1, "mib": 1 << 20, "gib": 1 << 30}
 #: Options of every command with an --address: name, the variable that each overrides, help.
 _CREDENTIALS = (
     ("tls_ca", credentials.CA_VARIABLE, 'CA of the scheduler\'s certificate, or "public"; turns on TLS.'),
@@ -108,28 +70,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else
 
 class UsageError(Exception):
     """The command was given something it cannot work with."""
-
-
-def chosen_fields(
-    precision: float | None, kind: str | None, memory: str | None, allowed: str | None
-) -> dict[str, object]:
-    """Returns the fields of a request that options of `evaluate`, `batch` and `suite` give, where they are given."""
-    if allowed is not None and allowed.strip().lower() not in _PRECISIONS:
-        raise UsageError(f"--allowed-precision {allowed!r} is unknown; choose one of {', '.join(_PRECISIONS)}")
-    if kind is not None and kind.strip().lower().replace("_", "-") not in _SPEEDUP_KINDS:
-        raise UsageError(f"--speedup-kind {kind!r} is unknown; choose {' or '.join(_SPEEDUP_KINDS)}")
-    limit = None if memory is None else _memory(memory)
-    fields = {"timing_precision": precision, "speedup_kind": kind, "candidate_device_memory_bytes": limit}
-    fields["allowed_precision"] = allowed
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _memory(text: str) -> int:
-    found = _SIZE.fullmatch(text.strip())
-    size = int(float(found["number"]) * _UNITS[found["unit"].lower()]) if found is not None else -1
-    if not 0 <= size < 1 << 63:
-        raise UsageError(f"--candidate-memory {text!r} is no size; give bytes, or a number with MiB or GiB (8GiB)")
-    return size
 
 
 def with_credentials(command: Callable[..., None]) -> Callable[..., None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -10,22 +11,18 @@ from typing import Annotated
 import typer
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
 from kerneldyno.client.cli.cards import verdict_card
+from kerneldyno.client.cli.chosen import NOTHING_CHOSEN, Chosen
 from kerneldyno.client.cli.common import (
     NO_VERDICT,
     NOT_AS_REQUIRED,
     Address,
-    AllowedPrecision,
-    CandidateMemory,
     Devices,
     Json,
     Lanes,
     Local,
     Sandbox,
     Service,
-    SpeedupKind,
-    TimingPrecision,
     UsageError,
-    chosen_fields,
     fail,
     print_json,
     read_source,
@@ -37,22 +34,37 @@ from kerneldyno.client.cli.common import (
 from kerneldyno.client.problem_names import PROBLEM_LABEL, name_of_file
 from kerneldyno.rewards.extraction import defines
 from kerneldyno.rewards.speedups import counted_speedup
-from kerneldyno.rpc.jsonio import request_from_json, result_to_json
-from kerneldyno.rpc.validation import DEFAULT_ENTRY_POINT
+from kerneldyno.rpc.input_files import STDIN
+from kerneldyno.rpc.jsonio import request_from_json, request_to_json, result_to_json
+from kerneldyno.rpc.validation import DEFAULT_BACKEND, DEFAULT_ENTRY_POINT
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+
+#: Fields that are programs, or stand for one.
+_SOURCES = {"reference_code", "kernel_code", "cases_code", "cases"}
 
 
 def evaluate(
     reference: Annotated[
-        Path, typer.Argument(metavar="REFERENCE.py", help="The reference; with --cases the candidate, alone.")
-    ],
+        Path | None, typer.Argument(metavar="REFERENCE.py", help="The reference; with --cases the candidate, alone.")
+    ] = None,
     candidate: Annotated[
         Path | None, typer.Argument(metavar="CANDIDATE.py", help="The candidate; - is standard input.")
     ] = None,
     cases: Annotated[
         Path | None, typer.Option("--cases", help="Python file with get_cases(), for the kernel_simple toolkit.")
     ] = None,
-    backend: Annotated[str, typer.Option("--backend", help="triton, cuda, torch, or a plug-in's.")] = "triton",
+    request_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--request",
+            metavar="FILE",
+            help="JSON object with fields of a request, as a line of `batch` has them; - is standard input. Options and"
+            " sources that are given count more, and sources may be in it.",
+        ),
+    ] = None,
+    backend: Annotated[
+        str | None, typer.Option("--backend", help="triton (default), cuda, torch, a plug-in's.")
+    ] = None,
     toolkit: Annotated[
         str | None,
         typer.Option("--toolkit", help="kernelbench, kernel_simple (so with --cases), or a plug-in's."),
@@ -64,10 +76,7 @@ def evaluate(
     perf_trials: Annotated[
         int | None, typer.Option("--perf-trials", help="Most timed calls for each time, up to 1000. Default 100.")
     ] = None,
-    timing_precision: TimingPrecision = None,
-    speedup_kind: SpeedupKind = None,
-    candidate_memory: CandidateMemory = None,
-    allowed_precision: AllowedPrecision = None,
+    chosen: Chosen = NOTHING_CHOSEN,
     atol: Annotated[float | None, typer.Option("--atol", help="Absolute tolerance (with allclose).")] = None,
     rtol: Annotated[float | None, typer.Option("--rtol", help="Relative tolerance (with allclose).")] = None,
     stage_timeout: Annotated[float | None, typer.Option("--timeout", help="Limit of each stage, in seconds.")] = None,
@@ -98,11 +107,18 @@ def evaluate(
     """Judge CANDIDATE.py against REFERENCE.py (or against --cases) and show the verdict."""
     with reporting():
         wanted = _outcome(require, require_speedup)
-        sources = _sources(reference, candidate, cases, toolkit)
-        if candidate is not None and toolkit in (None, "kernelbench"):
+        filed = {} if request_file is None else _read_request(request_file)
+        if (reference, candidate, cases) == (None, None, None) and filed.keys() & _SOURCES:
+            sources = {}
+        elif given_twice := sorted(filed.keys() & _SOURCES):
+            raise UsageError(f"{', '.join(given_twice)}: in {request_file} and on the command line; give it once")
+        else:
+            sources = _sources(reference, candidate, cases, toolkit)
+        if reference is not None and candidate is not None and toolkit in (None, "kernelbench"):
             _check_order(reference, candidate, sources, entry_point or DEFAULT_ENTRY_POINT)
-        fields: dict[str, object] = {"backend": backend, **sources}
+        fields: dict[str, object] = {**filed, **sources}
         optional = {
+            "backend": backend,
             "toolkit": toolkit,
             "entry_point": entry_point,
             "num_correct_trials": trials,
@@ -114,12 +130,13 @@ def evaluate(
             "skip_cache": skip_cache or None,
         }
         fields |= {name: value for name, value in optional.items() if value is not None}
-        fields |= chosen_fields(timing_precision, speedup_kind, candidate_memory, allowed_precision)
+        fields |= chosen.fields()
         tolerance = {name: value for name, value in (("atol", atol), ("rtol", rtol)) if value is not None}
         if tolerance:
             fields["tolerance"] = {"preset": "allclose", **tolerance}
         try:
             request = request_from_json(fields)
+            request.backend = request.backend or DEFAULT_BACKEND
             if name := _problem(reference, candidate, cases):
                 request.labels[PROBLEM_LABEL] = name
         except ValueError as error:
@@ -134,6 +151,21 @@ def evaluate(
             raise typer.Exit(NO_VERDICT)
         if wanted is not None and (missing := _shortfall(result, wanted, require_speedup)):
             fail(missing, NOT_AS_REQUIRED)
+
+
+def _read_request(path: Path) -> dict[str, object]:
+    """Returns the fields in a file of --request, by the names that the contract gives them. Raises UsageError."""
+    name = "standard input" if path == STDIN else str(path)
+    try:
+        data = json.loads(read_source(path))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name} is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise UsageError(f"{name} holds a {type(data).__name__}: give one JSON object, as a line of `kerneldyno batch`")
+    try:
+        return dict(request_to_json(request_from_json(data)))
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from error
 
 
 def _outcome(name: str | None, speedup: float | None) -> EvalResult.Outcome.ValueType | None:
@@ -175,7 +207,9 @@ def _check_order(reference: Path, candidate: Path, sources: Mapping[str, str], e
     raise UsageError(f"{found}: are the arguments swapped? Give REFERENCE.py first, then CANDIDATE.py")
 
 
-def _sources(first: Path, second: Path | None, cases: Path | None, toolkit: str | None) -> dict[str, str]:
+def _sources(first: Path | None, second: Path | None, cases: Path | None, toolkit: str | None) -> dict[str, str]:
+    if first is None:
+        raise UsageError("give REFERENCE.py and CANDIDATE.py, or a --request FILE that has the sources")
     if cases is not None:
         if second is not None:
             raise UsageError("with --cases give the candidate alone: the cases say what is expected")
@@ -188,7 +222,7 @@ def _sources(first: Path, second: Path | None, cases: Path | None, toolkit: str 
     return {"kernel_code": read_source(first)}
 
 
-def _problem(first: Path, second: Path | None, cases: Path | None) -> str:
+def _problem(first: Path | None, second: Path | None, cases: Path | None) -> str:
     """What lists and reports call the problem: the file of the reference, or that of the cases; nothing without either."""
     reference = cases or (first if second is not None else None)
     return "" if reference is None else name_of_file(reference)

@@ -14,21 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from kerneldyno.client import suite as suites
 from kerneldyno.client.aio import DEFAULT_ADDRESS
+from kerneldyno.client.cli.chosen import NOTHING_CHOSEN, Chosen
 from kerneldyno.client.cli.common import (
     NO_VERDICT,
     Address,
-    AllowedPrecision,
-    CandidateMemory,
     Devices,
     Json,
     Lanes,
     Local,
     Sandbox,
     Service,
-    SpeedupKind,
-    TimingPrecision,
     UsageError,
-    chosen_fields,
     fail,
     print_json,
     read_source,
@@ -79,10 +75,7 @@ def suite(
     perf_trials: Annotated[
         int | None, typer.Option("--perf-trials", help="Most timed calls for each time, up to 1000. Default 100.")
     ] = None,
-    timing_precision: TimingPrecision = None,
-    speedup_kind: SpeedupKind = None,
-    candidate_memory: CandidateMemory = None,
-    allowed_precision: AllowedPrecision = None,
+    chosen: Chosen = NOTHING_CHOSEN,
     stage_timeout: Annotated[float | None, typer.Option("--timeout", help="Limit of each stage, in seconds.")] = None,
     thresholds: Annotated[
         list[float] | None, typer.Option("--p", min=0.0, help="A threshold of fast@p; give several. Default 1, 1.5, 2.")
@@ -111,7 +104,7 @@ def suite(
             if output is None:
                 raise UsageError("give --output RUN, a folder for the results (or --saved RUN to show one)")
             settings = _settings(backend, against_itself, trials, perf_trials, stage_timeout, skip_cache)
-            settings |= chosen_fields(timing_precision, speedup_kind, candidate_memory, allowed_precision)
+            settings |= chosen.fields()
             try:
                 plan = _planned(problems or [], candidates, against_itself, sample, settings)
             except ProblemError as error:

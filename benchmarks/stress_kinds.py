@@ -1,0 +1,111 @@
+"""What each kind of stress is worth: which lazy answers it tells apart, and which of them nothing else does.
+
+    python benchmarks/stress_kinds.py FILE or FOLDER ... [--device cpu] [--draws 3] [--json FILE]
+
+Each file is a problem in KernelBench's form. Of the bank of mutants (judge/mutants.py) those are counted that pass its
+nominal trials: told apart by a kind in one of some draws, and by it alone where no other kind does. Mutants that only round
+are left out. Honest kernels that a kind refuses are the other side: tests/honest, tests/field and
+tests/evaluator/test_explained.py look for them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+from google.protobuf.json_format import MessageToDict
+from kerneldyno.evaluator.devices import open_device
+from kerneldyno.evaluator.devices.base import Device
+from kerneldyno.evaluator.judge import stress, trial
+from kerneldyno.evaluator.judge.examination import Examination, examine, surviving
+from kerneldyno.evaluator.judge.mutants import MUTANTS, Mutant
+from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.toolkits import Problem, ReferenceFailure, toolkits
+from kerneldyno.rpc.jsonio import request_from_json
+from kerneldyno.rpc.validation import effective
+
+LAZY = [mutant for mutant in MUTANTS if mutant.bits is None]
+
+
+def main() -> int:
+    """Run; return the exit status: 1 when no problem could be examined."""
+    parser = argparse.ArgumentParser(description="What each kind of stress is worth.")
+    parser.add_argument("problems", nargs="+", type=Path, help="files or folders")
+    parser.add_argument("--device", default="cpu:0")
+    parser.add_argument("--draws", type=int, default=3, help="draws of each kind (default: 3)")
+    parser.add_argument("--json", type=Path, help="also write every problem's here")
+    options = parser.parse_args()
+    files = [path for given in options.problems for path in (sorted(given.glob("*.py")) if given.is_dir() else [given])]
+    device = open_device(options.device)
+    found: dict[str, dict[str, list[str]]] = {}
+    passing = 0
+    for path in files:
+        try:
+            mutants, told = worth(path.read_text(), device, options.draws)
+        except (ReferenceFailure, OSError, ValueError) as error:
+            print(f"{path.name}: left out: {error}"[:200], file=sys.stderr)
+            continue
+        passing += len(mutants)
+        found[path.stem] = told
+    print(f"{len(found)} problems, {passing} lazy answers that pass nominal trials\n")
+    print("| kind | problems that bear it | lazy answers told apart | by it alone |\n| --- | ---: | ---: | ---: |")
+    for kind, _ in stress.KINDS:
+        bearing = [told for told in found.values() if kind in told]
+        alone = sum(len(_alone(kind, told)) for told in bearing)
+        print(f"| `{kind}` | {len(bearing)} | {sum(len(told[kind]) for told in bearing)} | {alone} |")
+    together = sum(len({name for names in told.values() for name in names}) for told in found.values())
+    print(f"| all of them | {sum(map(bool, found.values()))} | {together} | |")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 0 if found else 1
+
+
+def worth(source: str, device: Device, draws: int) -> tuple[list[Mutant], dict[str, list[str]]]:
+    """Return the lazy mutants that pass a problem's nominal trials, and for each kind that it bears those that it tells.
+
+    Raises ReferenceFailure.
+    """
+    request = request_from_json({"id": "a", "reference_code": source, "kernel_code": "a", "backend": "torch"})
+    spec = EvalSpec.from_json(MessageToDict(effective(request), preserving_proto_field_name=True))
+    problem = toolkits()["kernelbench"].build(spec, device.torch_device, 7)
+    examination = examine(problem, spec, device)
+    passing: list[Mutant] = list(LAZY)
+    for _ in range(draws):
+        passing = _passing(passing, problem, spec, device, examination, None)
+    told = {}
+    for kind in examination.held:
+        left = passing
+        for _ in range(draws):
+            left = _passing(left, problem, spec, device, examination, kind)
+        told[kind.kind] = [mutant.name for mutant in passing if mutant not in left]
+    return passing, told
+
+
+def _passing(
+    tried: list[Mutant],
+    problem: Problem,
+    spec: EvalSpec,
+    device: Device,
+    examination: Examination,
+    kind: stress.Stress | None,
+) -> list[Mutant]:
+    """Return those of `tried` that pass one trial."""
+    vary = None if kind is None else examination.vary(kind, device)
+    with contextlib.suppress(ReferenceFailure, ValueError):
+        this, other = (trial.prepare(problem, spec, device, 0, vary) for _ in range(2))
+        if examination.can_tell(this.expected):
+            return surviving(tried, problem, spec, device, this, other, unmade=True)
+    return tried
+
+
+def _alone(kind: str, told: dict[str, list[str]]) -> list[str]:
+    counts = Counter(name for names in told.values() for name in names)
+    return [name for name in told[kind] if counts[name] == 1]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
