@@ -98,7 +98,8 @@ def _passing(
     with contextlib.suppress(ReferenceFailure, ValueError):
         this, other = (trial.prepare(problem, spec, device, 0, vary) for _ in range(2))
         if examination.can_tell(this.expected):
-            return surviving(tried, problem, spec, device, this, other, unmade=True)
+            # Who cannot be made of nominal inputs is no answer; who cannot be made under stress is not told apart by it.
+            return surviving(tried, problem, spec, device, this, other, unmade=kind is not None)
     return tried
 
 

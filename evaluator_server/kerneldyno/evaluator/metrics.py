@@ -38,7 +38,9 @@ FINDINGS = (
     "T27",
     "T28",
     "T31",
+    "S30",
     "D06",
+    "D07",
     "other",
 )
 #: Why a judge was started anew.
