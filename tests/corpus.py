@@ -1,6 +1,6 @@
 """Runs corpus files (attacks, honest and wrong candidates) through one real judge; a script, and what the tests share.
 
-    python tests/corpus.py [--jobs N] [--json FILE] [FILE or FOLDER ...]     (without arguments: all three folders)
+    python tests/corpus.py [--jobs N] [--json FILE] [FILE or FOLDER ...]     (without arguments: all folders)
 
 The device is the first GPU when KERNELDYNO_REQUIRE_GPU is set, else the CPU. Exit status 1 if anything is not as it
 should be. How files are read and judged is in kerneldyno.client.corpus, which `kerneldyno selftest` uses as well.
@@ -26,7 +26,7 @@ from kerneldyno.rpc import validation  # noqa: E402
 from kerneldyno.rpc.jsonio import request_to_json, result_from_json  # noqa: E402
 
 KIND = DEVICE.partition(":")[0]
-FOLDERS = ("attacks", "honest", "wrong")
+FOLDERS = ("attacks", "honest", "wrong", "field/attacks", "field/honest")
 #: Candidates under way at once: while one is timed the others stand still.
 JOBS = 2
 #: Limit of a stage where a file has none of its own: others may keep a test machine's processors busy for long.
@@ -120,7 +120,7 @@ def row(run: Run, entry: Entry) -> Result:
     """Return one line of the report."""
     result, why = run.result(entry), run.shortfall(entry)
     return {
-        "file": f"{entry.path.resolve().parent.name}/{entry.path.name}",
+        "file": _shown(entry.path.resolve()),
         "outcome": result["outcome"],
         "findings": [finding["id"] for finding in result.get("findings", ())],
         "speedup": result.get("speedup", 0.0),
@@ -131,6 +131,11 @@ def row(run: Run, entry: Entry) -> Result:
         "message": result.get("message", ""),
         "stages": {span["stage"]: span["duration"] for span in result.get("stages", ())},
     }
+
+
+def _shown(path: Path) -> str:
+    """Return a candidate's name with its folder: as it is below tests/, if it is there."""
+    return str(path.relative_to(TESTS) if path.is_relative_to(TESTS) else Path(path.parent.name, path.name))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
