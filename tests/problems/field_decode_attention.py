@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 BIG = torch.cuda.is_available()
-BATCH, HEADS, SHARED, LENGTH, WIDTH = (8, 32, 8, 4096, 64) if BIG else (2, 4, 2, 72, 16)
+BATCH, HEADS, SHARED, LENGTH, WIDTH = (8, 32, 8, 4096, 64) if BIG else (1, 4, 2, 40, 16)
 
 
 class Model(nn.Module):

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 BIG = torch.cuda.is_available()
-BATCH, HEADS, WIDTH, PAGE, PAGES = (32, 8, 64, 32, 16) if BIG else (3, 2, 16, 4, 4)
+BATCH, HEADS, WIDTH, PAGE, PAGES = (32, 8, 64, 32, 16) if BIG else (2, 2, 16, 4, 3)
 
 
 class Model(nn.Module):
