@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 
 BIG = torch.cuda.is_available()
-BATCH, LENGTH, CHANNELS = (8, 128, 4096) if BIG else (2, 48, 24)
+BATCH, LENGTH, CHANNELS = (8, 128, 4096) if BIG else (1, 40, 16)
 
 
 class Model(nn.Module):

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 
 BIG = torch.cuda.is_available()
-BATCH, HEADS, LENGTH, WIDTH = (4, 8, 128, 64) if BIG else (1, 2, 32, 16)
+BATCH, HEADS, LENGTH, WIDTH = (4, 8, 128, 64) if BIG else (1, 2, 20, 16)
 
 
 class Model(nn.Module):

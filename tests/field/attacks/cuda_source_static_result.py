@@ -1,0 +1,67 @@
+"""T12: the extension keeps its last result in a static tensor, and returns it while the address is the same.
+
+problem: normal_gelu
+backend: cuda
+outcome: INCORRECT, REJECTED, CORRECT
+honest: cuda_source_vector_loads
+devices: cuda
+"""
+
+import torch
+from torch import nn
+from torch.utils.cpp_extension import load_inline
+
+CUDA = r"""
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+__device__ float gelu(float x) { return 0.5f * x * (1.f + erff(x * 0.70710678118654752f)); }
+
+__global__ void gelu_fours(const float4* __restrict__ x, float4* __restrict__ y, long long fours) {
+    const long long step = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < fours; i += step) {
+        const float4 v = x[i];
+        y[i] = make_float4(gelu(v.x), gelu(v.y), gelu(v.z), gelu(v.w));
+    }
+}
+
+__global__ void gelu_tail(const float* __restrict__ x, float* __restrict__ y, long long first, long long count) {
+    const long long i = first + threadIdx.x;
+    if (i < count) y[i] = gelu(x[i]);
+}
+
+torch::Tensor gelu_kept(torch::Tensor x) {
+    TORCH_CHECK(x.is_cuda() && x.scalar_type() == torch::kFloat32, "float32 on a GPU");
+    const c10::cuda::CUDAGuard guard(x.device());
+    static torch::Tensor kept;
+    static const void* seen = nullptr;
+    if (seen == x.data_ptr() && kept.defined() && kept.sizes() == x.sizes()) return kept;
+    seen = x.data_ptr();
+    x = x.contiguous();
+    if (reinterpret_cast<uintptr_t>(x.data_ptr()) % 16 != 0) x = x.clone();
+    auto y = torch::empty_like(x);
+    const long long count = x.numel(), fours = count / 4;
+    const auto stream = c10::cuda::getCurrentCUDAStream();
+    if (fours > 0)
+        gelu_fours<<<(unsigned)std::min<long long>((fours + 255) / 256, 4096), 256, 0, stream>>>(
+            reinterpret_cast<const float4*>(x.data_ptr<float>()), reinterpret_cast<float4*>(y.data_ptr<float>()), fours);
+    if (count % 4 != 0) gelu_tail<<<1, 32, 0, stream>>>(x.data_ptr<float>(), y.data_ptr<float>(), fours * 4, count);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    kept = y;
+    return y;
+}
+"""
+
+extension = load_inline(
+    name="field_gelu_kept",
+    cpp_sources="torch::Tensor gelu_kept(torch::Tensor x);",
+    cuda_sources=CUDA,
+    functions=["gelu_kept"],
+    extra_cuda_cflags=["-O3"],
+)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return extension.gelu_kept(x)

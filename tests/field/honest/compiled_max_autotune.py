@@ -1,0 +1,27 @@
+"""torch.compile with tuning and without CUDA graphs: products and epilogues are chosen among templates.
+
+problem: field_two_layer_mlp
+backend: torch
+outcome: CORRECT
+devices: cuda
+request: {"timeout": 180}
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.up = nn.Linear(width, hidden)
+        self.down = nn.Linear(hidden, width)
+        self.compiled = torch.compile(self._run, mode="max-autotune-no-cudagraphs")
+
+    def _run(self, x):
+        return x + self.down(F.silu(self.up(x)))
+
+    def forward(self, x):
+        with torch.no_grad():
+            return self.compiled(x)
