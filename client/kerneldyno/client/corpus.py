@@ -128,7 +128,7 @@ def read(path: Path) -> Entry:
         id=catalogued[1] if catalogued else "",
         title=_TITLE_ID.sub("", lines[0].strip(), count=1),
         source=source,
-        problem=_existing(root / "problems", keys.get("problem", ""), path),
+        problem=_existing(_problems(root), keys.get("problem", ""), path),
         backend=keys.get("backend", "triton"),
         outcomes=outcomes,
         devices=devices,
@@ -136,6 +136,12 @@ def read(path: Path) -> Entry:
         request=request,
         finding=keys.get("finding", ""),
     )
+
+
+def _problems(root: Path) -> Path:
+    """Return the folder of the references: beside those of the candidates, or a corpus within a corpus has those outside."""
+    near = root / "problems"
+    return near if near.is_dir() else root.parent / "problems"
 
 
 def request(entry: Entry, kind: str, **changes: Any) -> EvalRequest:
