@@ -52,7 +52,7 @@ BESIDE := $(addprefix tests/evaluator/test_,$(addsuffix .py,vet arithmetic coded
 	server_edge bursts burst_loops compare counting effort examination explained filling fingerprint footprint heap judge_report judge_rules \
 	lane_memory ledger mutants paced plugins pool provenance ratio roofline spec stress surplus timing torch_settings tree_and_wire verdict)) \
 	$(addprefix tests/,attacks/test_attacks_on_answers.py e2e/test_tools.py e2e/test_source_text.py e2e/test_many_clients.py e2e/test_bad_input.py \
-	wrong rpc rewards training rollout gateway client scheduler deploy metrics monitoring report tracing docs release)
+	wrong field/honest rpc rewards training rollout gateway client scheduler deploy metrics monitoring report tracing docs release)
 
 test: $(READY)
 	$(PYTHON) -m pytest -m "not gpu" -n auto --maxprocesses 4 --dist loadfile $(BESIDE)
