@@ -22,9 +22,9 @@ def test_two_halves_of_one_process_take_equally_long_but_for_the_host() -> None:
     assert len(rows) == 2
     for value, low, high, milliseconds, rounds in rows:
         assert float(low) <= float(value) <= float(high)
-        assert 0.01 < float(value) < 100  # neighbours take turns with it on a busy machine
+        assert 0.1 < float(value) < 10  # neighbours take turns with it on a busy machine
         assert float(milliseconds) > 0.05
-        assert int(rounds) >= 1
+        assert int(rounds) >= 3
     assert re.search(r"^\d of 2 within 1 \+- 0.01; median [\d.]+ off, worst [\d.]+$", done.stdout, re.MULTILINE)
 
 

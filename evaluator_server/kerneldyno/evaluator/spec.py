@@ -63,14 +63,9 @@ class EvalSpec:
     def problem_key(self) -> str:
         """Identity of the reference side: equal keys may share one built reference."""
         digest = hashlib.sha256()
-        switches = " ".join(
-            map(
-                str,
-                (
-                    *(self.torch_compile, self.cuda_graph, self.stress_inputs, self.stress_kinds),
-                    *(self.tolerance, self.allowed_precision),
-                ),
-            )
+        switches = (
+            f"{self.torch_compile} {self.cuda_graph} {self.stress_inputs} {self.stress_kinds} {self.tolerance}"
+            f" {self.allowed_precision}"
         )
         parts = (self.toolkit, self.entry_point, switches, self.reference_code, self.cases_code)
         for part in (*parts, *(text for case in self.cases for text in case)):
