@@ -97,12 +97,14 @@ class TestEvaluate:
     async def test_whatever_the_contract_lets_be_chosen_has_an_option(
         self, scheduler: FakeScheduler, sources: tuple[Path, Path]
     ) -> None:
-        options = ["--no-stress", "--stress-kinds", "rows, SIGNS", "--output-reuse", "reject", "--provenance", "label"]
+        options = ["--stress-kinds", "rows, SIGNS", "--output-reuse", "reject", "--provenance", "label"]
         options += ["--launch-mode", "cuda_graph", "--reference-backend", "torch-compile"]
         assert (await run("evaluate", *sources, *options, "--address", scheduler.address)).status == 0
-        assert (await run("evaluate", *sources, "--stress", "--address", scheduler.address)).status == 0
-        given, other = (message.requests[0] for message in scheduler.messages if message.requests)
-        assert (given.HasField("stress_inputs"), given.stress_inputs, other.stress_inputs) == (True, False, True)
+        for flag in ("--stress", "--no-stress"):
+            assert (await run("evaluate", *sources, flag, "--address", scheduler.address)).status == 0
+        given, other, off = (message.requests[0] for message in scheduler.messages if message.requests)
+        assert (off.HasField("stress_inputs"), off.stress_inputs, other.stress_inputs) == (True, False, True)
+        assert not given.HasField("stress_inputs")
         assert list(given.stress_kinds) == [STRESS_KIND_ROWS, STRESS_KIND_SIGNS]
         assert (given.output_reuse, other.output_reuse) == (OUTPUT_REUSE_REJECT, OUTPUT_REUSE_UNSPECIFIED)
         assert (given.provenance_policy, given.launch_mode) == (PROVENANCE_POLICY_LABEL, LAUNCH_MODE_CUDA_GRAPH)
@@ -129,6 +131,18 @@ class TestEvaluate:
         assert (request.kernel_code, request.num_correct_trials) == ("class ModelNew: ...", 2)
         assert request.backend == "triton"
 
+    async def test_a_candidate_may_be_held_against_what_a_file_has(
+        self, scheduler: FakeScheduler, sources: tuple[Path, Path], tmp_path: Path
+    ) -> None:
+        file = tmp_path / "request.json"
+        text = json.dumps({"reference_code": "class Model: ...", "labels": {"problem": "mine"}})
+        file.write_text(f"\ufeff{text}", encoding="utf-8")
+        ran = await run("evaluate", sources[1], "--request", file, "--address", scheduler.address)
+        assert ran.status == 0, ran.err
+        request = scheduler.messages[0].requests[0]
+        assert (request.reference_code, request.kernel_code) == ("class Model: ...", "class ModelNew: ...\n")
+        assert dict(request.labels) == {"problem": "mine"}
+
     @pytest.mark.parametrize(
         ("text", "sources_too", "says"),
         [
@@ -139,6 +153,7 @@ class TestEvaluate:
             ('{"kernel_code": "k"}', True, "kernel_code: in "),
             ('{"salt": "7"}', False, "or a --request FILE that has the sources"),
             ("[" * 100_000, False, "is not JSON"),
+            ('{"stress_kinds": [true]}', True, "true is no name"),
         ],
     )
     async def test_a_request_in_a_file_that_cannot_be_meant_is_refused(
@@ -189,6 +204,8 @@ class TestEvaluate:
             (["{reference}", "{candidate}", "--provenance", "trust"], "label, reject-decoys, require-own-kernels"),
             (["{reference}", "{candidate}", "--launch-mode", "lazy"], "choose eager or cuda-graph"),
             (["{reference}", "{candidate}", "--reference-backend", "jax"], "choose eager or torch-compile"),
+            (["{reference}", "{candidate}", "--stress-kinds", "rows", "--no-stress"], "contradict each other"),
+            (["{reference}", "-", "--request", "-"], "can be only one of the files"),
             ([], "give REFERENCE.py and CANDIDATE.py, or a --request FILE"),
             (["--request", "/no/such/file.json"], "cannot read /no/such/file.json"),
         ],

@@ -93,6 +93,8 @@ def _enum(prefix: str) -> Callable[[Any], Any]:
     """Let people leave out the prefix and the capitals: "high" for PRIORITY_HIGH."""
 
     def convert(value: Any) -> Any:
+        if isinstance(value, bool):  # which protobuf takes for the numbers 0 and 1
+            raise ValueError(f"{str(value).lower()} is no name; give one such as {prefix}...")
         if not isinstance(value, str):
             return value
         name = value.strip().upper().replace("-", "_")

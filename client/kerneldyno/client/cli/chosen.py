@@ -130,6 +130,8 @@ class Chosen:
 
     def fields(self) -> dict[str, Any]:
         """Returns the fields of a request that were chosen, as `request_from_json` takes them. Raises UsageError."""
+        if self.given.get("stress_inputs") is False and self.given.get("stress_kinds") is not None:
+            raise UsageError("--stress-kinds and --no-stress contradict each other; give one of them")
         return {
             option.field: option.read(option.flag, self.given[option.field])
             for option in _OPTIONS

@@ -36,6 +36,7 @@ from kerneldyno.rewards.extraction import defines
 from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rpc.input_files import STDIN
 from kerneldyno.rpc.jsonio import request_from_json, request_to_json, result_to_json
+from kerneldyno.rpc.source import without_mark
 from kerneldyno.rpc.validation import DEFAULT_BACKEND, DEFAULT_ENTRY_POINT
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 
@@ -107,9 +108,18 @@ def evaluate(
     """Judge CANDIDATE.py against REFERENCE.py (or against --cases) and show the verdict."""
     with reporting():
         wanted = _outcome(require, require_speedup)
+        if [reference, candidate, cases, request_file].count(STDIN) > 1:
+            raise UsageError("- is standard input, and can be only one of the files")
         filed = {} if request_file is None else _read_request(request_file)
         if (reference, candidate, cases) == (None, None, None) and filed.keys() & _SOURCES:
             sources = {}
+        elif (
+            reference is not None
+            and candidate is None
+            and {"kernel_code"}.isdisjoint(filed)
+            and filed.keys() & _SOURCES
+        ):
+            sources = {"kernel_code": read_source(reference)}  # the file has what it is held against
         elif given_twice := sorted(filed.keys() & _SOURCES):
             raise UsageError(f"{', '.join(given_twice)}: in {request_file} and on the command line; give it once")
         else:
@@ -137,7 +147,7 @@ def evaluate(
         try:
             request = request_from_json(fields)
             request.backend = request.backend or DEFAULT_BACKEND
-            if name := _problem(reference, candidate, cases):
+            if (name := _problem(reference, candidate, cases)) and PROBLEM_LABEL not in request.labels:
                 request.labels[PROBLEM_LABEL] = name
         except ValueError as error:
             raise UsageError(str(error)) from error
@@ -157,7 +167,7 @@ def _read_request(path: Path) -> dict[str, object]:
     """Returns the fields in a file of --request, by the names that the contract gives them. Raises UsageError."""
     name = "standard input" if path == STDIN else str(path)
     try:
-        data = json.loads(read_source(path))
+        data = json.loads(without_mark(read_source(path)))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{name} is not JSON: {error}") from error
     if not isinstance(data, dict):
