@@ -160,7 +160,9 @@ class CudaDevice(Device):
         return self.free_bytes()
 
     def allocated_bytes(self) -> int:
-        return torch.cuda.memory_allocated(self.torch_device)
+        # `memory_allocated` makes one flat dict of all statistics first, which takes ten times as long.
+        counted: int = torch.cuda.memory_stats_as_nested_dict(self.torch_device)["allocated_bytes"]["all"]["current"]
+        return counted
 
     @contextlib.contextmanager
     def measured(self) -> Iterator[Used]:

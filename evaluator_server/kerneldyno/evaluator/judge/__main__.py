@@ -45,8 +45,11 @@ def _serve(args: argparse.Namespace) -> int:
     os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     # Only now: torch reads the environment when it is imported.
+    import torch
+
     from ..devices import hostmemory, open_device
     from ..toolkits import toolkits
+    from . import fused
     from .service import Service, Settings
 
     toolkits()  # a plug-in that cannot be imported must stop the judge now, not fail every request
@@ -54,6 +57,9 @@ def _serve(args: argparse.Namespace) -> int:
     device = open_device("cpu:0" if args.device.startswith("cpu") else "cuda:0")
     device.warm_up()
     hostmemory.limit_own(hostmemory.allowance())  # what references ask for beyond that fails, and nothing else
+    # What imports and compiles for seconds at its first use: now, while the zygote does so too.
+    torch.randn(2, device="meta") * 2
+    fused.warm_up(device.torch_device)
     if wire.receive(zygote) is None:
         sys.exit("the zygote ended before it was ready")
     settings = Settings(

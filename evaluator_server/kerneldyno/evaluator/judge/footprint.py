@@ -75,10 +75,9 @@ class Footprint:
         """What a candidate may allocate, where the request does not say."""
         return _CANDIDATE_TIMES * self.alone + _CANDIDATE_MORE
 
-    @property
-    def reference_limit(self) -> int:
-        """What a runner of the reference may allocate: the answer of a call that does nothing lies there as well."""
-        return self.candidate_limit + self.outputs
+    def reference_limit(self, sizes: Sizes) -> int:
+        """Return what a runner of the reference may allocate: the answer of a call that does nothing may lie there too."""
+        return self.candidate_limit + self._nothing(sizes)
 
     @property
     def judged(self) -> int:
@@ -96,7 +95,10 @@ class Footprint:
 
     def reference_runner(self, sizes: Sizes) -> int:
         """Return what a runner of the reference takes with such arenas."""
-        return sizes.sets * (self.inputs + self.outputs) + self.alone + self.outputs
+        return sizes.sets * (self.inputs + self.outputs) + self.alone + self._nothing(sizes)
+
+    def _nothing(self, sizes: Sizes) -> int:
+        return 0 if lies_over_inputs(self.outputs, sizes.sets * self.inputs) else self.outputs
 
     def kept(self, sizes: Sizes) -> int:
         """Return what outputs of earlier calls take in the candidate's process, which are looked at again."""
@@ -130,6 +132,11 @@ class Footprint:
             sets = max(least, min(_MOST_SETS, budget // self.inputs, budget // self.outputs))
             slots = max(sets, slots)
         return Sizes(None, [], sets, slots, self.outputs)
+
+
+def lies_over_inputs(outputs: int, arena: int) -> bool:
+    """Say whether the answer of a call that does nothing is laid over an arena of inputs: a large one, where that fits."""
+    return _LARGE_OUTPUT < outputs <= arena
 
 
 def unknown(capacity: int) -> int:

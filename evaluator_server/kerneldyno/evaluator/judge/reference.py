@@ -22,7 +22,7 @@ from .. import tree, wire
 from ..devices.base import Device
 from ..spec import EvalSpec
 from ..toolkits import ReferenceFailure
-from .footprint import CONTEXT_BYTES
+from .footprint import CONTEXT_BYTES, lies_over_inputs
 from .handle import Runner, RunnerGone, RunnerLate, RunnerStartError
 from .lease import Lease
 from .paced import PacedBurst
@@ -91,9 +91,14 @@ class ReferenceRunner(Side):
         self.timed = answer["timed"] is True
 
     async def prepare_nothing(self, structure: Any, specs: tuple[tree.TensorSpec, ...]) -> None:
-        """Have a call ready that returns zeros of these descriptions."""
+        """Have a call ready that returns tensors of these descriptions."""
         if self._prepared != specs:
-            order = {"op": "nothing", "structure": structure, "specs": [spec.to_json() for spec in specs]}
+            order = {
+                "op": "nothing",
+                "structure": structure,
+                "specs": [spec.to_json() for spec in specs],
+                "laid_over": lies_over_inputs(tree.layout(specs)[1], self.station.arena.nbytes),
+            }
             await self.ask(order)
             self._prepared = specs
 
@@ -192,7 +197,7 @@ class References:
         sizes = replace(sizes, slots=sizes.sets)  # nobody looks at earlier outputs of a reference
         side = ReferenceRunner(self._device, self._pool.lease, runner, sizes)
         try:
-            await side.open_arenas(sizes, memory_bytes=known.footprint.reference_limit)
+            await side.open_arenas(sizes, memory_bytes=known.footprint.reference_limit(sizes))
             await side.build(spec, known.seed)
             await side.settle(self._processors.chosen)
             async with self._pool.lease.work():  # between leases, which stop and resume those that are not parked

@@ -211,13 +211,17 @@ class _Harness:
         return {"timed": self._call is not None}
 
     def do_nothing(self, order: wire.Frame) -> None:
-        """Have a call ready that does nothing, and returns zeros of these descriptions."""
+        """Have a call ready that does nothing, and returns tensors so described: zeros, or what lies in the inputs."""
+        assert self._station is not None
         specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
         device = self._device.torch_device
-        leaves = [
-            torch.empty_strided(spec.shape, spec.stride, dtype=spec.torch_dtype, device=device).zero_()
-            for spec in specs
-        ]
+        if order["laid_over"]:
+            leaves = tree.views(self._station.arena, specs)
+        else:
+            leaves = [
+                torch.empty_strided(spec.shape, spec.stride, dtype=spec.torch_dtype, device=device).zero_()
+                for spec in specs
+            ]
         answer = tree.rebuild(order["structure"], leaves, device)
         self._nothing = lambda *_: answer
 
