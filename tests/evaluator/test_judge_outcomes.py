@@ -404,7 +404,28 @@ def test_kernel_simple(judge: Judge, factor: str, outcome: str, inline: bool) ->
     assert ("candidate_timing" in result) == ("roofline" in result) == (outcome == "CORRECT")
 
 
+#: Starts as many threads, with small stacks, which stay for some seconds.
+CROWD = """
+import threading, time
+threading.stack_size(1 << 16)
+leave = threading.Event()
+for _ in range({count}):
+    threading.Thread(target=leave.wait, args=({seconds},), daemon=True).start()
+print("started")
+time.sleep({seconds})
+"""
+
+
+def test_two_candidates_have_the_threads_that_each_may_have(judge: Judge) -> None:
+    code = candidate(prologue=CROWD.format(count=MAX_PROCESSES - 60, seconds=2))
+    tokens = [judge.submit(request(code)) for _ in range(2)]
+    results = [judge.wait_for(token, "result")["result"] for token in tokens]
+    assert [result["outcome"] for result in results] == ["CORRECT"] * 2, [result["message"] for result in results]
+    assert all("started" in result["logs"] for result in results)
+
+
 def test_the_limit_of_threads_is_named(judge: Judge) -> None:
-    result = judge.evaluate(request(candidate(body='raise RuntimeError("can\'t start new thread")')))
-    assert result["outcome"] == "RUNTIME_ERROR"
+    crowd = CROWD.format(count=MAX_PROCESSES + 10, seconds=2)
+    result = judge.evaluate(request(candidate(prologue=crowd)))
+    assert result["outcome"] == "COMPILE_ERROR"
     assert f"{MAX_PROCESSES} processes and threads in all" in result["message"]

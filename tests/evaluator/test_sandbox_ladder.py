@@ -11,6 +11,7 @@ import pytest
 from judge_harness import DEVICE, Judge, candidate, limits, printed, request
 from kerneldyno.evaluator.judge.ladder import shortfall
 from kerneldyno.evaluator.walls import Layer, Unavailable, landlock
+from kerneldyno.evaluator.walls.limits import MAX_PROCESSES
 
 #: Starts a program as root of an ordinary container: without CAP_SYS_ADMIN (21), so without namespaces.
 NO_NAMESPACES = (
@@ -126,3 +127,25 @@ def test_what_require_needs() -> None:
     assert shortfall(layers("network")) == ["network"]
     assert shortfall(layers("pid_namespace", "seccomp")) == ["pid_namespace", "seccomp"]
     assert shortfall(layers(*MECHANISMS, "kernel")) == ["kernel"]
+
+
+@needs_root
+@needs_landlock
+def test_without_namespaces_each_candidate_still_has_its_own_number_of_threads(judge: Judge) -> None:
+    tokens = [judge.submit(request(candidate(prologue=crowd(MAX_PROCESSES - 60)))) for _ in range(2)]
+    results = [judge.wait_for(token, "result")["result"] for token in tokens]
+    assert [result["outcome"] for result in results] == ["CORRECT"] * 2, [result["message"] for result in results]
+    greedy = judge.evaluate(request(candidate(prologue=crowd(MAX_PROCESSES + 60))))
+    assert greedy["outcome"] == "RUNTIME_ERROR"
+    assert f"more than {MAX_PROCESSES} processes and threads: killed" in greedy["logs"]
+
+
+def crowd(count: int) -> str:
+    """Start as many threads, which stay for two seconds."""
+    return f"""
+import threading, time
+threading.stack_size(1 << 16)
+for _ in range({count}):
+    threading.Thread(target=time.sleep, args=(2,), daemon=True).start()
+time.sleep(2)
+"""

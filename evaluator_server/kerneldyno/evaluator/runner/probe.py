@@ -32,6 +32,7 @@ _NAMESPACES = (
 def probe(target: dict[str, Any], device: Device) -> list[Layer]:
     """Try each wall. `target` tells what the judge has put up to be reached, and what it sees of the host itself."""
     status = _own_status()
+    alone = os.readlink("/proc/self/ns/user") != target["namespaces"]["user"]
     return [
         *(
             Layer(name, os.readlink(f"/proc/self/ns/{kind}") != target["namespaces"][kind], detail)
@@ -59,8 +60,8 @@ def probe(target: dict[str, Any], device: Device) -> list[Layer]:
         Layer("no_new_privs", status.get("NoNewPrivs") == "1", "set-uid programs do not work"),
         Layer(
             "rlimits",
-            resource.getrlimit(resource.RLIMIT_NPROC)[1] == limits.MAX_PROCESSES,
-            f"at most {limits.MAX_PROCESSES} processes, {limits.MAX_OPEN_FILES} open files, no core dumps",
+            resource.getrlimit(resource.RLIMIT_NPROC)[1] == limits.most_processes(alone=alone),
+            f"at most {limits.MAX_PROCESSES} processes and threads, {limits.MAX_OPEN_FILES} open files, no core dumps",
         ),
         Layer(
             "clean_environment", "HOME" in os.environ and len(os.environ) < 24, "no variable of the host's but paths"

@@ -74,7 +74,7 @@ def give_up_powers(walls: Walls, scratch: str, extra_environment: dict[str, str]
     linux.forbid_new_privileges()
     linux.die_with_parent()
     os.nice(15)  # a hundred spinning processes must not keep judge and warden from ending them
-    limits.lower()
+    limits.lower(alone=walls.namespaces)
     _clean_environment(scratch, extra_environment)
     _raise_filters(walls, scratch)
 

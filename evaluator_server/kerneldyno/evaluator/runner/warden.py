@@ -258,9 +258,11 @@ class _Warden:
 
     def _look_at_usage(self) -> None:
         pids = _visible_pids() - {1} if self._walls.namespaces else _descendants(os.getpid())
-        if len(pids) > limits.MAX_PROCESSES:
-            # The kernel does not hold RLIMIT_NPROC against the host's root, not even in a user namespace.
-            self._log.add(f"\n[more than {limits.MAX_PROCESSES} processes: killed]\n".encode())
+        # The kernel does not hold RLIMIT_NPROC against the host's root, not even in a user namespace; without one it holds
+        # it for many candidates together.
+        tasks = len(pids) if self._walls.namespaces else sum(map(_threads, pids))
+        if tasks > limits.MAX_PROCESSES:
+            self._log.add(f"\n[more than {limits.MAX_PROCESSES} processes and threads: killed]\n".encode())
             self._signal_tree(signal.SIGKILL)
             return
         used = self._memory(pids)
@@ -368,6 +370,13 @@ def _reap_descendants() -> None:
         except ChildProcessError:
             return
         time.sleep(0.005)
+
+
+def _threads(pid: int) -> int:
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return 0
 
 
 def _resident(pid: int) -> int:

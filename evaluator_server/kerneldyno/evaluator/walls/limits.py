@@ -8,8 +8,12 @@ import time
 
 from .root import SCRATCH_BYTES, SCRATCH_FILES
 
-#: Processes and threads that one candidate may have. CUDA and nvcc need a few dozen.
-MAX_PROCESSES = 128
+#: Processes and threads that one candidate may have. CUDA needs a dozen, inductor 32 workers and ninja a few processes for
+#: each source; OpenMP, and whoever imitates it, one thread for each processor.
+MAX_PROCESSES = 256 + 2 * (os.cpu_count() or 1)
+#: Where candidates have no user namespace of their own, the kernel counts all that their user runs on the host against the
+#: limit of each. It then holds for so many together; the warden holds each to its own.
+_TOGETHER = 16
 #: Largest file that a candidate may write, in bytes.
 MAX_FILE_BYTES = 1 << 30
 #: Open files of one candidate.
@@ -18,12 +22,17 @@ MAX_OPEN_FILES = 1024
 _LOOK_SECONDS = 0.2
 
 
-def lower() -> None:
-    """Set this process's limits, for itself and all that it starts."""
+def most_processes(*, alone: bool) -> int:
+    """Return the kernel's limit of processes and threads for a candidate that is `alone` in a user namespace, or not."""
+    return MAX_PROCESSES if alone else _TOGETHER * MAX_PROCESSES
+
+
+def lower(*, alone: bool) -> None:
+    """Set this process's limits, for itself and all that it starts; `alone` where it has a user namespace of its own."""
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
     _limit(resource.RLIMIT_NOFILE, MAX_OPEN_FILES)
-    _limit(resource.RLIMIT_NPROC, MAX_PROCESSES)
+    _limit(resource.RLIMIT_NPROC, most_processes(alone=alone))
     _limit(resource.RLIMIT_MSGQUEUE, 0)
 
 
