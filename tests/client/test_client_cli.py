@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from command import NOBODY, finished, invoke, run, started
 from fake_scheduler import FakeScheduler
+from kerneldyno.rpc.validation import effective
 from kerneldyno.v1.evaluation_pb2 import (
     LAUNCH_MODE_CUDA_GRAPH,
     OUTPUT_REUSE_REJECT,
@@ -121,6 +122,34 @@ class TestEvaluate:
         assert (request.salt, request.num_warmup, request.timeouts.load_timeout.seconds) == ("7", 9, 5)
         assert request.backend == "cuda", "options count more"
         assert "class" in request.kernel_code
+
+    async def test_options_add_to_what_a_file_says_of_devices_and_tolerance(
+        self, scheduler: FakeScheduler, sources: tuple[Path, Path], tmp_path: Path
+    ) -> None:
+        file = tmp_path / "request.json"
+        file.write_text(
+            json.dumps({"device": {"model": "H200", "kind": "cpu"}, "tolerance": {"rtol": 0.5, "atol": 0.25}})
+        )
+        options = ("--device", "cuda", "--atol", "0.125", "--stress-kinds", "rows")
+        ran = await run("evaluate", *sources, "--request", file, *options, "--address", scheduler.address)
+        assert ran.status == 0, ran.err
+        request = scheduler.messages[0].requests[0]
+        assert (request.device.kind, request.device.model) == ("cuda", "H200")
+        assert (request.tolerance.atol, request.tolerance.rtol) == (0.125, 0.5)
+        assert effective(request).stress_inputs, "who names kinds wants them"
+
+    @pytest.mark.parametrize("of_file", [{"entry_point": "Relu"}, {"toolkit": "mine"}])
+    async def test_sources_are_looked_at_with_the_names_that_a_file_has(
+        self, scheduler: FakeScheduler, tmp_path: Path, of_file: dict[str, str]
+    ) -> None:
+        reference, candidate, file = (tmp_path / name for name in ("reference.py", "candidate.py", "request.json"))
+        reference.write_text("class Relu: ...\nclass ModelNew: ...\n")
+        candidate.write_text("class ReluNew: ...\n")
+        file.write_text(json.dumps(of_file))
+        ran = await run("evaluate", reference, candidate, "--request", file, "--address", scheduler.address)
+        assert ran.status == 0, ran.err
+        swapped = await run("evaluate", reference, candidate, "--address", NOBODY)
+        assert (swapped.status, "are the arguments swapped?" in swapped.err) == (2, True)
 
     async def test_a_request_in_a_file_may_be_all_of_it(self, scheduler: FakeScheduler, tmp_path: Path) -> None:
         file = tmp_path / "request.json"

@@ -150,7 +150,7 @@ def test_the_form_is_the_one_that_is_documented() -> None:
             integer(16, 1),
             integer(17, 0),
             field(19, b"l", struct.pack(">I", 21) + field(1, b"s", b"[]") + field(2, b"s", b"1")),
-            integer(22, 0),
+            integer(22, 1),  # who names kinds wants them
             integer(23, 2),
             integer(32, 2),
             field(33, b"e", (1).to_bytes(8, "big") + (3).to_bytes(8, "big")),

@@ -139,6 +139,8 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
         full.ClearField("timing_precision")  # for the same reason; whoever reads the field knows its default
     if full.output_reuse == pb.OUTPUT_REUSE_LABEL:
         full.ClearField("output_reuse")
+    if not full.HasField("stress_inputs"):
+        full.stress_inputs = full.tolerance.preset == pb.Tolerance.PRESET_CALIBRATED or bool(full.stress_kinds)
     kinds = sorted(full.stress_kinds)
     del full.stress_kinds[:]
     if len(kinds) < len(pb.StressKind.values()) - 1:  # all of them are the default
@@ -150,8 +152,6 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
             getattr(full.timeouts, name).seconds = _stage_seconds(name, full.backend)
     if not full.HasField("run_performance"):
         full.run_performance = True
-    if not full.HasField("stress_inputs"):
-        full.stress_inputs = full.tolerance.preset == pb.Tolerance.PRESET_CALIBRATED
     full.provenance_policy = full.provenance_policy or pb.PROVENANCE_POLICY_REJECT_DECOYS
     if not full.HasField("enable_profiling"):
         full.enable_profiling = full.provenance_policy == pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS

@@ -457,7 +457,7 @@ class EvalRequest(_message.Message):
     stress_inputs: _builtins.bool
     """Whether the candidate must also be right on stress inputs (signs, scales, outliers, sparse rows, all derived from the
     problem's own) and with constant parameters (ones, zeros) replaced by secret values. Absent means true with
-    PRESET_CALIBRATED, and false with the presets that reproduce other evaluators.
+    PRESET_CALIBRATED or where `stress_kinds` names some, and false with the presets that reproduce other evaluators.
     """
     provenance_policy: Global___ProvenancePolicy.ValueType
     """What becomes of a right candidate whose own kernels did not do the work. UNSPECIFIED means PROVENANCE_REJECT_DECOYS."""

@@ -92,7 +92,7 @@ _OPTIONS = (
     ),
     _Option(
         *("stress_inputs", "--stress/--no-stress", bool, None),
-        "Whether candidates must be right on stress inputs too. Default: yes, unless a tolerance is given.",
+        "Whether candidates must be right on stress inputs too. Default: yes, unless a tolerance is given and no kind.",
     ),
     _Option(
         *("stress_kinds", "--stress-kinds", str, "KIND,..."),

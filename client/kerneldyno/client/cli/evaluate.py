@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
@@ -37,7 +37,7 @@ from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rpc.input_files import STDIN
 from kerneldyno.rpc.jsonio import request_from_json, request_to_json, result_to_json
 from kerneldyno.rpc.source import without_mark
-from kerneldyno.rpc.validation import DEFAULT_BACKEND, DEFAULT_ENTRY_POINT
+from kerneldyno.rpc.validation import DEFAULT_BACKEND, DEFAULT_ENTRY_POINT, DEFAULT_TOOLKIT
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 
 #: Fields that are programs, or stand for one.
@@ -110,7 +110,7 @@ def evaluate(
         wanted = _outcome(require, require_speedup)
         if [reference, candidate, cases, request_file].count(STDIN) > 1:
             raise UsageError("- is standard input, and can be only one of the files")
-        filed = {} if request_file is None else _read_request(request_file)
+        filed: dict[str, Any] = {} if request_file is None else _read_request(request_file)
         if (reference, candidate, cases) == (None, None, None) and filed.keys() & _SOURCES:
             sources = {}
         elif (
@@ -123,9 +123,10 @@ def evaluate(
         elif given_twice := sorted(filed.keys() & _SOURCES):
             raise UsageError(f"{', '.join(given_twice)}: in {request_file} and on the command line; give it once")
         else:
-            sources = _sources(reference, candidate, cases, toolkit)
-        if reference is not None and candidate is not None and toolkit in (None, "kernelbench"):
-            _check_order(reference, candidate, sources, entry_point or DEFAULT_ENTRY_POINT)
+            sources = _sources(reference, candidate, cases, toolkit or filed.get("toolkit"))
+        kernelbench = (toolkit or filed.get("toolkit", DEFAULT_TOOLKIT)) == DEFAULT_TOOLKIT
+        if reference is not None and candidate is not None and kernelbench:
+            _check_order(reference, candidate, sources, entry_point or filed.get("entry_point", DEFAULT_ENTRY_POINT))
         fields: dict[str, object] = {**filed, **sources}
         optional = {
             "backend": backend,
@@ -134,7 +135,7 @@ def evaluate(
             "num_correct_trials": trials,
             "num_perf_trials": perf_trials,
             "timeouts": stage_timeout,
-            "device": device,
+            "device": None if device is None else {**filed.get("device", {}), "kind": device},
             "run_performance": False if no_performance else None,
             "enable_profiling": profile or None,
             "skip_cache": skip_cache or None,
@@ -143,7 +144,7 @@ def evaluate(
         fields |= chosen.fields()
         tolerance = {name: value for name, value in (("atol", atol), ("rtol", rtol)) if value is not None}
         if tolerance:
-            fields["tolerance"] = {"preset": "allclose", **tolerance}
+            fields["tolerance"] = {**filed.get("tolerance", {}), "preset": "allclose", **tolerance}
         try:
             request = request_from_json(fields)
             request.backend = request.backend or DEFAULT_BACKEND
@@ -163,7 +164,7 @@ def evaluate(
             fail(missing, NOT_AS_REQUIRED)
 
 
-def _read_request(path: Path) -> dict[str, object]:
+def _read_request(path: Path) -> dict[str, Any]:
     """Returns the fields in a file of --request, by the names that the contract gives them. Raises UsageError."""
     name = "standard input" if path == STDIN else str(path)
     try:
@@ -173,7 +174,7 @@ def _read_request(path: Path) -> dict[str, object]:
     if not isinstance(data, dict):
         raise UsageError(f"{name} holds a {type(data).__name__}: give one JSON object, as a line of `kerneldyno batch`")
     try:
-        return dict(request_to_json(request_from_json(data)))
+        return request_to_json(request_from_json(data))
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from error
 
