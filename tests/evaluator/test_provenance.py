@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from judge_harness import request
-from kerneldyno.evaluator.backends import backends
 from kerneldyno.evaluator.judge import provenance
+from kerneldyno.evaluator.judge.answers import RunnerGarbled
 from kerneldyno.evaluator.judge.candidate import Candidate
+from kerneldyno.evaluator.judge.handle import RunnerGone
 from kerneldyno.evaluator.judge.mutants import MUTANTS
 from kerneldyno.evaluator.judge.record import Finished, Record
 from kerneldyno.evaluator.judge.trial import Trial
@@ -25,25 +27,37 @@ class Profiled:
     """A candidate whose runner has this to say about what ran: one call of each kernel and its seconds."""
 
     def __init__(
-        self, kernels: dict[str, float], own: list[str], *, policy: str = LABEL, backend: str = "cuda"
+        self,
+        kernels: dict[str, float],
+        own: list[str],
+        *,
+        policy: str = LABEL,
+        backend: str = "cuda",
+        averages: Sequence[tuple[str, float, float]] = (),
+        empty: int = 0,
     ) -> None:
         self.spec = EvalSpec.from_json(request("", backend=backend, provenance_policy=policy))
         self.record = Record()
-        self._answer = {
-            "kernels": [[name, 1, seconds] for name, seconds in kernels.items()],
-            "own": own,
-            "host_seconds": 1.0,
-        }
+        #: How often it was asked, and how many of the first profiles show nothing.
+        self.asked, self._empty = 0, empty
+        self._kernels = [[name, 1, seconds] for name, seconds in kernels.items()]
+        self._rest = {"own": own, "averages": [list(row) for row in averages], "failed": ""}
 
     async def profile(self, last: Trial, calls: int) -> Any:
-        return self._answer
+        self.asked += 1
+        if self.asked <= self._empty:
+            return {"kernels": [], "own": [], "averages": [], "failed": "RuntimeError: CUPTI is held by another"}
+        return {"kernels": self._kernels, **self._rest}
+
+    def told(self) -> dict[str, Any]:
+        return asyncio.run(provenance.profile(cast(Candidate, self), cast(Trial, SimpleNamespace())))
 
     def judged(self) -> dict[str, Any]:
-        last = cast(Trial, SimpleNamespace())
-        return asyncio.run(provenance.profile(cast(Candidate, self), last))["profile"]
+        profile: dict[str, Any] = self.told()["profile"]
+        return profile
 
     def findings(self) -> list[str]:
-        self.judged()
+        self.told()
         return [finding["id"] for finding in self.record.findings]
 
 
@@ -59,14 +73,13 @@ def owner(name: str, own: list[str]) -> str:
         "my_kernel",
         "my_kernel(float const*, float*, int)",
         "void my_kernel<float, 4>(float const*, float*, int)",
-        "void mine::inner::my_kernel<float>(float*)",
-        "(anonymous namespace)::my_kernel(float*)",
+        "void cutlass::device_kernel<mine::Gemm<128, 64>>(mine::Gemm<128, 64>::Params)",
         "void (anonymous namespace)::my_kernel<128>(float*)",
     ],
 )
-def test_own_kernels_are_known_by_their_exact_names(name: str) -> None:
-    assert owner(name, ["my_kernel"]) == "CANDIDATE"
-    assert owner(name, ["kernel", "my_kernel_2", "my"]) == "LIBRARY"
+def test_own_kernels_are_known_by_their_whole_names(name: str) -> None:
+    assert owner(name, [name]) == "CANDIDATE"
+    assert owner(name, ["my", f"{name}_2", "void cutlass::device_kernel<another>()"]) == "LIBRARY"
 
 
 @pytest.mark.parametrize(
@@ -85,10 +98,9 @@ def test_torchs_kernels_are_torchs(name: str) -> None:
 
 
 def test_a_candidates_kernel_that_is_called_like_atens_makes_none_of_those_its_own() -> None:
-    own = ["reduce_kernel", "elementwise_kernel"]
-    assert owner("void at::native::reduce_kernel<512>(float*)", own) == "TORCH"
-    assert owner("void at::native::(anonymous namespace)::elementwise_kernel<4>(float*)", own) == "TORCH"
-    assert owner("reduce_kernel(float*)", own) == "CANDIDATE"
+    theirs = "void at::native::reduce_kernel<512>(float*)"
+    assert owner(theirs, [theirs, "reduce_kernel"]) == "TORCH"
+    assert owner("reduce_kernel(float*)", ["reduce_kernel(float*)"]) == "CANDIDATE"
 
 
 @pytest.mark.parametrize(
@@ -104,35 +116,74 @@ def test_copies_are_memory_whatever_a_candidate_calls_its_kernels(name: str) -> 
     assert owner(name, ["memcpy_kernel", "Memset"]) == "MEMORY"
 
 
-def test_names_of_cuda_kernels_are_read_from_the_source() -> None:
-    source = """
-        __global__ void plain(float* x) {}
-        template <typename T> __global__ void __launch_bounds__(256) bounded(T* x) {}
-        extern "C" __global__ __launch_bounds__(128, 2) void first(float* x) {}
-        static __global__
-        void on_its_own_line (float* x) {}
-        __device__ float helper(float x) { return x; }
-        void host(float* x) { plain<<<1, 1>>>(x); }
-    """
-    assert backends()["cuda"].own_kernels(source) == ["plain", "bounded", "first", "on_its_own_line"]
-
-
-def test_triton_kernels_are_known_by_being_launched_not_by_the_source() -> None:
-    assert backends()["triton"].own_kernels("@triton.jit\ndef softmax_rows(x): pass") == []
-
-
 def test_coverage_counts_time_launches_and_what_kernelgym_counts() -> None:
-    profile = Profiled({"mine": 3.0, "ampere_sgemm": 1.0}, ["mine"]).judged()
+    averages = [("aten::mm", 1.0, 4.0), ("ampere_sgemm", 1.0, 0.0), ("Mine", 3.0, 0.0)]
+    profile = Profiled({"mine": 3.0, "ampere_sgemm": 1.0}, ["mine"], averages=averages).judged()
     assert profile["device_time_coverage"] == 0.75
     assert profile["launch_coverage"] == 0.5
-    assert profile["kernelgym_coverage"] == 3.0 / (4.0 + 1.0)  # the candidate's device time, of device and host time
+    # The library's second counts twice, once for the operator that launched it, whose host time counts as well.
+    assert profile["kernelgym_coverage"] == pytest.approx(3.0 / (1.0 + 4.0 + 1.0 + 3.0))
     assert profile["device_seconds"] == pytest.approx(4.0 / profile["calls"])
     assert [kernel["name"] for kernel in profile["kernels"]] == ["mine", "ampere_sgemm"]
 
 
-def test_nothing_that_ran_covers_nothing() -> None:
-    profile = Profiled({}, ["mine"]).judged()
-    assert (profile["device_time_coverage"], profile["launch_coverage"]) == (0, 0)
+@pytest.mark.parametrize(
+    ("own", "share"), [(["kernel"], 0.75), (["sum_kernel_of_mine"], 0.75), (["else"], 0.0), ([], 0.0)]
+)
+def test_kernelgym_takes_names_for_alike_where_one_contains_the_other(own: list[str], share: float) -> None:
+    averages = [("SUM_kernel", 3.0, 0.0), ("copy", 1.0, 0.0)]
+    assert Profiled({"a": 1.0}, own, averages=averages).judged()["kernelgym_coverage"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize("empty", [1, 2])
+def test_an_empty_profile_is_made_again(empty: int) -> None:
+    profiled = Profiled({"mine": 1.0}, ["mine"], empty=empty)
+    assert profiled.told()["coverage"] == 1.0
+    assert profiled.asked == empty + 1
+
+
+@pytest.mark.parametrize("policy", [LABEL, REJECT, REQUIRE])
+def test_where_no_profile_can_be_had_there_is_no_coverage_and_not_one_of_zero(policy: str) -> None:
+    profiled = Profiled({"mine": 1.0}, ["mine"], policy=policy, empty=3)
+    assert profiled.told() == {}
+    (finding,) = profiled.record.findings
+    assert (finding["id"], finding["severity"]) == ("D21", "SEVERITY_INFO")
+    assert "CUPTI is held by another" in finding["evidence"]
+
+
+class Surveyed:
+    """A candidate whose runner has this to say about one more call."""
+
+    def __init__(self, answer: Any) -> None:
+        self.record = Record()
+        self._answer = answer
+
+    async def survey(self, last: Trial) -> Any:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+    def findings(self) -> list[dict[str, Any]]:
+        asyncio.run(provenance.survey(cast(Candidate, self), cast(Trial, SimpleNamespace())))
+        return self.record.findings
+
+
+def test_a_survey_names_what_else_did_the_work() -> None:
+    (finding,) = Surveyed({"operators": ["aten::mm"], "libraries": ["cublasSgemm_v2"]}).findings()
+    assert (finding["id"], finding["severity"]) == ("B11", "SEVERITY_INFO")
+    assert "aten::mm" in finding["evidence"]
+    assert "cublasSgemm_v2" in finding["evidence"]
+    assert Surveyed({"operators": [], "libraries": []}).findings() == []
+
+
+def test_a_candidate_that_ends_while_it_is_surveyed_was_right_all_the_same() -> None:
+    assert Surveyed(RunnerGone()).findings() == []
+
+
+@pytest.mark.parametrize("answer", [None, {}, {"operators": "aten::mm", "libraries": []}, {"operators": []}])
+def test_what_is_no_survey_came_from_no_harness(answer: Any) -> None:
+    with pytest.raises(RunnerGarbled):
+        Surveyed(answer).findings()
 
 
 @pytest.mark.parametrize(
@@ -143,7 +194,7 @@ def test_nothing_that_ran_covers_nothing() -> None:
         ({"ampere_sgemm": 1.0}, "cuda", ["S19", "B01"]),
         ({"ampere_sgemm": 1.0}, "triton", ["S19", "B01"]),
         ({"ampere_sgemm": 1.0}, "torch", ["B01"]),
-        ({}, "cuda", []),
+        ({}, "cuda", ["D21"]),
     ],
 )
 def test_labels(kernels: dict[str, float], backend: str, found: list[str]) -> None:

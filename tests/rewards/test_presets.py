@@ -34,7 +34,7 @@ def test_presets_are_whole_and_valid(name: str) -> None:
 
 #: correctness, speedup and coverage weight; clip and floor; incorrect, failure, rejected; basis of coverage.
 CONSTANTS = {
-    "drkernel": (0.5, 0.5, 0.5, 3, 0, 0, 0, 0, RewardSpec.COVERAGE_BASIS_KERNELGYM),
+    "drkernel": (0.5, 0.5, 0.5, 3, 0, 0, 0, 0, RewardSpec.COVERAGE_BASIS_DEVICE_TIME),
     "drkernel_paper": (1, 1, 1, 3, 0, 0, 0, 0, RewardSpec.COVERAGE_BASIS_DEVICE_TIME),
     "kevin": (0.3, 1, 0, math.inf, 0, 0, 0, 0, RewardSpec.COVERAGE_BASIS_DEVICE_TIME),
     "tiers": (0, 0, 0, math.inf, 0, -0.3, -0.5, -1, RewardSpec.COVERAGE_BASIS_DEVICE_TIME),

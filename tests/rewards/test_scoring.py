@@ -27,7 +27,7 @@ def test_every_outcome_has_a_sample() -> None:
     [
         (
             "drkernel",
-            {"correctness": 0.5, "speedup": 0.75, "coverage": 0.05, "paid_speedup": 1.5, "paid_coverage": 0.1},
+            {"correctness": 0.5, "speedup": 0.75, "coverage": 0.2, "paid_speedup": 1.5, "paid_coverage": 0.4},
         ),
         (
             "drkernel_paper",
@@ -137,7 +137,7 @@ def test_coverage_basis(basis: RewardSpec.CoverageBasis.ValueType, share: float)
     ("told", "paid"), [("NaN", 0), ("Infinity", 0), ("-Infinity", 0), (-3, 0), (1.5, 1), (0.5, 0.5)]
 )
 def test_coverage_that_a_candidate_made_up_stays_a_share(told: Any, paid: float) -> None:
-    profile = {**RESULTS["CORRECT"]["profile"], "kernelgym_coverage": told}
+    profile = {**RESULTS["CORRECT"]["profile"], "device_time_coverage": told}
     assert score(result("CORRECT", profile=profile), RewardSpec())[1].paid_coverage == paid
 
 
@@ -248,9 +248,9 @@ def test_the_smaller_of_two_is_paid() -> None:
     first, second = result("CORRECT", speedup=2.8), result("CORRECT", speedup=1.2)
     assert score(first, RewardSpec(), second)[1].paid_speedup == 1.2
     assert score(second, RewardSpec(), first)[1].paid_speedup == 1.2
-    lower = {**RESULTS["CORRECT"]["profile"], "kernelgym_coverage": 0.05}
+    lower = {**RESULTS["CORRECT"]["profile"], "device_time_coverage": 0.05}
     assert score(first, RewardSpec(), result("CORRECT", profile=lower))[1].paid_coverage == 0.05
-    assert score(first, RewardSpec(), result("CORRECT", profile=None))[1].paid_coverage == 0.1
+    assert score(first, RewardSpec(), result("CORRECT", profile=None))[1].paid_coverage == 0.4
 
 
 @pytest.mark.parametrize("outcome", RESULTS)

@@ -398,7 +398,7 @@ def test_parquet(tmp_path: Path) -> None:
     rows = {row["outcome"]: row for row in table.slice(0, len(RESULTS)).to_pylist()}
     assert set(rows) == set(RESULTS)
     correct, lost = rows["CORRECT"], rows["INFRASTRUCTURE_ERROR"]
-    assert (correct["reward"], correct["part_coverage"], correct["candidate_seconds"]) == (1.3, 0.05, 4e-5)
+    assert (correct["reward"], correct["part_coverage"], correct["candidate_seconds"]) == (1.45, 0.2, 4e-5)
     assert (correct["device_model"], correct["extraction_method"]) == ("NVIDIA H200", "METHOD_FENCED")
     assert json.loads(correct["timings_json"]) == {"generate": 1.5}
     assert result_from_json(json.loads(correct["result_json"])) == answer().result

@@ -56,14 +56,15 @@ def _preset(name: str, **fields: Any) -> RewardSpec:
 #: Every preset, whole. Copy a spec before you change it; `spec` and `effective` return copies.
 PRESETS: Mapping[str, RewardSpec] = MappingProxyType(
     {
-        # Dr. Kernel as released: half the paper's scale, coverage as KernelGYM computes it.
+        # Dr. Kernel as released, at half the paper's scale, but for its coverage: what the release computes has host time in
+        # it, and the paper's definition is what it means (COVERAGE_BASIS_KERNELGYM pays by the release's number).
         "drkernel": _preset(
             "drkernel",
             correctness_weight=0.5,
             speedup_weight=0.5,
             speedup_clip=3.0,
             coverage_weight=0.5,
-            coverage_basis=RewardSpec.COVERAGE_BASIS_KERNELGYM,
+            coverage_basis=RewardSpec.COVERAGE_BASIS_DEVICE_TIME,
         ),
         # Dr. Kernel as written down, equations 1, 7 and 8.
         "drkernel_paper": _preset(

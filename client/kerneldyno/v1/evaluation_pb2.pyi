@@ -1548,7 +1548,9 @@ class KernelProfile(_message.Message):
     launch_coverage: _builtins.float
     """Share of launches that are of the candidate's own kernels."""
     kernelgym_coverage: _builtins.float
-    """The KernelGYM release's figure: time in the candidate's kernels over device time plus host time of all profiled rows."""
+    """The KernelGYM release's figure, computed as its code does: over all rows of the profiler's averages that have device
+    time (operators and kernels), device time of those named like the candidate's kernels over device and host time of all.
+    """
     device_seconds: _builtins.float
     """Device time of one call, in seconds, summed over kernels."""
     calls: _builtins.int

@@ -27,6 +27,7 @@ FINDINGS = (
     "S20",
     "S21",
     "B01",
+    "B11",
     "S23",
     "S29",
     "T04",
@@ -41,6 +42,7 @@ FINDINGS = (
     "S30",
     "D06",
     "D07",
+    "D21",
     "other",
 )
 #: Why a judge was started anew.

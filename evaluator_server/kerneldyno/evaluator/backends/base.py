@@ -47,7 +47,3 @@ class Backend:
         The count is None when some of them could not be kept from happening.
         """
         yield Launches()
-
-    def own_kernels(self, source: str) -> list[str]:
-        """Return the names of kernels that the candidate's source defines, as a profile would show them."""
-        return []

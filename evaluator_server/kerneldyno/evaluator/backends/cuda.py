@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 
 import torch
 
 from ..devices.base import Device
 from .base import Backend
-
-#: A kernel's definition: `__global__`, attributes, a return type, and the name before the parenthesis.
-_GLOBAL_FUNCTION = re.compile(
-    r"__global__\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:\w+\s+)+?(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\("
-)
 
 
 class CudaBackend(Backend):
@@ -28,9 +22,6 @@ class CudaBackend(Backend):
             major, minor = torch.cuda.get_device_capability(device.torch_device)
             suffix = "a" if major == 9 else ""
             os.environ.setdefault("TORCH_CUDA_ARCH_LIST", f"{major}.{minor}{suffix}")
-
-    def own_kernels(self, source: str) -> list[str]:
-        return _GLOBAL_FUNCTION.findall(source)
 
 
 BACKEND = CudaBackend()

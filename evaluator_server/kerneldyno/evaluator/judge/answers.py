@@ -14,6 +14,8 @@ _LONGEST = 86400.0
 #: Most constant tensors of a candidate that are looked at, and most rows of a profile.
 _MOST_TENSORS = 10_000
 _MOST_ROWS = 10_000
+#: Longest name of a kernel that is read, in characters.
+_MOST_NAME = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +28,30 @@ class ProfileRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Average:
+    """A row of torch's table of averages, as the runner says: an operator with what it launched, or a kernel."""
+
+    name: str
+    device_seconds: float
+    host_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
-    """A profile, as the runner says: kernels, the names of the candidate's own, and host seconds of all rows."""
+    """A profile, as the runner says: kernels, the names of the candidate's own, averages, and why it failed."""
 
     rows: list[ProfileRow]
     own: list[str]
-    host_seconds: float
+    averages: list[Average]
+    failed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What else may have done a call's work, as the runner says: operators of torch, functions of libraries."""
+
+    operators: list[str]
+    libraries: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +129,32 @@ def read_profile(answer: Any) -> Profile:
     """Return a profile. Raises RunnerGarbled."""
     try:
         rows = [_row(row) for row in answer["kernels"][:_MOST_ROWS]]
-        own = [str(name)[:200] for name in answer["own"][:_MOST_ROWS]]
-        (host,) = read_burst([answer["host_seconds"]], 1)
-        return Profile(rows, own, max(0.0, host))
+        averages = [_average(row) for row in answer["averages"][:_MOST_ROWS]]
+        return Profile(rows, _names(answer["own"]), averages, str(answer["failed"])[:500])
     except (KeyError, TypeError, ValueError) as error:
         raise RunnerGarbled(f"malformed answer: {error}") from None
+
+
+def read_survey(answer: Any) -> Survey:
+    """Return a survey. Raises RunnerGarbled."""
+    try:
+        return Survey(_names(answer["operators"]), _names(answer["libraries"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunnerGarbled(f"malformed answer: {error}") from None
+
+
+def _names(said: Any) -> list[str]:
+    if not isinstance(said, list):
+        raise TypeError("names")
+    return [str(name)[:_MOST_NAME] for name in said[:_MOST_ROWS]]
+
+
+def _average(row: Any) -> Average:
+    name, device, host = row
+    if not isinstance(name, str):
+        raise TypeError("averages")
+    device, host = (max(0.0, value) for value in read_burst([device, host], 2))
+    return Average(name[:_MOST_NAME], device, host)
 
 
 def _row(row: Any) -> ProfileRow:
@@ -121,4 +162,4 @@ def _row(row: Any) -> ProfileRow:
     if not isinstance(name, str) or type(launches) is not int or not 0 <= launches < 1 << 31:
         raise TypeError("kernels")
     (checked,) = read_burst([seconds], 1)
-    return ProfileRow(name[:200], launches, max(0.0, checked))
+    return ProfileRow(name[:_MOST_NAME], launches, max(0.0, checked))

@@ -180,13 +180,19 @@ class Candidate(Side):
 
     async def profile(self, trial: Trial, calls: int) -> Any:
         """Profile `calls` calls on a trial's inputs; returns what the harness says, unread."""
+        return await self._look("profile", trial, calls=calls)
+
+    async def survey(self, trial: Trial) -> Any:
+        """Have one call on a trial's inputs looked at for what else does its work; returns what the harness says, unread."""
+        return await self._look("survey", trial)
+
+    async def _look(self, operation: str, trial: Trial, **more: int) -> Any:
         if trial.inputs.master.numel():  # else those of the last call are there still
             async with self._lease.work():
                 self.stage_inputs(trial.inputs)
                 self.device.synchronize()
         specs = [spec.to_json() for spec in trial.inputs.specs]
-        structure = trial.inputs.structure
-        return await self.ask({"op": "profile", "structure": structure, "specs": specs, "calls": calls})
+        return await self.ask({"op": operation, "structure": trial.inputs.structure, "specs": specs, **more})
 
     async def _frame(self) -> wire.Frame:
         """Return the next frame, within what is left of the stage's limit; every other event ends the evaluation."""

@@ -295,6 +295,8 @@ class Lane:
             timed |= await provenance.profile(candidate, last)
         candidate.enter("correctness")
         await provenance.replay_as_ghost(candidate, known, bench.problems, self._announce)
+        if not spec.enable_profiling and spec.backend != "torch":
+            await provenance.survey(candidate, last)
         return {**verdict.correct(record.report(), record.passed), **timed, "findings": record.findings}
 
     async def _check(self, candidate: Candidate, known: Known) -> trial.Trial:

@@ -1,9 +1,10 @@
 """Provenance: whether the candidate's own kernels did the work, by taking them away, and by looking at what ran.
 
 The ghost replay calls the candidate once more on fresh inputs while launches of its own kernels do nothing: an output that
-is still right was not made by them (S20). The profile says which kernels ran and whose they are. Both happen inside the
-candidate's process. A candidate that takes its harness over can falsify them, at the price of nothing but a label: its
-outputs and its time are judged elsewhere.
+is still right was not made by them (S20). The profile says which kernels ran and whose they are; without one, a survey says
+which operators of torch and which libraries were called. All of this happens inside the candidate's process. A candidate
+that takes its harness over can falsify it, at the price of nothing but a label: its outputs and its time are judged
+elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from .. import coded, tree
 from ..backends import backends
 from . import trial, verdict
-from .answers import Profile, ProfileRow, read_profile
+from .answers import Profile, ProfileRow, read_profile, read_survey
 from .candidate import Candidate
 from .handle import RunnerGone
 from .problems import Announce, Known, Problems
@@ -25,6 +26,10 @@ from .stress import Stress
 
 _PROFILED_CALLS = 5
 _MOST_ROWS = 50
+#: A profile without any kernel says nothing (CUPTI loses buffers, or another tool holds it), and is made again so often.
+_PROFILES = 3
+#: Most names in one finding.
+_MOST_NAMED = 6
 #: Mutants that need no kernels: where one of them passes, a right output does not show that any ran.
 _IDLE_MUTANTS = {
     "zeros",
@@ -105,14 +110,21 @@ def _differs(candidate: Candidate, current: trial.Trial, nominal: trial.Trial) -
 
 
 async def profile(candidate: Candidate, last: trial.Trial) -> verdict.Result:
-    """Profile a few calls; return the part of the result that says which kernels ran."""
-    profiled = read_profile(await candidate.profile(last, _PROFILED_CALLS))
-    uses = [(row, _owner(row, profiled.own)) for row in profiled.rows]
-    total = sum(row.device_seconds for row, _ in uses)
+    """Profile a few calls; return the part of the result that says which kernels ran, or nothing where none can be had."""
+    for _ in range(_PROFILES):
+        profiled = read_profile(await candidate.profile(last, _PROFILED_CALLS))
+        uses = [(row, _owner(row, profiled.own)) for row in profiled.rows]
+        total = sum(row.device_seconds for row, _ in uses)
+        if total > 0:
+            break
+    else:
+        why = f" ({profiled.failed})" if profiled.failed else ""
+        evidence = f"{_PROFILES} profiles showed no kernel{why}: there is no coverage, which is not a coverage of 0"
+        candidate.record.find("D21", "SEVERITY_INFO", evidence)
+        return {}
     launches = sum(row.launches for row, _ in uses)
     own = [row for row, owner in uses if owner == "OWNER_CANDIDATE"]
-    own_seconds = sum(row.device_seconds for row in own)
-    coverage = own_seconds / total if total else 0.0
+    coverage = sum(row.device_seconds for row in own) / total
     _label(candidate, uses, total, coverage)
     return {
         "coverage": coverage,
@@ -127,38 +139,60 @@ async def profile(candidate: Candidate, last: trial.Trial) -> verdict.Result:
                 for row, owner in sorted(uses, key=lambda use: -use[0].device_seconds)[:_MOST_ROWS]
             ],
             "device_time_coverage": coverage,
-            "launch_coverage": sum(row.launches for row in own) / launches if launches else 0.0,
-            "kernelgym_coverage": _kernelgym(profiled, own_seconds, total),
+            "launch_coverage": sum(row.launches for row in own) / launches,
+            "kernelgym_coverage": kernelgym_coverage(profiled),
             "device_seconds": total / _PROFILED_CALLS,
             "calls": _PROFILED_CALLS,
         },
     }
 
 
-def _kernelgym(profiled: Profile, own_seconds: float, total: float) -> float:
-    everything = total + profiled.host_seconds
-    return own_seconds / everything if everything else 0.0
+def kernelgym_coverage(profiled: Profile) -> float:
+    """Return the time coverage of KernelGYM's release, from 0 to 1.
+
+    Over all rows of the profiler's averages that have device time (operators, whose device time is that of the kernels that
+    they launched, beside these kernels themselves): device time of those that have a name of the candidate's kernels,
+    over device and host time of all. Names are alike, in small letters, where one contains the other.
+    Source: KernelGYM, kernelgym/toolkit/kernelbench/profiling.py. Its self-test, which adds rows of its own, is left out.
+    """
+    everything = sum(row.device_seconds + row.host_seconds for row in profiled.averages)
+    own = [name.lower() for name in profiled.own]
+    matched = [row for row in profiled.averages if any(_alike(row.name.lower(), name) for name in own)]
+    return sum(row.device_seconds for row in matched) / everything if everything else 0.0
+
+
+def _alike(one: str, other: str) -> bool:
+    return one in other or other in one
+
+
+async def survey(candidate: Candidate, last: trial.Trial) -> None:
+    """Say, without a profile, what besides the candidate's own kernels did work in a call (B11): a label.
+
+    The last thing that is asked of a candidate: it was right, and if this fails there is no label.
+    """
+    try:
+        said = read_survey(await candidate.survey(last))
+    except (Finished, RunnerGone):
+        return
+    parts = []
+    if said.operators:
+        parts.append(f"torch's own operators did work in a call: {', '.join(said.operators[:_MOST_NAMED])}")
+    if said.libraries:
+        parts.append(f"its native code calls {', '.join(said.libraries[:_MOST_NAMED])}")
+    if parts:
+        candidate.record.find("B11", "SEVERITY_INFO", verdict.clean("; ".join(parts), 1000))
 
 
 def _owner(row: ProfileRow, own: Sequence[str]) -> str:
     """Say whose kernel a row is: by the names that the candidate's own have, exactly, and by how others name theirs."""
     if _MEMORY.match(row.name):
         return "OWNER_MEMORY"
-    if _plain(row.name) in own and not _ATEN.match(row.name):
+    if row.name in own and not _ATEN.match(row.name):
         return "OWNER_CANDIDATE"
     return "OWNER_TORCH" if _TORCH.search(row.name) else "OWNER_LIBRARY"
 
 
-def _plain(name: str) -> str:
-    """Return the bare function name of a demangled kernel: no return type, namespaces, template or call arguments."""
-    bare = re.sub(r"^(void|__global__ void)\s+", "", name).replace("(anonymous namespace)::", "")
-    bare = re.split(r"[<(]", bare, maxsplit=1)[0]
-    return bare.rpartition("::")[2].strip()
-
-
 def _label(candidate: Candidate, uses: Sequence[tuple[ProfileRow, str]], total: float, coverage: float) -> None:
-    if not uses:
-        return
     owners = {owner for _, owner in uses}
     if "OWNER_CANDIDATE" not in owners and candidate.spec.backend != "torch":
         _judge(candidate, "S19", f"{len(uses)} different kernels ran, none of them the candidate's")

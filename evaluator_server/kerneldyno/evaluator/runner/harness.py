@@ -33,7 +33,7 @@ from ..devices import open_device, seeding
 from ..devices.base import Device, Gate
 from ..devices.signals import Signals
 from ..tracebacks import CANDIDATE_FILE, describe_error
-from . import parameters, probe, profiler, reference, sandbox
+from . import native, parameters, probe, profiler, reference, sandbox
 
 #: Outputs of earlier calls that are kept, where there are slots for them, and must not change.
 _KEPT_ALIVE = 2
@@ -78,7 +78,6 @@ class _Harness:
         self._shared_fds = shared_fds
         self._scratch = scratch
         self._channel = channel
-        self._source = ""
         self._module: ModuleType | None = None
         self._backend: Backend | None = None
         self._call: Callable[..., Any] | None = None
@@ -93,6 +92,8 @@ class _Harness:
         self.file = CANDIDATE_FILE
         self._earlier: deque[Any] = deque(maxlen=_KEPT_ALIVE)
         self._construction: parameters.Construction | None = None
+        #: Names of the candidate's kernels that were launched so far: a graph that it replays later holds them.
+        self._launched: set[str] = set()
 
     def do_arenas(self, order: wire.Frame) -> None:
         """Reach the judge's memory, the page of signals and the gate."""
@@ -122,10 +123,9 @@ class _Harness:
         """Import the candidate's source as a module of its own, from a file, as Triton's compiler needs it."""
         self._backend = backends()[order["backend"]]
         self._backend.prepare(self._device)
-        self._source = order["source"]
         path = os.path.join(self._scratch, CANDIDATE_FILE)
         with open(path, "w", encoding="utf-8") as file:
-            file.write(self._source)
+            file.write(order["source"])
         spec = importlib.util.spec_from_file_location("candidate", path)
         assert spec is not None
         assert spec.loader is not None
@@ -152,7 +152,10 @@ class _Harness:
         self._construction = parameters.Construction(
             target, order["args"], order["kwargs"], order["seed"], self._device.torch_device
         )
-        self._call = self._construction.make()
+        assert self._backend is not None
+        with self._backend.count_launches(self._device) as launches:
+            self._call = self._construction.make()
+        self._launched |= launches.names
         return {"state": self._construction.constants() if order["listing"] else []}
 
     def do_reconstruct(self, order: wire.Frame) -> None:
@@ -201,6 +204,7 @@ class _Harness:
                     self._station.store(earlier, slot)
             self._device.synchronize()
         self._earlier.appendleft(result)
+        self._launched |= launches.names
         specs = [tree.describe(tensor).to_json() for tensor in returned]
         return {"structure": structure, "specs": specs, "launches": launches.count, "seconds": seconds}
 
@@ -283,12 +287,27 @@ class _Harness:
             )
 
     def do_profile(self, order: wire.Frame) -> wire.Frame:
-        """Say which kernels a few calls ran."""
+        """Say which kernels a few calls ran, and which of them are the candidate's; nothing where that fails."""
         assert self._backend is not None
+        ran, failed = profiler.Ran(), ""
         with self._backend.count_launches(self._device) as launches, torch.no_grad():
-            rows, host = profiler.profile(lambda: self._call_once({**order, "seed": 0}), order["calls"], self._device)
-        own = [*launches.names, *self._backend.own_kernels(self._source)]
-        return {"kernels": rows, "own": own, "host_seconds": host}
+            try:
+                ran = profiler.profile(lambda: self._call_once({**order, "seed": 0}), order["calls"], self._device)
+            except Exception as error:  # it was right in every call before: a profile that fails costs it nothing
+                failed = f"{type(error).__name__}: {error}"[:500]
+        self._launched |= launches.names
+        defined = {name[: profiler.NAME] for name in native.demangled(native.loaded(self._scratch).defines)}
+        own = self._launched | defined.intersection(name for name, *_ in ran.kernels)
+        return {"kernels": ran.kernels, "averages": ran.averages, "own": sorted(own), "failed": failed}
+
+    def do_survey(self, order: wire.Frame) -> wire.Frame:
+        """Say what else may have done the work of a call: torch's operators, and libraries that its own code calls."""
+        operators: list[str] = []
+        with torch.no_grad(), contextlib.suppress(Exception):  # as above
+            operators = profiler.working_operators(lambda: self._call_once({**order, "seed": 0}))
+            self._device.synchronize()
+        needs = native.demangled(native.loaded(self._scratch).needs)
+        return {"operators": operators, "libraries": sorted(filter(native.is_library_call, needs))}
 
     def _poison_free_memory(self) -> None:
         """Leave nothing useful in the blocks that outputs of the sizes seen so far will get: they start as NaN or -1."""

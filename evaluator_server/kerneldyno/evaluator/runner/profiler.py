@@ -1,4 +1,4 @@
-"""Which kernels a few calls ran, by torch's profiler (CUPTI), in the candidate's own process: a label, not evidence.
+"""What a few calls ran, by torch's profiler, in the candidate's own process: a label, not evidence.
 
 Not by way of `torch.profiler.profile`, whose first use in a process imports the whole of Inductor: three seconds on one
 H200 node, of which CUPTI takes 30 ms.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch._C._autograd import DeviceType
@@ -15,9 +16,36 @@ from torch.autograd import profiler
 
 from ..devices.base import Device
 
+#: Longest name that is kept of a kernel, in characters.
+NAME = 400
+#: torch's operators that do work for which kernels are written: products, convolutions, attention, recurrent layers,
+#: normalisation, softmax. What makes, moves or views tensors is left out, and so is what is made of these.
+_WORK = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "_scaled_mm", "_grouped_mm", "_int_mm"),
+        *("convolution", "_convolution", "convolution_overrideable", "cudnn_convolution", "mkldnn_convolution"),
+        *("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"),
+        *("_scaled_dot_product_cudnn_attention", "_scaled_dot_product_flash_attention_for_cpu"),
+        *("_cudnn_rnn", "lstm", "gru", "rnn_tanh", "rnn_relu", "mkldnn_rnn_layer"),
+        *("native_layer_norm", "native_group_norm", "native_batch_norm", "cudnn_batch_norm", "_fused_rms_norm"),
+        *("_softmax", "_log_softmax", "sort", "topk", "cumsum", "cumprod"),
+    )
+)
 
-def profile(call: Callable[[], Any], calls: int, device: Device) -> tuple[list[list[Any]], float]:
-    """Return [kernel name, launches, device seconds] of each kernel in `calls` calls, and host seconds of all rows."""
+
+@dataclass(slots=True)
+class Ran:
+    """What ran: rows as the wire has them."""
+
+    #: [kernel name, launches, device seconds].
+    kernels: list[list[Any]] = field(default_factory=list)
+    #: [name, device seconds, host seconds] of each of the profiler's rows that has device time: operators, and kernels.
+    averages: list[list[Any]] = field(default_factory=list)
+
+
+def profile(call: Callable[[], Any], calls: int, device: Device) -> Ran:
+    """Return what `calls` calls ran on the device; the call before them is not in it."""
     call()
     device.synchronize()
     with profiler.profile(use_device=device.kind if device.kind != "cpu" else None, use_kineto=True) as profiled:
@@ -26,11 +54,20 @@ def profile(call: Callable[[], Any], calls: int, device: Device) -> tuple[list[l
         device.synchronize()
     launches: dict[str, int] = defaultdict(int)
     seconds: dict[str, float] = defaultdict(float)
-    host = 0.0
     for event in profiled.function_events:
         if event.device_type == DeviceType.CUDA:
             launches[event.name] += 1
             seconds[event.name] += event.device_time_total * 1e-6
-        else:
-            host += event.self_cpu_time_total * 1e-6
-    return [[name[:400], launches[name], seconds[name]] for name in launches], host
+    averages = [
+        [row.key[:NAME], row.device_time_total * 1e-6, row.cpu_time_total * 1e-6]
+        for row in profiled.key_averages()
+        if row.device_time_total > 0
+    ]
+    return Ran([[name[:NAME], launches[name], seconds[name]] for name in launches], averages)
+
+
+def working_operators(call: Callable[[], Any]) -> list[str]:
+    """Return which of torch's operators did work in a call, by a profile of the host alone."""
+    with profiler.profile(use_device=None, use_kineto=True) as profiled:
+        call()
+    return sorted({event.name for event in profiled.function_events} & _WORK)

@@ -1,0 +1,125 @@
+"""The native code that a candidate has built and loaded: functions that it defines, and those that it wants of libraries.
+
+Read from the symbol tables (ELF, 64 bits) of the shared objects below its scratch, the only place where it can have put
+any. nvcc gives each kernel a host function of the same name, so that a kernel of a profile is the candidate's own if such a
+function is defined there: whatever macros, attributes or templates the source has, which no pattern over text can read.
+This executes in the candidate's own process: its answers are labels.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_MAPS = Path("/proc/self/maps")
+#: Memory that files may lie in outside of the scratch.
+_SHARED = "/dev/shm/"
+_MAGIC = b"\x7fELF\x02\x01"
+_HEADER, _SECTION, _SYMBOL = struct.Struct("<40xQ10xHHxx"), struct.Struct("<4xI8x8xQQI4x8xQ"), struct.Struct("<IBBHQQ")
+#: Functions of NVIDIA's libraries that compute, as they are called by name or through torch.
+_LIBRARY = re.compile(
+    r"^cublas(Lt)?\w*([Gg]emm|[Gg]emv|Matmul|[Tt]rsm|[Ss]yrk)|^cudnn\w*(Forward|Execute)|^cusparseSp(MM|MV)|^cufftExec"
+    r"|^cusolverDn[SDCZX]|\bat::cuda::blas::\w*gemm"
+)
+_TABLES = (2, 11)  # SHT_SYMTAB, SHT_DYNSYM
+_FUNCTION = 2  # STT_FUNC
+#: Libraries do not grow as large as this, in bytes; symbols beyond this number are not looked at.
+_MOST_BYTES = 1 << 30
+_MOST_SYMBOLS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """Names as linkers have them: of functions that are defined, and of what is asked of other libraries."""
+
+    defines: frozenset[str] = frozenset()
+    needs: frozenset[str] = frozenset()
+
+
+def loaded(scratch: str) -> Native:
+    """Return what the shared objects define and need that this process has loaded from its scratch."""
+    defines: set[str] = set()
+    needs: set[str] = set()
+    for path in _mapped(scratch):
+        try:
+            found = read(path)
+        except (OSError, ValueError, OverflowError, struct.error):  # gone, or not what it seems: its author's affair
+            continue
+        defines |= found.defines
+        needs |= found.needs
+    return Native(frozenset(defines), frozenset(needs))
+
+
+def read(path: Path) -> Native:
+    """Return what one shared object defines and needs. Raises OSError, ValueError, OverflowError, struct.error."""
+    if not 0 < path.stat().st_size <= _MOST_BYTES:
+        raise ValueError(f"{path}: empty, or too large")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if data[: len(_MAGIC)] != _MAGIC:
+            raise ValueError(f"{path}: no shared object of 64 bits")
+        symbols = list(_symbols(data))
+    defines = {name for name, defined, is_function in symbols if defined and is_function}
+    return Native(frozenset(defines), frozenset(name for name, defined, _ in symbols if not defined))
+
+
+def _mapped(scratch: str) -> list[Path]:
+    places = (scratch.rstrip("/") + "/", _SHARED)
+    paths = {line.split(maxsplit=5)[5] for line in _MAPS.read_text().splitlines() if line.count("/")}
+    return [Path(path) for path in sorted(paths) if path.startswith(places)]
+
+
+def _symbols(data: mmap.mmap) -> Iterator[tuple[str, bool, bool]]:
+    """Yield name, whether it is defined, and whether it is a function, of each symbol of all tables."""
+    start, size, count = _HEADER.unpack_from(data)
+    sections = [_SECTION.unpack_from(data, start + number * size) for number in range(count)]
+    for kind, offset, length, link, _ in sections:
+        if kind not in _TABLES or link >= len(sections):
+            continue
+        _, text_offset, text_length, _, _ = sections[link]
+        texts = data[text_offset : text_offset + text_length]
+        table = data[offset : offset + min(length - length % _SYMBOL.size, _MOST_SYMBOLS * _SYMBOL.size)]
+        for at, info, _, section, _, _ in _SYMBOL.iter_unpack(table):
+            if at and (end := texts.find(b"\0", at)) > at:
+                yield texts[at:end].decode("utf-8", "replace"), bool(section), info & 0xF == _FUNCTION
+
+
+def is_library_call(name: str) -> bool:
+    """Say whether a function is one of NVIDIA's libraries that computes (`cublasSgemm_v2`)."""
+    return _LIBRARY.search(name) is not None
+
+
+def demangled(names: Iterable[str]) -> set[str]:
+    """Return names as people and profilers write them; those that are not mangled as they are."""
+    demangle = _demangler()
+    return {demangle(name) if name.startswith("_Z") else name for name in names}
+
+
+@cache
+def _demangler():  # type: ignore[no-untyped-def]
+    """C++'s own: https://itanium-cxx-abi.github.io/cxx-abi/abi.html#demangler."""
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")  # torch has loaded it
+    except OSError:
+        return lambda name: name
+    function = library.__cxa_demangle
+    function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
+    function.restype = ctypes.c_void_p
+    free = ctypes.CDLL(None).free
+    free.argtypes = [ctypes.c_void_p]
+
+    def demangle(name: str) -> str:
+        status = ctypes.c_int()
+        made = function(name.encode(), None, None, ctypes.byref(status))
+        if not made:
+            return name
+        text = ctypes.string_at(made).decode("utf-8", "replace")
+        free(made)
+        return text
+
+    return demangle
