@@ -124,6 +124,7 @@ def test_coverage_counts_time_launches_and_what_kernelgym_counts() -> None:
     # The library's second counts twice, once for the operator that launched it, whose host time counts as well.
     assert profile["kernelgym_coverage"] == pytest.approx(3.0 / (1.0 + 4.0 + 1.0 + 3.0))
     assert profile["device_seconds"] == pytest.approx(4.0 / profile["calls"])
+    assert (profile["torch_share"], profile["library_share"], profile["memory_share"]) == (0, 0.25, 0)
     assert [kernel["name"] for kernel in profile["kernels"]] == ["mine", "ampere_sgemm"]
 
 
@@ -133,6 +134,13 @@ def test_coverage_counts_time_launches_and_what_kernelgym_counts() -> None:
 def test_kernelgym_takes_names_for_alike_where_one_contains_the_other(own: list[str], share: float) -> None:
     averages = [("SUM_kernel", 3.0, 0.0), ("copy", 1.0, 0.0)]
     assert Profiled({"a": 1.0}, own, averages=averages).judged()["kernelgym_coverage"] == pytest.approx(share)
+
+
+def test_the_shares_of_all_owners_add_up_to_one() -> None:
+    kernels = {"mine": 4.0, "void at::native::f()": 2.0, "ampere_sgemm": 1.5, "Memset (Device)": 0.5}
+    profile = Profiled(kernels, ["mine"]).judged()
+    shares = [profile[name] for name in ("device_time_coverage", "torch_share", "library_share", "memory_share")]
+    assert shares == [0.5, 0.25, 0.1875, 0.0625]
 
 
 @pytest.mark.parametrize("empty", [1, 2])

@@ -1543,6 +1543,9 @@ class KernelProfile(_message.Message):
     KERNELGYM_COVERAGE_FIELD_NUMBER: _builtins.int
     DEVICE_SECONDS_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
+    TORCH_SHARE_FIELD_NUMBER: _builtins.int
+    LIBRARY_SHARE_FIELD_NUMBER: _builtins.int
+    MEMORY_SHARE_FIELD_NUMBER: _builtins.int
     device_time_coverage: _builtins.float
     """Share (0 to 1) of device time in the candidate's own kernels; the same as EvalResult.coverage."""
     launch_coverage: _builtins.float
@@ -1555,6 +1558,14 @@ class KernelProfile(_message.Message):
     """Device time of one call, in seconds, summed over kernels."""
     calls: _builtins.int
     """Calls that were profiled."""
+    torch_share: _builtins.float
+    """Shares (0 to 1) of device time in PyTorch's kernels, in libraries' and in copies and fills; with
+    `device_time_coverage` they add up to 1.
+    """
+    library_share: _builtins.float
+    """As `torch_share`, of libraries."""
+    memory_share: _builtins.float
+    """As `torch_share`, of copies and fills by the driver."""
     @_builtins.property
     def kernels(self) -> _containers.RepeatedCompositeFieldContainer[Global___KernelUse]:
         """One row for each kernel, by device time, at most 50."""
@@ -1568,10 +1579,13 @@ class KernelProfile(_message.Message):
         kernelgym_coverage: _builtins.float = ...,
         device_seconds: _builtins.float = ...,
         calls: _builtins.int = ...,
+        torch_share: _builtins.float = ...,
+        library_share: _builtins.float = ...,
+        memory_share: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "device_seconds", b"device_seconds", "device_time_coverage", b"device_time_coverage", "kernelgym_coverage", b"kernelgym_coverage", "kernels", b"kernels", "launch_coverage", b"launch_coverage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "device_seconds", b"device_seconds", "device_time_coverage", b"device_time_coverage", "kernelgym_coverage", b"kernelgym_coverage", "kernels", b"kernels", "launch_coverage", b"launch_coverage", "library_share", b"library_share", "memory_share", b"memory_share", "torch_share", b"torch_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,6 +26,7 @@ from kerneldyno.v1.evaluation_pb2 import (
     EvalResult,
     ExceptionEvidence,
     Finding,
+    KernelProfile,
     MemoryUse,
     Stage,
     StageSpan,
@@ -179,7 +180,7 @@ def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
     if result.memory_use.planned_bytes:
         yield "memory", _memory(result.memory_use)
     if result.HasField("coverage"):
-        yield "coverage", f"{result.coverage:.1%} of device time in the candidate's kernels"
+        yield "coverage", f"{result.coverage:.1%} of device time in the candidate's kernels{_others(result.profile)}"
     if result.HasField("correctness"):
         yield "correctness", _correctness(result)
     yield from _evidence(result)
@@ -289,6 +290,17 @@ def _timing(timing: TimingStats) -> str:
         f"{seconds(timing.median_seconds)} (p10 {seconds(timing.p10_seconds)}, p90 {seconds(timing.p90_seconds)}, "
         f"{timing.samples} samples, clock: {clock}{graph})"
     )
+
+
+def _others(profile: KernelProfile) -> str:
+    """Where the rest of the device time is."""
+    shares = {
+        "PyTorch's": profile.torch_share,
+        "libraries'": profile.library_share,
+        "copies and fills": profile.memory_share,
+    }
+    told = [f"{share:.1%} in {name}" for name, share in shares.items() if share >= 0.0005]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _memory(use: MemoryUse) -> str:

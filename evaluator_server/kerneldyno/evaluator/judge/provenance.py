@@ -10,7 +10,7 @@ elsewhere.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -39,6 +39,7 @@ _IDLE_MUTANTS = {
     "another draw's mean row",
     "another draw's answer",
 }
+_OWNERS = ("OWNER_CANDIDATE", "OWNER_TORCH", "OWNER_LIBRARY", "OWNER_MEMORY")
 #: Below this share of device time in its own kernels, a candidate is called a wrapper around somebody else's (B01).
 _WRAPPER = 0.5
 _MEMORY = re.compile(r"^(memcpy|memset)", re.IGNORECASE)
@@ -123,9 +124,9 @@ async def profile(candidate: Candidate, last: trial.Trial) -> verdict.Result:
         candidate.record.find("D21", "SEVERITY_INFO", evidence)
         return {}
     launches = sum(row.launches for row, _ in uses)
-    own = [row for row, owner in uses if owner == "OWNER_CANDIDATE"]
-    coverage = sum(row.device_seconds for row in own) / total
-    _label(candidate, uses, total, coverage)
+    shares = {name: sum(row.device_seconds for row, owner in uses if owner == name) / total for name in _OWNERS}
+    coverage = shares["OWNER_CANDIDATE"]
+    _label(candidate, {owner for _, owner in uses}, len(uses), shares)
     return {
         "coverage": coverage,
         "profile": {
@@ -139,10 +140,13 @@ async def profile(candidate: Candidate, last: trial.Trial) -> verdict.Result:
                 for row, owner in sorted(uses, key=lambda use: -use[0].device_seconds)[:_MOST_ROWS]
             ],
             "device_time_coverage": coverage,
-            "launch_coverage": sum(row.launches for row in own) / launches,
+            "launch_coverage": sum(row.launches for row, owner in uses if owner == "OWNER_CANDIDATE") / launches,
             "kernelgym_coverage": kernelgym_coverage(profiled),
             "device_seconds": total / _PROFILED_CALLS,
             "calls": _PROFILED_CALLS,
+            "torch_share": shares["OWNER_TORCH"],
+            "library_share": shares["OWNER_LIBRARY"],
+            "memory_share": shares["OWNER_MEMORY"],
         },
     }
 
@@ -192,18 +196,16 @@ def _owner(row: ProfileRow, own: Sequence[str]) -> str:
     return "OWNER_TORCH" if _TORCH.search(row.name) else "OWNER_LIBRARY"
 
 
-def _label(candidate: Candidate, uses: Sequence[tuple[ProfileRow, str]], total: float, coverage: float) -> None:
-    owners = {owner for _, owner in uses}
+def _label(candidate: Candidate, owners: set[str], kernels: int, shares: Mapping[str, float]) -> None:
     if "OWNER_CANDIDATE" not in owners and candidate.spec.backend != "torch":
-        _judge(candidate, "S19", f"{len(uses)} different kernels ran, none of them the candidate's")
-    if coverage < _WRAPPER:
-        library = sum(row.device_seconds for row, owner in uses if owner == "OWNER_LIBRARY")
+        _judge(candidate, "S19", f"{kernels} different kernels ran, none of them the candidate's")
+    own = shares["OWNER_CANDIDATE"]
+    if own < _WRAPPER:
         evidence = (
-            f"{coverage:.0%} of the device time is in the candidate's own kernels,"
-            f" {library / total if total else 0:.0%} in libraries"
+            f"{own:.0%} of the device time is in the candidate's own kernels, {shares['OWNER_LIBRARY']:.0%} in libraries,"
+            f" {shares['OWNER_TORCH']:.0%} in PyTorch's, {shares['OWNER_MEMORY']:.0%} in copies and fills"
         )
-        reject = candidate.spec.provenance_policy == "PROVENANCE_POLICY_REQUIRE_OWN_KERNELS"
-        if reject:
+        if candidate.spec.provenance_policy == "PROVENANCE_POLICY_REQUIRE_OWN_KERNELS":
             raise candidate.record.reject("B01", evidence)
         candidate.record.find("B01", "SEVERITY_INFO", evidence)
         if "OWNER_CANDIDATE" in owners:
