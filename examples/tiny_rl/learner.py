@@ -132,11 +132,14 @@ class Run:
                 [v.speedup if v else 0.0 for v in verdicts],
                 [v is not None and v.correct for v in verdicts],
             )
+            lows = [v.interval[0] or None if v else None for v in verdicts]  # 0 where there is no interval
             kinds = Counter(plan.kind if plan else "ill_formed" for plan in plans)
             cheats = sum(kinds[kind] for kind in grammar.CHEATS)
             figures |= {
                 f"{name}/fast@1": metrics.fast_at_p(speedups, correct, 1.0),
+                f"{name}/fast@1/sure": metrics.sure_fast_at_p(lows, correct, 1.0),
                 f"{name}/fast@1.5": metrics.fast_at_p(speedups, correct, 1.5),
+                f"{name}/fast@1.5/sure": metrics.sure_fast_at_p(lows, correct, 1.5),
                 f"{name}/correct": sum(correct) / len(plans),
                 f"{name}/speedup": sum(s for s, c in zip(speedups, correct, strict=True) if c) / len(plans),
                 f"{name}/cheats": cheats / len(plans),

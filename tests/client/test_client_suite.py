@@ -37,6 +37,9 @@ async def test_a_table_a_report_and_everything_in_one_folder(
     ran = await run("suite", suite, "--candidates", candidates, "-o", out, "--address", scheduler.address)
     assert ran.status == 0, ran.err
     assert "fast@1.5" in ran.out
+    shown = [line.split() for line in ran.out.splitlines()]
+    assert ["sure", "│", "│", "│", "│", "│", "0", "(2),", "0%", "│", "0", "(2),", "0%", "│", "0,", "0%"] in shown
+    assert "2 of 2 right, timed candidates have no interval: no sure win" in ran.out
     assert "level2" in ran.out
     assert "1 problem (level1/2_B) without a candidate" in ran.err
     assert "1 file (notes.py) of" in ran.err
@@ -59,7 +62,11 @@ async def test_running_it_again_judges_what_is_new_or_changed_alone(
     row = ran.json["groups"][-1]
     assert (row["group"], row["problems"], row["missing"], row["right"], row["median_speedup"]) == ("all", 3, 0, 3, 2.0)
     # The stand-in gives no intervals: nothing is sure, and everything below 2 possible.
-    assert [(wins["p"], wins["sure"], wins["possible"]) for wins in row["wins"]] == [(1, 0, 3), (1.5, 0, 3), (2, 0, 0)]
+    assert [(wins["p"], wins["plain"], wins["sure"], wins["possible"]) for wins in row["wins"]] == [
+        (1, 3, 0, 3),
+        (1.5, 3, 0, 3),
+        (2, 3, 0, 0),
+    ]
 
 
 async def test_a_candidate_that_is_gone_takes_its_verdict_along(

@@ -123,7 +123,7 @@ def test_groups_fit_any_width(browser: Browser, tmp_path: Path, width: int) -> N
     rows = [{"id": name, "outcome": "CORRECT", "speedup": 1234.5, "labels": {"problem": name}} for name in names]
     (tmp_path / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with opened(browser, made(tmp_path / "results.jsonl", "-o", tmp_path / "page.html"), (width, 800)) as page:
-        assert page.locator("#groups tbody tr").count() == 4
+        assert page.locator("#groups tbody tr").count() == 8, "each with its sure wins"
         assert overflow(page) == []
 
 
@@ -191,11 +191,13 @@ def test_filters(browser: Browser, results_page: Path) -> None:
 
 def test_changes_since_the_turn_before(browser: Browser, turns_page: Path) -> None:
     with opened(browser, turns_page) as page:
-        assert page.locator("#fast tbody td:first-child").all_inner_texts() == [
-            "turn 1",
-            "turn 2",
-            "turn 3",
-            "best of 3 turns",
+        assert page.locator("#fast > table tbody td:first-child").all_inner_texts() == [
+            text for name in ("turn 1", "turn 2", "turn 3", "best of 3 turns") for text in (name, "sure")
+        ]
+        page.locator("#fast summary").click()
+        assert page.locator("#fast details tbody td:first-child").all_inner_texts()[:2] == [
+            "turn 1, fast@p_in_all",
+            "turn 1, fast@p",
         ]
         assert "3 finished episodes of 2 problems" in page.locator("#fast").inner_text()
         page.locator("#candidate-table tr", has_text="relu").locator(".open", has_text="sample 1, turn 3").click()
@@ -319,7 +321,7 @@ def test_a_link_to_one_candidate(browser: Browser, turns_page: Path) -> None:
 
 def test_without_script_the_figures_are_there(browser: Browser, results_page: Path) -> None:
     with opened(browser, results_page, PHONE, java_script_enabled=False) as page:
-        assert page.locator(".tile").count() == 5
+        assert page.locator(".tile").count() == 6
         assert page.locator("svg.chart").count() == 2
         assert page.locator("noscript").inner_text().startswith("The tables of problems")
 

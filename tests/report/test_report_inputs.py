@@ -124,6 +124,9 @@ def test_fast_at_p_and_its_denominator() -> None:
     every, best = found.curves
     assert every.at_thresholds == [0.5, 0.25, 0.25, 0.25, 0.0], "at least 1x, 1.2x, 1.5x, 2x, 3x, of four"
     assert best.at_thresholds == [0.5, 0.5, 0.5, 0.5, 0.0], "of two problems"
+    assert every.sure_at_thresholds == [0.25, 0.25, 0.25, 0.0, 0.0], "the lower ends are 1.8, 0.9 and 0.45"
+    assert best.sure_at_thresholds == [0.5, 0.5, 0.5, 0.0, 0.0]
+    assert found.without_interval == 0
     assert (every.shares[0], best.shares[0]) == (0.75, 1.0), "on the left are all that are right"
     at_one = found.grid.index(1.0)
     assert (every.low[at_one], every.shares[at_one], every.high[at_one]) == (0.25, 0.5, 0.5)
@@ -264,6 +267,7 @@ def test_turns(tmp_path: Path) -> None:
         writer.write(turn(1, 1, "GENERATION_FAILED", reward=None, extra={"ended": "context_full", "error": "too long"}))
         writer.write(turn(2, 0, "", reward=None, response="pending"))
     found = page(tmp_path, (tmp_path / "results.jsonl").read_bytes())
+    assert "1 of 1 timed candidates have no interval of their speedup" in found.page
     (index,) = found.data("index")
     assert [index["outcomes"][one][0] for one in index["outcome"]] == [
         "INCORRECT",
@@ -282,9 +286,46 @@ def test_turns(tmp_path: Path) -> None:
         None,
     ]
     ran = run(tmp_path, (tmp_path / "results.jsonl").read_bytes(), "--json")
-    assert json.loads(ran.stdout)["fast"]["turn 2"]["1.5"] == 0.5
+    figures_shown = json.loads(ran.stdout)
+    assert figures_shown["fast"]["turn 2"]["1.5"] == 0.5
+    assert figures_shown["sure_fast"]["turn 2"]["1.5"] == 0.0, "no interval is recorded"
+    assert [(row["turn"], row["in_all"]["1.5"], row["of_correct"]["1.5"]) for row in figures_shown["kernelgym"]] == [
+        (1, 0.0, 0.0),
+        (2, 1.0, 1.0),
+    ]
+    assert "By KernelGYM's definitions" in found.page
     assert "1 unfinished episodes" in ran.stderr
     assert "1 without a verdict yet" in ran.stderr
+
+
+def test_a_reference_against_itself_is_no_sure_win(tmp_path: Path) -> None:
+    same = result("p/a", speedup=1.003) | {"speedup_interval": {"low": 0.98, "high": 1.03}}
+    found = page(tmp_path, lines(same))
+    text = " ".join(re.sub(r"<[^>]+>", " ", found.page).split())
+    assert re.search(r"fast@1 100.0 % all candidates fast@1/sure 0.0 % all candidates, whole interval", text), text[
+        :500
+    ]
+    assert "all candidates 100.0 0.0 0.0 0.0 0.0 sure 0.0 0.0 0.0 0.0 0.0" in text
+    assert "have no interval" not in text
+
+
+def test_turns_have_sure_wins_by_turn(tmp_path: Path) -> None:
+    with TrajectoryWriter(tmp_path / "results.jsonl") as writer:
+        writer.write(turn(0, 0, "CORRECT", 1.003, speedup_low=0.98, speedup_high=1.03))
+        writer.write(turn(0, 1, "CORRECT", 1.3, speedup_low=1.25, speedup_high=1.35))
+    ran = run(tmp_path, (tmp_path / "results.jsonl").read_bytes(), "--json")
+    said = json.loads(ran.stdout)
+    assert {name: shares["1.0"] for name, shares in said["fast"].items()} == {
+        "turn 1": 1.0,
+        "turn 2": 1.0,
+        "best of 2 turns": 1.0,
+    }
+    assert {name: (shares["1.0"], shares["1.5"]) for name, shares in said["sure_fast"].items()} == {
+        "turn 1": (0.0, 0.0),
+        "turn 2": (1.0, 0.0),
+        "best of 2 turns": (1.0, 0.0),
+    }
+    assert said["without_interval"] == 0
 
 
 def test_requests_give_sources_and_problems(tmp_path: Path) -> None:
@@ -356,7 +397,7 @@ def test_figures_by_group(tmp_path: Path) -> None:
         ("level1", 2, 2, 0.5),
         ("level2", 1, 1, 1.0),
     ]
-    assert said[0]["fast"]["2.0"] == 0.5
+    assert (said[0]["fast"]["2.0"], said[0]["sure_fast"]["2.0"], said[0]["sure_fast"]["1.5"]) == (0.5, 0.0, 0.5)
     tiers = json.loads(run(tmp_path, rows, "--json", "--group-label", "tier").stdout)["by_group"]
     assert [row["group"] for row in tiers] == ["", "hard"]
     one = page(tmp_path, lines(result("level1/1_A", speedup=2.0)))

@@ -9,6 +9,7 @@ import pytest
 from kerneldyno.rewards.speedups import (
     as_called,
     counted_in_json,
+    counted_interval_in_json,
     counted_speedup,
     most_paid,
     other_speedup,
@@ -104,3 +105,20 @@ def test_only_device_time_is_limited_by_what_the_reference_takes_queued_ahead() 
     waits.candidate_timing.CopyFrom(TimingStats())
     waits.reference_timing.queued_seconds = 1.0
     assert most_paid(waits, counted_speedup(waits)) == math.inf
+
+
+def test_the_interval_is_that_of_the_speedup_that_counts_and_no_number_is_none() -> None:
+    both = both_times()
+    for kind, speedup in ((SPEEDUP_KIND_DEVICE, both.speedup), (SPEEDUP_KIND_END_TO_END, both.end_to_end_speedup)):
+        both.speedup_kind = kind
+        counted = counted_speedup(both)
+        assert (counted.low, counted.high) == pytest.approx((speedup - 0.1, speedup + 0.1))
+        assert counted_interval_in_json(result_to_json(both)) == (counted.low, counted.high)
+    both.end_to_end_speedup_interval.low, both.end_to_end_speedup_interval.high = math.nan, math.inf
+    assert (counted_speedup(both).low, counted_speedup(both).high) == (None, None)
+    assert counted_interval_in_json(result_to_json(both)) == (None, None)
+    both.ClearField("end_to_end_speedup_interval")
+    assert (counted_speedup(both).low, counted_interval_in_json(result_to_json(both))) == (None, (None, None))
+    assert counted_interval_in_json({"speedup_interval": {"high": 2.0}}) == (0.0, 2.0), "proto-JSON leaves zeros out"
+    with pytest.raises(TypeError, match="no interval"):
+        counted_interval_in_json({"speedup_interval": [1.0, 2.0]})

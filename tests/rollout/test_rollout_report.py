@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kerneldyno.client.cli.trajectories import report_tables
-from kerneldyno.rewards.trajectories import Trajectory, TurnRecord
+from kerneldyno.rewards.trajectories import Trajectory, TrajectoryFileError, TurnRecord
 from kerneldyno.rollout.plot import plot
-from kerneldyno.rollout.recorded import light
-from kerneldyno.rollout.report import report
+from kerneldyno.rollout.recorded import light, light_episodes
+from kerneldyno.rollout.report import Report, report
 from rich.console import Console
 
 #: Speedup of a right turn, None for a wrong one, "failed" for a failed generation, "lost" for a turn without a reward.
@@ -94,6 +95,69 @@ def test_two_measurements_are_compared_by_the_speedup_that_counts(is_light: bool
     assert found.turns[0].fast[2.0] == pytest.approx(2 / 3), "the second is 1.1, the others 4"
 
 
+def one_turn(group: str, **known: Any) -> Trajectory:
+    turn = TurnRecord(group=group, sample=0, turn_index=0, **({"outcome": "CORRECT", "reward": 1.0} | known))
+    return Trajectory(group, 0, (light(turn),))
+
+
+def test_sure_wins_are_by_the_lower_end_of_the_interval() -> None:
+    """A reference against itself, a sure win, one whose record has no interval, and a wrong one."""
+    found = report(
+        [
+            one_turn("a", speedup=1.003, speedup_low=0.98, speedup_high=1.03),
+            one_turn("b", speedup=1.5, speedup_low=1.3, speedup_high=1.7),
+            one_turn("c", speedup=2.0),
+            one_turn("d", speedup=9.0, speedup_low=8.0, speedup_high=9.5, outcome="INCORRECT"),
+        ]
+    )
+    (row,) = found.turns
+    assert (row.fast[1.0], row.sure_fast[1.0], row.sure_fast[1.2], row.sure_fast[1.5]) == (0.75, 0.25, 0.25, 0.0)
+    assert (row.fast_kernelgym[1.0], row.fast_correct[1.5]) == (0.75, pytest.approx(2 / 3))
+    assert [(one.fast[1.0], one.sure_fast[1.0]) for one in found.selected] == [(0.75, 0.25)] * 2
+    assert (found.timed, found.without_interval) == (3, 1)
+    said = json.loads(json.dumps(found.to_json()))
+    assert (said["turns"][0]["fast"]["1.0"], said["turns"][0]["sure_fast"]["1.0"]) == (0.75, 0.25)
+
+
+def test_of_two_measurements_both_must_be_surely_faster_by_the_time_that_counts() -> None:
+    def again(low: float | None, **changes: Any) -> dict[str, Any]:
+        interval = None if low is None else {"low": low, "high": 2.0}
+        second = {"outcome": "CORRECT", "speedup": 1.5, "end_to_end_speedup": 1.5, "speedup_interval": interval}
+        return second | {"end_to_end_speedup_interval": {"low": 0.9, "high": 2.0}} | changes
+
+    seconds = {
+        "sure": again(1.1),
+        "device": again(1.1, speedup_kind="SPEEDUP_KIND_DEVICE"),
+        "unsure": again(0.9),
+        "end to end": again(1.1, speedup_kind="SPEEDUP_KIND_END_TO_END"),
+        "none": again(None),
+    }
+    first = {"speedup": 1.4, "speedup_low": 1.2, "speedup_high": 1.6}
+    assert {
+        name: report([one_turn("a", remeasured=second, **first)]).turns[0].sure_fast[1.0]
+        for name, second in seconds.items()
+    } == {"sure": 1.0, "device": 1.0, "unsure": 0.0, "end to end": 0.0, "none": 0.0}
+
+
+def test_a_file_without_intervals_has_no_sure_win_and_says_so(tmp_path: Path) -> None:
+    line = {
+        "version": 1,
+        "group": "g",
+        "sample": 0,
+        "turn_index": 0,
+        "outcome": "CORRECT",
+        "speedup": 2.0,
+        "reward": 1.0,
+    }
+    (tmp_path / "old.jsonl").write_text(json.dumps(line) + "\n")
+    found = report(light_episodes(tmp_path / "old.jsonl"))
+    assert (found.turns[0].fast[1.0], found.turns[0].sure_fast[1.0], found.without_interval) == (1.0, 0.0, 1)
+    assert "1 of 1 right, timed answers have no interval" in shown(found)
+    (tmp_path / "bad.jsonl").write_text(json.dumps(line | {"speedup_low": "1.9"}) + "\n")
+    with pytest.raises(TrajectoryFileError, match="speedup_low"):
+        light_episodes(tmp_path / "bad.jsonl")
+
+
 def test_an_episode_with_a_gap_is_not_finished() -> None:
     whole = episode("a", 0, 1.0, 1.0, 1.0)
     assert report([Trajectory("a", 0, whole.turns[1:])]).unfinished == 1
@@ -111,11 +175,28 @@ def test_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_person_sees() -> None:
-    console = Console(width=80, record=True, file=io.StringIO())
-    for table in report_tables(report([episode("a", 0, None, "failed"), episode("a", 1, 2.0, 2.0, "lost")])):
-        console.print(table)
-    text = console.export_text()
+    text = shown(report([episode("a", 0, None, "failed"), episode("a", 1, 2.0, 2.0, "lost")]))
     assert "1 episodes of 1 problems (1 unfinished ones left out)" in text
     assert "failed generation, which counts as a failure" in text
     assert "fast@1.2" in text
     assert "pass@1" in text
+
+
+def test_both_counts_and_kernelgyms_are_shown_beside_each_other() -> None:
+    known = {"speedup": 1.003, "speedup_low": 0.98, "speedup_high": 1.03}
+    failed = {"outcome": "GENERATION_FAILED", "reward": None, "extra": {"ended": "generation_failed"}}
+    text = shown(report([one_turn("a", **known), one_turn("b", **failed), one_turn("c", outcome="INCORRECT")]))
+    rows = [line.split() for line in text.splitlines()]
+    assert ["turn", "1", "33.3", "33.3", "0.0", "0.0", "0.0", "0.0"] in rows
+    assert ["sure", "0.0", "0.0", "0.0", "0.0", "0.0"] in rows
+    assert ["turn", "1,", "in", "all", "66.7", "50.0", "0.0", "0.0", "0.0", "0.0"] in rows
+    assert ["of", "correct", "100.0", "0.0", "0.0", "0.0", "0.0"] in rows
+    assert ["last", "1.000", "33.3", "33.3", "33.3", "0.0", "0.0"] in rows
+    assert "no interval" not in text
+
+
+def shown(found: Report) -> str:
+    console = Console(width=80, record=True, file=io.StringIO())
+    for table in report_tables(found):
+        console.print(table)
+    return console.export_text()

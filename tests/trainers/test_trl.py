@@ -138,7 +138,8 @@ async def test_the_function_alone(address: str) -> None:
     completions = [answer("speedup=1"), chat, ""]
     found = await judge(["p"] * 3, completions, None, **columns, log_metric=logged.__setitem__, trainer_state=None)
     assert found == [2.0, 4.0, 0.0]
-    assert logged["kerneldyno/fast_1"] == pytest.approx(1 / 3)
+    assert logged["kerneldyno/fast@1"] == pytest.approx(2 / 3), "1x and 3x; an empty answer is not correct"
+    assert logged["kerneldyno/fast@1/sure"] <= logged["kerneldyno/fast@1"]
 
     failing = [
         answer("outcome=INFRASTRUCTURE_ERROR retryable=no"),

@@ -16,7 +16,10 @@ from kerneldyno.training.metrics import (
     fast_at_p,
     fast_at_p_correct,
     fast_at_p_kernelgym,
+    is_sure_win,
+    is_win,
     pass_at_k,
+    sure_fast_at_p,
     turn_table,
 )
 
@@ -37,6 +40,25 @@ def test_the_threshold_is_inclusive() -> None:
     assert fast_at_p([1.5], [True], math.nextafter(1.5, 2)) == 0
 
 
+def test_a_reference_against_itself_wins_by_its_speedup_and_not_surely() -> None:
+    """Speedup 1.003 with the interval 0.98 to 1.03: noise, which no sure win may be made of."""
+    assert is_win(1.003, 1.0)
+    assert not is_sure_win(0.98, 1.0)
+    assert fast_at_p([1.003], [True], 1.0) == 1
+    assert sure_fast_at_p([0.98], [True], 1.0) == 0
+    assert sure_fast_at_p([0.98], [True], 0.9) == 1
+
+
+def test_sure_wins_are_above_the_threshold_and_of_all_samples() -> None:
+    # Surely fast, exactly at the threshold, no interval, wrong but "fast", no verdict.
+    lows, correct = [1.4, 1.0, None, 9.0, None], [True, True, True, False, None]
+    assert sure_fast_at_p(lows, correct, 1.0) == 1 / 5
+    assert sure_fast_at_p(lows, correct, 0.5) == 2 / 5
+    assert sure_fast_at_p([None, None], [True, True], 0.0) == 0, "no interval is no win, whatever p"
+    assert sure_fast_at_p([math.nan, 2.0], [False, True], 1.0) == 1 / 2, "what is wrong is not looked at"
+    assert sure_fast_at_p([-math.inf], [True], 0.0) == 0
+
+
 def test_correct_but_not_measured_is_not_fast() -> None:
     assert fast_at_p([None], [True], 1.0) == 0
     assert fast_at_p([None], [True], 0.0) == 1
@@ -48,7 +70,7 @@ def test_nobody_judged() -> None:
     assert fast_at_p_correct([2.0], [False], 1.0) == 0
 
 
-@pytest.mark.parametrize("metric", [fast_at_p, fast_at_p_kernelgym, fast_at_p_correct])
+@pytest.mark.parametrize("metric", [fast_at_p, sure_fast_at_p, fast_at_p_kernelgym, fast_at_p_correct])
 def test_refusals(metric: object) -> None:
     assert callable(metric)
     with pytest.raises(TrainingError, match="no samples"):
@@ -102,6 +124,34 @@ def test_turn_table_counts_every_episode_in_every_turn() -> None:
     assert turn_table([[], [1.0]], [[], [True]])[0].correct == 0.5
     with pytest.raises(ShapeError):
         turn_table([[1.0]], [])
+
+
+def test_turn_table_has_sure_wins_and_kernelgyms_definitions() -> None:
+    """Four episodes of two turns; the last one ended after its first."""
+    speedups = [[1.003, 1.5], [2.0, 2.1], [None, 1.2], [3.0]]
+    lows = [[0.98, 1.4], [1.9, 0.7], [None, None], [2.5]]
+    correct = [[True, True], [True, True], [None, True], [False]]
+    first, second = turn_table(speedups, correct, (1.0, 1.45), lows)
+    assert first.fast == {1.0: 2 / 4, 1.45: 1 / 4}
+    assert first.sure_fast == {1.0: 1 / 4, 1.45: 1 / 4}
+    assert first.fast_kernelgym == {1.0: 2 / 3, 1.45: 1 / 3}, "three have a verdict"
+    assert first.fast_correct == {1.0: 2 / 2, 1.45: 1 / 2}, "two are correct"
+    assert second.fast == {1.0: 3 / 4, 1.45: 2 / 4}
+    assert second.sure_fast == {1.0: 1 / 4, 1.45: 0.0}
+    assert second.best_fast == {1.0: 3 / 4, 1.45: 2 / 4}
+    # The best answers are 1.5 (from 1.4), 2.1 (from 0.7: faster than 2.0, and less sure) and 1.2 without an interval.
+    assert first.best_sure_fast == {1.0: 1 / 4, 1.45: 1 / 4}
+    assert second.best_sure_fast == {1.0: 1 / 4, 1.45: 0.0}
+    slower = turn_table([[2.0, 1.1]], [[True, True]], (1.0,), [[1.9, 0.9]])[1]
+    assert (slower.sure_fast, slower.best_sure_fast) == ({1.0: 0.0}, {1.0: 1.0}), "the first answer stays the best"
+    without = turn_table(speedups, correct, (1.0,))
+    assert [(row.fast[1.0], row.sure_fast[1.0], row.best_sure_fast[1.0]) for row in without] == [
+        (0.5, 0.0, 0.0),
+        (0.75, 0.0, 0.0),
+    ]
+    for odd in ([[0.9, 1.0]], [[0.9], [1.9, 0.7], [None, None], [2.5]]):
+        with pytest.raises(ShapeError, match="lows"):
+            turn_table(speedups, correct, (1.0,), odd)
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.booleans()), min_size=1), st.floats(0, 10))

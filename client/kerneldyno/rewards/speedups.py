@@ -36,6 +36,16 @@ class CountedSpeedup:
     unmeasured: bool = False
 
     @property
+    def low(self) -> float | None:
+        """Lower end of the 95 % interval, a ratio of times; None without an interval, or where the end is no number."""
+        return None if self.interval is None or not math.isfinite(self.interval.low) else self.interval.low
+
+    @property
+    def high(self) -> float | None:
+        """Upper end, likewise."""
+        return None if self.interval is None or not math.isfinite(self.interval.high) else self.interval.high
+
+    @property
     def words(self) -> str:
         """By which time, for people."""
         return WORDS.get(self.kind, f"by time {self.kind}")
@@ -98,10 +108,34 @@ def counted_in_json(result: Mapping[str, Any]) -> float:
     Raises:
         TypeError, ValueError: what is there is no number.
     """
+    return float(result.get(_counted_field(result)) or 0.0)
+
+
+def counted_interval_in_json(result: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return both ends of the 95 % interval of the speedup that counts, of a result in proto-JSON.
+
+    Returns:
+        Lower and upper end, ratios of times. An end that is not finite is None; both are None without an interval.
+
+    Raises:
+        TypeError, ValueError: what is there is no interval.
+    """
+    interval = result.get(f"{_counted_field(result)}_interval")
+    if interval is None:
+        return None, None
+    if not isinstance(interval, Mapping):
+        raise TypeError(f"{str(interval)[:60]!r} is no interval")
+    # proto-JSON leaves zeros out, and writes NaN and infinity as words, which float() reads.
+    low, high = float(interval.get("low") or 0.0), float(interval.get("high") or 0.0)
+    return low if math.isfinite(low) else None, high if math.isfinite(high) else None
+
+
+def _counted_field(result: Mapping[str, Any]) -> str:
+    """Name the field of the speedup that counts in a result's proto-JSON; "" for a time of a later release."""
     kind = result.get("speedup_kind") or "SPEEDUP_KIND_UNSPECIFIED"
     fields = {
         "SPEEDUP_KIND_UNSPECIFIED": "speedup",
         "SPEEDUP_KIND_DEVICE": "speedup",
         "SPEEDUP_KIND_END_TO_END": "end_to_end_speedup",
     }
-    return float(result.get(fields.get(str(kind), "")) or 0.0)
+    return fields.get(str(kind), "")

@@ -63,8 +63,8 @@ class TurnRecord:
     reward: float | None = None
     #: The terms of the reward, by their names in RewardParts.
     parts: Mapping[str, float] = field(default_factory=dict)
-    #: Reference time over candidate time, by the time that counts; 0 unless CORRECT and timed. Its 95 % interval, if there
-    #: is one. The other speedup is in `result`.
+    #: Reference time over candidate time, by the time that counts; 0 unless CORRECT and timed. Both ends of its 95 %
+    #: interval; None without one, and then reports count no sure win. The other speedup is in `result`.
     speedup: float = 0.0
     speedup_low: float | None = None
     speedup_high: float | None = None
@@ -104,8 +104,8 @@ class TurnRecord:
             "reward": answer.reward if answer.HasField("reward") else None,
             "parts": _plain(answer.parts),
             "speedup": counted.value,
-            "speedup_low": None if counted.interval is None else counted.interval.low,
-            "speedup_high": None if counted.interval is None else counted.interval.high,
+            "speedup_low": counted.low,
+            "speedup_high": counted.high,
             "speedup_kind": NAMES.get(verdict.speedup_kind, ""),
             "coverage": verdict.coverage if verdict.HasField("coverage") else None,
             "feedback": answer.feedback,
@@ -406,6 +406,8 @@ def _is_json(line: bytes) -> bool:
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "reward": (int, float),
     "speedup": (int, float),
+    "speedup_low": (int, float),
+    "speedup_high": (int, float),
     "speedup_kind": str,
     "problem_id": str,
     "messages": list,
@@ -414,6 +416,8 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "feedback": str,
     "outcome": str,
 }
+#: Of those, the ones that may be null.
+_NULLABLE = ("reward", "speedup_low", "speedup_high")
 
 
 def parse_line(line: bytes) -> TurnRecord:
@@ -436,7 +440,7 @@ def turn_of(data: Any) -> TurnRecord:
         raise ValueError("not a turn: it needs group, sample and turn_index")
     for name, kind in _KINDS.items():
         value = data.get(name)
-        if not isinstance(value, kind) and (value is not None or (name in data and name != "reward")):
+        if not isinstance(value, kind) and (value is not None or (name in data and name not in _NULLABLE)):
             raise ValueError(f"{name} is {str(value)[:60]!r}: another type than a turn has")
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{name} is {value}, which is no JSON")

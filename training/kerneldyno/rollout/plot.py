@@ -1,4 +1,7 @@
-"""The report as a picture: fast@p by turn, of single answers and of the best so far. Needs matplotlib, and no display."""
+"""The report as a picture: fast@p by turn, of single answers and of the best so far. Needs matplotlib, and no display.
+
+A solid line counts wins by the speedup, a dashed one of the same colour by the lower end of its 95 % interval.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,24 @@ def plot(report: Report, path: Path, title: str = "") -> None:
     FigureCanvasAgg(figure)
     turns = [row.turn for row in report.turns]
     panels = figure.subplots(1, 2, sharey=True)
-    shares = (("this turn's answer", "fast"), ("best answer so far (oracle)", "best_fast"))
-    for axes, (name, field) in zip(panels, shares, strict=True):
+    shares = (
+        ("this turn's answer", [row.fast for row in report.turns], [row.sure_fast for row in report.turns]),
+        (
+            "best answer so far (oracle)",
+            [row.best_fast for row in report.turns],
+            [row.best_sure_fast for row in report.turns],
+        ),
+    )
+    for axes, (name, plain, sure) in zip(panels, shares, strict=True):
         for p in report.turns[0].fast:
-            axes.plot(turns, [100 * getattr(row, field)[p] for row in report.turns], marker="o", label=f"fast@{p:g}")
+            (line,) = axes.plot(turns, [100 * row[p] for row in plain], marker="o", label=f"fast@{p:g}")
+            axes.plot(turns, [100 * row[p] for row in sure], marker=".", linestyle="--", color=line.get_color())
         axes.set_title(name)
         axes.set_xlabel("turn")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
     panels[0].plot(turns, [100 * row.correct for row in report.turns], color="0.5", linestyle=":", label="correct")
+    panels[0].plot([], [], color="0.5", linestyle="--", marker=".", label="fast@p/sure")
     panels[0].set_ylabel("% of all samples")
     panels[0].set_ylim(0, 100)
     panels[0].legend()

@@ -12,7 +12,10 @@ from pathlib import Path
 from kerneldyno.rewards.trajectories import Trajectory, TurnRecord, scan, trajectories
 
 #: What is needed of a second measurement.
-_KEPT_OF_SECOND = ("outcome", "speedup", "end_to_end_speedup", "speedup_kind")
+_KEPT_OF_SECOND = (
+    *("outcome", "speedup_kind", "speedup", "end_to_end_speedup"),
+    *("speedup_interval", "end_to_end_speedup_interval"),
+)
 
 
 def light(turn: TurnRecord) -> TurnRecord:

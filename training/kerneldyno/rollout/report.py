@@ -4,6 +4,10 @@ Denominators are all samples of finished episodes: a turn that has no verdict, b
 ended before, is a failure. Episodes that are not finished (interrupted, or left without a reward by infrastructure) are
 left out as a whole, and counted. "best" chooses by the evaluator's own measurement, so it gains from noise in the times; it
 is not comparable with figures of single answers.
+
+fast@p is there by the speedup, by the lower end of its 95 % interval, and by KernelGYM's two definitions
+(kerneldyno.training.metrics). A right answer whose record has no interval, as in files of other writers, is no sure win;
+`without_interval` counts those.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kerneldyno.rewards.speedups import counted_in_json
+from kerneldyno.rewards.speedups import counted_in_json, counted_interval_in_json
 from kerneldyno.rewards.trajectories import Trajectory, TurnRecord
 from kerneldyno.rollout.marks import CONFIG, ENDED
 from kerneldyno.training import metrics, scaling
@@ -31,9 +35,25 @@ class Selected:
     mean_reward: float | None
     """Over the episodes whose answer has a reward; None without any."""
     fast: dict[float, float]
-    """fast@p by p."""
+    """`metrics.fast_at_p` by p."""
+    sure_fast: dict[float, float]
+    """`metrics.sure_fast_at_p` by p."""
     pass_at: dict[int, float]
     """pass@k by k, a sample passing when its answer is correct; mean over problems."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnVerdict:
+    """What a turn came to. Of two measurements the smaller one counts: of the speedups, and of each end of the intervals."""
+
+    correct: bool | None
+    """None without a verdict."""
+    speedup: float | None
+    """The one that counts (`speedup_kind`); None without a verdict, 0 if it was not measured."""
+    low: float | None
+    """Lower end of its 95 % interval; None where one of the measurements has no interval."""
+    high: float | None
+    """Upper end, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +68,10 @@ class Report:
     """Episodes that such a turn ended; counted as failures."""
     outcomes: dict[str, int]
     """Turns by outcome."""
+    timed: int
+    """Turns that are right and have a speedup."""
+    without_interval: int
+    """Of those, turns whose record has no interval of the speedup; none of them is a sure win."""
     turns: list[metrics.TurnRow]
     selected: list[Selected]
 
@@ -61,16 +85,20 @@ def report(episodes: Iterable[Trajectory], thresholds: Sequence[float] = metrics
     known = list(episodes)
     done = [episode for episode in known if is_finished(episode)]
     verdicts = [[verdict(turn) for turn in episode.turns] for episode in done]
+    timed = [one for episode in verdicts for one in episode if one.correct and one.speedup]
     return Report(
         problems=len({_problem(episode) for episode in done}),
         episodes=len(done),
         unfinished=len(known) - len(done),
         failed_generations=sum(bool(episode.turns[-1].extra.get(ENDED)) for episode in done),
         outcomes=dict(Counter(turn.outcome for episode in done for turn in episode.turns)),
+        timed=len(timed),
+        without_interval=sum(one.low is None for one in timed),
         turns=metrics.turn_table(
-            [[speedup for speedup, _ in episode] for episode in verdicts],
-            [[correct for _, correct in episode] for episode in verdicts],
+            [[one.speedup for one in episode] for episode in verdicts],
+            [[one.correct for one in episode] for episode in verdicts],
             thresholds,
+            [[one.low for one in episode] for episode in verdicts],
         ),
         selected=[_selected(how, done, thresholds) for how in SELECTIONS] if done else [],
     )
@@ -90,7 +118,8 @@ def is_finished(episode: Trajectory) -> bool:
 
 def _selected(how: str, episodes: Sequence[Trajectory], thresholds: Sequence[float]) -> Selected:
     chosen = [_choose(how, episode) for episode in episodes]
-    speedups, correct = zip(*map(verdict, chosen), strict=True)
+    verdicts = [verdict(turn) for turn in chosen]
+    correct = [one.correct for one in verdicts]
     rewards = [turn.reward for turn in chosen if turn is not None and turn.reward is not None]
     by_problem: dict[str, list[bool]] = defaultdict(list)
     for episode, right in zip(episodes, correct, strict=True):
@@ -100,7 +129,8 @@ def _selected(how: str, episodes: Sequence[Trajectory], thresholds: Sequence[flo
         how=how,
         correct=sum(map(bool, correct)) / len(chosen),
         mean_reward=sum(rewards) / len(rewards) if rewards else None,
-        fast={p: metrics.fast_at_p(speedups, correct, p) for p in thresholds},
+        fast={p: metrics.fast_at_p([one.speedup for one in verdicts], correct, p) for p in thresholds},
+        sure_fast={p: metrics.sure_fast_at_p([one.low for one in verdicts], correct, p) for p in thresholds},
         pass_at={
             k: sum(metrics.pass_at_k(len(rights), sum(rights), k) for rights in by_problem.values()) / len(by_problem)
             for k in _powers_of_two(fewest)
@@ -118,16 +148,18 @@ def _choose(how: str, episode: Trajectory) -> TurnRecord | None:
     return rewarded[scaling.select([reward for _, reward in rewarded], how)][0]
 
 
-def verdict(turn: TurnRecord | None) -> tuple[float | None, bool | None]:
-    """Speedup (the one that counts) and correctness, None and None without a verdict; the smaller of two measurements."""
+def verdict(turn: TurnRecord | None) -> TurnVerdict:
+    """Return what a turn came to. Raises TypeError or ValueError if its second measurement holds no numbers."""
     if turn is None or turn.reward is None:
-        return None, None
-    again = turn.remeasured or {}
-    speedup = turn.speedup
-    if again:
+        return TurnVerdict(None, None, None, None)
+    right, speedup, low, high = turn.outcome == "CORRECT", turn.speedup, turn.speedup_low, turn.speedup_high
+    if again := turn.remeasured:
+        right = right and again.get("outcome") == "CORRECT"
         speedup = min(speedup, counted_in_json(again))
-    right = turn.outcome == "CORRECT" and (not again or again.get("outcome") == "CORRECT")
-    return speedup, right
+        second_low, second_high = counted_interval_in_json(again)
+        low = None if low is None or second_low is None else min(low, second_low)
+        high = None if high is None or second_high is None else min(high, second_high)
+    return TurnVerdict(right, speedup, low, high)
 
 
 def _problem(episode: Trajectory) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.trainers.marks import Mark
+from kerneldyno.training import metrics
 from kerneldyno.v1.evaluation_pb2 import STAGE_QUEUED, EvalResult
 from kerneldyno.v1.reward_service_pb2 import Extraction, StreamRewardsResponse
 
@@ -35,8 +36,14 @@ class PlayedTurn:
         """The speedup that counts, 0 for what is not right; the smaller one of two measurements."""
         if not self.correct:
             return 0.0
-        verdicts = [self.answer.result, final_result(self.answer)]
-        return min(counted_speedup(verdict).value for verdict in verdicts)
+        return smaller_speedup(self.answer)
+
+    @property
+    def speedup_low(self) -> float | None:
+        """Lower end of its 95 % interval; None for what is not right, and where a measurement has no interval."""
+        if not self.correct:
+            return None
+        return smaller_low(self.answer)
 
     @property
     def evaluation_seconds(self) -> float:
@@ -46,6 +53,25 @@ class PlayedTurn:
             return 0.0
         spans = (span.duration.ToNanoseconds() / 1e9 for span in result.stages if span.stage != STAGE_QUEUED)
         return min(sum(spans), self.seconds)
+
+
+def smaller_speedup(answer: StreamRewardsResponse) -> float:
+    """Return the speedup that counts of a right answer, a ratio of times; the smaller one of two measurements."""
+    return min(counted_speedup(result).value for result in _measurements(answer))
+
+
+def smaller_low(answer: StreamRewardsResponse) -> float | None:
+    """Return the lower end of the 95 % interval of the speedup that counts; the smaller end of two measurements.
+
+    None where one of the measurements has no interval: nothing is sure then.
+    """
+    lows = [counted_speedup(result).low for result in _measurements(answer)]
+    known = [low for low in lows if low is not None]
+    return min(known) if len(known) == len(lows) else None
+
+
+def _measurements(answer: StreamRewardsResponse) -> list[EvalResult]:
+    return [answer.result, answer.remeasured] if answer.HasField("remeasured") else [answer.result]
 
 
 def final_result(answer: StreamRewardsResponse) -> EvalResult:
@@ -68,7 +94,7 @@ def figures(turns: Sequence[PlayedTurn], marks: Sequence[Mark]) -> dict[str, flo
 
     verl averages them over validation samples, and dumps them with generations.
     """
-    last = turns[-1]
+    last, best = turns[-1], max(turns, key=lambda turn: turn.speedup)
     results = [final_result(turn.answer) for turn in turns]
     return {
         "score": sum(turn.answer.reward for turn in turns),
@@ -79,7 +105,11 @@ def figures(turns: Sequence[PlayedTurn], marks: Sequence[Mark]) -> dict[str, flo
         "last_correct": float(last.correct),
         "any_correct": float(any(turn.correct for turn in turns)),
         "last_speedup": last.speedup,
-        "best_speedup": max(turn.speedup for turn in turns),
+        "best_speedup": best.speedup,
+        "last_fast@1": float(metrics.is_win(last.speedup, 1.0)),
+        "last_fast@1/sure": float(metrics.is_sure_win(last.speedup_low, 1.0)),
+        "best_fast@1": float(metrics.is_win(best.speedup, 1.0)),
+        "best_fast@1/sure": float(metrics.is_sure_win(best.speedup_low, 1.0)),
         "last_coverage": results[-1].coverage if last.correct else 0.0,
         "rejected_turns": float(sum(result.outcome == EvalResult.REJECTED for result in results)),
         "turns_without_code": float(sum(_without_code(turn.answer) for turn in turns)),

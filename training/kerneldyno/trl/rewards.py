@@ -12,10 +12,10 @@ from typing import Any
 
 from kerneldyno.client import AsyncClient, StreamRewardsResponse
 from kerneldyno.client.rewarding import OnMissing
-from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.trainers import settings
-from kerneldyno.trainers.episode import final_result
+from kerneldyno.trainers.episode import final_result, smaller_low, smaller_speedup
 from kerneldyno.trainers.turns import make_turn, problem_of, refuse_our_fault
+from kerneldyno.training import metrics
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 
 #: A completion is text, or the chat messages that the model wrote.
@@ -95,10 +95,12 @@ def text_of(completion: Completion) -> str:
 
 def _figures(answers: Sequence[StreamRewardsResponse]) -> dict[str, float]:
     verdicts = [final_result(answer) for answer in answers]
-    correct = [verdict for verdict in verdicts if verdict.outcome == EvalResult.CORRECT]
+    correct = [answer for answer in answers if final_result(answer).outcome == EvalResult.CORRECT]
     return {
         "correct": len(correct) / len(verdicts),
-        "fast_1": sum(counted_speedup(verdict).value > 1 for verdict in correct) / len(verdicts),
+        # A number that is none must not end a training: no error here, as metrics.fast_at_p would raise, but no win.
+        "fast@1": sum(metrics.is_win(smaller_speedup(answer), 1.0) for answer in correct) / len(verdicts),
+        "fast@1/sure": sum(metrics.is_sure_win(smaller_low(answer), 1.0) for answer in correct) / len(verdicts),
         "rejected": sum(verdict.outcome == EvalResult.REJECTED for verdict in verdicts) / len(verdicts),
         "without_reward": sum(not answer.HasField("reward") for answer in answers) / len(answers),
     }

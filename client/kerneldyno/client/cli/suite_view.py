@@ -8,7 +8,7 @@ from kerneldyno.client.cli.cards import plain, times
 from kerneldyno.client.cli.common import lasting
 from kerneldyno.client.report.candidates import Candidate, colour
 from kerneldyno.client.report.elapsed import WAITING
-from kerneldyno.client.report.fast import FastRow, Wins
+from kerneldyno.client.report.fast import FastRow
 from kerneldyno.client.report.figures import StageTimes
 from kerneldyno.client.report.making import Material
 from rich.console import RenderableType
@@ -22,8 +22,14 @@ _MESSAGE_CHARS = 100
 
 def suite_tables(rows: Sequence[FastRow], material: Material, slowest: int) -> Iterator[RenderableType]:
     """Yields headings and tables, those that have nothing to say left out."""
-    yield _heading("won, where the whole 95 % interval of the speedup is above p (in brackets: where a part of it is)")
+    yield _heading("won, by the speedup; sure: its whole 95 % interval is above p (in brackets: a part)")
     yield _fast(rows)
+    figures = material.figures
+    if figures.without_interval:
+        yield Text(
+            f"{figures.without_interval} of {figures.timed} right, timed candidates have no interval: no sure win",
+            style="dim",
+        )
     if wrong := [candidate for candidate in material.candidates if not candidate.correct]:
         more = f", the first {_LISTED}" if len(wrong) > _LISTED else ""
         yield _heading(f"{len(wrong)} not right{more}")
@@ -57,16 +63,18 @@ def _fast(rows: Sequence[FastRow]) -> Table:
         table.add_column(name, justify="right")
     for at, row in enumerate(rows):
         speedup = "" if row.median_speedup is None else times(row.median_speedup)
-        shares = [_share(wins, row.denominator) for wins in row.wins]
+        shares = [_share(wins.plain, row.denominator) for wins in row.wins]
         table.add_row(plain(row.group or "."), *(str(column[at]) for column in shown.values()), speedup, *shares)
+        sure = [_share(wins.sure, row.denominator, wins.possible) for wins in row.wins]
+        table.add_row("  sure", *([""] * (len(shown) + 1)), *sure)
     return table
 
 
-def _share(wins: Wins, of: int) -> str:
+def _share(won: int, of: int, possible: int | None = None) -> str:
     if not of:
         return "-"
-    more = f" ({wins.possible})" if wins.possible != wins.sure else ""
-    return f"{wins.sure}{more}, {wins.sure / of:.0%}"
+    more = f" ({possible})" if possible is not None and possible != won else ""
+    return f"{won}{more}, {won / of:.0%}"
 
 
 def _wrong(candidates: Sequence[Candidate]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,9 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from kerneldyno.rollout.report import Report
+
+#: Begins the row below fast@p's, of the same answers.
+_SURE = "  sure"
 
 
 def trajectories(
@@ -90,14 +94,20 @@ def report_tables(found: Report) -> list[RenderableType]:
     by_turn = _table("answer of", "correct", *thresholds)
     for row in found.turns:
         by_turn.add_row(f"turn {row.turn}", *map(_percent, [row.correct, *row.fast.values()]))
+        by_turn.add_row(_SURE, "", *map(_percent, row.sure_fast.values()))
     for row in found.turns[1:]:
         by_turn.add_row(f"best of {row.turn}", "", *map(_percent, row.best_fast.values()))
-    notes = []
+        by_turn.add_row(_SURE, "", *map(_percent, row.best_sure_fast.values()))
+    notes = ["sure: the whole 95 % interval of the speedup is above p; unchanged PyTorch almost never wins it"]
+    if found.without_interval:
+        notes.append(
+            f"{found.without_interval} of {found.timed} right, timed answers have no interval (an older file?): no sure win"
+        )
     if found.failed_generations:
         notes.append(f"{found.failed_generations} episodes ended by a failed generation, which counts as a failure")
     if len(found.turns) > 1:
         notes.append("best: chosen by the evaluator's own measurement, not comparable with single answers")
-    tables: list[RenderableType] = [title, by_turn]
+    tables: list[RenderableType] = [title, by_turn, *_kernelgym(found, thresholds)]
     if found.selected:
         ks = list(found.selected[0].pass_at)
         chosen = _table("selected", "reward", "correct", *(f"pass@{k}" for k in ks), *thresholds[:3])
@@ -105,8 +115,24 @@ def report_tables(found: Report) -> list[RenderableType]:
             reward = "" if one.mean_reward is None else f"{one.mean_reward:.3f}"
             shares = [one.correct, *one.pass_at.values(), *list(one.fast.values())[:3]]
             chosen.add_row(one.how, reward, *map(_percent, shares))
+            empty = [""] * (2 + len(one.pass_at))
+            chosen.add_row(_SURE, *empty, *map(_percent, list(one.sure_fast.values())[:3]))
         tables.append(chosen)
     return [*tables, *(Text(note, style="dim") for note in notes)]  # a table folds a title and notes of its own
+
+
+def _kernelgym(found: Report, thresholds: Sequence[str]) -> list[RenderableType]:
+    """KernelGYM's two definitions by turn: other denominators, to compare with figures that were made so."""
+    table = _table("KernelGYM's", "judged", *thresholds)
+    for row in found.turns:
+        judged = _percent(row.judged / row.episodes)
+        table.add_row(f"turn {row.turn}, in all", judged, *map(_percent, row.fast_kernelgym.values()))
+        table.add_row("  of correct", "", *map(_percent, row.fast_correct.values()))
+    told = (
+        "KernelGYM's fast@p_in_all is of the answers with a verdict, its fast@p of the correct answers; both are by the "
+        "speedup alone"
+    )
+    return [table, Text(told, style="dim")]
 
 
 def _table(first: str, *columns: str) -> Table:

@@ -130,16 +130,16 @@ def of_turn(turn: TurnRecord, shelf: Shelf) -> Candidate:
     candidate.place = turn.group, turn.sample, turn.turn_index
     candidate.outcome = turn.outcome
     candidate.reward = turn.reward
-    speedup, right = verdict(turn)
-    if turn.remeasured and right is not None:
+    found = verdict(turn)
+    if turn.remeasured and found.correct is not None:
         again = turn.remeasured.get("outcome")
         candidate.facts.insert(
             0, ("measured again", f"{again}, {factor(counted_in_json(turn.remeasured), 3)}x; the smaller counts")
         )
-        candidate.outcome = str(turn.outcome if right or turn.outcome != "CORRECT" else again)
+        candidate.outcome = str(turn.outcome if found.correct or turn.outcome != "CORRECT" else again)
     if candidate.correct:
-        candidate.speedup = positive(speedup)
-        candidate.low, candidate.high = positive(turn.speedup_low), positive(turn.speedup_high)
+        candidate.speedup = positive(found.speedup)
+        candidate.low, candidate.high = positive(found.low), positive(found.high)
         candidate.by = _BY.get(turn.speedup_kind, WORDS[DEVICE]) if candidate.speedup is not None else ""
     else:
         candidate.speedup = candidate.low = candidate.high = candidate.other = None

@@ -1,6 +1,6 @@
-"""How many problems of a suite are won: fast@p by group, with what intervals leave open.
+"""How many problems of a suite are won: fast@p by group, by the speedup and by its interval.
 
-A win counts when the whole 95 % interval of the speedup lies above p; it may be one while a part of it does.
+kerneldyno.training.metrics says what a win is; here are counts, with the denominators of a suite.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kerneldyno.client.report.candidates import TOO_LARGE, Candidate
+from kerneldyno.training import metrics
 
 #: KernelBench's thresholds from 1 on.
 THRESHOLDS = (1.0, 1.5, 2.0)
@@ -17,10 +18,15 @@ THRESHOLDS = (1.0, 1.5, 2.0)
 
 @dataclass(frozen=True, slots=True)
 class Wins:
-    """Problems whose candidate is right and more than `p` times as fast: surely, and at the most."""
+    """Problems whose candidate is right and wins at `p`."""
 
     p: float
+    #: By the speedup (`metrics.is_win`).
+    plain: int
+    #: By the lower end of its interval (`metrics.is_sure_win`).
     sure: int
+    #: The most that can be sure with better times: the upper end of the interval is above p, or the speedup where there is
+    #: no interval.
     possible: int
 
 
@@ -74,12 +80,10 @@ def _row(group: str, names: Sequence[str], of: dict[str, Candidate], thresholds:
 
 
 def _wins(p: float, right: Sequence[Candidate]) -> Wins:
-    def count(ends: Sequence[float | None]) -> int:
-        return sum(end is not None and end > p for end in ends)
-
-    # Without an interval nothing is sure, and the speedup itself is all that there is.
+    tops = [candidate.speedup if candidate.high is None else candidate.high for candidate in right]
     return Wins(
         p,
-        count([candidate.low for candidate in right]),
-        count([candidate.speedup if candidate.high is None else candidate.high for candidate in right]),
+        sum(metrics.is_win(candidate.speedup, p) for candidate in right),
+        sum(metrics.is_sure_win(candidate.low, p) for candidate in right),
+        sum(top is not None and top > p for top in tops),
     )

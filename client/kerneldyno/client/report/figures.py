@@ -29,11 +29,25 @@ class Curve:
     name: str
     shares: list[float]
     at_thresholds: list[float]
-    #: The shares with the lower and the upper ends of the speedups' 95 % intervals in their place; empty without.
+    #: `metrics.sure_fast_at_p` at metrics.THRESHOLDS.
+    sure_at_thresholds: list[float]
+    #: The shares with the lower ends (sure wins) and the upper ends of the speedups' 95 % intervals in their place; empty
+    #: without.
     low: list[float]
     high: list[float]
     #: It is about the best of several answers each.
     is_best: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KernelGymRow:
+    """A turn by KernelGYM's definitions: shares (0 to 1) by p."""
+
+    turn: int
+    #: `fast@p_in_all`: of the answers with a verdict.
+    in_all: dict[float, float]
+    #: `fast@p`: of the correct answers.
+    of_correct: dict[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +87,8 @@ class Figures:
     malformed: int
     correct: int
     timed: int
+    #: Of the timed ones, those whose speedup has no interval; none of them is a sure win.
+    without_interval: int
     interpreted: int
     median_speedup: float | None
     #: By which time the speedups are that count, the most frequent first: values of `speedups.WORDS`.
@@ -81,6 +97,8 @@ class Figures:
     curves: list[Curve]
     #: What a curve's denominator is, in words.
     denominator: str
+    #: One row for each turn; empty without turns.
+    kernelgym: list[KernelGymRow]
     #: By group of problems; empty where there is one group only.
     by_group: list[GroupRow]
     stages: list[StageTimes]
@@ -98,9 +116,10 @@ class Figures:
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON, without the points of the curves."""
         data = asdict(self)
-        data["fast"] = {
-            curve.name: dict(zip(map(str, metrics.THRESHOLDS), curve.at_thresholds, strict=True))
-            for curve in self.curves
+        thresholds = list(map(str, metrics.THRESHOLDS))
+        data["fast"] = {curve.name: dict(zip(thresholds, curve.at_thresholds, strict=True)) for curve in self.curves}
+        data["sure_fast"] = {
+            curve.name: dict(zip(thresholds, curve.sure_at_thresholds, strict=True)) for curve in self.curves
         }
         return {key: value for key, value in data.items() if key not in ("grid", "curves")}
 
@@ -111,7 +130,8 @@ def figures(found: Sequence[Candidate], turns: Sequence[TurnRecord] = ()) -> Fig
     speedups = [candidate.speedup for candidate in judged if candidate.speedup is not None]
     grid = _grid(speedups)
     notes: list[str] = []
-    curves, denominator = _by_turn(turns, grid, notes) if turns else _of_candidates(judged, grid)
+    kernelgym: list[KernelGymRow] = []
+    curves, denominator = _by_turn(turns, grid, notes, kernelgym) if turns else _of_candidates(judged, grid)
     stages = _stages(found)
     work, waiting = summed((stage.name, stage.total) for stage in stages)
     return Figures(
@@ -123,12 +143,14 @@ def figures(found: Sequence[Candidate], turns: Sequence[TurnRecord] = ()) -> Fig
         malformed=sum(candidate.malformed for candidate in found),
         correct=sum(candidate.correct for candidate in judged),
         timed=len(speedups),
+        without_interval=sum(candidate.speedup is not None and candidate.low is None for candidate in judged),
         interpreted=sum(candidate.interpreted and candidate.speedup is not None for candidate in judged),
         median_speedup=statistics.median(speedups) if speedups else None,
         speedups_by=Counter(candidate.by for candidate in judged if candidate.speedup is not None).most_common(),
         grid=grid,
         curves=curves,
         denominator=denominator,
+        kernelgym=kernelgym,
         by_group=group_rows(found),
         stages=stages,
         wall_seconds=wall_seconds(candidate.span for candidate in found),
@@ -169,6 +191,9 @@ def _curve(name: str, of: Sequence[Candidate], grid: Sequence[float], *, is_best
     def shares(speedups: Sequence[float | None], thresholds: Sequence[float]) -> list[float]:
         return [metrics.fast_at_p(speedups, correct, p) for p in thresholds]
 
+    def sure_shares(thresholds: Sequence[float]) -> list[float]:
+        return [metrics.sure_fast_at_p([candidate.low for candidate in of], correct, p) for p in thresholds]
+
     speedups = [candidate.speedup for candidate in of]
     timed = [candidate for candidate in of if candidate.speedup is not None]
     banded = bool(timed) and all(candidate.low is not None and candidate.high is not None for candidate in timed)
@@ -176,14 +201,17 @@ def _curve(name: str, of: Sequence[Candidate], grid: Sequence[float], *, is_best
         name,
         shares(speedups, grid),
         shares(speedups, metrics.THRESHOLDS),
-        shares([candidate.low for candidate in of], grid) if banded else [],
+        sure_shares(metrics.THRESHOLDS),
+        sure_shares(grid) if banded else [],
         shares([candidate.high for candidate in of], grid) if banded else [],
         is_best,
     )
 
 
-def _by_turn(turns: Sequence[TurnRecord], grid: Sequence[float], notes: list[str]) -> tuple[list[Curve], str]:
-    """As `kerneldyno trajectories` counts: over all samples of finished episodes."""
+def _by_turn(
+    turns: Sequence[TurnRecord], grid: Sequence[float], notes: list[str], kernelgym: list[KernelGymRow]
+) -> tuple[list[Curve], str]:
+    """Count as `kerneldyno trajectories` does, over all samples of finished episodes; add to `notes` and `kernelgym`."""
     try:
         found = report(trajectories(turns), [*grid, *metrics.THRESHOLDS])
     except (TypeError, ValueError) as error:  # `extra` is the caller's and may hold anything
@@ -194,13 +222,21 @@ def _by_turn(turns: Sequence[TurnRecord], grid: Sequence[float], notes: list[str
     if found.failed_generations:
         notes.append(f"{found.failed_generations} episodes ended with a failed generation, which counts as a failure")
 
-    def curve(name: str, fast: dict[float, float], *, is_best: bool = False) -> Curve:
-        return Curve(name, [fast[p] for p in grid], [fast[p] for p in metrics.THRESHOLDS], [], [], is_best)
+    def curve(name: str, fast: dict[float, float], sure: dict[float, float], *, is_best: bool = False) -> Curve:
+        plain, surely = ([shares[p] for p in metrics.THRESHOLDS] for shares in (fast, sure))
+        return Curve(name, [fast[p] for p in grid], plain, surely, [], [], is_best)
 
-    curves = [curve(f"turn {row.turn}", row.fast) for row in found.turns]
+    def at_thresholds(shares: dict[float, float]) -> dict[float, float]:
+        return {p: shares[p] for p in metrics.THRESHOLDS}
+
+    kernelgym += [
+        KernelGymRow(row.turn, at_thresholds(row.fast_kernelgym), at_thresholds(row.fast_correct))
+        for row in found.turns
+    ]
+    curves = [curve(f"turn {row.turn}", row.fast, row.sure_fast) for row in found.turns]
     if len(found.turns) > 1:
         last = found.turns[-1]
-        curves.append(curve(f"best of {last.turn} turns", last.best_fast, is_best=True))
+        curves.append(curve(f"best of {last.turn} turns", last.best_fast, last.best_sure_fast, is_best=True))
     return curves, f"{found.episodes} finished episodes of {found.problems} problems"
 
 

@@ -23,8 +23,9 @@ class GroupRow:
     correct: float
     #: Of the candidates that are right and timed; None without any.
     median_speedup: float | None
-    #: fast@p by p.
+    #: `metrics.fast_at_p` and `metrics.sure_fast_at_p` by p.
     fast: dict[float, float]
+    sure_fast: dict[float, float]
 
 
 def group_rows(found: Sequence[Candidate]) -> list[GroupRow]:
@@ -50,4 +51,5 @@ def _row(group: str, alike: Sequence[Candidate]) -> GroupRow:
         sum(correct) / len(alike),
         statistics.median(timed) if timed else None,
         {p: metrics.fast_at_p(speedups, correct, p) for p in metrics.THRESHOLDS},
+        {p: metrics.sure_fast_at_p([candidate.low for candidate in alike], correct, p) for p in metrics.THRESHOLDS},
     )

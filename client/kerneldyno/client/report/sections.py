@@ -18,6 +18,11 @@ STYLES = {"green": "good", "red": "bad", "yellow": "odd"}
 _MEANINGLESS = (
     "ran on a CPU or in Triton's interpreter: their verdicts are real, their times and speedups mean nothing for a GPU"
 )
+#: What the second row of a table of fast@p counts.
+_SURE = (
+    "Sure: the whole 95 % interval of the speedup is above p. Unchanged PyTorch, whose speedup is 1 plus or minus noise, "
+    "wins fast@1 half of the time, and fast@1/sure almost never."
+)
 
 
 def tiles(figures: Figures) -> Element:
@@ -29,6 +34,12 @@ def tiles(figures: Figures) -> Element:
     found = [
         _tile("correct", _percent(figures.correct, figures.judged), f"{figures.correct} of {figures.judged}", "good"),
         *(_tile("fast@1", f"{100 * curve.at_thresholds[0]:.1f} %", f"{curve.name}{doubtful}") for curve in single[-1:]),
+        *(
+            _tile(
+                "fast@1/sure", f"{100 * curve.sure_at_thresholds[0]:.1f} %", f"{curve.name}, whole interval{doubtful}"
+            )
+            for curve in single[-1:]
+        ),
         _tile(
             "median speedup",
             "none" if figures.median_speedup is None else times(figures.median_speedup),
@@ -53,6 +64,11 @@ def warnings(figures: Figures, notes: Sequence[str]) -> Element | None:
         told.append(f"The speedup that counts is not by the same time for all candidates: {each}.")
     if untimed := figures.correct - figures.timed:
         told.append(f"{untimed} of {figures.correct} right candidates were not timed, and count as not fast.")
+    if figures.without_interval:
+        told.append(
+            f"{figures.without_interval} of {figures.timed} timed candidates have no interval of their speedup (an older "
+            "file?), so none of them is a sure win."
+        )
     told += [f"{note[0].upper()}{note[1:]}." for note in (*notes, *figures.notes)]
     return node("ul", *(node("li", line) for line in told), class_="warnings") if told else None
 
@@ -90,27 +106,48 @@ def fast(figures: Figures) -> Element | None:
         return None
     shown = _few(figures.curves)
     banded = any(curve.low for curve in shown)
-    rows = [
-        [node("td", _swatch(index), curve.name), *(_number(f"{100 * share:.1f}") for share in curve.at_thresholds)]
-        for index, curve in enumerate(shown)
-    ]
+    rows = []
+    for index, curve in enumerate(shown):
+        rows.append([node("td", _swatch(index), curve.name), *_shares(curve.at_thresholds)])
+        rows.append([node("td", "sure", class_="sure"), *_shares(curve.sure_at_thresholds)])
     told = (
         f"Share of {figures.denominator} that are right and at least p times as fast as the reference{_by(figures)}. What "
-        "is wrong, crashes, is rejected or invalid counts as not fast."
+        f"is wrong, crashes, is rejected or invalid counts as not fast. {_SURE}"
     )
     if banded:
-        told += " Band: the same with the lower and the upper ends of the speedups' 95 % intervals."
+        told += " Band: from the sure wins to the same with the upper ends of the intervals."
     if any(curve.is_best for curve in shown):
         told += " Best: chosen by the evaluator's own measurement, not comparable with single answers."
     told += " KernelBench calls it fast_p, and asks for more than p."
-    heads = ("%", *(f"≥{p:g}x" for p in THRESHOLDS))
+    heads = ("%, by p", *(f"{p:g}x" for p in THRESHOLDS))
     return section(
         "fast",
         "fast@p",
         charts.fast_at_p(figures.grid, shown),
         _table(heads, rows),
         node("p", told, class_="note"),
+        _kernelgym(figures),
         meaningless=figures.interpreted > 0,
+    )
+
+
+def _kernelgym(figures: Figures) -> Element | None:
+    """KernelGYM's two definitions by turn, which differ in the denominator only; closed until it is asked for."""
+    if not figures.kernelgym:
+        return None
+    rows = []
+    for row in figures.kernelgym:
+        rows.append([node("td", f"turn {row.turn}, fast@p_in_all"), *_shares(row.in_all.values())])
+        rows.append([node("td", f"turn {row.turn}, fast@p"), *_shares(row.of_correct.values())])
+    told = (
+        "To compare with figures of KernelGYM, by the speedup alone. Its fast@p_in_all is of the answers with a verdict: "
+        "failed generations are left out. Its fast@p is of the correct answers."
+    )
+    return node(
+        "details",
+        node("summary", "By KernelGYM's definitions, in %"),
+        _table(("turn", *(f"{p:g}x" for p in THRESHOLDS)), rows),
+        node("p", told, class_="note"),
     )
 
 
@@ -118,22 +155,25 @@ def groups(figures: Figures) -> Element | None:
     """Shares and fast@p of each group of problems, where there are several."""
     if not figures.by_group:
         return None
-    rows = [
-        [
-            node("td", row.group or "(no group)"),
-            _number(row.problems),
-            _number(row.candidates),
-            _number(f"{100 * row.correct:.1f}"),
-            *(_number(f"{100 * share:.1f}") for share in row.fast.values()),
-            _number("" if row.median_speedup is None else times(row.median_speedup)),
-        ]
-        for row in figures.by_group
-    ]
-    heads = ("group", "problems", "candidates", "correct %", *(f"≥{p:g}x" for p in THRESHOLDS), "median")
+    rows = []
+    for row in figures.by_group:
+        rows.append(
+            [
+                node("td", row.group or "(no group)"),
+                _number(row.problems),
+                _number(row.candidates),
+                _number(f"{100 * row.correct:.1f}"),
+                *_shares(row.fast.values()),
+                _number("" if row.median_speedup is None else times(row.median_speedup)),
+            ]
+        )
+        empty = [_number("") for _ in range(3)]
+        rows.append([node("td", "sure", class_="sure"), *empty, *_shares(row.sure_fast.values()), _number("")])
+    heads = ("group", "problems", "candidates", "correct %", *(f"{p:g}x" for p in THRESHOLDS), "median")
     told = (
         "fast@p (fast_p) in %, as above: of each group's candidates with a verdict, those that are right and at least p "
-        f"times as fast as the reference{_by(figures)}. A group is what --group-label says, else what comes before the "
-        "last slash of a problem's name."
+        f"times as fast as the reference{_by(figures)}. Sure: as above. A group is what --group-label says, else what comes "
+        "before the last slash of a problem's name."
     )
     return section(
         "groups",
@@ -276,6 +316,11 @@ def _tile(name: str, value: str, told: str, style: str = "") -> Element:
 
 def _swatch(index: int) -> Element:
     return node("span", class_=f"swatch c{index}", aria_hidden="true")
+
+
+def _shares(shares: Iterable[float]) -> list[Element]:
+    """Cells of shares, in percent."""
+    return [_number(f"{100 * share:.1f}") for share in shares]
 
 
 def _number(value: int | str) -> Element:
