@@ -108,6 +108,7 @@ ctypes.CDLL("./code.so", mode=1)  # RTLD_LAZY
     assert labels(plain) == ["torch's own operators did work in a call: aten::addmm"]
     assert labels(native_too) == [f"{labels(plain)[0]}; its native code calls cublasSgemm_v2"]
     assert labels(as_torch) == []
+    assert plain["logs"] == "", "a profiler that talks would talk in the candidate's name"
 
 
 def labels(result: dict[str, list[dict[str, str]]]) -> list[str]:

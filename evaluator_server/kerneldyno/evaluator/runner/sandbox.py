@@ -92,6 +92,7 @@ def _clean_environment(scratch: str, extra: dict[str, str]) -> None:
         TORCHINDUCTOR_CACHE_DIR=f"{scratch}/inductor",
         CUDA_CACHE_PATH=f"{scratch}/cuda",
         PYTHONDONTWRITEBYTECODE="1",
+        KINETO_LOG_LEVEL="6",  # the profiler tells when it starts and stops, in what a candidate prints
         USER="candidate",
         **extra,
     )
