@@ -268,8 +268,8 @@ def test_kernels_that_do_the_work(judge: Judge, code: str, stress: bool) -> None
     assert "S20" not in findings(result)
 
 
-def test_a_profile_of_the_cpu_device_has_no_kernels(judge: Judge) -> None:
+def test_a_profile_of_the_cpu_device_has_no_kernels_and_so_there_is_none(judge: Judge) -> None:
     result = judge.evaluate(stressed(OUT_OF_PLACE, RELU, backend="triton", enable_profiling=True))
     assert result["outcome"] == "CORRECT", result["message"]
-    assert result["profile"]["kernels"] == []
-    assert findings(result) == {}
+    assert not {"profile", "coverage"} & result.keys()
+    assert findings(result) == {"D21": "SEVERITY_INFO"}

@@ -59,8 +59,10 @@ def _fast(rows: Sequence[FastRow]) -> Table:
         "right": [row.right for row in rows],
     }
     shown = {name: column for name, column in counts.items() if any(column) or not name.startswith("no ")}
-    for name in (*shown, "speedup", *(f"fast@{wins.p:g}" for wins in rows[0].wins)):
+    for name in (*shown, "speedup"):
         table.add_column(name, justify="right")
+    for wins in rows[0].wins:
+        table.add_column(f"fast@{wins.p:g}", justify="right", no_wrap=True)
     for at, row in enumerate(rows):
         speedup = "" if row.median_speedup is None else times(row.median_speedup)
         shares = [_share(wins.plain, row.denominator) for wins in row.wins]
