@@ -6,6 +6,7 @@ Triton cannot compile in this process, callers do the same by torch's operations
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -76,7 +77,9 @@ def weighted_sum(words: torch.Tensor, key: int, more: int) -> int | None:
 
 def warm_up(device: torch.device) -> None:
     """Compile for float32, on a GPU: what the first evaluation would wait for, and the judge's other ones with it."""
-    if device.type == "cuda":
+    if device.type != "cuda":
+        return
+    with contextlib.suppress(torch.OutOfMemoryError):  # somebody holds all of the device: later, then
         ones = torch.ones(_LEAST, device=device)
         errors(ones, ones, 1.0, 1.0)
         weighted_sum(ones.view(torch.int32), 1 << 61, 1 << 61)  # as wide as keys are, or it is compiled anew
