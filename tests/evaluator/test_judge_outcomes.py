@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.protobuf import json_format
 from judge_harness import DEVICE, REFERENCE, Judge, candidate, limits, request
-from kerneldyno.evaluator.walls.limits import MAX_PROCESSES
+from kerneldyno.evaluator.walls.limits import MAX_TASKS
 from kerneldyno.v1 import evaluation_pb2
 
 
@@ -417,7 +417,7 @@ time.sleep({seconds})
 
 
 def test_two_candidates_have_the_threads_that_each_may_have(judge: Judge) -> None:
-    code = candidate(prologue=CROWD.format(count=MAX_PROCESSES - 60, seconds=2))
+    code = candidate(prologue=CROWD.format(count=MAX_TASKS - 60, seconds=2))
     tokens = [judge.submit(request(code)) for _ in range(2)]
     results = [judge.wait_for(token, "result")["result"] for token in tokens]
     assert [result["outcome"] for result in results] == ["CORRECT"] * 2, [result["message"] for result in results]
@@ -425,7 +425,7 @@ def test_two_candidates_have_the_threads_that_each_may_have(judge: Judge) -> Non
 
 
 def test_the_limit_of_threads_is_named(judge: Judge) -> None:
-    crowd = CROWD.format(count=MAX_PROCESSES + 10, seconds=2)
+    crowd = CROWD.format(count=MAX_TASKS + 10, seconds=2)
     result = judge.evaluate(request(candidate(prologue=crowd)))
     assert result["outcome"] == "COMPILE_ERROR"
-    assert f"{MAX_PROCESSES} processes and threads in all" in result["message"]
+    assert f"{MAX_TASKS} processes and threads in all" in result["message"]

@@ -11,7 +11,7 @@ import pytest
 from judge_harness import DEVICE, Judge, candidate, limits, printed, request
 from kerneldyno.evaluator.judge.ladder import shortfall
 from kerneldyno.evaluator.walls import Layer, Unavailable, landlock
-from kerneldyno.evaluator.walls.limits import MAX_PROCESSES
+from kerneldyno.evaluator.walls.limits import MAX_TASKS
 
 #: Starts a program as root of an ordinary container: without CAP_SYS_ADMIN (21), so without namespaces.
 NO_NAMESPACES = (
@@ -132,12 +132,12 @@ def test_what_require_needs() -> None:
 @needs_root
 @needs_landlock
 def test_without_namespaces_each_candidate_still_has_its_own_number_of_threads(judge: Judge) -> None:
-    tokens = [judge.submit(request(candidate(prologue=crowd(MAX_PROCESSES - 60)))) for _ in range(2)]
+    tokens = [judge.submit(request(candidate(prologue=crowd(MAX_TASKS - 60)))) for _ in range(2)]
     results = [judge.wait_for(token, "result")["result"] for token in tokens]
     assert [result["outcome"] for result in results] == ["CORRECT"] * 2, [result["message"] for result in results]
-    greedy = judge.evaluate(request(candidate(prologue=crowd(MAX_PROCESSES + 60))))
+    greedy = judge.evaluate(request(candidate(prologue=crowd(MAX_TASKS + 60))))
     assert greedy["outcome"] == "RUNTIME_ERROR"
-    assert f"more than {MAX_PROCESSES} processes and threads: killed" in greedy["logs"]
+    assert f"more than {MAX_TASKS} processes and threads: killed" in greedy["logs"]
 
 
 def crowd(count: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..walls.limits import MAX_PROCESSES
+from ..walls.limits import MAX_TASKS
 from .evidence import Comparison
 from .handle import ExitReport
 from .missing import missing_module
@@ -92,7 +92,7 @@ def raised(stage: str, error: Any, limits: Limits, findings: Sequence[Result] = 
     bases = {str(base) for base in error.get("bases", ())} if isinstance(error.get("bases"), list) else set()
     sentence = f"{evidence['type']}: {_first_line(evidence['message'])}".removesuffix(": ")
     if _NO_THREAD in evidence["message"]:
-        sentence += f" (a candidate may have {MAX_PROCESSES} processes and threads in all, whose stacks are memory)"
+        sentence += f" (a candidate may have {MAX_TASKS} processes and threads in all, whose stacks are memory)"
     if "NotPlainTensorError" in bases:
         lazy = finding("T04", "SEVERITY_REJECT", f"the candidate returned {evidence['message']}")
         return rejected([*findings, lazy], None, compiled=True)

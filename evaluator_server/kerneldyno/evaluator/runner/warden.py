@@ -98,7 +98,7 @@ def _fail(fds: list[int], error: OSError) -> int:
 
 def _group(delegated: Path | str, memory_bytes: int) -> cgroup.Group | None:
     """Make the runner's control group, where there can be one; keep for the self-test what became of it."""
-    allowed = cgroup.Limits(memory_bytes + root.SCRATCH_BYTES + _RUNNER_BYTES, limits.MAX_PROCESSES)
+    allowed = cgroup.Limits(memory_bytes + root.SCRATCH_BYTES + _RUNNER_BYTES, limits.MAX_TASKS)
     reason, group = delegated, None
     if isinstance(delegated, Path):
         try:
@@ -258,11 +258,8 @@ class _Warden:
 
     def _look_at_usage(self) -> None:
         pids = _visible_pids() - {1} if self._walls.namespaces else _descendants(os.getpid())
-        # The kernel does not hold RLIMIT_NPROC against the host's root, not even in a user namespace; without one it holds
-        # it for many candidates together.
-        tasks = len(pids) if self._walls.namespaces else sum(map(_threads, pids))
-        if tasks > limits.MAX_PROCESSES:
-            self._log.add(f"\n[more than {limits.MAX_PROCESSES} processes and threads: killed]\n".encode())
+        if excess := self._excess(pids):
+            self._log.add(f"\n[more than {excess}: killed]\n".encode())
             self._signal_tree(signal.SIGKILL)
             return
         used = self._memory(pids)
@@ -270,6 +267,17 @@ class _Warden:
         if used - self._baseline > self._memory_limit:
             self._out_of_memory = True
             self._signal_tree(signal.SIGKILL)
+
+    def _excess(self, pids: set[int]) -> str:
+        """Return which limit of processes is exceeded, in words, or nothing.
+
+        Threads are the kernel's to limit, but without a user namespace it counts those of many candidates as one.
+        """
+        if len(pids) > limits.MAX_PROCESSES:
+            return f"{limits.MAX_PROCESSES} processes"
+        if not self._walls.namespaces and sum(map(_threads, pids)) > limits.MAX_TASKS:
+            return f"{limits.MAX_TASKS} processes and threads"
+        return ""
 
     def _look_at_scratch(self) -> None:
         if limits.scratch_is_full(self._private):

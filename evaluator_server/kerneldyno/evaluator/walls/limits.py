@@ -8,9 +8,12 @@ import time
 
 from .root import SCRATCH_BYTES, SCRATCH_FILES
 
-#: Processes and threads that one candidate may have. CUDA needs a dozen, inductor 32 workers and ninja a few processes for
-#: each source; OpenMP, and whoever imitates it, one thread for each processor.
-MAX_PROCESSES = 256 + 2 * (os.cpu_count() or 1)
+#: Processes that one candidate may have; the warden ends who has more. Inductor starts 32 workers, ninja a few processes
+#: for each source.
+MAX_PROCESSES = 128
+#: Processes and threads that one candidate may have, which the kernel counts as one. CUDA needs a dozen; OpenMP, and
+#: whoever imitates it, one thread for each processor.
+MAX_TASKS = 256 + 2 * (os.cpu_count() or 1)
 #: Where candidates have no user namespace of their own, the kernel counts all that their user runs on the host against the
 #: limit of each. It then holds for so many together; the warden holds each to its own.
 _TOGETHER = 16
@@ -22,9 +25,9 @@ MAX_OPEN_FILES = 1024
 _LOOK_SECONDS = 0.2
 
 
-def most_processes(*, alone: bool) -> int:
+def most_tasks(*, alone: bool) -> int:
     """Return the kernel's limit of processes and threads for a candidate that is `alone` in a user namespace, or not."""
-    return MAX_PROCESSES if alone else _TOGETHER * MAX_PROCESSES
+    return MAX_TASKS if alone else _TOGETHER * MAX_TASKS
 
 
 def lower(*, alone: bool) -> None:
@@ -32,7 +35,7 @@ def lower(*, alone: bool) -> None:
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
     _limit(resource.RLIMIT_NOFILE, MAX_OPEN_FILES)
-    _limit(resource.RLIMIT_NPROC, most_processes(alone=alone))
+    _limit(resource.RLIMIT_NPROC, most_tasks(alone=alone))
     _limit(resource.RLIMIT_MSGQUEUE, 0)
 
 
