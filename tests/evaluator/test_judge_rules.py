@@ -273,3 +273,17 @@ def test_a_profile_of_the_cpu_device_has_no_kernels_and_so_there_is_none(judge: 
     assert result["outcome"] == "CORRECT", result["message"]
     assert not {"profile", "coverage"} & result.keys()
     assert findings(result) == {"D21": "SEVERITY_INFO"}
+
+
+def test_a_candidate_that_fails_where_it_is_profiled_has_failed(judge: Judge) -> None:
+    wary = OUT_OF_PLACE.replace(
+        "    def forward(self, x):\n",
+        "    def forward(self, x):\n"
+        "        if torch.autograd._profiler_enabled():\n"
+        "            raise RuntimeError('not while somebody looks')\n",
+    )
+    assert wary != OUT_OF_PLACE
+    result = judge.evaluate(stressed(wary, RELU, backend="triton", enable_profiling=True))
+    assert (result["outcome"], "not while somebody looks" in result["message"]) == ("RUNTIME_ERROR", True)
+    surveyed = judge.evaluate(stressed(wary, RELU, backend="triton"))
+    assert surveyed["outcome"] == "CORRECT", "a label is all that it has got out of"

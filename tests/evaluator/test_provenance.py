@@ -150,13 +150,20 @@ def test_an_empty_profile_is_made_again(empty: int) -> None:
     assert profiled.asked == empty + 1
 
 
-@pytest.mark.parametrize("policy", [LABEL, REJECT, REQUIRE])
+@pytest.mark.parametrize("policy", [LABEL, REJECT])
 def test_where_no_profile_can_be_had_there_is_no_coverage_and_not_one_of_zero(policy: str) -> None:
     profiled = Profiled({"mine": 1.0}, ["mine"], policy=policy, empty=3)
     assert profiled.told() == {}
     (finding,) = profiled.record.findings
     assert (finding["id"], finding["severity"]) == ("D21", "SEVERITY_INFO")
     assert "CUPTI is held by another" in finding["evidence"]
+
+
+def test_own_kernels_that_are_required_and_cannot_be_seen_are_not_taken_for_granted() -> None:
+    profiled = Profiled({"mine": 1.0}, ["mine"], policy=REQUIRE, empty=3)
+    with pytest.raises(Finished) as finished:
+        profiled.told()
+    assert finished.value.result["rejected"] == {"finding_ids": ["B01"]}
 
 
 class Surveyed:

@@ -153,7 +153,7 @@ def _average(row: Any) -> Average:
     name, device, host = row
     if not isinstance(name, str):
         raise TypeError("averages")
-    device, host = (max(0.0, value) for value in read_burst([device, host], 2))
+    device, host = read_burst([device, host], 2)
     return Average(name[:_MOST_NAME], device, host)
 
 

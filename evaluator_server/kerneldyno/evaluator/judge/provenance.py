@@ -121,6 +121,8 @@ async def profile(candidate: Candidate, last: trial.Trial) -> verdict.Result:
     else:
         why = f" ({profiled.failed})" if profiled.failed else ""
         evidence = f"{_PROFILES} profiles showed no kernel{why}: there is no coverage, which is not a coverage of 0"
+        if candidate.spec.provenance_policy == "PROVENANCE_POLICY_REQUIRE_OWN_KERNELS":
+            raise candidate.record.reject("B01", f"that its own kernels did the work could not be seen: {evidence}")
         candidate.record.find("D21", "SEVERITY_INFO", evidence)
         return {}
     launches = sum(row.launches for row, _ in uses)

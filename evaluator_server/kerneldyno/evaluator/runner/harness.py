@@ -287,13 +287,15 @@ class _Harness:
             )
 
     def do_profile(self, order: wire.Frame) -> wire.Frame:
-        """Say which kernels a few calls ran, and which of them are the candidate's; nothing where that fails."""
+        """Say which kernels a few calls ran, and which of them are the candidate's; nothing where the profiler fails."""
         assert self._backend is not None
         ran, failed = profiler.Ran(), ""
         with self._backend.count_launches(self._device) as launches, torch.no_grad():
             try:
                 ran = profiler.profile(lambda: self._call_once({**order, "seed": 0}), order["calls"], self._device)
-            except Exception as error:  # it was right in every call before: a profile that fails costs it nothing
+            except profiler.CallError as error:
+                raise error.cause from None  # the candidate's own failure
+            except Exception as error:  # the profiler's
                 failed = f"{type(error).__name__}: {error}"[:500]
         self._launched |= launches.names
         defined = {name[: profiler.NAME] for name in native.demangled(native.loaded(self._scratch).defines)}
@@ -303,7 +305,7 @@ class _Harness:
     def do_survey(self, order: wire.Frame) -> wire.Frame:
         """Say what else may have done the work of a call: torch's operators, and libraries that its own code calls."""
         operators: list[str] = []
-        with torch.no_grad(), contextlib.suppress(Exception):  # as above
+        with torch.no_grad(), contextlib.suppress(Exception):  # there is no label then
             operators = profiler.working_operators(lambda: self._call_once({**order, "seed": 0}))
             self._device.synchronize()
         needs = native.demangled(native.loaded(self._scratch).needs)

@@ -16,18 +16,19 @@ from torch.autograd import profiler
 
 from ..devices.base import Device
 
-#: Longest name that is kept of a kernel, in characters.
+#: Longest name that is sent of a kernel, in characters: templates have some of thousands, and a frame holds a mebibyte.
 NAME = 400
 #: torch's operators that do work for which kernels are written: products, convolutions, attention, recurrent layers,
-#: normalisation, softmax. What makes, moves or views tensors is left out, and so is what is made of these.
+#: normalisation, softmax, sorting. What makes, moves or views tensors is left out; of operators that call each other for
+#: one piece of work, one is here.
 _WORK = frozenset(
     f"aten::{name}"
     for name in (
         *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "_scaled_mm", "_grouped_mm", "_int_mm"),
-        *("convolution", "_convolution", "convolution_overrideable", "cudnn_convolution", "mkldnn_convolution"),
+        "convolution",
         *("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"),
         *("_scaled_dot_product_cudnn_attention", "_scaled_dot_product_flash_attention_for_cpu"),
-        *("_cudnn_rnn", "lstm", "gru", "rnn_tanh", "rnn_relu", "mkldnn_rnn_layer"),
+        *("lstm", "gru", "rnn_tanh", "rnn_relu"),
         *("native_layer_norm", "native_group_norm", "native_batch_norm", "cudnn_batch_norm", "_fused_rms_norm"),
         *("_softmax", "_log_softmax", "sort", "topk", "cumsum", "cumprod"),
     )
@@ -44,14 +45,22 @@ class Ran:
     averages: list[list[Any]] = field(default_factory=list)
 
 
+class CallError(Exception):
+    """What was profiled raised `cause`; the profiler did not fail."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
 def profile(call: Callable[[], Any], calls: int, device: Device) -> Ran:
-    """Return what `calls` calls ran on the device; the call before them is not in it."""
-    call()
-    device.synchronize()
+    """Return what `calls` calls ran on the device; the call before them is not in it.
+
+    Raises CallError where a call fails, and what the profiler raises where that does.
+    """
+    _run(call, 1, device)
     with profiler.profile(use_device=device.kind if device.kind != "cpu" else None, use_kineto=True) as profiled:
-        for _ in range(calls):
-            call()
-        device.synchronize()
+        _run(call, calls, device)
     launches: dict[str, int] = defaultdict(int)
     seconds: dict[str, float] = defaultdict(float)
     for event in profiled.function_events:
@@ -64,6 +73,15 @@ def profile(call: Callable[[], Any], calls: int, device: Device) -> Ran:
         if row.device_time_total > 0
     ]
     return Ran([[name[:NAME], launches[name], seconds[name]] for name in launches], averages)
+
+
+def _run(call: Callable[[], Any], calls: int, device: Device) -> None:
+    try:
+        for _ in range(calls):
+            call()
+        device.synchronize()
+    except Exception as error:
+        raise CallError(error) from error
 
 
 def working_operators(call: Callable[[], Any]) -> list[str]:
