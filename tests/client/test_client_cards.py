@@ -268,3 +268,10 @@ def test_an_invalid_request_is_told_once() -> None:
     line = EvalResult(outcome=EvalResult.INVALID, message="line 3: is not JSON")
     line.invalid.violations.add(description="line 3: is not JSON")
     assert shown(verdict_card(line)).count("is not JSON") == 1
+
+
+def test_the_device_time_that_is_not_its_own_has_owners() -> None:
+    result = EvalResult(outcome=EvalResult.CORRECT, coverage=0.4)
+    result.profile.device_time_coverage, result.profile.library_share, result.profile.memory_share = 0.4, 0.599, 0.001
+    told = " ".join(shown(verdict_card(result)).split())
+    assert "40.0% of device time in the candidate's kernels (59.9% in libraries', 0.1% in copies and fills)" in told

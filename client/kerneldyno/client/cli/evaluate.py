@@ -113,12 +113,7 @@ def evaluate(
         filed: dict[str, Any] = {} if request_file is None else _read_request(request_file)
         if (reference, candidate, cases) == (None, None, None) and filed.keys() & _SOURCES:
             sources = {}
-        elif (
-            reference is not None
-            and candidate is None
-            and {"kernel_code"}.isdisjoint(filed)
-            and filed.keys() & _SOURCES
-        ):
+        elif reference is not None and candidate is None and "kernel_code" not in filed and filed.keys() & _SOURCES:
             sources = {"kernel_code": read_source(reference)}  # the file has what it is held against
         elif given_twice := sorted(filed.keys() & _SOURCES):
             raise UsageError(f"{', '.join(given_twice)}: in {request_file} and on the command line; give it once")

@@ -70,7 +70,7 @@ def read(path: Path) -> Native:
 
 def _mapped(scratch: str) -> list[Path]:
     places = (scratch.rstrip("/") + "/", _SHARED)
-    paths = {line.split(maxsplit=5)[5] for line in _MAPS.read_text().splitlines() if line.count("/")}
+    paths = {line.split(maxsplit=5)[5] for line in _MAPS.read_text(errors="replace").splitlines() if line.count("/")}
     return [Path(path) for path in sorted(paths) if path.startswith(places)]
 
 
