@@ -177,6 +177,16 @@ class Judge:
         result: dict[str, Any] = self.wait_for(self.submit(asked), "result")["result"]
         return result
 
+    def evaluate_together(self, *asked: dict[str, Any]) -> list[dict[str, Any]]:
+        """Evaluate candidates at the same time; return their results in the order asked, whoever is first."""
+        tokens = [self.submit(each) for each in asked]
+        results: dict[str, dict[str, Any]] = {}
+        while len(results) < len(tokens):
+            frame = self._next()
+            if frame["op"] == "result":
+                results[frame["attempt"]] = frame["result"]
+        return [results[token] for token in tokens]
+
 
 def printed(judge: Judge, code: str) -> str:
     """Run `code` at the top of a candidate and return what it printed."""

@@ -418,8 +418,7 @@ time.sleep({seconds})
 
 def test_two_candidates_have_the_threads_that_each_may_have(judge: Judge) -> None:
     code = candidate(prologue=CROWD.format(count=MAX_TASKS - 60, seconds=2))
-    tokens = [judge.submit(request(code)) for _ in range(2)]
-    results = [judge.wait_for(token, "result")["result"] for token in tokens]
+    results = judge.evaluate_together(request(code), request(code))
     assert [result["outcome"] for result in results] == ["CORRECT"] * 2, [result["message"] for result in results]
     assert all("started" in result["logs"] for result in results)
 

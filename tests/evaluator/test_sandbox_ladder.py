@@ -132,8 +132,8 @@ def test_what_require_needs() -> None:
 @needs_root
 @needs_landlock
 def test_without_namespaces_each_candidate_still_has_its_own_number_of_threads(judge: Judge) -> None:
-    tokens = [judge.submit(request(candidate(prologue=crowd(MAX_TASKS - 60)))) for _ in range(2)]
-    results = [judge.wait_for(token, "result")["result"] for token in tokens]
+    asked = request(candidate(prologue=crowd(MAX_TASKS - 60)))
+    results = judge.evaluate_together(asked, asked)
     assert [result["outcome"] for result in results] == ["CORRECT"] * 2, [result["message"] for result in results]
     greedy = judge.evaluate(request(candidate(prologue=crowd(MAX_TASKS + 60))))
     assert greedy["outcome"] == "RUNTIME_ERROR"
