@@ -34,7 +34,7 @@ from frame_mutations import After, mutate
 from google.protobuf import json_format
 from judge_harness import limits, request
 from kerneldyno.evaluator import wire
-from kerneldyno.evaluator.runner import harness
+from kerneldyno.evaluator.runner import harness, profiler
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 
 #: Outcomes that blame the candidate, or nobody.
@@ -96,7 +96,10 @@ class Plan:
         return request(
             _CANDIDATE.replace("{error}", _ERRORS[self.kind]) + f"\n# plan-{self.number}.\n",
             reference_code=_REFERENCE,
-            backend="torch",
+            # Whoever is timed is profiled as well; others are surveyed, which those of backend `torch` are not.
+            backend="torch" if self.timed else "triton",
+            provenance_policy="PROVENANCE_POLICY_LABEL",
+            enable_profiling=self.timed,
             run_performance=self.timed,
             num_perf_trials=8,
             **limits(**dict.fromkeys(("load", "compile", "correctness", "timing"), seconds)),
@@ -122,6 +125,11 @@ class Report:
     seconds: float = 0.0
     descriptors_left: int = 0
     memory_growth_bytes: int = 0
+
+
+def _profile(*_: Any) -> profiler.Ran:
+    """Stand in for a profile: without a GPU there are no kernels in any."""
+    return profiler.Ran([["mine", 5, 3e-4], ["ampere_sgemm", 5, 1e-4]], [["aten::mm", 1e-4, 2e-4], ["mine", 3e-4, 0.0]])
 
 
 class _Runner:
@@ -237,6 +245,8 @@ class Fuzzer:
         self._usual: dict[tuple[str, bool], int] = {}
 
     def __enter__(self) -> Fuzzer:
+        profiler.profile = _profile
+        os.environ["KINETO_LOG_LEVEL"] = "6"  # as in a sandbox: the other profiler tells when it starts and stops
         self._server, control = socket.socketpair()
         ours, self._zygote = socket.socketpair()
         sockets = ["--control-fd", str(control.fileno()), "--zygote-fd", str(ours.fileno())]

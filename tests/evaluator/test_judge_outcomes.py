@@ -281,39 +281,43 @@ from kerneldyno.evaluator import wire
 real = wire.send
 def forged(sock, frame, fds=()):
     answer = frame.get("ok")
-    if isinstance(answer, dict) and "specs" in answer:
-        {call}
-    if isinstance(answer, list):
-        {burst}
+    if {answer}:
+        {lie}
     real(sock, frame, fds)
 sys.modules["kerneldyno.evaluator.runner.harness"].wire.send = forged
 """
+CALL, BURST = "isinstance(answer, dict) and 'specs' in answer", "isinstance(answer, list)"
+PROFILE = "isinstance(answer, dict) and 'kernels' in answer"
+MINE = "answer.update(kernels=[['mine', {launches}, 1.0]], own=['mine'])"
 
 
 @pytest.mark.parametrize(
-    ("call", "burst", "outcomes"),
+    ("answer", "lie", "outcomes"),
     [
-        ("answer['specs'] = []", "pass", {"INCORRECT"}),
-        ("answer['specs'] = 7", "pass", {"REJECTED"}),
-        ("answer['specs'][0][0] = chr(0xD800)", "pass", {"INCORRECT"}),
-        ("answer['structure'] = {'tuple': []}", "pass", {"INCORRECT"}),
-        ("answer['launches'] = 'many'", "pass", {"REJECTED"}),
-        ("frame.clear()", "pass", {"RUNTIME_ERROR"}),
-        ("pass", "frame['ok'] = [float('inf')] * len(answer)", {"REJECTED"}),
-        ("pass", "frame['ok'] = [float('nan')] * len(answer)", {"REJECTED"}),
-        ("pass", "frame['ok'] = []", {"REJECTED"}),
-        ("pass", "frame['ok'] = [1e-9] * len(answer)", {"CORRECT"}),
+        (CALL, "answer['specs'] = []", {"INCORRECT"}),
+        (CALL, "answer['specs'] = 7", {"REJECTED"}),
+        (CALL, "answer['specs'][0][0] = chr(0xD800)", {"INCORRECT"}),
+        (CALL, "answer['structure'] = {'tuple': []}", {"INCORRECT"}),
+        (CALL, "answer['launches'] = 'many'", {"REJECTED"}),
+        (CALL, "frame.clear()", {"RUNTIME_ERROR"}),
+        (BURST, "frame['ok'] = [float('inf')] * len(answer)", {"REJECTED"}),
+        (BURST, "frame['ok'] = [float('nan')] * len(answer)", {"REJECTED"}),
+        (BURST, "frame['ok'] = []", {"REJECTED"}),
+        (BURST, "frame['ok'] = [1e-9] * len(answer)", {"CORRECT"}),
+        (PROFILE, MINE.format(launches=1), {"CORRECT"}),
+        (PROFILE, MINE.format(launches=0), {"REJECTED"}),
+        (PROFILE, "answer['failed'] = chr(0xD800) + chr(27)", {"CORRECT"}),
     ],
 )
-def test_a_harness_that_was_taken_over_fools_nobody(judge: Judge, call: str, burst: str, outcomes: set[str]) -> None:
-    cheat = candidate(prologue=TAKE_OVER.format(call=call, burst=burst))
-    result = judge.evaluate(request(cheat, run_performance=True))
+def test_a_harness_that_was_taken_over_fools_nobody(judge: Judge, answer: str, lie: str, outcomes: set[str]) -> None:
+    cheat = candidate(prologue=TAKE_OVER.format(answer=answer, lie=lie))
+    result = judge.evaluate(request(cheat, run_performance=True, enable_profiling=answer == PROFILE))
     parse(result)
     assert result["outcome"] in outcomes, result["message"]
     if result["outcome"] == "CORRECT":
         # Invented times are not believed: the judge's own clock counts.
         assert result["candidate_timing"]["median_seconds"] > 1e-6
-        assert result["candidate_timing"]["clock"] == "CLOCK_JUDGE"
+        assert answer != BURST or result["candidate_timing"]["clock"] == "CLOCK_JUDGE"
 
 
 def test_hang_while_timed_is_killed_and_the_lease_is_free_again(judge: Judge) -> None:

@@ -159,7 +159,7 @@ def _average(row: Any) -> Average:
 
 def _row(row: Any) -> ProfileRow:
     name, launches, seconds = row
-    if not isinstance(name, str) or type(launches) is not int or not 0 <= launches < 1 << 31:
+    if not isinstance(name, str) or type(launches) is not int or not 0 < launches < 1 << 31:
         raise TypeError("kernels")
     (checked,) = read_burst([seconds], 1)
-    return ProfileRow(name[:_MOST_NAME], launches, max(0.0, checked))
+    return ProfileRow(name[:_MOST_NAME], launches, checked)

@@ -186,7 +186,7 @@ async def survey(candidate: Candidate, last: trial.Trial) -> None:
     if said.libraries:
         parts.append(f"its native code calls {', '.join(said.libraries[:_MOST_NAMED])}")
     if parts:
-        candidate.record.find("B11", "SEVERITY_INFO", verdict.clean("; ".join(parts), 1000))
+        candidate.record.find("B11", "SEVERITY_INFO", "; ".join(parts))
 
 
 def _owner(row: ProfileRow, own: Sequence[str]) -> str:

@@ -28,6 +28,7 @@ _NO_THREAD = "can't start new thread"
 #: A stop for others that is shorter than this needs no mention, in seconds.
 _WORTH_TELLING = 0.1
 _MAX_LOG = 16 * 1024
+_MAX_EVIDENCE = 1000
 #: What Python's fault handler prints besides the candidate's own frames: ours, the libraries', and a list of modules.
 _FOREIGN_FRAME = re.compile(
     r'^(  File "(?!/tmp/scratch/candidate\.py").*", line \d+ in .*|Extension modules: .*)\n?', re.MULTILINE
@@ -205,8 +206,8 @@ def infrastructure(cause: str, detail: str, *, retryable: bool) -> Result:
 
 
 def finding(identifier: str, severity: str, evidence: str) -> Result:
-    """A Finding."""
-    return {"id": identifier, "severity": severity, "evidence": evidence}
+    """A Finding. Its evidence may quote what a candidate says, with anything in it."""
+    return {"id": identifier, "severity": severity, "evidence": clean(evidence, _MAX_EVIDENCE)}
 
 
 def with_logs(result: Result, logs: str) -> Result:
