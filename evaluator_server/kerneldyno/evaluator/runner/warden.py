@@ -196,7 +196,7 @@ class _Warden:
         poll = select.poll()
         for fd in (self._control.fileno(), self._log_read, runner):
             poll.register(fd, select.POLLIN)
-        exited = killed = False
+        exited = killed = over = False
         next_look = next_scratch_look = time.monotonic()
         while not exited:
             ready = dict(poll.poll(1000 * _USAGE_INTERVAL))
@@ -209,10 +209,13 @@ class _Warden:
             if runner in ready:
                 exited = True
             if not killed and time.monotonic() >= next_look:
-                self._look_at_usage()
+                # The first reason counts: those who are dying have other numbers. Forks may outrun one signal.
+                over = over or self._uses_too_much()
+                if over:
+                    self._signal_tree(signal.SIGKILL)
                 next_look = time.monotonic() + _USAGE_INTERVAL
-            if not killed and not self._walls.namespaces and time.monotonic() >= next_scratch_look:
-                self._look_at_scratch()
+            if not (killed or over or self._walls.namespaces) and time.monotonic() >= next_scratch_look:
+                over = self._stores_too_much()
                 next_scratch_look = time.monotonic() + _SCRATCH_INTERVAL
         _, status = os.waitpid(self._runner, 0)
         self._signal_tree(signal.SIGKILL)
@@ -256,17 +259,23 @@ class _Warden:
         except ProcessLookupError:
             pass
 
-    def _look_at_usage(self) -> None:
-        pids = _visible_pids() - {1} if self._walls.namespaces else _descendants(os.getpid())
-        if excess := self._excess(pids):
+    def _uses_too_much(self) -> bool:
+        """Look at processes and memory; say in the log, or in what is reported, which limit is exceeded."""
+        pids = self._pids()
+        excess = self._excess(pids)
+        if not excess:
+            used = self._memory(pids)
+            self._peak = max(self._peak, used)
+            if used - self._baseline <= self._memory_limit:
+                return False
+            excess = self._excess(self._pids())  # a fork bomb has gone on while its memory was counted
+        if excess:
             self._log.add(f"\n[more than {excess}: killed]\n".encode())
-            self._signal_tree(signal.SIGKILL)
-            return
-        used = self._memory(pids)
-        self._peak = max(self._peak, used)
-        if used - self._baseline > self._memory_limit:
-            self._out_of_memory = True
-            self._signal_tree(signal.SIGKILL)
+        self._out_of_memory = not excess
+        return True
+
+    def _pids(self) -> set[int]:
+        return _visible_pids() - {1} if self._walls.namespaces else _descendants(os.getpid())
 
     def _excess(self, pids: set[int]) -> str:
         """Return which limit of processes is exceeded, in words, or nothing.
@@ -279,10 +288,11 @@ class _Warden:
             return f"{limits.MAX_TASKS} processes and threads"
         return ""
 
-    def _look_at_scratch(self) -> None:
-        if limits.scratch_is_full(self._private):
-            self._log.add(f"\n[more than {root.SCRATCH_BYTES >> 20} MiB in the scratch: killed]\n".encode())
-            self._signal_tree(signal.SIGKILL)
+    def _stores_too_much(self) -> bool:
+        if not limits.scratch_is_full(self._private):
+            return False
+        self._log.add(f"\n[more than {root.SCRATCH_BYTES >> 20} MiB in the scratch: killed]\n".encode())
+        return True
 
     def _memory(self, pids: set[int]) -> int:
         """Return the memory of processes `pids` in bytes, shared pages counted once where it matters."""
