@@ -119,6 +119,31 @@ def test_a_memory_bomb_is_out_of_memory() -> None:
         assert small.evaluate(request(candidate()))["outcome"] == "CORRECT"
 
 
+#: Starts processes, which fill so many MiB of their own each; then it fills some more itself.
+FAMILY = """
+import os, time
+for _ in range({children}):
+    if os.fork() == 0:
+        mine = b"x" * ({each} << 20)
+        time.sleep(20)
+        os._exit(0)
+ours = b"x" * ({parent} << 20)
+time.sleep(2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("children", "each", "parent", "outcome"), [(100, 0, 400, "CORRECT"), (60, 32, 0, "OUT_OF_MEMORY")]
+)
+def test_memory_of_many_processes_is_what_they_have_of_their_own(
+    children: int, each: int, parent: int, outcome: str
+) -> None:
+    with Judge("--memory-bytes", str(1 << 30)) as judge:
+        family = candidate(prologue=FAMILY.format(children=children, each=each, parent=parent))
+        result = judge.evaluate(request(family))
+        assert result["outcome"] == outcome, result["message"]
+
+
 def test_logs_are_captured_capped_and_cleaned(judge: Judge) -> None:
     result = judge.evaluate(
         request(candidate(prologue="print('begin\\x1b[31m' + 'y' * 1_000_000 + 'end', flush=True)"))

@@ -301,16 +301,18 @@ class _Warden:
         if total - self._baseline <= self._memory_limit or len(pids) == 1:
             return total
         # Forked children share pages with their parent; only proportional counting is fair then. It waits for locks that a
-        # fork bomb keeps busy, and the judge's orders must not wait with it: the largest first, and no longer than this.
-        # What is left over by then is taken to be shared as much as what was counted.
+        # fork bomb keeps busy, and the judge's orders must not wait with it: the largest first, and two at least (one may
+        # have much of its own, as a parent has), but no longer than this. Those that are left over by then are taken to be
+        # as the one that was counted last, to which they are the nearest in size.
         until = time.monotonic() + _COUNTING_SECONDS
-        counted = exact = 0
-        for pid in sorted(resident, key=lambda pid: -resident[pid]):
-            exact += _proportional(pid)
+        counted = exact = last = 0
+        for number, pid in enumerate(sorted(resident, key=lambda pid: -resident[pid])):
+            last = _proportional(pid)
+            exact += last
             counted += resident[pid]
-            if time.monotonic() > until:
+            if number and time.monotonic() > until:
                 break
-        return exact * total // max(counted, 1)
+        return exact + last * (total - counted) // max(resident[pid], 1)
 
     def _read_log(self) -> bool:
         data = os.read(self._log_read, 65536)
