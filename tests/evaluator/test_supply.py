@@ -86,6 +86,27 @@ async def test_no_more_is_drawn_ahead_than_memory_is_meant_for(monkeypatch: pyte
     assert [batch.count for batch in made._ahead] == [5, 4]
 
 
+async def test_large_answers_use_up_what_may_be_drawn_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = supply(REFERENCE.replace("return torch.relu(x) * mask", "return torch.relu(x).repeat(1, 8)"))
+    monkeypatch.setattr(supply_module, "drawn_ahead", lambda _: made.example.slot_bytes)
+    assert made.room == 2
+    await made.draw_ahead([1, 1], turn)
+    assert [batch.count for batch in made._ahead] == [1]
+    monkeypatch.setattr(supply_module, "drawn_ahead", lambda _: made.example.slot_bytes - 1)
+    await made.draw_ahead([1], turn)
+    assert [batch.count for batch in made._ahead] == [1]
+
+
+def test_no_more_sets_are_kept_than_memory_is_meant_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(supply_module._DRAWING_SECONDS, "cpu", 0.0)
+    for most in (0, 2):
+        monkeypatch.setattr(supply_module, "kept_sets", lambda *_, most=most: most)
+        made = supply()
+        for _ in range(3):
+            made.take(3)
+        assert len(made._kept) == most
+
+
 async def test_each_batch_is_drawn_in_a_turn_of_its_own() -> None:
     made, turns = supply(), []
 

@@ -16,6 +16,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 
@@ -34,6 +35,8 @@ from .side import Side
 from .supply import Batch, Supply
 from .surplus import unjudged
 from .timing import Burst
+
+_Step = TypeVar("_Step")
 
 #: How long a burst may take to be queued before the judge lets it go as it is, in seconds: so many times what its
 #: calls take from end to end, and no less or more than this.
@@ -145,10 +148,10 @@ class Bursts:
         """Size of one input set."""
         return self.supply.set_bytes
 
-    @property
-    def is_huge(self) -> bool:
-        """Whether inputs and outputs are so large that only one batch of them is to be there at a time."""
-        return self.set_bytes + self.example.slot_bytes > _HUGE_BYTES
+    def apart(self, steps: Sequence[_Step]) -> list[Sequence[_Step]]:
+        """Divide steps that need a batch each into those whose batches may be there at once: of huge ones, one at a time."""
+        huge = self.set_bytes + self.example.slot_bytes > _HUGE_BYTES
+        return [[step] for step in steps] if huge else [steps]
 
     @property
     def _device(self) -> Device:

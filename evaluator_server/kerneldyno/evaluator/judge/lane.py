@@ -43,6 +43,8 @@ from .stages import Stages
 
 _log = logging.getLogger("kerneldyno.judge")
 
+#: Who lacked memory with the plan that it had gets smaller arenas where it is tried alone: they fit this share of the device.
+_CAREFUL = 3 / 4
 #: What a runner's process takes of the device beside what it was given, in bytes, at the most.
 _OVERHEAD_BYTES = 2 << 30
 #: A problem whose inputs and parameters alone need more than unknown ones get is run for the first time with so many times
@@ -257,7 +259,8 @@ class Lane:
     async def _judge(self, known: Known, memory: contextlib.AsyncExitStack) -> verdict.Result:
         bench, spec, record = self._bench, self._spec, self._record
         found, capacity = known.footprint, bench.ledger.capacity
-        sizes = found.sizes(bench.device, capacity, timed=spec.run_performance)
+        within = int(_CAREFUL * capacity) if self._alone else capacity
+        sizes = found.sizes(bench.device, within, timed=spec.run_performance)
         self._planned = found.needed(sizes, timed=spec.run_performance)
         self._beside, self._kept = found.beside(sizes, timed=spec.run_performance), found.kept(sizes)
         if not self._alone:

@@ -303,17 +303,21 @@ class Session:
             steps.append((queue, max(1, min(count, self._most_queued(), left["queued"]))))
         count = planned.paced if device else self._paced_alone(measured)
         steps.append((pace, max(1, min(count, left["paced"]))))
-        # Inputs of both steps at once, where there is room for them: then each side is woken once.
-        for number, part in enumerate([[step] for step in steps] if bursts.is_huge else [steps]):
+
+        async def visit(part: Sequence[Any], memory: int) -> None:
             batches = [(step, bursts.supply.take(count)) for step, count in part]
             for side in sides:
                 if side is self._reference:
                     await self._expect_quiet()
                 async with bursts.awake(side):
-                    await self._place(side, planned, moved if number == 0 else 0)
+                    await self._place(side, planned, memory)
                     for step, batch in batches:
                         await step(side, batch)
                 calm[side] = self._processors.is_quick()
+
+        # Where there is room for the inputs of both steps each side is woken once.
+        for number, part in enumerate(bursts.apart(steps)):
+            await visit(part, moved if number == 0 else 0)
         return {side: Visit(bursts.regime.name, paced[side], queued.get(side), calm[side]) for side in sides}
 
     async def _expect_quiet(self) -> None:
@@ -411,21 +415,29 @@ class Session:
                     kept.append(await self._one_of_nothing(count, cold=False))
                 nothing += kept
             measured.warm_nothing = nothing
-            batches = [bursts.supply.take(count) for count in lengths]
-            if reference.timed and not reference.warm:
-                await self._expect_quiet()
-                reference.warm += [
-                    await bursts.queued_burst(reference, batch, per_call, cold=False, lead_in=1) for batch in batches
-                ]
-            async with bursts.awake(self._candidate):
-                measured.warm += [
-                    await bursts.queued_burst(self._candidate, batch, per_call, cold=False, lead_in=1)
-                    for batch in batches
-                ]
+            first = reference.timed and not reference.warm
+            for part in bursts.apart(lengths):
+                await self._make_warm(measured, part, per_call, also_reference=first)
             measured.warm_reference = reference.warm
             enough = len(measured.warm) >= _WARM_PAIRS * len(lengths)
             if enough and (time.monotonic() - began > _SETTLING_SECONDS or timing.settled(evidence(measured))):
                 return
+
+    async def _make_warm(
+        self, measured: Measured, lengths: Sequence[int], per_call: float, *, also_reference: bool
+    ) -> None:
+        """Make a warm burst of each length; their inputs are given back when this returns."""
+        bursts, reference = self._bursts, self._reference
+        batches = [bursts.supply.take(count) for count in lengths]
+        if also_reference:
+            await self._expect_quiet()
+            reference.warm += [
+                await bursts.queued_burst(reference, batch, per_call, cold=False, lead_in=1) for batch in batches
+            ]
+        async with bursts.awake(self._candidate):
+            measured.warm += [
+                await bursts.queued_burst(self._candidate, batch, per_call, cold=False, lead_in=1) for batch in batches
+            ]
 
     def _warm_lengths(self, per_call: float) -> list[int]:
         """Return the lengths of a short and a long warm burst of calls that take so long from end to end, in seconds.

@@ -23,15 +23,10 @@ from ..toolkits import ReferenceFailure
 from . import trial
 from .inputs import Inputs, draw
 from .problems import Known
-from .surplus import drawn_ahead
+from .surplus import checks, drawn_ahead, kept_sets
 
-#: Outputs of one burst that are compared: of large ones, fewer. All together, of every size, a dozen or two are.
-_CHECKED = 3
-_CHECKED_LARGE = 1
-_LARGE_BYTES = 16 << 20
 #: Time for drawing the input sets of one burst, in seconds, above which earlier ones are used again, changed.
 _DRAWING_SECONDS = {"cuda": 0.25, "cpu": 0.05}
-_KEPT_SETS = 4
 #: Sets that are timed one by one to see whether drawing is slow; of the others many are under way at once.
 _TIMED_SETS = 3
 
@@ -82,20 +77,27 @@ class Supply:
     @property
     def checks(self) -> int:
         """How many outputs of a burst are looked at."""
-        size = self.set_bytes + self.example.slot_bytes
-        return _CHECKED_LARGE if size > _LARGE_BYTES else _CHECKED
+        return checks(self.set_bytes + self.example.slot_bytes)
 
     @property
     def room(self) -> int:
         """How many sets can be drawn ahead."""
         return drawn_ahead(self.device) // self.set_bytes
 
+    @property
+    def _most_kept(self) -> int:
+        return kept_sets(self.device, self.set_bytes)
+
     async def draw_ahead(self, counts: Iterable[int], turn: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-        """Draw batches of these sizes for later, each in a `turn` of its own, until memory for them is used up."""
-        room = self.room
+        """Draw batches of these sizes for later, each in a `turn` of its own, until memory for them is used up.
+
+        Of large outputs one answer may take more of it than all inputs do.
+        """
+        room, answers = self.room, drawn_ahead(self.device) // self.example.slot_bytes
         for count in counts:
             room -= count
-            if room < 0:
+            answers -= min(count, self.checks)
+            if room < 0 or answers < 0:
                 return
             async with turn():
                 self._ahead.append(self._draw(count, self.checks))
@@ -151,7 +153,7 @@ class Supply:
         """Draw one set; where drawing is slow, take an earlier one, of which secret elements are changed afterwards."""
         enough = _DRAWING_SECONDS[self.device.kind]
         slow = self._seconds_a_burst > enough
-        if slow and len(self._kept) == _KEPT_SETS and self.known.examination.held:
+        if slow and self._kept and len(self._kept) == self._most_kept and self.known.examination.held:
             target.copy_(self.rng.choice(self._kept))
             return
         begin = time.monotonic()
@@ -163,7 +165,7 @@ class Supply:
             self._quickest = min(self._quickest, time.monotonic() - begin)
             self.known.seconds_a_set = self._quickest
             self._timed += 1
-        if len(self._kept) < _KEPT_SETS and self._seconds_a_burst > enough / 2:
+        if len(self._kept) < self._most_kept and self._seconds_a_burst > enough / 2:
             self._kept.append(target.clone())
 
     def _note_batch(self, began: float, count: int) -> None:
