@@ -13,7 +13,7 @@ from kerneldyno.evaluator import tree
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge import trial
 from kerneldyno.evaluator.judge.examination import examine
-from kerneldyno.evaluator.judge.explained import explained
+from kerneldyno.evaluator.judge.explained import explained, overflown
 from kerneldyno.evaluator.judge.footprint import Footprint
 from kerneldyno.evaluator.judge.problems import Known
 from kerneldyno.evaluator.spec import EvalSpec
@@ -226,6 +226,18 @@ def test_what_is_no_number_is_not_excused() -> None:
     answer = current.expected.leaves[0].value.clone()
     answer[0, 0] = math.nan
     assert explained(known, spec, CPU, current, 0, answered(current, answer)) == ""
+
+
+@pytest.mark.parametrize(
+    ("infinite", "off", "excused"), [(5, 0, True), (0, 5, False), (5, 1, False), (1000, 0, False), (0, 0, False)]
+)
+def test_a_few_elements_that_overflow_are_told_from_other_mistakes(infinite: int, off: int, excused: bool) -> None:
+    spec, _, current = next(stressed(CANCELS))
+    (leaf,) = current.expected.leaves
+    answer = leaf.value.clone()
+    answer.view(-1)[:infinite] = math.inf
+    answer.view(-1)[-1 - off : -1] += 100 * leaf.typical + 100 * leaf.noise
+    assert bool(overflown(spec, current, answered(current, answer))) is excused
 
 
 def test_partial_sums_in_half_precision_are() -> None:

@@ -10,7 +10,6 @@ from kerneldyno.evaluator.devices.base import Device
 from kerneldyno.evaluator.judge import footprint
 from kerneldyno.evaluator.judge.footprint import Footprint
 from kerneldyno.evaluator.judge.side import Sizes
-from kerneldyno.evaluator.judge.surplus import most_ahead
 
 MIB, GIB = 1 << 20, 1 << 30
 H200 = 140 * GIB
@@ -76,22 +75,6 @@ def test_eight_gibibytes_of_an_elementwise_operation_fit_an_h200() -> None:
     sizes = found.sizes(gpu(), 134 * GIB, timed=True)
     assert (sizes.sets, sizes.slots) == (1, 1)
     assert 100 * GIB < found.needed(sizes, timed=True) < 138 * GIB
-
-
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "most"),
-    [
-        (GIB, 8 * GIB, 6 * GIB),  # three sets ahead, three kept, and no answer fits beside them
-        (GIB, GIB, (3 + 3 + 3 + 2) * GIB),
-        (4 * GIB, GIB, (3 + 2) * GIB),
-        (64 * MIB, 64 * MIB, (48 + 4 + 16 + 32) * 64 * MIB),
-        (MIB, MIB, (400 + 4 + 48 + 400) * MIB),
-    ],
-)
-def test_what_timing_may_take_to_be_quick_has_an_answer_beside_each_output(
-    inputs: int, outputs: int, most: int
-) -> None:
-    assert most_ahead(gpu(), inputs, outputs) == most
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,38 @@ MATMUL = module("return x[0] @ x[1]", inputs="torch.randn(64, 64), torch.randn(6
 ROUNDED = module("return x[0].bfloat16().float() @ x[1].bfloat16().float()", name="ModelNew")
 
 
+# Overflow that the problem's own inputs are far from
+
+SIGMOID = module("return torch.sigmoid(x[0] * 0.1)", inputs="torch.randn(256, 512)")
+
+
+@pytest.mark.parametrize(
+    ("forward", "right"),
+    [
+        ("e = torch.exp(x[0] * 0.1); return e / (1 + e)", True),  # not a number beyond 887: of two in ten thousand
+        ("y = torch.sigmoid(x[0] * 0.1); return torch.where(x[0] > 800, torch.inf, y)", True),
+        ("y = torch.sigmoid(x[0] * 0.1); return torch.where(x[0] > 500, torch.inf, y)", False),  # of more than a few
+        (
+            "y = torch.sigmoid(x[0] * 0.1); return torch.where((x[0] - 50).abs() < 0.05, torch.inf, y)",
+            False,
+        ),  # weaker, too
+        ("e = torch.exp(x[0] * 0.1); return torch.where(x[0] > 850, 0.9, 1) * e / (1 + e)", False),  # and of some 0.9
+    ],
+)
+def test_a_few_elements_may_overflow_where_inputs_are_enlarged(judge: Judge, forward: str, right: bool) -> None:
+    changes = {"stress_kinds": ["STRESS_KIND_LARGE"], "num_correct_trials": 1}
+    result = judge.evaluate(stressed(module(forward, name="ModelNew"), SIGMOID, **changes))
+    if right:
+        assert result["outcome"] == "CORRECT"
+        assert "D07" in findings(result)
+        report = result["correctness"]
+        assert report["passed_trials"] == report["total_trials"]
+        assert report["max_error_ratio"] < 1
+    else:
+        assert result["outcome"] == "INCORRECT"
+        assert result["incorrect"]["stress"] == "STRESS_KIND_LARGE"
+
+
 def test_rounded_operands_are_wrong_and_it_is_said_what_they_look_like(judge: Judge) -> None:
     result = judge.evaluate(stressed(ROUNDED, MATMUL))
     assert result["outcome"] == "INCORRECT"

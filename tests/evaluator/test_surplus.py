@@ -19,14 +19,15 @@ def gpu(memory: int) -> Device:
 @pytest.mark.parametrize(
     ("inputs", "outputs", "ahead"),
     [
-        (1024, 512, 400 * 1536),
-        (GIB, GIB, 5 * GIB),
-        (2 * GIB, 4 * GIB, 6 * GIB),
-        (4 * GIB, 256, 400 * 256),  # no set fits
-        (16 * GIB, 8 * GIB, 8 * GIB),
+        (1024, 512, 404 * 1024 + (48 + 400) * 512),  # three answers of each of sixteen batches
+        (64 * MIB, 64 * MIB, (48 + 4 + 16 + 32) * 64 * MIB),
+        (GIB, GIB, (3 + 3 + 3 + 2) * GIB),
+        (2 * GIB, 4 * GIB, (1 + 1) * 2 * GIB),  # an answer fits no more than an output that waits
+        (4 * GIB, 256, (16 + 400) * 256),  # no set fits
+        (16 * GIB, 8 * GIB, 0),
     ],
 )
-def test_no_set_is_planned_for_that_is_not_drawn_and_one_output_always(inputs: int, outputs: int, ahead: int) -> None:
+def test_no_set_is_planned_for_that_is_not_drawn_and_answers_are(inputs: int, outputs: int, ahead: int) -> None:
     assert most_ahead(gpu(140 * GIB), inputs, outputs) == ahead
 
 

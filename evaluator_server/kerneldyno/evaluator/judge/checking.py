@@ -8,18 +8,28 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from .. import tree
 from . import arithmetic, stress, trial, verdict
 from .candidate import Candidate
 from .evidence import Comparison
-from .explained import explained
+from .explained import explained, overflown
 from .fingerprint import Fingerprint
 from .problems import Announce, Known, Problems
 from .record import Finished
 
 #: How often stressed inputs are drawn on which the reference can be trusted.
 _REDRAWS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Overflown:
+    """A few elements are not finite on stress inputs, which is right if all are on `weaker` ones; else this is wrong."""
+
+    comparison: Comparison
+    said: str
+    weaker: stress.Stress
 
 
 async def check(candidate: Candidate, known: Known, problems: Problems, announce: Announce) -> trial.Trial:
@@ -37,11 +47,15 @@ async def check(candidate: Candidate, known: Known, problems: Problems, announce
         current = await _draw(candidate, known, kind, number, problems, announce)
         if current is None:
             continue
-        current.stress = "" if kind is None else kind.kind
-        earlier = [await _try(candidate, known, current, prints, earlier, number, problems, announce), *earlier[:1]]
+        tried = await _try(candidate, known, current, prints, earlier, number, problems, announce)
         if kind is None:
             last = current.outline() if known.spares_inputs else current
-        del current
+        del current  # before inputs are drawn once more
+        if isinstance(tried, _Overflown):
+            assert kind is not None
+            earlier = [None]
+            tried = await _try_weaker(candidate, known, kind, tried, prints, number, problems, announce)
+        earlier = [tried, *earlier[:1]]
     assert last is not None
     return last
 
@@ -59,8 +73,30 @@ async def _draw(
         async with problems.executing(announce):
             current = known.prepare(candidate.spec, candidate.device, number, kind, candidate.stage_inputs)
         if kind is None or known.examination.can_tell(current.expected):
+            current.stress = kind
             return current
     return None
+
+
+async def _try_weaker(
+    candidate: Candidate,
+    known: Known,
+    kind: stress.Stress,
+    found: _Overflown,
+    prints: Fingerprint,
+    number: int,
+    problems: Problems,
+    announce: Announce,
+) -> int | None:
+    """Try weaker stress of the same kind; what `_try` returns where the answer to that is right. Raises Finished."""
+    current = await _draw(candidate, known, found.weaker, number, problems, announce)
+    if current is None:
+        raise _wrong(candidate, known, kind, number, found.comparison)
+    tried = await _try(candidate, known, current, prints, (), number, problems, announce)
+    if isinstance(tried, _Overflown):
+        raise _wrong(candidate, known, found.weaker, number, tried.comparison)
+    _note(candidate, kind, found.said)
+    return tried
 
 
 async def _try(
@@ -72,18 +108,22 @@ async def _try(
     number: int,
     problems: Problems,
     announce: Announce,
-) -> int | None:
+) -> int | _Overflown | None:
     """Try one trial; return the fingerprint that its output must keep, if it must. Raises Finished."""
     record, spec, station = candidate.record, candidate.spec, candidate.station
     called = await candidate.call(current)
     structure, specs, launches = called.structure, called.specs, called.launches
     record.launched(launches)
-    record.trials += 1
-    record.stress_trials += bool(current.stress)
     async with problems.executing(announce):  # recognising a tier runs the reference
         comparison = trial.judge(current, spec, structure, specs, station.outputs[0])
         if comparison.mismatch is not None and comparison.mismatch["kind"] == "values" and current.stress:
             _excuse(candidate, known, current, number, comparison)
+        if comparison.mismatch is not None and comparison.mismatch["kind"] == "non-finite" and current.stress:
+            weaker = stress.weaker(current.stress)
+            if weaker is not None and (said := overflown(spec, current, station.outputs[0])):
+                return _Overflown(comparison, said, weaker)
+        record.trials += 1
+        record.stress_trials += current.stress is not None
         if comparison.mismatch is None and not trial.inputs_intact(current, station.arena):
             comparison.mismatch = {
                 "output": "inputs",
@@ -103,25 +143,37 @@ async def _try(
                 known.problem, candidate.device, current, station.outputs[0], record.precision
             )
     if comparison.mismatch is not None:
-        if current.stress and comparison.mismatch["kind"] != "output overwritten":
-            comparison.mismatch["detail"] += f" on stress inputs ({current.stress})"
-            comparison.mismatch["stress"] = stress.name_of(current.stress)
-        _explain(candidate, known)
-        raise Finished(verdict.incorrect(comparison, number, record.report(), record.findings))
+        raise _wrong(candidate, known, current.stress, number, comparison)
     record.passed += 1
     record.layouts = specs
     # What shares memory with inputs changes with them.
     return None if current.aliased else prints.of(station.outputs[0])
 
 
+def _wrong(
+    candidate: Candidate, known: Known, kind: stress.Stress | None, number: int, comparison: Comparison
+) -> Finished:
+    """Return what to raise for an answer that is wrong."""
+    record, mismatch = candidate.record, comparison.mismatch
+    assert mismatch is not None
+    if kind is not None and mismatch["kind"] != "output overwritten":
+        mismatch["detail"] += f" on stress inputs ({kind.kind})"
+        mismatch["stress"] = stress.name_of(kind.kind)
+    _explain(candidate, known)
+    return Finished(verdict.incorrect(comparison, number, record.report(), record.findings))
+
+
 def _excuse(candidate: Candidate, known: Known, current: trial.Trial, number: int, comparison: Comparison) -> None:
     """Take it for right where honest arithmetic explains what is wrong with an answer to stress inputs, and say so."""
-    record = candidate.record
     said = explained(known, candidate.spec, candidate.device, current, number, candidate.station.outputs[0])
-    if said:
+    if said and current.stress is not None:
         comparison.mismatch = None
-        if not record.has("D07"):
-            record.find("D07", "SEVERITY_INFO", f"on stress inputs ({current.stress}) {said}")
+        _note(candidate, current.stress, said)
+
+
+def _note(candidate: Candidate, kind: stress.Stress, said: str) -> None:
+    if not candidate.record.has("D07"):
+        candidate.record.find("D07", "SEVERITY_INFO", f"on stress inputs ({kind.kind}) {said}")
 
 
 def _is_overwritten(candidate: Candidate, prints: Fingerprint, earlier: Sequence[int | None]) -> bool:

@@ -3,7 +3,9 @@
 Stress makes elements that depend on rounding far more than others of their size do: large terms that cancel out, a weight
 that is nearly all of a sum. One tolerance for all of an output does not follow that. So the float64 twin is run again on
 operands that are moved by half a unit of the arithmetic, which tells how far each element may be off (`arithmetic.limits`).
-Called by `checking` for what failed on stress alone: the problem's own inputs leave no such excuse.
+And it makes the terms of sums and products larger than any that the problem's own inputs lead to: an honest kernel that has
+other terms than its reference, chunk by chunk, may overflow in a few elements. Called by `checking` for what failed on
+stress alone: the problem's own inputs leave no such excuse.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from .compare import Expected, beyond, is_measured, relative_tolerance
 from .problems import Known
 from .trial import Trial
 
-#: No more of the elements than this: a kernel that is wrong is wrong in more of them.
+#: No more of the elements than this: a kernel that is wrong is wrong in more of them. One that overflows takes the rest of a
+#: row or a chunk with it.
 _FEW = 1e-3
+_FEW_OVERFLOWN = 1e-2
 
 
 def explained(known: Known, spec: EvalSpec, device: Device, current: Trial, number: int, slot: torch.Tensor) -> str:
@@ -53,6 +57,20 @@ def explained(known: Known, spec: EvalSpec, device: Device, current: Trial, numb
         if most is None or not bool(((value.double() - leaf.truth).abs() <= most)[which].all()):
             return ""
     return f"{few} of {total} elements are out of tolerance by no more than rounding does to them"
+
+
+def overflown(spec: EvalSpec, current: Trial, slot: torch.Tensor) -> str:
+    """Return what to say of an answer of which a few elements are not finite and all others right; "" of any other.
+
+    That excuses it only where it is right on weaker stress of the same kind, which is for the caller to find out.
+    """
+    views = tree.views(slot, [leaf.spec for leaf in current.expected.leaves])
+    wrong = _wrong(current.expected, views, spec)
+    total, few = sum(view.numel() for view in views), sum(int(each.sum()) for each in wrong)
+    finite = any(bool((each & view.isfinite()).any()) for each, view in zip(wrong, views, strict=False))
+    if not few or finite or few > _FEW_OVERFLOWN * total:
+        return ""
+    return f"{few} of {total} elements are not finite, and on weaker ones all are right"
 
 
 def _wrong(expected: Expected, views: Sequence[torch.Tensor], spec: EvalSpec) -> list[torch.Tensor]:

@@ -43,7 +43,7 @@ from .stages import Stages
 
 _log = logging.getLogger("kerneldyno.judge")
 
-#: Who lacked memory with the plan that it had gets smaller arenas where it is tried alone: they fit this share of the device.
+#: Who lacked memory in spite of the plan gets smaller arenas when tried alone: all of it fits this share of the device.
 _CAREFUL = 3 / 4
 #: What a runner's process takes of the device beside what it was given, in bytes, at the most.
 _OVERHEAD_BYTES = 2 << 30

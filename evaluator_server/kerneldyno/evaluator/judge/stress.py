@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -58,6 +58,15 @@ KINDS: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("wave", (45.0, 5.0)),
     ("patch", (200.0, 16.0)),
 )
+#: Those that make numbers far larger than a problem's own draws do.
+_ENLARGING = ("large", "rows", "patch")
+
+
+def weaker(stress: Stress) -> Stress | None:
+    """Return the next weaker stress of the same kind; None for the weakest, and for kinds that do not enlarge anything."""
+    amplitudes = dict(KINDS)[stress.kind] if stress.kind in _ENLARGING else ()
+    less = [amplitude for amplitude in amplitudes if amplitude < stress.amplitude]
+    return replace(stress, amplitude=less[0]) if less else None
 
 
 def name_of(kind: str) -> str:

@@ -25,6 +25,7 @@ from .compare import Expected, all_finite, compare, expect, is_measured
 from .evidence import Comparison
 from .excerpt import Excerpt
 from .inputs import Inputs, Vary, draw
+from .stress import Stress
 
 #: Errors that are this much smaller than those of a precision's rounding are not of that precision.
 _CLEARLY_FINER = 0.3
@@ -59,8 +60,8 @@ class Trial:
     staged: bool = False
     #: Of a large problem, some rows, answered in float64 as well.
     block: Block | None = None
-    #: Name of the kind of stress, or empty for nominal inputs.
-    stress: str = ""
+    #: What the inputs were changed by; None for nominal ones.
+    stress: Stress | None = None
 
     def forget_inputs(self) -> None:
         """Give back the memory of what is not needed to compare an output."""
