@@ -4,7 +4,8 @@ Import what you need: nothing is imported here, and `metrics` and `scaling` need
 `[training]`).
 
     returns     multi-turn returns
-    advantages  TRLOO, GRPO, turn-independent GRPO, RLOO, REINFORCE, REINFORCE++, and their way to tokens
+    advantages  TRLOO, GRPO, turn-independent GRPO, RLOO, ReMax, optimal baseline, REINFORCE, REINFORCE++, and their way
+                to tokens
     masks       void turns, padding on either side, which turn a token belongs to
     mismatch    rejection by the mismatch of rollout and training policy (MRS), truncated importance weights, metrics
     coverage    profiling ratio (PR) and rejection by it (PRS)
