@@ -18,6 +18,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from kerneldyno.rollout.report import Report
+    from kerneldyno.training.metrics import Quartiles
 
 #: Begins the row below fast@p's, of the same answers.
 _SURE = "  sure"
@@ -106,8 +107,11 @@ def report_tables(found: Report) -> list[RenderableType]:
     if found.failed_generations:
         notes.append(f"{found.failed_generations} episodes ended by a failed generation, which counts as a failure")
     if len(found.turns) > 1:
+        notes.append(
+            "improved: the best answer so far is faster than before, or is the first; sure: by the whole interval"
+        )
         notes.append("best: chosen by the evaluator's own measurement, not comparable with single answers")
-    tables: list[RenderableType] = [title, by_turn, *_kernelgym(found, thresholds)]
+    tables: list[RenderableType] = [title, by_turn, _spread(found), *_kernelgym(found, thresholds)]
     if found.selected:
         ks = list(found.selected[0].pass_at)
         chosen = _table("selected", "reward", "correct", *(f"pass@{k}" for k in ks), *thresholds[:3])
@@ -119,6 +123,25 @@ def report_tables(found: Report) -> list[RenderableType]:
             chosen.add_row(_SURE, *empty, *map(_percent, list(one.sure_fast.values())[:3]))
         tables.append(chosen)
     return [*tables, *(Text(note, style="dim") for note in notes)]  # a table folds a title and notes of its own
+
+
+def _spread(found: Report) -> RenderableType:
+    """Quartiles of speedups and of coverages by turn, and what each turn added to the best answers."""
+    table = _table("spread of", "answers", "25 %", "median", "75 %", "improved", "sure", "gain")
+    for row in found.turns:
+        one = row.improvement
+        added = [] if one is None else [_percent(one.improved), _percent(one.sure_improved), f"{one.mean_gain:.2f}"]
+        table.add_row(f"speedup, turn {row.turn}", *_quartiles(row.speedup_quartiles), *added)
+    for row in found.turns:
+        if row.coverage_quartiles is not None:
+            table.add_row(f"coverage, turn {row.turn}", *_quartiles(row.coverage_quartiles))
+    return table
+
+
+def _quartiles(found: Quartiles | None) -> list[str]:
+    if found is None:
+        return ["0", "", "", ""]
+    return [str(found.count), *(f"{value:.2f}" for value in (found.lower, found.median, found.upper))]
 
 
 def _kernelgym(found: Report, thresholds: Sequence[str]) -> list[RenderableType]:
