@@ -9,7 +9,7 @@ Import what you need: nothing is imported here, and `metrics` and `scaling` need
     masks       void turns, padding on either side, which turn a token belongs to
     mismatch    rejection by the mismatch of rollout and training policy (MRS), truncated importance weights, metrics
     coverage    profiling ratio (PR) and rejection by it (PRS)
-    losses      dual-clip policy loss and its aggregations
+    losses      dual-clip policy loss, plain policy gradient, both with rejection in one pass, and aggregations
     filters     groups that teach nothing
     metrics     fast@p, best by turn, pass@k
     scaling     sequential test-time scaling: which turns go into the next prompt

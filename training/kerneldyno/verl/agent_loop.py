@@ -28,6 +28,7 @@ from kerneldyno.trainers.errors import SampleFailedError, SettingsError
 from kerneldyno.trainers.marks import Mark
 from kerneldyno.trainers.settings import Settings
 from kerneldyno.trainers.turns import PROMPT_END_TOKENS, make_turn, problem_of
+from kerneldyno.verl import correction
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 
@@ -75,6 +76,7 @@ class KernelAgentLoop(AgentLoopBase):
         super().__init__(*args, **kwargs)
         self.settings = settings.load({**(self.config.get("kerneldyno") or {}), **own})
         check(self.settings, self.config.get("algorithm") or {})
+        correction.refuse_idle_bypass(self.config)
         self._metrics = AgentLoopMetrics()
         self._engine: dict[str, Any] = {}
         self._experts: Any = None
