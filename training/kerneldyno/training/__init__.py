@@ -11,6 +11,7 @@ Import what you need: nothing is imported here, and `metrics` and `scaling` need
     coverage    profiling ratio (PR) and rejection by it (PRS)
     losses      dual-clip policy loss, plain policy gradient, both with rejection in one pass, and aggregations
     filters     groups that teach nothing
+    oversampling  more groups than needed, the first N that differ
     metrics     fast@p, best by turn, pass@k
     scaling     sequential test-time scaling: which turns go into the next prompt
     errors      what is refused
