@@ -56,10 +56,20 @@ def main() -> int:
     parser.add_argument("--updates", type=int, help="default: 60, of quick 40")
     parser.add_argument("--settings", nargs="*", help="parts of settings' names (default: all, of quick two)")
     parser.add_argument("--masked", action="store_true", help="let the policy write nothing but programs")
+    parser.add_argument(
+        "--oversample", type=float, default=1.0, help="ask for so many times the groups; drop equal ones"
+    )
+    parser.add_argument(
+        "--adaptive", action="store_true", help="sample each problem until it has both kinds of episodes"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/tiny_rl"), help="folder for results")
     options = parser.parse_args()
     seeds, updates, _ = DEFAULTS[options.preset]
     options.seeds, options.updates = options.seeds or seeds, options.updates or updates
+    if not 1 <= options.oversample <= 4:
+        parser.error(f"--oversample {options.oversample}: give a factor from 1 to 4")
+    if options.adaptive and options.oversample > 1:
+        parser.error("--adaptive and --oversample are two ways to find groups that differ; give one of them")
     options.out.mkdir(parents=True, exist_ok=True)
     asyncio.run(experiment(options))
     return 0
@@ -70,7 +80,11 @@ async def experiment(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     problems = PRESETS[options.preset]()
     on_gpu = options.preset == "h200"
-    wanted = [each for each in chosen(options) if not (on_gpu and each.checks == "trusting")]
+    wanted = [
+        replace(each, oversample=options.oversample, adaptive=options.adaptive)
+        for each in chosen(options)
+        if not (on_gpu and each.checks == "trusting")
+    ]
     results: dict[str, Any] = {"preset": options.preset, "updates": options.updates, "masked": options.masked}
     began = time.monotonic()
     with LocalServices(devices="cuda" if on_gpu else "cpu") as services:

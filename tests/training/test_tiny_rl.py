@@ -154,6 +154,61 @@ async def test_what_each_choice_comes_to(judge: Judging) -> None:
         assert (off[words].reward > 0) == (lenient == "CORRECT")
 
 
+class MadeUp:
+    """Pays what a table says, in place of a judge: own programs earn, by their rows; nothing else does."""
+
+    def __init__(self) -> None:
+        self.groups: list[tuple[str, int]] = []
+
+    async def pay(self, turns: list[Written], checks: str = "on", *, pr: bool = False) -> list[Paid]:
+        self.groups += [(turn.group, turn.sample) for turn in turns if turn.turn == 0]
+        return [self._paid(turn) for turn in turns]
+
+    def _paid(self, turn: Written) -> Paid:
+        plan = turn.plan
+        if plan is None or plan.kind != "own" or plan.edge != "masked":
+            return Paid("INCORRECT", 0.0, False, 0.0, 0.0)
+        return Paid("CORRECT", 0.5, True, 1.0, 1.0)
+
+
+def made_up(setting: learner.Setting) -> tuple[learner.Run, MadeUp]:
+    judge = MadeUp()
+    run = learner.Run(judge, [TINY, problem.quick()[0]], {}, setting, seed=0)  # type: ignore[arg-type]
+    run.true = lambda turn: None  # type: ignore[method-assign]
+    return run, judge
+
+
+async def test_oversampling_trains_on_groups_that_differ() -> None:
+    run, judge = made_up(learner.Setting("more", samples=(2,), oversample=2.0))
+    for update in range(6):
+        judge.groups.clear()
+        batch = await run.play()
+        scores = batch.rewards.sum(dim=1)
+        assert len(set(judge.groups)) == len(judge.groups) == len(batch.group), "every episode has a name of its own"
+        kept = batch.group[batch.kept].unique().tolist()
+        differ = [n for n in batch.group.unique().tolist() if scores[batch.group == n].unique().numel() > 1]
+        assert kept == differ[:2], update
+        run.history.append({**run.describe(batch), **run.update(batch)})
+    assert sum(row["dropped"] for row in run.history) > 0
+
+
+async def test_adaptive_sampling_keeps_balanced_groups_within_the_budget() -> None:
+    run, judge = made_up(learner.Setting("adaptive", samples=(8,), adaptive=True))
+    before = [parameter.clone() for parameter in run.policy.parameters()]
+    await run.learn(3)
+    assert all(row["episodes"] <= 16 for row in run.history)
+    assert len(set(judge.groups)) == len(judge.groups)
+    assert any(not torch.equal(old, new) for old, new in zip(before, run.policy.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("wrong", [["--oversample", "0.5"], ["--oversample", "9"], ["--oversample", "2", "--adaptive"]])
+def test_options_that_make_no_sense_are_refused(wrong: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", *wrong])
+    with pytest.raises(SystemExit) as error:
+        train.main()
+    assert error.value.code == 2
+
+
 @pytest.mark.timeout(400)
 async def test_the_policy_learns_from_real_rewards(judge: Judging) -> None:
     truth: dict[tuple[str, str], Paid] = {}

@@ -12,6 +12,7 @@ Import what you need: nothing is imported here, and `metrics` and `scaling` need
     losses      dual-clip policy loss, plain policy gradient, both with rejection in one pass, and aggregations
     filters     groups that teach nothing
     oversampling  more groups than needed, the first N that differ
+    adaptive    rounds of samples for each prompt until there are successes and failures
     metrics     fast@p, best by turn, pass@k
     scaling     sequential test-time scaling: which turns go into the next prompt
     errors      what is refused
