@@ -20,9 +20,10 @@ from kerneldyno.training.adaptive import AdaptiveRule, AdaptiveSampler
 from kerneldyno.training.advantages import ESTIMATORS
 from kerneldyno.training.oversampling import Oversampler
 from kerneldyno.training.returns import multi_turn_returns
-from policy import TURNS, Past, Policy, decode, encode, prompt, written
+from policy import TURNS, Past, Policy, decode, encode, prompt, say_prompt, written
 from problem import OPERATORS, Problem
 from torch import Tensor
+from warming import imitate
 
 COLD_START_STEPS, COLD_START_BATCH = 150, 96
 #: Of twenty programs twelve are in earnest, three lazy and five cheats, one of each kind.
@@ -64,9 +65,10 @@ class Run:
         seed: int,
         *,
         masked: bool = False,
+        start: Policy | None = None,
     ) -> None:
         self.judge, self.problems, self.truth, self.setting, self.seed = judge, problems, truth, setting, seed
-        self.policy = copy.deepcopy(cold_start(seed, masked=masked))
+        self.policy = copy.deepcopy(cold_start(seed, masked=masked) if start is None else start)
         self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=LEARNING_RATE)
         # Settings of one seed begin with one policy and draw their own lots.
         self.generator = torch.Generator().manual_seed(1000 + seed)
@@ -135,8 +137,8 @@ class Run:
             prompts = torch.tensor(told)
             responses, log_probs = self.policy.sample(prompts, self.generator)
             turns = [
-                Written(self._problem(number), decode(tokens), self._group(number), sample, turn)
-                for (number, sample), tokens in zip(episodes, responses.tolist(), strict=True)
+                Written(self._problem(number), decode(tokens), self._group(number), sample, turn, say_prompt(words))
+                for (number, sample), tokens, words in zip(episodes, responses.tolist(), told, strict=True)
             ]
             paid = await self.judge.pay(turns, self.setting.checks, pr=self.setting.pr)
             batch.add(prompts, responses, log_probs, turns, paid)
@@ -307,9 +309,5 @@ def cold_start(seed: int, *, masked: bool = False) -> Policy:
         turns = torch.randint(len(TURNS), (COLD_START_BATCH,), generator=generator).tolist()
         prompts = torch.tensor([prompt(random(OPERATORS), turn, past(turn)) for turn in turns])
         responses = torch.tensor([encode(program()) for _ in turns])
-        log_probs, _ = policy.log_probs(prompts, responses)
-        loss = -(log_probs * written(responses)).sum() / len(turns)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        imitate(policy, optimizer, prompts, responses)
     return policy

@@ -17,6 +17,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -25,9 +26,11 @@ from typing import Any
 import grammar
 import judging
 import torch
+import warming
 from judging import Judging, Key, Paid, Written
 from kerneldyno.client import AsyncClient, LocalServices
-from learner import Run, Setting
+from kerneldyno.rewards.trajectories import TrajectoryFileError, TrajectoryWriter
+from learner import Run, Setting, cold_start
 from problem import PRESETS, Problem
 
 SETTINGS = (
@@ -62,6 +65,17 @@ def main() -> int:
     parser.add_argument(
         "--adaptive", action="store_true", help="sample each problem until it has both kinds of episodes"
     )
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE.jsonl", help="append turns that were judged with the checks on"
+    )
+    parser.add_argument(
+        "--warm-from",
+        type=Path,
+        metavar="FILE.jsonl",
+        help="first imitate the right turns of a file that --record wrote",
+    )
+    parser.add_argument("--min-reward", type=float, default=0.5, help="least reward of a turn that is imitated")
+    parser.add_argument("--min-speedup", type=float, default=0.0, help="least speedup of a turn that is imitated")
     parser.add_argument("--out", type=Path, default=Path("build/tiny_rl"), help="folder for results")
     options = parser.parse_args()
     seeds, updates, _ = DEFAULTS[options.preset]
@@ -70,12 +84,26 @@ def main() -> int:
         parser.error(f"--oversample {options.oversample}: give a factor from 1 to 4")
     if options.adaptive and options.oversample > 1:
         parser.error("--adaptive and --oversample are two ways to find groups that differ; give one of them")
+    try:
+        examples = (
+            warming.read_examples(options.warm_from, min_reward=options.min_reward, min_speedup=options.min_speedup)
+            if options.warm_from
+            else None
+        )
+        recorder = TrajectoryWriter(options.record) if options.record else None
+    except (OSError, ValueError, TrajectoryFileError) as error:
+        parser.error(str(error))
     options.out.mkdir(parents=True, exist_ok=True)
-    asyncio.run(experiment(options))
+    with recorder or nullcontext():
+        asyncio.run(experiment(options, examples, recorder))
     return 0
 
 
-async def experiment(options: argparse.Namespace) -> None:
+async def experiment(
+    options: argparse.Namespace,
+    examples: tuple[torch.Tensor, torch.Tensor] | None = None,
+    recorder: TrajectoryWriter | None = None,
+) -> None:
     """Judge every program, train every setting with every seed, judge what was learned afresh; write results.json."""
     torch.set_num_threads(1)
     problems = PRESETS[options.preset]()
@@ -93,14 +121,19 @@ async def experiment(options: argparse.Namespace) -> None:
             truth = await survey(judge, problems, wanted, results, began)
             results["survey_seconds"], judge.sent, judge.waited = time.monotonic() - began, 0, 0.0
             results["runs"] = {}
+            judge.recorder = recorder
             for setting in wanted:
                 for seed in range(options.seeds):
-                    run = Run(judge, problems, truth, setting, seed, masked=options.masked)
+                    start = cold_start(seed, masked=options.masked)
+                    if examples is not None:
+                        start = warming.warm(start, *examples, seed=seed)
+                    run = Run(judge, problems, truth, setting, seed, start=start)
                     await run.learn(options.updates * setting.stretch)
                     results["runs"].setdefault(setting.name, []).append(run.report())
                     say(began, f"{setting.name}, seed {seed}: {run.summary()}")
                 results["settings"] = [asdict(setting) for setting in wanted]
                 write(options.out / "results.json", results)
+            judge.recorder = None
             results["stream"] = {"turns": judge.sent, "seconds": judge.waited}
             results["afresh"] = await afresh(judge, problems, results["runs"], truth)
     results["seconds"] = round(time.monotonic() - began)

@@ -33,13 +33,23 @@ def trajectories(
         Path | None,
         typer.Option("--sft", metavar="FILE.jsonl", help="Write the chats up to the best turns, for a cold start."),
     ] = None,
-    min_reward: Annotated[float, typer.Option("--min-reward", help="Least reward of a best turn, for --sft.")] = 0.5,
+    sft_turns: Annotated[
+        Path | None,
+        typer.Option("--sft-turns", metavar="FILE.jsonl", help="Write each right turn as prompt and completion."),
+    ] = None,
+    min_reward: Annotated[
+        float, typer.Option("--min-reward", help="Least reward of a turn, for --sft and --sft-turns.")
+    ] = 0.5,
+    min_speedup: Annotated[
+        float, typer.Option("--min-speedup", help="Least speedup that counts of a turn, for --sft-turns.")
+    ] = 0.0,
     show: Annotated[bool, typer.Option("--report", help="Print the tables; so without any other option.")] = False,
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw fast@p by turn.")] = None,
     as_json: Json = False,
 ) -> None:
     """Report on RUN.jsonl, or export it."""
     with reporting(), needing("rollout"):
+        from kerneldyno.rewards import cold_start
         from kerneldyno.rewards import trajectories as recorded
         from kerneldyno.rollout import plot as plotting
         from kerneldyno.rollout.recorded import final_turns, light_episodes
@@ -47,7 +57,7 @@ def trajectories(
 
         if file.exists() and not is_plain(file):
             raise UsageError(f"{file} is no plain file, and it is read several times")
-        _check_outputs(file, {"--parquet": parquet, "--sft": sft, "--plot": plot})
+        _check_outputs(file, {"--parquet": parquet, "--sft": sft, "--sft-turns": sft_turns, "--plot": plot})
         try:
             notes: list[str] = []
             found = report(light_episodes(file, notes))
@@ -59,6 +69,12 @@ def trajectories(
                 chats = [json.dumps(row) + "\n" for row in recorded.to_sft(episodes, min_reward=min_reward)]
                 sft.write_text("".join(chats), encoding="utf-8")
                 print(f"{len(chats)} of {len(episodes)} episodes in {sft}")
+            if sft_turns is not None:
+                turns = list(final_turns(file))
+                kept = cold_start.turn_examples(turns, min_reward=min_reward, min_speedup=min_speedup)
+                lines = [json.dumps(row) + "\n" for row in kept]
+                sft_turns.write_text("".join(lines), encoding="utf-8")
+                print(f"{len(lines)} of {len(turns)} turns in {sft_turns}")
             if plot is not None:
                 plotting.plot(found, plot, title=file.name)
                 print(f"plot in {plot}")
@@ -68,7 +84,7 @@ def trajectories(
             raise UsageError(str(error)) from error
         if as_json:
             print_json(found.to_json())
-        elif show or (parquet is None and sft is None and plot is None):
+        elif show or not (parquet or sft or sft_turns or plot):
             for table in report_tables(found):
                 stdout().print(table)
             for note in notes:
