@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from typing import Any
@@ -179,3 +180,38 @@ def test_rounds_as_large_as_the_budget_change_nothing() -> None:
     for prompt in range(3):
         sampler.add(prompt, [0.0] * 8)
     assert sampler.ask() == {}
+
+
+def direction(rewards: tuple[float, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Expected gradient by the logits of a policy of three actions: of adaptive sampling, and the true one.
+
+    Every sequence of actions is enumerated; what is not sampled any more sums to a probability of 1. Whole pools are kept,
+    so that what changes is the stopping alone.
+    """
+    policy = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
+    scores = torch.eye(3, dtype=torch.float64) - policy
+    expected = torch.zeros(3, dtype=torch.float64)
+    rule = AdaptiveRule(size=4, per_round=1, most=4)
+    for actions in itertools.product(range(3), repeat=rule.most):
+        sampler = AdaptiveSampler(1, rule)
+        while sampler.ask():
+            sampler.add(0, [rewards[actions[sampler.sampled]]])
+        (pool,) = sampler.take(chance())
+        size = len(pool.scores)
+        returns = torch.tensor([[rewards[action]] for action in actions[:size]], dtype=torch.float64)
+        advantages = trloo(returns, torch.ones(size, 1).bool(), torch.zeros(size).long())[:, 0]
+        gradient = sum(advantages[index] * scores[actions[index]] for index in pool.kept)
+        expected += policy[list(actions)].prod() * gradient
+    true = (policy * torch.tensor(rewards, dtype=torch.float64)) @ scores
+    return expected, true
+
+
+def test_with_two_rewards_the_direction_stays() -> None:
+    expected, true = direction((1.0, 0.0, 0.0))
+    assert torch.cosine_similarity(expected, true, dim=0) == pytest.approx(1.0, abs=1e-12)
+    assert (expected - 4 * true).abs().max() > 1e-2, "and the size does not"
+
+
+def test_with_three_rewards_it_does_not() -> None:
+    expected, true = direction((1.0, 0.0, 0.4))
+    assert 0.8 < float(torch.cosine_similarity(expected, true, dim=0)) < 1 - 1e-5

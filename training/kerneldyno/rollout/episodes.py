@@ -183,7 +183,7 @@ class Player:
 
 
 def _merit(rank_by: str, turn: TurnRecord) -> float:
-    """By what an earlier turn is ranked; speedup and coverage count for right answers only."""
+    """Return the number that an earlier turn is ranked by; speedup and coverage count for right answers only."""
     found = verdict(turn)
     speedup, coverage = (found.speedup or 0.0, found.coverage) if found.correct else (0.0, None)
     return scaling.merit(rank_by, turn.reward or 0.0, speedup, coverage)

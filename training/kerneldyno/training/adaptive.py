@@ -10,8 +10,8 @@ Source: Xiong et al. 2025 (arXiv 2510.04996, Reinforce-Ada): its "pos" variant s
 failures=0`), its "balance" variant at n / 2 of each. The budget over all prompts and `Pool.weights` are ours.
 
 The price: how often a prompt is sampled depends on its scores, and a balanced group is no fair sample of the policy. With
-rewards of two values the direction of a prompt's gradient stays and its size changes; with others both change. With
-`Pool.weights` the kept rows stand for the pool again; what remains is the bias of stopping by the scores.
+rewards of two values the direction of a prompt's expected gradient stays and its size changes; with more values both
+change. `Pool.weights` undo the balancing, but not the stopping.
 """
 
 from __future__ import annotations

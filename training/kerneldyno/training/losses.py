@@ -213,8 +213,8 @@ def pure(
 
     Without `level` w is 1: rejection alone deals with the mismatch, at the price of a bias that its bounds limit. With a
     level w = min(pi / pi_rollout, cap), without gradient; "sequence" with a cap that never acts, and without rejection, is
-    the unbiased gradient. As with `bypass`, no pass recomputes the old policy's log-probabilities. Nothing holds the policy
-    near the one that generated but the rejection, so take one step for each batch.
+    the unbiased gradient. As with `bypass`, no pass recomputes the old policy's log-probabilities. Only the rejection keeps
+    the policy near the rollout policy, so take one step for each batch.
 
     Source: KernelGYM, mismatch_helper.py, pure rollout correction, L = -E[w log pi A]; verl's rollout_correction.bypass_mode
     with loss_type reinforce is the same, `rollout_is` being the level.

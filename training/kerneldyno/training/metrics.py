@@ -188,8 +188,9 @@ class Improvement:
     improved: float
     """Share of episodes whose best answer up to this turn is faster than the best one before it, or the first."""
     sure_improved: float
-    """Of those, as a share of all episodes: the first correct answers, and answers whose 95 % interval lies above that
-    of the best answer before. Measuring the same kernel again "improves" it half of the time, and almost never so."""
+    """Share of episodes that improved for sure: by their first correct answer, or by an answer whose 95 % interval lies
+    above that of the best answer before. Measuring the same kernel again improves it half of the time, and almost never
+    for sure."""
     first: float
     """Share of episodes whose first correct, measured answer came in this turn."""
     mean_gain: float

@@ -2,12 +2,12 @@
 
 Where all samples of a prompt earn the same, every group-relative advantage is 0, and the update is smaller than it was
 meant to be. `select_groups` chooses among groups that are there; `Oversampler` also says how many to ask for, in rounds.
-Both are deterministic: groups count in the order in which they were asked for, whichever was finished first.
+Both are deterministic: groups count in the order in which they were asked for, not in the order in which they finished.
 
 For each prompt the dropped groups have a gradient of 0, so its expected gradient among the kept groups is its true one
 divided by the probability that a group of it is good. The direction stays; prompts that are seldom good weigh more.
 
-verl has this itself (`algorithm.filter_groups`); this is for loops that have not.
+verl has this built in (`algorithm.filter_groups`); this module is for training loops without it.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class History:
         return [turn.reward for turn in self.turns]
 
     def merits(self, rank_by: RankBy = "reward") -> list[float]:
-        """By what each turn is ranked."""
+        """Return the number that each turn is ranked by."""
         return [merit(rank_by, turn.reward, turn.speedup, turn.coverage) for turn in self.turns]
 
     def messages(self, keep: Sequence[int]) -> list[Message]:
@@ -148,7 +148,7 @@ async def run(
 
 
 def merit(rank_by: str, reward: float, speedup: float = 0.0, coverage: float | None = None) -> float:
-    """By what a turn is ranked before its reward is looked at; see `RankBy`.
+    """Return the number that a turn is ranked by; the reward decides between equal ones. See `RankBy`.
 
     Args:
         rank_by: "reward", "speedup" or "coverage".
@@ -221,7 +221,7 @@ def choose(
 
 
 def select(rewards: Sequence[float], how: str = "best", merits: Sequence[float] | None = None) -> int:
-    """The turn whose answer counts: the last, or the one of highest merit; of equals that of highest reward, then the first.
+    """Return the turn whose answer counts: the last, or the best by merit, then by reward, then the earliest.
 
     "best" chooses with the evaluator's own measurement and profits from its noise; figures made so are not comparable
     with single answers.
