@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,8 +19,9 @@ import grammar
 import programs
 import trusting
 from grammar import Plan
-from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, RewardSpec, Tolerance, Turn
+from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, RewardSpec, StreamRewardsResponse, Tolerance, Turn
 from kerneldyno.rewards.scoring import score
+from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
 from kerneldyno.v1.evaluation_pb2 import PROVENANCE_POLICY_LABEL
 from problem import Problem
 
@@ -42,6 +44,8 @@ class Written:
     group: str
     sample: int
     turn: int
+    #: The prompt, as text; for the record.
+    told: str = ""
 
     @property
     def plan(self) -> Plan | None:
@@ -77,6 +81,9 @@ class Judging:
     profiled: bool = False
     claims: Mapping[Key, trusting.Claim] = field(default_factory=dict)
     salt: str = ""
+    #: Where turns of episodes are recorded that were judged with the checks on, if anywhere; and a name of this run alone.
+    recorder: TrajectoryWriter | None = None
+    run: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     #: Turns sent so far, and seconds spent waiting for their rewards.
     sent: int = 0
     waited: float = 0.0
@@ -90,6 +97,8 @@ class Judging:
         paid: list[Paid | None] = [None] * len(turns)
         async for answer in self.client.rewards(messages, reward):
             turn = turns[places[answer.id]]
+            if self.recorder is not None and checks == "on" and turn.told:  # what the checks let pass may be a cheat
+                self.recorder.write(record(turn, answer, self.run))
             paid[places[answer.id]] = self._paid(turn, answer.result, answer.reward, checks, reward, pr)
         self.sent += len(turns)
         self.waited += time.monotonic() - began
@@ -135,6 +144,18 @@ class Judging:
             interval=(result.speedup_interval.low, result.speedup_interval.high),
             message=result.message,
         )
+
+
+def record(turn: Written, answer: StreamRewardsResponse, run: str) -> TurnRecord:
+    """Return the record of a turn, as a rollout of a language model would keep it."""
+    return TurnRecord.from_answer(
+        answer,
+        group=f"{run}/{answer.group}",
+        problem_id=turn.problem.name,
+        messages=[{"role": "user", "content": turn.told}],
+        response=respond(turn),
+        model="tiny_rl",
+    )
 
 
 def respond(turn: Written) -> str:

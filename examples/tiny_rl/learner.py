@@ -16,11 +16,14 @@ import grammar
 import torch
 from judging import Judging, Key, Paid, Written
 from kerneldyno.training import coverage, losses, metrics, mismatch
+from kerneldyno.training.adaptive import AdaptiveRule, AdaptiveSampler
 from kerneldyno.training.advantages import ESTIMATORS
+from kerneldyno.training.oversampling import Oversampler
 from kerneldyno.training.returns import multi_turn_returns
-from policy import TURNS, Past, Policy, decode, encode, prompt, written
+from policy import TURNS, Past, Policy, decode, encode, prompt, say_prompt, written
 from problem import OPERATORS, Problem
 from torch import Tensor
+from warming import imitate
 
 COLD_START_STEPS, COLD_START_BATCH = 150, 96
 #: Of twenty programs twelve are in earnest, three lazy and five cheats, one of each kind.
@@ -44,6 +47,10 @@ class Setting:
     entropy: float = 0.0
     #: Length of a run, as a multiple of what the command line asks for.
     stretch: int = 1
+    #: Groups that are asked for, as a multiple of the problems; those whose returns are all the same are dropped.
+    oversample: float = 1.0
+    #: Whether each problem is sampled in rounds, until episodes with and without a reward are there.
+    adaptive: bool = False
 
 
 class Run:
@@ -58,9 +65,10 @@ class Run:
         seed: int,
         *,
         masked: bool = False,
+        start: Policy | None = None,
     ) -> None:
         self.judge, self.problems, self.truth, self.setting, self.seed = judge, problems, truth, setting, seed
-        self.policy = copy.deepcopy(cold_start(seed, masked=masked))
+        self.policy = copy.deepcopy(cold_start(seed, masked=masked) if start is None else start)
         self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=LEARNING_RATE)
         # Settings of one seed begin with one policy and draw their own lots.
         self.generator = torch.Generator().manual_seed(1000 + seed)
@@ -75,22 +83,62 @@ class Run:
             self.last = [*self.last[-4:], batch.turns[-1]]
 
     async def play(self) -> Batch:
-        """Play a group of episodes for every problem, turn by turn."""
-        drawn = torch.randint(len(self.setting.samples), (len(self.problems),), generator=self.generator)
+        """Play the episodes of one update: a group for every problem, or as many as the setting asks for."""
+        if self.setting.adaptive:
+            return await self._play_adaptively()
+        if self.setting.oversample > 1:
+            return await self._play_more_than_needed()
+        return await self._play(self._samples(range(len(self.problems))))
+
+    async def _play_more_than_needed(self) -> Batch:
+        """Groups beyond the first one of each problem are further groups of the problems in turn."""
+        sampler: Oversampler[Batch] = Oversampler(len(self.problems), factor=self.setting.oversample)
+        batches = []
+        while numbers := sampler.ask():
+            batches.append(batch := await self._play(self._samples(numbers)))
+            for number in numbers:
+                sampler.add(number, batch.rewards.sum(dim=1)[batch.group == number].tolist(), batch)
+        joined, taken = Batch.joined(batches), sampler.take()
+        joined.kept = torch.isin(joined.group, torch.tensor(taken.kept, dtype=torch.int64))
+        return joined
+
+    async def _play_adaptively(self) -> Batch:
+        """As many episodes as without it, each problem as often as it needs; the pools give the baselines."""
+        size = max(self.setting.samples)
+        budget = size * len(self.problems)
+        sampler = AdaptiveSampler(len(self.problems), AdaptiveRule(size=size, most=4 * size, budget=budget))
+        batches, played = [], dict.fromkeys(range(len(self.problems)), 0)
+        while counts := sampler.ask():
+            batches.append(batch := await self._play([(n, played[n] + i) for n, c in counts.items() for i in range(c)]))
+            for number, count in counts.items():
+                played[number] += count
+                sampler.add(number, batch.rewards.sum(dim=1)[batch.group == number].tolist())
+        joined = Batch.joined(batches)
+        joined.kept = torch.zeros(len(joined.group), dtype=torch.bool)
+        for pool in sampler.take(self.generator):
+            joined.kept[(joined.group == pool.prompt).nonzero()[pool.kept, 0]] = True
+        return joined
+
+    def _samples(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
+        """Number of the group and sample of the episodes of each group; how many is drawn."""
+        drawn = torch.randint(len(self.setting.samples), (len(numbers),), generator=self.generator)
         counts = [self.setting.samples[index] for index in drawn.tolist()]
-        episodes = [(which, sample) for which, count in enumerate(counts) for sample in range(count)]
-        batch = Batch(group=torch.tensor([which for which, _ in episodes]))
+        return [(number, sample) for number, count in zip(numbers, counts, strict=True) for sample in range(count)]
+
+    async def _play(self, episodes: Sequence[tuple[int, int]]) -> Batch:
+        """Play episodes, each named by its group's number and its sample, turn by turn."""
+        batch = Batch(group=torch.tensor([number for number, _ in episodes]))
         pasts: list[Past | None] = [None] * len(episodes)
         for turn in range(len(TURNS)):
             told = [
-                prompt(self.problems[which].operator, turn, past)
-                for (which, _), past in zip(episodes, pasts, strict=True)
+                prompt(self._problem(number).operator, turn, past)
+                for (number, _), past in zip(episodes, pasts, strict=True)
             ]
             prompts = torch.tensor(told)
             responses, log_probs = self.policy.sample(prompts, self.generator)
             turns = [
-                Written(self.problems[which], decode(tokens), self._group(which), sample, turn)
-                for (which, sample), tokens in zip(episodes, responses.tolist(), strict=True)
+                Written(self._problem(number), decode(tokens), self._group(number), sample, turn, say_prompt(words))
+                for (number, sample), tokens, words in zip(episodes, responses.tolist(), told, strict=True)
             ]
             paid = await self.judge.pay(turns, self.setting.checks, pr=self.setting.pr)
             batch.add(prompts, responses, log_probs, turns, paid)
@@ -106,7 +154,7 @@ class Run:
         mask = written(batch.responses)
         # The rollout's log-probabilities are this policy's own but for rounding: MRS has nothing to reject here.
         rejected = mismatch.reject(log_probs.detach(), batch.log_probs, mask)
-        mask_kept = rejected.mask
+        mask_kept = rejected.mask & batch.kept.repeat_interleave(len(TURNS))[:, None]  # baselines are of all episodes
         if self.setting.prs:
             kept = coverage.reject(batch.coverage, batch.correct, exists, generator=self.generator)
             mask_kept = mask_kept & kept.flatten()[:, None]
@@ -124,7 +172,8 @@ class Run:
 
     def describe(self, batch: Batch) -> dict[str, float]:
         """Figures of a batch: what was paid, and what the strict judge says about the same programs."""
-        figures = {"paid": float(batch.rewards.mean())}
+        figures = {"paid": float(batch.rewards.mean()), "episodes": float(len(batch.group))}
+        figures["dropped"] = float((~batch.kept).sum())
         for turn, name in enumerate(TURNS):
             plans = [each.plan for each in batch.turns[turn]]
             verdicts = [self.true(each) for each in batch.turns[turn]]
@@ -179,9 +228,15 @@ class Run:
             )
         )
 
-    def _group(self, which: int) -> str:
+    def _problem(self, number: int) -> Problem:
+        """The problem of a group."""
+        return self.problems[number % len(self.problems)]
+
+    def _group(self, number: int) -> str:
         """Name a group of this update; no other run or update has one of this name."""
-        return f"{self.setting.name}/{self.seed}/{len(self.history)}/{self.problems[which].name}"
+        name = f"{self.setting.name}/{self.seed}/{len(self.history)}/{self._problem(number).name}"
+        again = number // len(self.problems)
+        return f"{name}/{again}" if again else name
 
 
 class Batch:
@@ -189,8 +244,20 @@ class Batch:
 
     def __init__(self, group: Tensor) -> None:
         self.group = group
+        #: (E,) bool: episodes that are trained on. All belong to the baselines.
+        self.kept = torch.ones(len(group), dtype=torch.bool)
         self.turns: list[list[Written]] = []
         self._columns: dict[str, list[Tensor]] = {}
+
+    @classmethod
+    def joined(cls, batches: Sequence[Batch]) -> Batch:
+        """Return the episodes of all batches as one."""
+        one = cls(torch.cat([batch.group for batch in batches]))
+        one.turns = [[turn for batch in batches for turn in batch.turns[index]] for index in range(len(TURNS))]
+        for name in batches[0]._columns:
+            parts = zip(*(batch._columns[name] for batch in batches), strict=True)
+            one._columns[name] = [torch.cat(turn) for turn in parts]
+        return one
 
     def add(
         self, prompts: Tensor, responses: Tensor, log_probs: Tensor, turns: list[Written], paid: list[Paid]
@@ -242,9 +309,5 @@ def cold_start(seed: int, *, masked: bool = False) -> Policy:
         turns = torch.randint(len(TURNS), (COLD_START_BATCH,), generator=generator).tolist()
         prompts = torch.tensor([prompt(random(OPERATORS), turn, past(turn)) for turn in turns])
         responses = torch.tensor([encode(program()) for _ in turns])
-        log_probs, _ = policy.log_probs(prompts, responses)
-        loss = -(log_probs * written(responses)).sum() / len(turns)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        imitate(policy, optimizer, prompts, responses)
     return policy

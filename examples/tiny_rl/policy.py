@@ -55,6 +55,21 @@ def prompt(operator: str, turn: int, past: Past | None) -> list[int]:
     return [_INDEX[word] for word in (operator, TURNS[turn], *told)]
 
 
+def say_prompt(tokens: Sequence[int]) -> str:
+    """Return a prompt as text, for records."""
+    return " ".join(VOCABULARY[token] for token in tokens)
+
+
+def read_prompt(text: str) -> list[int]:
+    """Return the tokens of a prompt that `say_prompt` wrote. Raises ValueError for any other text."""
+    words = text.split()
+    if unknown := [word for word in words if word not in _INDEX]:
+        raise ValueError(f"{unknown[0]!r} is no word of the policy")
+    if len(words) != PROMPT or words[0] not in OPERATORS or words[1] not in TURNS:
+        raise ValueError(f"{len(words)} words; a prompt has {PROMPT}, an operator and a turn first")
+    return [_INDEX[word] for word in words]
+
+
 def encode(words: Sequence[str]) -> list[int]:
     """Return the tokens of a program, LONGEST of them."""
     return [_INDEX[word] for word in (*words, *[PAD] * (grammar.LONGEST - len(words)))]

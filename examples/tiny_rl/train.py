@@ -17,6 +17,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -25,9 +26,11 @@ from typing import Any
 import grammar
 import judging
 import torch
+import warming
 from judging import Judging, Key, Paid, Written
 from kerneldyno.client import AsyncClient, LocalServices
-from learner import Run, Setting
+from kerneldyno.rewards.trajectories import TrajectoryFileError, TrajectoryWriter
+from learner import Run, Setting, cold_start
 from problem import PRESETS, Problem
 
 SETTINGS = (
@@ -56,21 +59,60 @@ def main() -> int:
     parser.add_argument("--updates", type=int, help="default: 60, of quick 40")
     parser.add_argument("--settings", nargs="*", help="parts of settings' names (default: all, of quick two)")
     parser.add_argument("--masked", action="store_true", help="let the policy write nothing but programs")
+    parser.add_argument(
+        "--oversample", type=float, default=1.0, help="ask for so many times the groups; drop equal ones"
+    )
+    parser.add_argument(
+        "--adaptive", action="store_true", help="sample each problem until it has both kinds of episodes"
+    )
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE.jsonl", help="append turns that were judged with the checks on"
+    )
+    parser.add_argument(
+        "--warm-from",
+        type=Path,
+        metavar="FILE.jsonl",
+        help="first imitate the right turns of a file that --record wrote",
+    )
+    parser.add_argument("--min-reward", type=float, default=0.5, help="least reward of a turn that is imitated")
+    parser.add_argument("--min-speedup", type=float, default=0.0, help="least speedup of a turn that is imitated")
     parser.add_argument("--out", type=Path, default=Path("build/tiny_rl"), help="folder for results")
     options = parser.parse_args()
     seeds, updates, _ = DEFAULTS[options.preset]
     options.seeds, options.updates = options.seeds or seeds, options.updates or updates
+    if not 1 <= options.oversample <= 4:
+        parser.error(f"--oversample {options.oversample}: give a factor from 1 to 4")
+    if options.adaptive and options.oversample > 1:
+        parser.error("--adaptive and --oversample are two ways to find groups that differ; give one of them")
+    try:
+        examples = (
+            warming.read_examples(options.warm_from, min_reward=options.min_reward, min_speedup=options.min_speedup)
+            if options.warm_from
+            else None
+        )
+        recorder = TrajectoryWriter(options.record) if options.record else None
+    except (OSError, ValueError, TrajectoryFileError) as error:
+        parser.error(str(error))
     options.out.mkdir(parents=True, exist_ok=True)
-    asyncio.run(experiment(options))
+    with recorder or nullcontext():
+        asyncio.run(experiment(options, examples, recorder))
     return 0
 
 
-async def experiment(options: argparse.Namespace) -> None:
+async def experiment(
+    options: argparse.Namespace,
+    examples: tuple[torch.Tensor, torch.Tensor] | None = None,
+    recorder: TrajectoryWriter | None = None,
+) -> None:
     """Judge every program, train every setting with every seed, judge what was learned afresh; write results.json."""
     torch.set_num_threads(1)
     problems = PRESETS[options.preset]()
     on_gpu = options.preset == "h200"
-    wanted = [each for each in chosen(options) if not (on_gpu and each.checks == "trusting")]
+    wanted = [
+        replace(each, oversample=options.oversample, adaptive=options.adaptive)
+        for each in chosen(options)
+        if not (on_gpu and each.checks == "trusting")
+    ]
     results: dict[str, Any] = {"preset": options.preset, "updates": options.updates, "masked": options.masked}
     began = time.monotonic()
     with LocalServices(devices="cuda" if on_gpu else "cpu") as services:
@@ -79,14 +121,19 @@ async def experiment(options: argparse.Namespace) -> None:
             truth = await survey(judge, problems, wanted, results, began)
             results["survey_seconds"], judge.sent, judge.waited = time.monotonic() - began, 0, 0.0
             results["runs"] = {}
+            judge.recorder = recorder
             for setting in wanted:
                 for seed in range(options.seeds):
-                    run = Run(judge, problems, truth, setting, seed, masked=options.masked)
+                    start = cold_start(seed, masked=options.masked)
+                    if examples is not None:
+                        start = warming.warm(start, *examples, seed=seed)
+                    run = Run(judge, problems, truth, setting, seed, start=start)
                     await run.learn(options.updates * setting.stretch)
                     results["runs"].setdefault(setting.name, []).append(run.report())
                     say(began, f"{setting.name}, seed {seed}: {run.summary()}")
                 results["settings"] = [asdict(setting) for setting in wanted]
                 write(options.out / "results.json", results)
+            judge.recorder = None
             results["stream"] = {"turns": judge.sent, "seconds": judge.waited}
             results["afresh"] = await afresh(judge, problems, results["runs"], truth)
     results["seconds"] = round(time.monotonic() - began)

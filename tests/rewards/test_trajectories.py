@@ -297,6 +297,17 @@ def test_other_files_are_not_touched(tmp_path: Path) -> None:
         read(tmp_path / "absent")
 
 
+@pytest.mark.parametrize("odd", ['"0.4"', "[]", "NaN", "Infinity"])
+def test_a_coverage_that_is_no_number_is_refused(tmp_path: Path, odd: str) -> None:
+    path = tmp_path / "t.jsonl"
+    line = '{"version": 1, "group": "g", "sample": 0, "turn_index": 0, "coverage": %s}\n'
+    path.write_text(line % "null")
+    assert [one.coverage for one in scan(path)] == [None]
+    path.write_text(line % odd)
+    with pytest.raises(TrajectoryFileError, match=r"line 1: coverage is"):
+        read(path)
+
+
 def test_fields_of_a_newer_minor_form_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('\n{"version": 1, "group": "g", "sample": 0, "turn_index": 3, "new": 1}\n\n')

@@ -177,6 +177,8 @@ USAGE: list[tuple[list[str], str]] = [
     (["--extra-body", "x"], "not JSON"),
     (["--extra-body", '{"stream": true}'], "stream cannot be given"),
     (["--strategy", "best"], "strategy"),
+    (["--strategy", "top", "--rank-by", "time"], "rank_by='time' is unknown"),
+    (["--rank-by", "speedup"], "has no effect with strategy='all'"),
 ]
 
 

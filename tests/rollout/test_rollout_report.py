@@ -95,9 +95,37 @@ def test_two_measurements_are_compared_by_the_speedup_that_counts(is_light: bool
     assert found.turns[0].fast[2.0] == pytest.approx(2 / 3), "the second is 1.1, the others 4"
 
 
+def printed(found: Report) -> str:
+    file = io.StringIO()
+    console = Console(file=file, width=120)
+    for table in report_tables(found):
+        console.print(table)
+    return file.getvalue()
+
+
 def one_turn(group: str, **known: Any) -> Trajectory:
     turn = TurnRecord(group=group, sample=0, turn_index=0, **({"outcome": "CORRECT", "reward": 1.0} | known))
     return Trajectory(group, 0, (light(turn),))
+
+
+def test_absent_coverage_is_absent_and_not_0() -> None:
+    """Two answers were profiled, one of them does nothing itself; the third was not, and the fourth is wrong."""
+    known: dict[str, Any] = {"speedup": 2.0}
+    found = report(
+        [
+            one_turn("a", coverage=0.8, **known),
+            one_turn("b", coverage=0.0, **known),
+            one_turn("c", **known),
+            one_turn("d", coverage=0.1, outcome="INCORRECT"),
+        ]
+    )
+    spread = found.turns[0].coverage_quartiles
+    assert spread is not None
+    assert (spread.count, spread.mean, spread.median) == (2, 0.4, 0.4)
+    said = json.loads(json.dumps(found.to_json()))["turns"][0]
+    assert (said["coverage_quartiles"]["upper"], said["improvement"]) == (pytest.approx(0.6), None)
+    assert "coverage, turn 1         2   0.20     0.40   0.60" in printed(found)
+    assert "coverage, turn" not in printed(report([one_turn("c", **known)]))
 
 
 def test_sure_wins_are_by_the_lower_end_of_the_interval() -> None:

@@ -93,6 +93,27 @@ async def test_prompts_show_the_turns_that_the_strategy_chooses(
     assert [int(text.partition("turn = ")[2].split()[0]) for text in answers] == shown
 
 
+@pytest.mark.parametrize(("rank_by", "shown"), [("reward", [2, 3]), ("speedup", [0, 2]), ("coverage", [1, 3])])
+async def test_turns_are_ranked_by_reward_speedup_or_coverage(tmp_path: Path, rank_by: str, shown: list[int]) -> None:
+    """Every speedup is above what is paid for, so rewards are equal; the first answer has the best speedup."""
+    script = ["speedup=9 coverage=0.1", "speedup=4 coverage=0.9", "speedup=8 coverage=0.2", "speedup=5 coverage=0.7"]
+    script += ["outcome=INCORRECT", "speedup=1"]
+    played = iter(range(6))
+    spec = presets.spec(RewardSpec(preset="drkernel", remeasure_above=100.0, coverage_weight=0.0))
+
+    def answer(prompt: Prompt) -> str:
+        turn = next(played)
+        return block(script[turn], f"turn = {turn}")
+
+    async with world(tmp_path, node={"profiling": True}) as w, FakeModel(answer) as model:
+        await w.run(config(1, turns=6, strategy="top", window=2, reward=spec, rank_by=rank_by), model)
+        turns = w.episodes["p0", 0].turns
+    answers = [m["content"] for m in turns[5].messages if m["role"] == "assistant"]
+    assert [int(text.partition("turn = ")[2].split()[0]) for text in answers] == shown
+    assert len({turn.reward for turn in turns[:4]}) == 1
+    assert (turns[0].coverage is not None) == (rank_by == "coverage"), "profiles are asked for where they rank"
+
+
 async def test_seeds_follow_from_the_runs_seed(tmp_path: Path) -> None:
     async with world(tmp_path) as w, FakeModel(better_each_turn) as model:
         await w.run(config(2, samples=2, sampling=Sampling(seed=7)), model)
@@ -260,6 +281,7 @@ OTHER = [
     {"model": "other"},
     {"count": 3},
     {"strategy": "top"},
+    {"rank_by": "speedup", "strategy": "top"},
     {"sampling": Sampling(temperature=0.5)},
     {"reward": presets.spec("tiers")},
     {"options": {"num_perf_trials": 10}},
@@ -301,6 +323,20 @@ async def test_other_files_are_refused(tmp_path: Path) -> None:
         with pytest.raises(TrajectoryFileError, match="no plain file"):
             await w.run(config(1), model)
     assert model.prompts == []
+
+
+def test_rankings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(TrainingError, match="rank_by='time' is unknown"):
+        config(1, strategy="top", rank_by="time")
+    with pytest.raises(TrainingError, match="no effect with strategy='all'"):
+        config(1, rank_by="speedup")
+    with pytest.raises(TrainingError, match="needs profiles"):
+        config(1, strategy="top", rank_by="coverage", options={"enable_profiling": False})
+
+
+def test_files_from_before_there_was_a_ranking_go_on() -> None:
+    assert "rank_by" not in config(1, strategy="top").data()
+    assert config(1, strategy="top", rank_by="speedup").data()["rank_by"] == "speedup"
 
 
 def test_unknown_strategies_are_refused() -> None:

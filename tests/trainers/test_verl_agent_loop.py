@@ -234,6 +234,11 @@ async def test_settings_that_cannot_work_are_refused_before_anything_is_generate
         "+kerneldyno.reward={speedup_weigth: 1}": "speedup_weigth",
         "+kerneldyno.prs={treshold: 0.3}": "treshold",
         "+kerneldyno.prs={softness: -1}": "softness",
+        "+kerneldyno.strategy=best": "strategy='best' is unknown",
+        "+kerneldyno.window=0": "window=0",
+        "+kerneldyno.rank_by=speedup": "has no effect with strategy='all'",
+        "+kerneldyno={strategy: top, rank_by: time}": "rank_by='time' is unknown",
+        "+kerneldyno={strategy: top, rank_by: coverage, request: {enable_profiling: false}}": "needs profiles",
     }
     for override, why in refused.items():
         with pytest.raises(SettingsError, match=why):
@@ -308,6 +313,68 @@ async def test_turns_are_recorded_as_the_model_saw_them(model: Path, address: st
     text = small_models.tokenizer()
     for turn, prompt in zip((first, second), engine.prompts, strict=True):
         assert text.apply_chat_template(turn.messages, add_generation_prompt=True, return_dict=False) == prompt
+
+
+#: Turns of an episode. Rewards are clipped at a speedup of 3, so the first three earn the same.
+PLAYED = [
+    "speedup=9 coverage=0.8",
+    "speedup=4 coverage=0.9",
+    "speedup=8 coverage=0.1",
+    "outcome=INCORRECT",
+    "speedup=1",
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (["strategy=last"], [2, 3]),
+        (["strategy=top"], [1, 2]),
+        (["strategy=top", "rank_by=speedup"], [0, 2]),
+        (["strategy=top", "rank_by=coverage"], [0, 1]),
+        (["strategy=window", "rank_by=speedup"], [0, 1]),
+    ],
+)
+async def test_prompts_show_the_turns_that_the_strategy_chooses(
+    model: Path, address: str, tmp_path: Path, options: list[str], shown: list[int]
+) -> None:
+    """More turns than the row has room for all of; the engine's prompts are those of the messages, token by token."""
+    script = [answer(f"turn={turn} {said}") for turn, said in enumerate(PLAYED)]
+    engine = Engine(script)
+    more = [f"+kerneldyno.{option}" for option in (*options, "window=2", "turns=5", f"trajectories={tmp_path}/kept")]
+    reward = "+kerneldyno.reward={preset: drkernel, remeasure_above: 100, coverage_weight: 0}"
+    output = await play(model, address, engine, *more, reward)
+    (file,) = (tmp_path / "kept").iterdir()
+    turns = read(file).turns
+    assert [m["content"] for m in turns[4].messages if m["role"] == "assistant"] == [script[index] for index in shown]
+    text = small_models.tokenizer()
+    for turn, prompt in zip(turns, engine.prompts, strict=True):
+        assert text.apply_chat_template(turn.messages, add_generation_prompt=True, return_dict=False) == prompt
+
+    # The row is the last turn's: its prompt is what the engine saw, and only its own tokens are trained on.
+    ((begin, end),) = runs_of_ones(output.response_mask)
+    assert output.prompt_ids + output.response_ids[:begin] == engine.prompts[-1]
+    assert end == len(output.response_ids)
+    assert output.response_ids[begin:end] == [*text.encode(script[4]), text.eos_token_id]
+    assert output.response_logprobs is not None
+    assert [set(output.response_logprobs[:begin]), set(output.response_logprobs[begin:])] == [{0.0}, {-4.5}]
+    rewards = output.as_dict()["rm_scores"]
+    assert rewards[end - 1].item() == rewards.sum().item() == output.reward_score == pytest.approx(1.0)
+    figures = output.extra_fields["reward_extra_info"]
+    assert (figures["turns"], figures["best_speedup"], figures["last_speedup"]) == (5.0, 9.0, 1.0)
+    assert (figures["score"], len(output.extra_fields["turn_scores"]), output.num_turns) == (output.reward_score, 5, 10)
+
+
+async def test_an_episode_may_be_longer_than_its_row(model: Path, address: str) -> None:
+    """Where the whole conversation ends it after two turns, two shown turns go on."""
+    long = answer("speedup=2") + " " * 300
+    room = "actor_rollout_ref.rollout.response_length=1350"
+    every = await play(model, address, Engine([long]), room, "+kerneldyno.turns=6")
+    assert len(every.extra_fields["turn_scores"]) < 6
+    chosen = ("+kerneldyno.turns=6", "+kerneldyno.strategy=last", "+kerneldyno.window=1")
+    output = await play(model, address, Engine([long]), room, *chosen)
+    assert len(output.extra_fields["turn_scores"]) == 6
+    assert len(output.response_ids) <= 1350
 
 
 async def test_an_episode_that_is_cancelled_cancels_its_evaluation(model: Path) -> None:

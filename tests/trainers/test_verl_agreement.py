@@ -118,6 +118,32 @@ def test_trloo_is_rloo_where_there_is_one_turn() -> None:
     report("trloo, one turn, against rloo", found, 2e-6)
 
 
+def test_optimal_baseline_of_whole_episodes() -> None:
+    """verl's opo: one turn, lengths as weights, the sample in its own baseline."""
+    found = []
+    for seed in SEEDS:
+        batch = Batch(seed, turns=1)
+        theirs, _ = core_algos.compute_opo_outcome_advantage(batch.token_rewards.clone(), batch.mask, batch.index)
+        table = advantages.optimal_baseline(
+            batch.rewards, batch.exists, batch.group, weights=batch.tokens, leave_one_out=False
+        )
+        found.append(difference(to_tokens(table, turns_of(batch.mask)), theirs))
+    report("optimal_baseline, one turn, against opo", found, 2e-6)
+
+
+def test_remax() -> None:
+    found = []
+    for seed in SEEDS:
+        batch = Batch(seed)
+        greedy = torch.randn(ROWS, generator=torch.Generator().manual_seed(seed))
+        theirs, _ = core_algos.compute_remax_outcome_advantage(batch.token_rewards, greedy, batch.mask)
+        returns = multi_turn_returns(batch.rewards, batch.exists)
+        table = advantages.remax(returns, batch.exists, batch.group, greedy=greedy)
+        ours = to_tokens(table, turns_of(batch.mask))
+        found.append(difference(ours, theirs * batch.mask))  # verl fills the tokens between turns as well
+    report("remax", found, 2e-6)
+
+
 @pytest.mark.parametrize("aggregation", get_args(losses.Aggregation))
 @pytest.mark.parametrize("weighted", [False, True])
 def test_policy_loss(aggregation: str, weighted: bool) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import verl_harness as harness
 from kerneldyno.trainers.errors import SettingsError
-from kerneldyno.training import mismatch
-from kerneldyno.verl.correction import mrs
+from kerneldyno.training import losses, mismatch
+from kerneldyno.verl.correction import mrs, policy_loss, refuse_idle_bypass
 from omegaconf import OmegaConf
 from verl.protocol import DataProto
 from verl.trainer.config.algorithm import RolloutCorrectionConfig
+from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
+from verl.utils.config import omega_conf_to_dataclass
 
 RECIPE = Path(__file__).parents[2] / "examples" / "verl"
 
@@ -56,6 +60,78 @@ def test_without_a_veto_and_with_other_bounds() -> None:
             mrs(wrong)
     with pytest.raises(SettingsError):
         mrs(veto=1.5)
+
+
+def test_other_modes_are_refused_by_name() -> None:
+    with pytest.raises(SettingsError, match="mode='skip' is unknown; choose one of decoupled, bypass, pure"):
+        mrs(mode="skip")
+    with pytest.raises(SettingsError, match="bypass_mode=False"):
+        policy_loss(mrs())
+
+
+#: What hands the rejection to the actor.
+TO_THE_ACTOR = (
+    "actor_rollout_ref.actor.policy_loss.loss_mode=bypass_mode",
+    "+actor_rollout_ref.actor.policy_loss.rollout_correction=${algorithm.rollout_correction}",
+)
+
+
+def _composed(mode: str, *more: str) -> Any:
+    asked = [f"++algorithm.rollout_correction.{key}={_text(value)}" for key, value in mrs(mode=mode).items()]
+    return harness.composed(*asked, *more)
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else f"'{value}'" if isinstance(value, str) else str(value)
+
+
+def test_a_run_in_which_nothing_would_be_rejected_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"nothing would be rejected; set .*loss_mode=bypass_mode"):
+        refuse_idle_bypass(_composed("bypass"))
+    with pytest.raises(SettingsError, match="nothing would be rejected"):
+        refuse_idle_bypass(_composed("bypass", TO_THE_ACTOR[0]))
+    refuse_idle_bypass(_composed("bypass", *TO_THE_ACTOR))
+    refuse_idle_bypass(_composed("bypass", "trainer.use_v1=False"))  # the old trainer tells the actor itself
+    refuse_idle_bypass(_composed("decoupled"))
+    refuse_idle_bypass({})
+
+
+@pytest.mark.parametrize("mode", ["bypass", "pure"])
+def test_bypass_and_pure_are_verls_loss_in_bypass_mode(mode: str) -> None:
+    """Value and gradient, from the configuration that a command line composes; verl's bounds are on -log r."""
+    composed = _composed(mode, *TO_THE_ACTOR, "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4")
+    actor = omega_conf_to_dataclass(composed.actor_rollout_ref.actor)
+    assert actor.policy_loss.loss_mode == "bypass_mode"
+    written = {key: actor.policy_loss.rollout_correction[key] for key in mrs(mode=mode)}
+    assert written == mrs(mode=mode) == policy_loss(mrs(mode=mode))["rollout_correction"]
+    generator = torch.Generator().manual_seed(5)
+    rows, tokens = 32, 40
+    rollout = -torch.rand(rows, tokens, generator=generator)
+    moved = rollout + torch.linspace(-0.002, 0.002, rows)[:, None]
+    moved[4, 3] -= 9.5
+    mask = (torch.rand(rows, tokens, generator=generator) < 0.8).long()
+    advantages = torch.randn(rows, 1, generator=generator).expand(rows, tokens)
+    found = []
+    for ours in (False, True):
+        log_probs = moved.clone().requires_grad_()
+        if ours:
+            rule = mismatch.Rule(upper=1 / 0.999, lower=1 / 1.001, veto_level="sequence")
+            options = {"clip_low": actor.clip_ratio_low, "clip_high": actor.clip_ratio_high} if mode == "bypass" else {}
+            call = losses.bypass if mode == "bypass" else losses.pure
+            loss, _ = call(log_probs, rollout, advantages, mask, rule=rule, aggregation="token-mean", **options)
+        else:
+            loss, _ = core_algos.get_policy_loss_fn("bypass_mode")(
+                old_log_prob=rollout, log_prob=log_probs, advantages=advantages, response_mask=mask,
+                loss_agg_mode="token-mean", config=actor,
+            )  # fmt: skip
+        loss.backward()
+        assert log_probs.grad is not None
+        found.append((loss.detach(), log_probs.grad))
+    (theirs, their_gradient), (mine, my_gradient) = found
+    torch.testing.assert_close(mine, theirs)
+    torch.testing.assert_close(my_gradient, their_gradient)
+    kept = my_gradient.ne(0).any(dim=1)
+    assert 0 < kept.sum() < rows
 
 
 def _rejected(log_ratio: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -92,7 +92,9 @@ def test_every_estimator_is_registered_and_is_the_librarys(name: str) -> None:
     group = torch.tensor([int(uid[1:]) for uid in uids])
     every = torch.ones_like(rewards, dtype=torch.bool)
     gamma = 0.0 if name == "turn_independent_grpo" else 0.9
-    expected = ESTIMATORS[name](multi_turn_returns(rewards, every, gamma), every, group)
+    tokens = torch.tensor([[count for count, _ in turns] for turns in episodes])
+    options = {"weights": tokens} if name == "optimal_baseline" else {}
+    expected = ESTIMATORS[name](multi_turn_returns(rewards, every, gamma), every, group, **options)
     torch.testing.assert_close(torch.tensor(by_turn(advantages, data)), expected, rtol=1e-5, atol=1e-6)
 
 

@@ -44,6 +44,33 @@ def trloo(returns: Rows, mask: Sequence[Sequence[bool]], group: Sequence[int]) -
     return found
 
 
+def weighted_leave_one_out(
+    returns: Rows,
+    mask: Sequence[Sequence[bool]],
+    group: Sequence[int],
+    weights: Rows,
+    *,
+    leave_one_out: bool,
+) -> list[list[float]]:
+    """For each cell, its return less the weighted mean of its group's; the plain mean where the weights are all 0."""
+    found = [[0.0] * len(row) for row in returns]
+    for episode, row in enumerate(returns):
+        for turn, value in enumerate(row):
+            if not mask[episode][turn]:
+                continue
+            members = [e for e in range(len(returns)) if group[e] == group[episode] and mask[e][turn]]
+            used = [e for e in members if e != episode] if leave_one_out else members
+            if len(members) == 1:
+                found[episode][turn] = value
+                continue
+            share = [weights[e][turn] for e in used]
+            if math.fsum(share) == 0:
+                share = [1.0] * len(used)
+            mean = math.fsum(w * returns[e][turn] for w, e in zip(share, used, strict=True)) / math.fsum(share)
+            found[episode][turn] = value - mean
+    return found
+
+
 def rejection(
     train: Rows,
     rollout: Rows,

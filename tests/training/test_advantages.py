@@ -7,7 +7,20 @@ import math
 
 import pytest
 import torch
-from kerneldyno.training.advantages import ESTIMATORS, estimate, grpo, reinforce_pp, rloo, to_tokens, trloo
+from kerneldyno.training.advantages import (
+    ESTIMATORS,
+    estimate,
+    grpo,
+    optimal_baseline,
+    reinforce_pp,
+    remax,
+    rloo,
+    rloo_norm,
+    score_norms,
+    to_tokens,
+    trloo,
+    trloo_norm,
+)
 from kerneldyno.training.errors import GroupError, MaskError, NotFiniteError, OptionError, ShapeError, TrainingError
 from kerneldyno.training.masks import turn_index
 from torch import Tensor
@@ -44,13 +57,16 @@ def test_a_group_without_variance_is_zero_not_nan() -> None:
     assert trloo(same, mask, ids).tolist() == [[0.0], [0.0], [0.0]]
 
 
-@pytest.mark.parametrize("name", ["trloo", "grpo", "turn_independent_grpo", "rloo"])
+GROUPED = ["trloo", "trloo_norm", "grpo", "turn_independent_grpo", "rloo", "rloo_norm", "optimal_baseline"]
+
+
+@pytest.mark.parametrize("name", GROUPED)
 def test_group_of_one(name: str) -> None:
     mask = torch.tensor([[1, 1], [1, 0]])
     returns = torch.tensor([[3.0, 5.0], [1.0, math.nan]])
-    ids = torch.tensor([0, 1]) if name == "rloo" else torch.tensor([4, 4])
+    ids = torch.tensor([0, 1]) if name.startswith("rloo") else torch.tensor([4, 4])
     alone = ESTIMATORS[name](returns, mask, ids)
-    assert alone[0, 1] == (3.0 if name == "rloo" else 5.0)
+    assert alone[0, 1] == (3.0 if name.startswith("rloo") else 5.0)
     assert alone[1, 1] == 0
     assert ESTIMATORS[name](returns, mask, ids, singleton="zero")[0, 1] == 0
 
@@ -81,6 +97,91 @@ def test_reinforce_pp_weighs_by_tokens() -> None:
     assert reinforce_pp(returns[:1], mask[:1], torch.zeros(1).long()).tolist() == [[0.0]]
 
 
+def test_normalised_leave_one_out_by_hand() -> None:
+    half = math.sqrt(0.5)
+    near(
+        trloo_norm(RETURNS, MASK, GROUP, eps=1e-12),
+        [[-1.5, -2 * half], [0.0, 2 * half], [1.5, 0.0], [-2 * half] * 2, [2 * half] * 2],
+    )
+    near(
+        rloo_norm(RETURNS, MASK, GROUP, eps=1e-12),
+        [[-1.5, -1.5], [0.0, 0.0], [1.5, 0.0], [-2 * half] * 2, [2 * half] * 2],
+    )
+    same = torch.full((3, 1), 2.0)
+    assert trloo_norm(same, torch.ones(3, 1).bool(), torch.zeros(3).long()).tolist() == [[0.0]] * 3
+    for estimator in (trloo_norm, rloo_norm):
+        with pytest.raises(TrainingError, match="must be above 0"):
+            estimator(RETURNS, MASK, GROUP, eps=0.0)
+
+
+def test_remax_takes_the_greedy_return_away() -> None:
+    greedy = torch.tensor([4.0, 4.0, 4.0, 1.0, 1.0])
+    by_hand = [[-1.0, -3.0], [2.0, -2.0], [5.0, 0.0], [0.0, -1.0], [1.0, 7.0]]
+    near(remax(RETURNS, MASK, GROUP, greedy=greedy), by_hand)
+    near(remax(RETURNS, MASK, GROUP, greedy=greedy[:, None].expand(5, 2)), by_hand)
+    near(estimate("remax", RETURNS, MASK, GROUP, gamma=0.0, greedy=greedy), by_hand)
+    late = torch.tensor([[4.0, 1.0]] * 3 + [[1.0, 0.0]] * 2)
+    assert remax(RETURNS, MASK, GROUP, greedy=late)[:, 1].tolist() == [0.0, 1.0, 0.0, 0.0, 8.0]
+
+
+def test_remax_refuses_a_baseline_that_does_not_fit() -> None:
+    with pytest.raises(ShapeError, match="greedy has shape"):
+        remax(RETURNS, MASK, GROUP, greedy=torch.zeros(4))
+    with pytest.raises(NotFiniteError, match="greedy"):
+        remax(RETURNS, MASK, GROUP, greedy=torch.full((5,), math.nan))
+    unused = torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, math.nan], [0.0, 0.0], [0.0, 0.0]])
+    assert remax(RETURNS, MASK, GROUP, greedy=unused).isfinite().all()  # that turn was not played
+
+
+def test_optimal_baseline_by_hand() -> None:
+    tokens = torch.tensor([[1, 1], [2, 3], [5, 99], [1, 4], [1, 4]])
+    found = optimal_baseline(RETURNS, MASK, GROUP, weights=tokens)
+    # First turn of prompt 7: returns 3, 6, 9 with weights 1, 2, 5; the others' weighted means are 57/7, 8 and 5.
+    near(found, [[3 - 57 / 7, -1.0], [-2.0, 1.0], [4.0, 0.0], [-1.0, -8.0], [1.0, 8.0]])
+    published = optimal_baseline(RETURNS, MASK, GROUP, weights=tokens, leave_one_out=False)
+    near(published, [[-4.5, -0.75], [-1.5, 0.25], [1.5, 0.0], [-0.5, -4.0], [0.5, 4.0]])
+
+
+def test_optimal_baseline_with_equal_weights_is_trloo_and_grpo() -> None:
+    for weights in (None, torch.full((5,), 3.0), torch.zeros(5, 2)):
+        near(optimal_baseline(RETURNS, MASK, GROUP, weights=weights), trloo(RETURNS, MASK, GROUP).tolist())
+        mean = optimal_baseline(RETURNS, MASK, GROUP, weights=weights, leave_one_out=False)
+        near(mean, grpo(RETURNS, MASK, GROUP).tolist())
+
+
+def test_optimal_baseline_refuses_what_is_no_weight() -> None:
+    with pytest.raises(ShapeError, match="weights has shape"):
+        optimal_baseline(RETURNS, MASK, GROUP, weights=torch.ones(5, 3))
+    with pytest.raises(TrainingError, match="below 0"):
+        optimal_baseline(RETURNS, MASK, GROUP, weights=-torch.ones(5, 2))
+    with pytest.raises(NotFiniteError, match="weights"):
+        optimal_baseline(RETURNS, MASK, GROUP, weights=torch.full((5, 2), math.inf))
+
+
+def test_score_norms_are_those_of_autograd() -> None:
+    """The squared norm of the gradient by the logits, token by token, summed over turns."""
+    logits = torch.randn(2, 4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    written = torch.tensor([[0, 1, 2, 3], [5, 4, 3, 2]])
+    turns = torch.tensor([[0, 0, -1, 1], [0, 1, 1, -1]])
+    log_probs = logits.log_softmax(-1).gather(2, written[..., None])[..., 0]
+    squares = logits.softmax(-1).square().sum(-1)
+    found = score_norms(log_probs.detach(), squares.detach(), turns >= 0, turns=turns)
+    gradient = torch.autograd.grad(log_probs.sum(), logits)[0].square().sum(-1)
+    expected = [[gradient[0, :2].sum(), gradient[0, 3]], [gradient[1, 0], gradient[1, 1:3].sum()]]
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+    rows = score_norms(log_probs.detach(), squares.detach(), turns >= 0)
+    torch.testing.assert_close(rows[:, 0], found.sum(dim=1))
+
+
+def test_score_norms_refuse_what_does_not_fit() -> None:
+    good, mask = torch.full((2, 3), -1.0), torch.ones(2, 3).bool()
+    with pytest.raises(ShapeError, match="sum_pi_squared"):
+        score_norms(good, good[:1], mask)
+    with pytest.raises(NotFiniteError, match="sum_pi_squared"):
+        score_norms(good, good * math.nan, mask)
+    assert score_norms(good, good * math.nan, torch.zeros(2, 3).bool()).tolist() == [[0.0], [0.0]]
+
+
 def test_padding_at_the_start_groups_by_turn_not_by_column() -> None:
     """Two samples, of one turn and of two; with padding at the start their first turns stand in different columns."""
     exists = torch.tensor([[0, 1], [1, 1]])
@@ -93,7 +194,7 @@ def test_estimate_goes_from_rewards() -> None:
     mask, ids = torch.ones(2, 2).bool(), torch.zeros(2).long()
     near(estimate("reinforce", rewards, mask, ids, gamma=0.5), [[2.0, 2.0], [3.0, 0.0]])
     near(estimate("turn_independent_grpo", rewards, mask, ids, normalize=False), [[-1.0, 1.0], [1.0, -1.0]])
-    with pytest.raises(OptionError, match="'trloo', 'grpo'"):
+    with pytest.raises(OptionError, match="'trloo', 'trloo_norm', 'grpo'"):
         estimate("gae", rewards, mask, ids)
 
 
@@ -114,7 +215,7 @@ def test_refusals(name: str) -> None:
         estimator(RETURNS, MASK, GROUP[:3])
     with pytest.raises(OptionError, match="singleton"):
         estimator(RETURNS, MASK, GROUP, singleton="mean")
-    if name != "rloo":
+    if not name.startswith("rloo"):
         with pytest.raises(ShapeError, match="turn has shape"):
             estimator(RETURNS, MASK, GROUP, turn=torch.zeros(5, 3).long())
         with pytest.raises(TrainingError, match="within 0"):

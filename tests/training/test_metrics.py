@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import subprocess
 import sys
 from itertools import combinations
@@ -12,13 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kerneldyno.training.errors import ShapeError, TrainingError
 from kerneldyno.training.metrics import (
+    Improvement,
+    Quartiles,
     best_by_turn,
+    correct_quartiles,
     fast_at_p,
     fast_at_p_correct,
     fast_at_p_kernelgym,
+    improvement_by_turn,
     is_sure_win,
     is_win,
     pass_at_k,
+    quartiles,
     sure_fast_at_p,
     turn_table,
 )
@@ -152,6 +158,107 @@ def test_turn_table_has_sure_wins_and_kernelgyms_definitions() -> None:
     for odd in ([[0.9, 1.0]], [[0.9], [1.9, 0.7], [None, None], [2.5]]):
         with pytest.raises(ShapeError, match="lows"):
             turn_table(speedups, correct, (1.0,), odd)
+
+
+def test_quartiles_refuse_what_is_no_number() -> None:
+    for odd in (math.nan, math.inf):
+        with pytest.raises(TrainingError, match="not measured has None"):
+            quartiles([1.0, odd])
+        with pytest.raises(TrainingError, match="not measured has None"):
+            correct_quartiles([1.0, odd], [True, True])
+        assert correct_quartiles([1.0, odd], [True, False]) == Quartiles(1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+    with pytest.raises(ShapeError, match="correct has shape"):
+        correct_quartiles([1.0], [])
+
+
+def test_quartiles_of_nothing_are_nothing_and_not_0() -> None:
+    assert quartiles([]) is None
+    assert quartiles([None, None]) is None
+    assert correct_quartiles([0.3, None], [False, True]) is None
+
+
+def test_quartiles_by_hand() -> None:
+    assert quartiles([4.0, None, 1.0, 3.0, 2.0]) == Quartiles(4, 2.5, 1.0, 1.75, 2.5, 3.25, 4.0)
+    assert correct_quartiles([4.0, 9.0, None, 2.0], [True, False, True, True]) == Quartiles(
+        2, 3.0, 2.0, 2.5, 3.0, 3.5, 4.0
+    )
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30))
+def test_quartiles_against_the_standard_library(values: list[float]) -> None:
+    found = quartiles(values)
+    assert found is not None
+    expected = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    assert [found.lower, found.median, found.upper] == pytest.approx(expected, abs=1e-6)
+    assert found.mean == pytest.approx(statistics.fmean(values), abs=1e-6)
+    assert found.minimum <= found.lower <= found.median <= found.upper <= found.maximum
+
+
+def test_improvement_refuses_what_does_not_fit() -> None:
+    with pytest.raises(ShapeError, match="correct has shape"):
+        improvement_by_turn([[1.0]], [])
+    with pytest.raises(ShapeError, match=r"highs\[1\] has shape \(1,\)"):
+        improvement_by_turn([[1.0], [1.0, 2.0]], [[True], [True, True]], highs=[[1.0], [1.0]])
+    with pytest.raises(TrainingError, match="NaN"):
+        improvement_by_turn([[1.0, math.nan]], [[True, True]])
+
+
+def test_improvement_by_hand() -> None:
+    """Faster and sure; faster within noise; right for the first time; slower; ended after its first turn."""
+    speedups = [[1.0, 2.0, 3.0], [1.00, 1.01, 0.5], [9.0, 1.5, 1.5], [2.0, 1.0, None], [1.0]]
+    correct = [[True, True, False], [True, True, True], [False, True, True], [True, True, None], [True]]
+    lows = [[0.9, 1.9, 2.9], [0.98, 0.99, 0.4], [8.9, 1.4, 1.4], [1.9, 0.9, None], [0.9]]
+    highs = [[1.1, 2.1, 3.1], [1.02, 1.03, 0.6], [9.1, 1.6, 1.6], [2.1, 1.1, None], [1.1]]
+    second, third = improvement_by_turn(speedups, correct, lows, highs)
+    assert (second.turn, second.improved, second.sure_improved, second.first) == (2, 3 / 5, 2 / 5, 1 / 5)
+    assert second.mean_gain == pytest.approx((1.0 + 0.01 + 1.5) / 5)
+    assert third == Improvement(3, 0.0, 0.0, 0.0, 0.0)
+    without = improvement_by_turn(speedups, correct)[0]
+    assert (without.improved, without.sure_improved) == (3 / 5, 1 / 5), "without intervals only a first answer is sure"
+    assert improvement_by_turn([], []) == []
+    assert improvement_by_turn([[], [1.0]], [[], [True]]) == []
+
+
+episodes = st.lists(
+    st.lists(st.tuples(st.none() | st.floats(0.1, 5), st.none() | st.booleans()), max_size=5), min_size=1, max_size=6
+)
+
+
+@given(episodes)
+def test_improvement_against_best_by_turn(played: list[list[tuple[float | None, bool | None]]]) -> None:
+    speedups = [[speedup for speedup, _ in episode] for episode in played]
+    correct = [[verdict for _, verdict in episode] for episode in played]
+    best = [best_by_turn(*episode) for episode in zip(speedups, correct, strict=True)]
+    found = improvement_by_turn(speedups, correct)
+    assert len(found) == max(max(map(len, played)) - 1, 0)
+    for one in found:
+        there = [episode for episode in best if len(episode) >= one.turn]
+        gains = [episode[one.turn - 1] - episode[one.turn - 2] for episode in there]
+        assert one.improved == sum(gain > 0 for gain in gains) / len(best)
+        assert one.mean_gain == pytest.approx(sum(gains) / len(best))
+        firsts = [episode[one.turn - 2] == 0 < episode[one.turn - 1] for episode in there]
+        assert one.first == one.sure_improved == sum(firsts) / len(best)
+    total = sum(one.mean_gain for one in found)
+    first = sum(episode[0] for episode in best if episode) / len(best)
+    last = sum(episode[-1] for episode in best if episode) / len(best)
+    assert total == pytest.approx(last - first), "gains add up to the last best less the first"
+
+
+def test_turn_table_has_spread_and_improvement() -> None:
+    rows = turn_table(
+        [[1.0, 2.0], [0.0, 4.0]],
+        [[True, True], [True, True]],
+        lows=[[0.9, 1.9], [None, 3.9]],
+        highs=[[1.1, 2.1], [None, 4.1]],
+        coverages=[[None, 0.5], [None, 0.0]],
+    )
+    assert rows[0].speedup_quartiles == Quartiles(1, *[1.0] * 6), "0 is not measured"
+    assert rows[0].coverage_quartiles is None
+    assert rows[1].coverage_quartiles == Quartiles(2, 0.25, 0.0, 0.125, 0.25, 0.375, 0.5), "0 is a coverage"
+    assert rows[0].improvement is None
+    assert rows[1].improvement == Improvement(2, 1.0, 1.0, 0.5, 2.5)
+    with pytest.raises(ShapeError, match="coverages"):
+        turn_table([[1.0]], [[True]], coverages=[[]])
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.booleans()), min_size=1), st.floats(0, 10))

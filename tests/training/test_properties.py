@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kerneldyno.training.advantages import ESTIMATORS, to_tokens, trloo
+from kerneldyno.training.advantages import ESTIMATORS, optimal_baseline, to_tokens, trloo
 from kerneldyno.training.masks import align, turn_index, turn_mask, turns_of
 from kerneldyno.training.returns import multi_turn_returns
 from torch import Tensor
@@ -57,6 +57,18 @@ def test_trloo_against_loops(case: Case) -> None:
     near(trloo(case.values, case.mask, case.group), torch.tensor(expected, dtype=torch.float64))
 
 
+@examples
+@given(cases(), st.lists(st.sampled_from([0.0, 1.0, 2.0, 50.0]), min_size=32, max_size=32), st.booleans())
+def test_optimal_baseline_against_loops(case: Case, drawn: list[float], leave_one_out: bool) -> None:
+    rows, turns = case.values.shape
+    weights = torch.tensor(drawn[: rows * turns], dtype=torch.float64).reshape(rows, turns)
+    expected = loops.weighted_leave_one_out(
+        case.values.tolist(), case.mask.tolist(), case.group.tolist(), weights.tolist(), leave_one_out=leave_one_out
+    )
+    found = optimal_baseline(case.values, case.mask, case.group, weights=weights, leave_one_out=leave_one_out)
+    near(found, torch.tensor(expected, dtype=torch.float64))
+
+
 @every_estimator
 @examples
 @given(case=cases(), source=st.randoms(use_true_random=False))
@@ -93,7 +105,7 @@ def test_what_is_masked_changes_nothing(name: str, case: Case, other: float) -> 
     assert torch.equal(estimator(changed, case.mask, case.group), estimator(case.values, case.mask, case.group))
 
 
-@pytest.mark.parametrize("name", ["trloo", "grpo", "turn_independent_grpo", "rloo"])
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if not name.startswith("reinforce")])
 @examples
 @given(case=cases(), shift=st.integers(-100, 100))
 def test_a_constant_for_a_group_changes_nothing(name: str, case: Case, shift: int) -> None:
@@ -106,7 +118,7 @@ def test_a_constant_for_a_group_changes_nothing(name: str, case: Case, shift: in
     )
 
 
-@pytest.mark.parametrize("name", ["trloo", "grpo", "turn_independent_grpo"])
+@pytest.mark.parametrize("name", ["trloo", "trloo_norm", "grpo", "turn_independent_grpo", "optimal_baseline"])
 @examples
 @given(case=cases())
 def test_advantages_of_a_group_add_up_to_zero(name: str, case: Case) -> None:
@@ -120,7 +132,7 @@ def test_advantages_of_a_group_add_up_to_zero(name: str, case: Case) -> None:
 @given(case=cases(), scale=st.sampled_from([0.5, 2.0, 10.0]))
 def test_scaled_rewards_scale_advantages_unless_normalised(name: str, case: Case, scale: float) -> None:
     estimator = ESTIMATORS[name]
-    if name in ("turn_independent_grpo", "reinforce_pp"):
+    if name in ("turn_independent_grpo", "reinforce_pp", "trloo_norm", "rloo_norm"):
         return
     near(estimator(case.values * scale, case.mask, case.group), estimator(case.values, case.mask, case.group) * scale)
 

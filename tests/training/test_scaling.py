@@ -10,8 +10,8 @@ from itertools import combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kerneldyno.training.errors import NotFiniteError, OptionError, TrainingError
-from kerneldyno.training.scaling import History, Message, PlayedTurn, choose, run, select
+from kerneldyno.training.errors import NotFiniteError, OptionError, ShapeError, TrainingError
+from kerneldyno.training.scaling import History, Message, PlayedTurn, Scored, check_rank_by, choose, merit, run, select
 
 TASK: list[Message] = [{"role": "user", "content": "task"}]
 REWARDS = [0.0, 3.0, 1.0, 3.0, 2.0, 0.0]
@@ -73,6 +73,60 @@ def test_refusals() -> None:
         select([])
 
 
+def test_ranking_refusals() -> None:
+    with pytest.raises(OptionError, match="rank_by='time' is unknown; choose one of 'reward', 'speedup', 'coverage'"):
+        merit("time", 1.0)
+    with pytest.raises(OptionError, match="rank_by"):
+        check_rank_by("time", "top")
+    for strategy in ("all", "last"):
+        with pytest.raises(TrainingError, match=f"rank_by='speedup' has no effect with strategy='{strategy}'"):
+            check_rank_by("speedup", strategy)
+        check_rank_by("reward", strategy)
+    with pytest.raises(ShapeError, match="merits has shape"):
+        choose([1.0, 2.0], strategy="top", merits=[1.0])
+    with pytest.raises(NotFiniteError, match="merits"):
+        choose([1.0, 2.0], strategy="top", merits=[1.0, math.nan])
+    with pytest.raises(ShapeError):
+        select([1.0], merits=[])
+
+
+def test_merits_of_answers_that_are_wrong_or_were_not_profiled() -> None:
+    assert merit("reward", 0.7, 2.0, 0.5) == 0.7
+    assert merit("speedup", 0.7, 2.0, 0.5) == 2.0
+    assert merit("coverage", 0.7, 2.0, 0.5) == 0.5
+    assert merit("speedup", 0.7) == merit("coverage", 0.7, 2.0, None) == 0.0
+
+
+def test_rewards_decide_between_equal_merits() -> None:
+    assert choose([0.0, 0.2, 0.1, 0.2], strategy="top", window=2, merits=[5.0, 0.0, 0.0, 0.0]) == [0, 3]
+    assert choose([0.0, 0.2, 0.1, 0.4], strategy="window", window=2, merits=[1.0, 0.0, 1.0, 0.0]) == [2, 3]
+    assert select([0.1, 0.3, 0.2], merits=[1.0, 1.0, 0.5]) == 1
+    assert select([0.1, 0.3, 0.2], "last", merits=[1.0, 1.0, 0.5]) == 2
+
+
+@given(
+    st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 2)), max_size=8),
+    st.integers(1, 4),
+    st.sampled_from(["top", "window"]),
+)
+def test_ranking_against_enumeration(played: list[tuple[int, int]], window: int, strategy: str) -> None:
+    rewards, merits = [float(reward) for reward, _ in played], [float(m) for _, m in played]
+    found = choose(rewards, strategy=strategy, window=window, merits=merits)
+    size, turns = min(window, len(played)), range(len(played))
+    sets = (
+        combinations(turns, size)
+        if strategy == "top"
+        else (tuple(turns[i : i + size]) for i in turns if i + size <= len(turns))
+    )
+
+    def rank(chosen: tuple[int, ...]) -> list[tuple[float, ...]]:
+        if strategy == "top":
+            return sorted(((merits[turn], rewards[turn], turn) for turn in chosen), reverse=True)
+        return [(sum(merits[t] for t in chosen), sum(rewards[t] for t in chosen), -min(chosen, default=0))]
+
+    assert tuple(found) == max(sets, key=rank, default=())
+
+
 class Climber:
     """A policy that answers one more than the best answer it is shown; and its evaluator, which pays the number that
     it gets."""
@@ -114,6 +168,32 @@ async def test_strategy_decides_what_the_policy_can_build_on() -> None:
 
     history = await run(TASK, climber.answer, nothing, turns=5, strategy="window", window=1)
     assert [turn.response for turn in history.turns] == ["1", "2", "2", "2", "2"]
+
+
+async def test_run_ranks_by_speedup_and_by_coverage() -> None:
+    """Rewards fall from turn to turn, speedups rise, and the second answer has the best coverage."""
+    turns = iter([Scored(3.0, "a", 1.0, 0.2), Scored(2.0, "b", 2.0, 0.9), Scored(1.0, "c", 3.0, None)] * 3)
+
+    async def policy(messages: list[Message]) -> str:
+        return str(len(messages))
+
+    async def score(response: str) -> Scored:
+        return next(turns)
+
+    for rank_by, shown in (("reward", (0,)), ("speedup", (2,)), ("coverage", (1,))):
+        history = await run(TASK, policy, score, turns=3, window=1, rank_by=rank_by)  # type: ignore[arg-type]
+        best = history.selected("best", rank_by)  # type: ignore[arg-type]
+        assert history.turns.index(best) == shown[0]
+        assert choose(history.rewards, strategy="top", window=1, merits=history.merits(rank_by)) == list(shown)  # type: ignore[arg-type]
+        assert history.turns[2].shown == ((0,) if rank_by == "reward" else (1,)), "the third saw the better of two"
+
+
+async def test_run_by_speedup_needs_to_be_told_it() -> None:
+    climber = Climber()
+    with pytest.raises(TrainingError, match="score must return a Scored, which tells the speedup"):
+        await run(TASK, climber.answer, climber.pay, turns=3, rank_by="speedup")
+    with pytest.raises(TrainingError, match="no effect"):
+        await run(TASK, climber.answer, climber.pay, turns=3, strategy="all", rank_by="speedup")
 
 
 async def test_stop_is_asked_after_each_turn() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from kerneldyno.client import AsyncClient, LocalServices
+from kerneldyno.rewards.trajectories import TrajectoryFileError, TrajectoryWriter, TurnRecord, scan
 
 TINY_RL = Path(__file__).resolve().parents[2] / "examples" / "tiny_rl"
 sys.path.append(str(TINY_RL))
@@ -23,6 +24,7 @@ import problem  # noqa: E402
 import programs  # noqa: E402
 import train  # noqa: E402
 import trusting  # noqa: E402
+import warming  # noqa: E402
 from grammar import Plan  # noqa: E402
 from judging import Judging, Paid, Written  # noqa: E402
 
@@ -152,6 +154,164 @@ async def test_what_each_choice_comes_to(judge: Judging) -> None:
         assert off[words].outcome == lenient, (words, off[words])
         assert (on[words].reward > 0) == (outcome == "CORRECT")
         assert (off[words].reward > 0) == (lenient == "CORRECT")
+
+
+class MadeUp:
+    """Pays what a table says, in place of a judge: own programs earn, by their rows; nothing else does."""
+
+    def __init__(self) -> None:
+        self.groups: list[tuple[str, int]] = []
+
+    async def pay(self, turns: list[Written], checks: str = "on", *, pr: bool = False) -> list[Paid]:
+        self.groups += [(turn.group, turn.sample) for turn in turns if turn.turn == 0]
+        return [self._paid(turn) for turn in turns]
+
+    def _paid(self, turn: Written) -> Paid:
+        plan = turn.plan
+        if plan is None or plan.kind != "own" or plan.edge != "masked":
+            return Paid("INCORRECT", 0.0, False, 0.0, 0.0)
+        return Paid("CORRECT", 0.5, True, 1.0, 1.0)
+
+
+def made_up(setting: learner.Setting) -> tuple[learner.Run, MadeUp]:
+    judge = MadeUp()
+    run = learner.Run(judge, [TINY, problem.quick()[0]], {}, setting, seed=0)  # type: ignore[arg-type]
+    run.true = lambda turn: None  # type: ignore[method-assign]
+    return run, judge
+
+
+async def test_oversampling_trains_on_groups_that_differ() -> None:
+    run, judge = made_up(learner.Setting("more", samples=(2,), oversample=2.0))
+    for update in range(6):
+        judge.groups.clear()
+        batch = await run.play()
+        scores = batch.rewards.sum(dim=1)
+        assert len(set(judge.groups)) == len(judge.groups) == len(batch.group), "every episode has a name of its own"
+        kept = batch.group[batch.kept].unique().tolist()
+        differ = [n for n in batch.group.unique().tolist() if scores[batch.group == n].unique().numel() > 1]
+        assert kept == differ[:2], update
+        run.history.append({**run.describe(batch), **run.update(batch)})
+    assert sum(row["dropped"] for row in run.history) > 0
+
+
+async def test_adaptive_sampling_keeps_balanced_groups_within_the_budget() -> None:
+    run, judge = made_up(learner.Setting("adaptive", samples=(8,), adaptive=True))
+    before = [parameter.clone() for parameter in run.policy.parameters()]
+    await run.learn(3)
+    assert all(row["episodes"] <= 16 for row in run.history)
+    assert len(set(judge.groups)) == len(judge.groups)
+    assert any(not torch.equal(old, new) for old, new in zip(before, run.policy.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("wrong", [["--oversample", "0.5"], ["--oversample", "9"], ["--oversample", "2", "--adaptive"]])
+def test_options_that_make_no_sense_are_refused(wrong: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", *wrong])
+    with pytest.raises(SystemExit) as error:
+        train.main()
+    assert error.value.code == 2
+
+
+TOLD = policy.say_prompt(policy.prompt("rms_norm", 0, None))
+RIGHT = "own rows_many whole_row fused masked"
+
+
+def recorded(path: Path, *turns: TurnRecord) -> Path:
+    with TrajectoryWriter(path) as writer:
+        for turn in turns:
+            writer.write(turn)
+    return path
+
+
+def turn_of(words: str, index: int, outcome: str = "CORRECT", told: str = TOLD, reward: float = 1.0) -> TurnRecord:
+    return TurnRecord(
+        group="g", sample=index, turn_index=0, messages=[{"role": "user", "content": told}], outcome=outcome,
+        reward=reward, speedup=1.2, response=f"This plan: {words}.\n\n```python\nimport torch\n```\n",
+    )  # fmt: skip
+
+
+def test_files_that_nothing_can_be_learnt_from_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with pytest.raises(FileNotFoundError):
+        warming.read_examples(path, min_reward=0.5)
+    path.write_text("hello\n")
+    with pytest.raises(TrajectoryFileError, match="line 1"):
+        warming.read_examples(path, min_reward=0.5)
+    path.unlink()
+    recorded(path, turn_of(RIGHT, 0, "INCORRECT"), turn_of(RIGHT, 1, reward=0.2))
+    with pytest.raises(warming.WarmingError, match=r"no turn was CORRECT .* lower the threshold"):
+        warming.read_examples(path, min_reward=0.5)
+    for odd, why in (
+        (turn_of("own rows", 0), "names no plan"),
+        (turn_of(RIGHT, 0, told="Make this faster: class Model"), "'Make' is no word of the policy"),
+        (turn_of(RIGHT, 0, told="rms_norm turn_1"), "2 words; a prompt has"),
+    ):
+        path.unlink()
+        with pytest.raises(warming.WarmingError, match=why):
+            warming.read_examples(recorded(path, odd), min_reward=0.5)
+
+
+@pytest.mark.parametrize("wrong", [["--warm-from", "absent.jsonl"], ["--warm-from", __file__], ["--record", "/"]])
+def test_files_are_looked_at_before_anything_is_judged(
+    wrong: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", *wrong])
+    with pytest.raises(SystemExit) as error:
+        train.main()
+    assert error.value.code == 2
+    assert wrong[1] in capsys.readouterr().err
+
+
+def test_a_prompt_is_read_back() -> None:
+    past = policy.Past(("own", "own", "end"), "INVALID", 0.0)
+    for tokens in (policy.prompt("softmax", 0, None), policy.prompt("rms_norm", 2, past)):
+        assert policy.read_prompt(policy.say_prompt(tokens)) == tokens
+
+
+def test_a_warmed_policy_gives_the_right_answers_and_not_the_wrong_ones(tmp_path: Path) -> None:
+    """Right and wrong turns in one file; other prompts keep their answers for the most part."""
+    wrong = "own rows_few whole_row fused masked"
+    turns = [turn_of(RIGHT if n % 2 else wrong, n, "CORRECT" if n % 2 else "INCORRECT") for n in range(40)]
+    prompts, responses = warming.read_examples(recorded(tmp_path / "run.jsonl", *turns), min_reward=0.5)
+    assert {policy.decode(tokens) for tokens in responses.tolist()} == {(*RIGHT.split(), "end")}
+    cold = learner.cold_start(0)
+    warmed = warming.warm(cold, prompts, responses, seed=0)
+
+    def probability(of: policy.Policy, words: str) -> float:
+        answer = torch.tensor([policy.encode((*words.split(), "end"))])
+        log_probs, _ = of.log_probs(prompts[:1], answer)
+        return float((log_probs.detach() * policy.written(answer)).sum().exp())
+
+    assert probability(cold, RIGHT) < 0.1
+    assert probability(warmed, RIGHT) > 0.9
+    assert probability(warmed, wrong) < probability(cold, wrong)
+    assert torch.equal(cold.head.weight, learner.cold_start(0).head.weight), (
+        "the policy that was given is left as it is"
+    )
+
+
+@pytest.mark.timeout(400)
+async def test_from_recorded_turns_to_a_policy_that_earns_more(judge: Judging, tmp_path: Path) -> None:
+    """Real verdicts: a policy plays and is recorded, its right turns are imitated, and that policy is paid more."""
+
+    async def played(setting: learner.Setting, start: policy.Policy | None, updates: int) -> list[float]:
+        run = learner.Run(judge, [TINY], {}, setting, seed=0, start=start)
+        run.true = lambda turn: None  # type: ignore[method-assign]
+        await run.learn(updates)
+        return [row["paid"] for row in run.history]
+
+    with TrajectoryWriter(tmp_path / "run.jsonl") as judge.recorder:
+        before = await played(learner.Setting("recorded", samples=(32,)), None, 3)
+    judge.recorder = None
+    turns = list(scan(tmp_path / "run.jsonl"))
+    assert len({(turn.group, turn.sample, turn.turn_index) for turn in turns}) == len(turns) == 3 * 32 * 3
+    prompts, responses = warming.read_examples(tmp_path / "run.jsonl", min_reward=0.5)
+    right = sum(turn.outcome == "CORRECT" for turn in turns)
+    assert 0 < len(prompts) == len(responses) == right < len(turns)
+    warmed = warming.warm(learner.cold_start(0), prompts, responses, seed=0)
+    after = await played(learner.Setting("warmed", samples=(32,)), warmed, 1)
+    # Nothing is fast at this size; being right pays 0.5, and half of what the cold start writes is not.
+    assert before[0] < 0.4
+    assert after[0] > before[0] + 0.12, (before, after)
 
 
 @pytest.mark.timeout(400)

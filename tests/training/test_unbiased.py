@@ -13,7 +13,7 @@ from functools import partial
 
 import pytest
 import torch
-from kerneldyno.training.advantages import ESTIMATORS, grpo, reinforce, rloo, trloo
+from kerneldyno.training.advantages import ESTIMATORS, grpo, optimal_baseline, reinforce, remax, rloo, trloo, trloo_norm
 from kerneldyno.training.masks import turn_mask
 from kerneldyno.training.returns import multi_turn_returns
 from torch import Tensor
@@ -163,6 +163,67 @@ def test_dividing_by_the_deviation_is_biased() -> None:
     assert torch.cosine_similarity(found.flatten(), sum(task.gradient_by_turn()).flatten(), dim=0) < 1 - 1e-4  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("leave_one_out", [True, False])
+def test_the_optimal_baseline_is_unbiased_if_the_sample_is_left_out(seed: int, leave_one_out: bool) -> None:
+    """The weights depend on what each sample did, as lengths do."""
+    task = Task(seed, early_end=True)
+    lengths = torch.tensor([[1.0, 7.0], [4.0, 2.0], [9.0, 3.0], [5.0, 1.0]], dtype=torch.float64)
+
+    def weighted(returns: Tensor, mask: Tensor, group: Tensor) -> Tensor:
+        episode = (returns[:, None] == task.returns[None]).all(dim=2).to(torch.uint8).argmax(dim=1)
+        return optimal_baseline(returns, mask, group, weights=lengths[episode], leave_one_out=leave_one_out)
+
+    found, truth = task.expected_gradient(weighted, 3), task.gradient_by_turn()
+    near = [torch.allclose(one, other, rtol=0, atol=1e-10) for one, other in zip(found, truth, strict=True)]
+    assert near == [leave_one_out] * 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_remax_is_unbiased_whatever_the_greedy_rollout_earned(seed: int) -> None:
+    task = Task(seed, early_end=True)
+
+    def against(returns: Tensor, mask: Tensor, group: Tensor) -> Tensor:
+        return remax(returns, mask, group, greedy=returns.new_tensor([[3.0, -2.0]]).expand_as(returns))
+
+    for samples in (1, 2):
+        for found, truth in zip(task.expected_gradient(against, samples), task.gradient_by_turn(), strict=True):
+            assert_near(found, truth)
+
+
+def test_normalised_trloo_is_biased() -> None:
+    task = Task(1, early_end=False)
+    found = sum(task.expected_gradient(trloo_norm, 3))
+    assert isinstance(found, Tensor)
+    assert torch.cosine_similarity(found.flatten(), sum(task.gradient_by_turn()).flatten(), dim=0) < 1 - 1e-4  # type: ignore[union-attr]
+
+
+def test_the_optimal_baseline_has_the_least_variance() -> None:
+    """Of E[|grad log pi|^2 (G - b)^2] over all b, for the first turn of a task: the weighted mean is its minimum."""
+    task = Task(3, early_end=False)
+    probability = task.log_prob().sum(dim=1).exp().detach()
+    norms = torch.stack(
+        [torch.autograd.grad(task.log_prob()[e, 0], task.logits)[0].square().sum() for e in range(len(probability))]
+    )
+    returns = task.returns[:, 0]
+
+    def variance(baseline: Tensor) -> float:
+        return float((probability * norms * (returns - baseline).square()).sum())
+
+    # A batch in which every episode stands as often as it is probable, to a thousandth.
+    copies = (probability * 1000).round().long()
+    index = torch.arange(len(copies)).repeat_interleave(copies)
+    one = torch.zeros(len(index)).long()
+    ones = torch.ones(len(index), 1).bool()
+    found = optimal_baseline(returns[index, None], ones, one, weights=norms[index, None], leave_one_out=False)
+    best = returns[index[0]] - found[0, 0]
+    mean = returns[index].mean()
+    assert (best - mean).abs() > 1e-2
+    assert variance(best) < variance(mean)
+    for shift in (-0.1, 0.1):
+        assert variance(best) < variance(best + shift)
+
+
 def test_void_turns_bias_the_gradient() -> None:
     """Whether a turn is void depends on its own action, so masking takes a part of the expectation away. A choice,
     and not free."""
@@ -180,4 +241,6 @@ def test_void_turns_bias_the_gradient() -> None:
 
 def test_every_estimator_is_known_here() -> None:
     """A new estimator needs an answer to the question of this file."""
-    assert set(ESTIMATORS) == {"trloo", "grpo", "turn_independent_grpo", "rloo", "reinforce", "reinforce_pp"}
+    unbiased = {"trloo", "rloo", "optimal_baseline", "reinforce"}
+    biased = {"trloo_norm", "grpo", "turn_independent_grpo", "rloo_norm", "reinforce_pp"}
+    assert set(ESTIMATORS) == unbiased | biased

@@ -2,6 +2,6 @@
 
 Reading order: extraction.py (a candidate from a response), presets.py (what a RewardSpec means), speedups.py (which of a
 result's two speedups counts), scoring.py (the reward of a verdict), feedback.py (the text of the next turn), trajectories.py
-(what is kept of it all). The scheduler's RewardService uses all but the last; trainers and analyses use them on recorded
-results.
+(what is kept of it all), cold_start.py (examples from it). The scheduler's RewardService uses all but the last two; trainers
+and analyses use them on recorded results.
 """

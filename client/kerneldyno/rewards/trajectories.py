@@ -409,6 +409,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "speedup_low": (int, float),
     "speedup_high": (int, float),
     "speedup_kind": str,
+    "coverage": (int, float),
     "problem_id": str,
     "messages": list,
     "response": str,
@@ -417,7 +418,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "outcome": str,
 }
 #: Of those, the ones that may be null.
-_NULLABLE = ("reward", "speedup_low", "speedup_high")
+_NULLABLE = ("reward", "speedup_low", "speedup_high", "coverage")
 
 
 def parse_line(line: bytes) -> TurnRecord:

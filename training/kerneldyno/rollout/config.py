@@ -20,6 +20,7 @@ from kerneldyno.rollout.endpoint import Sampling
 from kerneldyno.rollout.marks import CONFIG, RUN
 from kerneldyno.rollout.problems import Problem, digest
 from kerneldyno.training import scaling
+from kerneldyno.training.errors import TrainingError
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
 
 
@@ -36,6 +37,8 @@ class RolloutConfig:
         reward: a whole spec.
         options: fields of EvalRequest, in JSON form, for what problems leave open.
         strategy, window: which earlier turns a prompt shows; see kerneldyno.training.scaling.
+        rank_by: what makes an earlier turn worth showing: "reward", "speedup" or "coverage". By coverage, every turn is
+            profiled.
         data_set_prompts: whether a data set's own prompts are used where it has some.
     """
 
@@ -49,9 +52,13 @@ class RolloutConfig:
     strategy: str = "all"
     window: int = scaling.WINDOW
     data_set_prompts: bool = False
+    rank_by: str = "reward"
 
     def __post_init__(self) -> None:
         scaling.choose([], strategy=self.strategy, window=self.window)  # raises for what it does not know
+        scaling.check_rank_by(self.rank_by, self.strategy)
+        if self.rank_by == "coverage" and self.options.get("enable_profiling") is False:
+            raise TrainingError("rank_by='coverage' needs profiles; leave enable_profiling=false out of the request")
         for problem in self.problems:
             problem.request(self.options)
 
@@ -73,6 +80,7 @@ class RolloutConfig:
             "options": dict(self.options),
             "strategy": self.strategy,
             "window": None if self.strategy == "all" else self.window,
+            **({} if self.rank_by == "reward" else {"rank_by": self.rank_by}),  # files from before it go on
             "prompts": f"{'data set' if self.data_set_prompts else 'own'}/{prompts.VERSION}",
         }
 

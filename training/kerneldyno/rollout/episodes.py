@@ -20,6 +20,7 @@ from kerneldyno.rollout.endpoint import Endpoint, Generation, GenerationFailedEr
 from kerneldyno.rollout.marks import CONFIG, ENDED, GENERATION, RUN
 from kerneldyno.rollout.problems import Message, Problem
 from kerneldyno.rollout.recorded import light
+from kerneldyno.rollout.report import verdict
 from kerneldyno.rpc.turns import turn_id
 from kerneldyno.training import scaling
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse, Turn
@@ -103,7 +104,9 @@ class Player:
         backend = str(problem.options.get("backend", config.backend))
         first = prompts.first_messages(problem, backend, from_data_set=config.data_set_prompts)
         rewards = [turn.reward or 0.0 for turn in episode.done]
-        shown = [episode.done[i] for i in scaling.choose(rewards, strategy=config.strategy, window=config.window)]
+        merits = [_merit(config.rank_by, turn) for turn in episode.done]
+        chosen = scaling.choose(rewards, strategy=config.strategy, window=config.window, merits=merits)
+        shown = [episode.done[index] for index in chosen]
         told = [prompts.next_message(problem, turn.feedback, correct=turn.outcome == "CORRECT") for turn in shown]
         return prompts.conversation(first, zip([turn.response for turn in shown], told, strict=True))
 
@@ -159,6 +162,8 @@ class Player:
 
     def _message(self, episode: Episode, pending: TurnRecord) -> Turn:
         request = episode.problem.request(self._config.options)
+        if self._config.rank_by == "coverage":
+            request.enable_profiling = True
         turn = Turn(group=episode.problem.id, sample=episode.sample, turn_index=pending.turn_index, request=request)
         turn.response_text = pending.response or " "  # an empty answer is one too: without code
         return turn
@@ -175,6 +180,13 @@ class Player:
             extra={**self._origin, **extra},
             **known,
         )
+
+
+def _merit(rank_by: str, turn: TurnRecord) -> float:
+    """Return the number that an earlier turn is ranked by; speedup and coverage count for right answers only."""
+    found = verdict(turn)
+    speedup, coverage = (found.speedup or 0.0, found.coverage) if found.correct else (0.0, None)
+    return scaling.merit(rank_by, turn.reward or 0.0, speedup, coverage)
 
 
 def _usage(generation: Generation, seed: int | None) -> dict[str, Any]:

@@ -5,6 +5,9 @@ ended before, is a failure. Episodes that are not finished (interrupted, or left
 left out as a whole, and counted. "best" chooses by the evaluator's own measurement, so it gains from noise in the times; it
 is not comparable with figures of single answers.
 
+Quartiles of speedup and coverage are of the right answers that have one: an answer that was not profiled has no coverage,
+which is not a coverage of 0.
+
 fast@p is there by the speedup, by the lower end of its 95 % interval, and by KernelGYM's two definitions
 (kerneldyno.training.metrics). A right answer whose record has no interval, as in files of other writers, is no sure win;
 `without_interval` counts those.
@@ -54,6 +57,8 @@ class TurnVerdict:
     """Lower end of its 95 % interval; None where one of the measurements has no interval."""
     high: float | None
     """Upper end, likewise."""
+    coverage: float | None
+    """Share of device time in the candidate's own kernels, by the first measurement; None where not profiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,8 @@ def report(episodes: Iterable[Trajectory], thresholds: Sequence[float] = metrics
             [[one.correct for one in episode] for episode in verdicts],
             thresholds,
             [[one.low for one in episode] for episode in verdicts],
+            [[one.high for one in episode] for episode in verdicts],
+            [[one.coverage for one in episode] for episode in verdicts],
         ),
         selected=[_selected(how, done, thresholds) for how in SELECTIONS] if done else [],
     )
@@ -151,7 +158,7 @@ def _choose(how: str, episode: Trajectory) -> TurnRecord | None:
 def verdict(turn: TurnRecord | None) -> TurnVerdict:
     """Return what a turn came to. Raises TypeError or ValueError if its second measurement holds no numbers."""
     if turn is None or turn.reward is None:
-        return TurnVerdict(None, None, None, None)
+        return TurnVerdict(None, None, None, None, None)
     right, speedup, low, high = turn.outcome == "CORRECT", turn.speedup, turn.speedup_low, turn.speedup_high
     if again := turn.remeasured:
         right = right and again.get("outcome") == "CORRECT"
@@ -159,7 +166,7 @@ def verdict(turn: TurnRecord | None) -> TurnVerdict:
         second_low, second_high = counted_interval_in_json(again)
         low = None if low is None or second_low is None else min(low, second_low)
         high = None if high is None or second_high is None else min(high, second_high)
-    return TurnVerdict(right, speedup, low, high)
+    return TurnVerdict(right, speedup, low, high, turn.coverage)
 
 
 def _problem(episode: Trajectory) -> str:

@@ -46,6 +46,12 @@ class PlayedTurn:
         return smaller_low(self.answer)
 
     @property
+    def coverage(self) -> float | None:
+        """Share of device time in the candidate's own kernels; None for what is not right, and without a profile."""
+        result = final_result(self.answer)
+        return result.coverage if self.correct and result.HasField("coverage") else None
+
+    @property
     def evaluation_seconds(self) -> float:
         """The part of `seconds` in which the candidate was at work rather than in a queue."""
         result = self.answer.result

@@ -24,7 +24,7 @@ _log = logging.getLogger("kerneldyno.verl")
 def write(
     folder: str,
     problem: Problem,
-    messages: Sequence[Message],
+    seen: Sequence[Sequence[Message]],
     turns: Sequence[PlayedTurn],
     marks: Sequence[Mark],
     row: Mapping[str, Any],
@@ -34,21 +34,20 @@ def write(
     Args:
         folder: where this process has its file; it is made if need be.
         problem: what the episode was about.
-        messages: the prompt's, and after them the model's and ours in turn; the last one is the model's.
+        seen: the messages of each turn's prompt.
         turns: those that were played.
         marks: what becomes of each in training.
         row: the row of the data set; its step and its source are kept.
     """
-    first = len(messages) - 2 * len(turns) + 1
     extra = {name: row[name] for name in ("data_source", "global_steps") if isinstance(row.get(name), str | int)}
     try:
         writer = _writer(folder, os.getpid())
-        for index, (turn, mark) in enumerate(zip(turns, marks, strict=True)):
+        for messages, turn, mark in zip(seen, turns, marks, strict=True):
             writer.write(
                 TurnRecord.from_answer(
                     turn.answer,
                     problem_id=problem.id,
-                    messages=messages[: first + 2 * index],
+                    messages=messages,
                     response=turn.text,
                     timings={"reward": turn.seconds},
                     extra={**extra, "mark": mark.name.lower()},

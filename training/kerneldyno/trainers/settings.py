@@ -23,6 +23,8 @@ from kerneldyno.client.aio import DEFAULT_ADDRESS
 from kerneldyno.rewards import presets
 from kerneldyno.rpc.errors import InvalidRequestError
 from kerneldyno.trainers.errors import SettingsError
+from kerneldyno.training import scaling
+from kerneldyno.training.errors import TrainingError
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
 
 if TYPE_CHECKING:
@@ -57,6 +59,13 @@ class Settings:
     """Rejection by coverage, drawn in the agent loop: {} for the released constants, or fields of CoverageRule."""
     void_turns: bool = False
     """Whether turns that regress (no reward after one that had some) are taken out, as KernelGYM does by default."""
+    strategy: str = "all"
+    """Which earlier turns a prompt shows (agent loop): all, last, top or window, see kerneldyno.training.scaling. Other than
+    all, the last turn alone is trained on."""
+    window: int = scaling.WINDOW
+    """How many of them."""
+    rank_by: str = "reward"
+    """What top and window go by: reward, speedup or coverage (which has every turn profiled)."""
     trajectories: str = ""
     """Folder in which every process keeps a file of all turns; none when empty."""
 
@@ -99,6 +108,15 @@ def load(given: Mapping[str, Any] | None) -> Settings:
     for name in ("turn_seconds", "reconnect_seconds"):
         if not getattr(settings, name) > 0:
             raise SettingsError(f"kerneldyno.{name}={getattr(settings, name)}; it must be greater than 0")
+    try:
+        scaling.choose([], strategy=settings.strategy, window=settings.window)
+        scaling.check_rank_by(settings.rank_by, settings.strategy)
+    except TrainingError as error:
+        raise SettingsError(f"kerneldyno.{error}") from error
+    if settings.rank_by == "coverage" and settings.request.get("enable_profiling") is False:
+        raise SettingsError(
+            "kerneldyno.rank_by=coverage needs profiles; leave enable_profiling=false out of kerneldyno.request"
+        )
     settings.reward_spec()
     settings.coverage_rule()
     return settings
@@ -115,7 +133,11 @@ def _converted(name: str, value: Any) -> Any:
             raise SettingsError(f"kerneldyno.{name}={value!r}; it must be true or false")
         return value
     kind = (
-        int if name in ("turns", "turn_tokens", "min_turn_tokens", "retries") else float if "seconds" in name else str
+        int
+        if name in ("turns", "turn_tokens", "min_turn_tokens", "retries", "window")
+        else float
+        if "seconds" in name
+        else str
     )
     try:
         converted = kind(value)

@@ -43,7 +43,7 @@ def make_turn(problem: Problem, settings: Settings, response: str, *, group: str
     request.id = f"{group[:80]}/{sample}/{turn_index}/{uuid4().hex}"
     seconds = min(max(settings.turn_seconds, validation.MIN_TOTAL_SECONDS), validation.MAX_TOTAL_SECONDS)
     request.total_timeout.FromMilliseconds(round(seconds * 1000))
-    if settings.prs is not None:
+    if settings.prs is not None or settings.rank_by == "coverage":
         request.enable_profiling = True
     return Turn(
         group=group[:100],

@@ -41,6 +41,34 @@ def statistics(values: Tensor, mask: Tensor, group: Tensor, turn: Tensor | None 
     Returns:
         Tables in the type of `values`.
     """
+    cell, size = _cells(values, mask, group, turn)
+    member = values[mask]
+    count = values.new_zeros(size).index_add_(0, cell, torch.ones_like(member))
+    mean = values.new_zeros(size).index_add_(0, cell, member) / count.clamp(min=1)
+    spread = values.new_zeros(size).index_add_(0, cell, (member - mean[cell]).square())
+    return GroupStatistics(*(_table(figure[cell], values, mask) for figure in (count, mean, spread)))
+
+
+def weighted_sums(
+    values: Tensor, weights: Tensor, mask: Tensor, group: Tensor, turn: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Sum of the weights, and of weight * value, of each cell's group.
+
+    Args as `statistics`, and
+        weights: (E, T) in the type of `values`.
+
+    Returns:
+        Two tables in the type of `values`, 0 where the mask is not set.
+    """
+    cell, size = _cells(values, mask, group, turn)
+    weight = weights[mask]
+    total = values.new_zeros(size).index_add_(0, cell, weight)
+    product = values.new_zeros(size).index_add_(0, cell, weight * values[mask])
+    return _table(total[cell], values, mask), _table(product[cell], values, mask)
+
+
+def _cells(values: Tensor, mask: Tensor, group: Tensor, turn: Tensor | None) -> tuple[Tensor, int]:
+    """The number of each unmasked cell's group, in the order of the table, and how many numbers there may be."""
     episodes, columns = values.shape
     group = check_group(group, episodes)
     if turn is None:
@@ -50,14 +78,9 @@ def statistics(values: Tensor, mask: Tensor, group: Tensor, turn: Tensor | None 
     cell = (group[:, None] * columns + turn)[mask]
     if cell.numel() and bool(((turn[mask] < 0) | (turn[mask] >= columns)).any()):
         raise ShapeError("turn", turn.shape, f"values within 0..{columns - 1} where the mask is set")
-    member = values[mask]
-    size = int(group.max()) * columns + columns if episodes else 0
+    return cell, int(group.max()) * columns + columns if episodes else 0
 
-    count = values.new_zeros(size).index_add_(0, cell, torch.ones_like(member))
-    mean = values.new_zeros(size).index_add_(0, cell, member) / count.clamp(min=1)
-    spread = values.new_zeros(size).index_add_(0, cell, (member - mean[cell]).square())
 
-    def table(figure: Tensor) -> Tensor:
-        return torch.zeros_like(values).masked_scatter_(mask, figure[cell])
-
-    return GroupStatistics(table(count), table(mean), table(spread))
+def _table(member: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """A figure of each unmasked cell as a table like `values`."""
+    return torch.zeros_like(values).masked_scatter_(mask, member)

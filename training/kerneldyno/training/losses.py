@@ -1,14 +1,23 @@
-"""The policy loss: PPO with a higher upper clip and a second clip for negative advantages, and how tokens become one
-number."""
+"""Policy losses, and how tokens become one number.
+
+    dual_clip        PPO with a higher upper clip and a second clip for negative advantages
+    policy_gradient  no ratio and no clip: REINFORCE with optional weights
+    bypass, pure     rejection by mismatch (MRS) and one of the two above, in one forward pass
+
+`dual_clip` after `mismatch.reject` compares three policies: the one that generated (rollout), the one at the beginning of
+the update (old) and the one that is trained. `bypass` and `pure` do without the second, so nobody has to recompute its
+log-probabilities.
+"""
 
 from __future__ import annotations
 
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from .errors import OptionError, ShapeError, TrainingError
+from . import mismatch
+from .errors import NotFiniteError, OptionError, ShapeError, TrainingError
 from .tables import check_mask
 
 #: token-mean               mean over all tokens of the batch
@@ -99,6 +108,135 @@ def dual_clip(
     return total, dict(zip(figures, values, strict=True))
 
 
+def policy_gradient(
+    log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    weights: Tensor | None = None,
+    aggregation: str = "seq-mean-token-sum",
+    scale: float | None = None,
+    tokens: float | None = None,
+    rows: float | None = None,
+) -> tuple[Tensor, dict[str, float]]:
+    """The loss to minimise: L = -w A log pi, whose gradient is that of REINFORCE.
+
+    Source: Williams 1992. Its value says nothing: only the gradient does.
+
+    Args:
+        log_probs: (R, L), with gradient; float32 or bfloat16 (or wider). What stands where the mask is not set does
+            not matter, NaN included, and gets a gradient of 0. Where it is set they must be finite.
+        advantages: (R, L), or (R, 1) or (R,) with one value for each row.
+        mask: (R, L) bool or integer: response mask less what was rejected.
+        weights: (R, L), (R, 1) or (R,): w, without gradient; `mismatch.importance_weights`. None: 1.
+        aggregation, scale, tokens, rows: see `aggregate`.
+
+    Returns:
+        The loss, a scalar, float32 or wider, and metrics: weight_mean and weight_max, over tokens.
+
+    Raises:
+        ShapeError, MaskError, NotFiniteError, OptionError, TrainingError: see `kerneldyno.training.errors`.
+    """
+    if log_probs.dim() != 2:
+        raise ShapeError("log_probs", log_probs.shape, "(rows, tokens)")
+    inside = check_mask(mask, log_probs.shape)
+    gain = _by_row(advantages, log_probs, "advantages")
+    held = torch.where(inside, log_probs.to(gain.dtype), 0)
+    if not bool(held.detach().isfinite().all()):
+        raise NotFiniteError("log_probs", "the mask is set")
+    weight = torch.ones_like(gain) if weights is None else _by_row(weights, log_probs, "weights")
+    total = aggregate(-weight * gain * held, inside, aggregation, scale=scale, tokens=tokens, rows=rows)
+    shown = torch.where(inside, weight.expand_as(held), 0)
+    largest = float(shown.amax()) if shown.numel() else 0.0
+    return total, {"weight_mean": float(shown.sum() / inside.sum().clamp(min=1)), "weight_max": largest}
+
+
+def bypass(
+    log_probs: Tensor,
+    rollout_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    rule: mismatch.Rule = mismatch.RELEASE,
+    turns: Tensor | None = None,
+    episodes: Tensor | None = None,
+    **options: Any,
+) -> tuple[Tensor, dict[str, float]]:
+    """`dual_clip` with the rollout policy in place of the old one: r = exp(log_probs - rollout_log_probs).
+
+    The loss is that of `dual_clip` over the tokens that `mismatch.reject` keeps. Its ratio holds the mismatch already, so
+    there are no importance weights: they would count it twice. The log-probabilities of the update's own forward pass
+    decide what is rejected, which saves the pass that recomputes the old policy's. What that changes: clipping is around
+    the rollout policy, and rejection is decided again in every pass, by the policy as it has become.
+
+    Source: KernelGYM, mismatch_helper.py, mode "bypass" (old := rollout); verl's rollout_correction.bypass_mode with
+    loss_type ppo_clip is the same.
+
+    Args:
+        log_probs: (R, L), with gradient: of the policy that is trained.
+        rollout_log_probs: (R, L), those that the inference engine reported.
+        advantages, mask: as `dual_clip`; the mask is the response mask before any rejection.
+        rule, turns, episodes: as `mismatch.reject`. Rows of one episode must be in one call, or an episode's mean is not
+            its own.
+        options: clips and aggregation of `dual_clip`, but no weights.
+
+    Returns:
+        The loss and its metrics, those of the rejection with the prefix "mrs/".
+
+    Raises:
+        ShapeError, MaskError, GroupError, NotFiniteError, OptionError, TrainingError: see `kerneldyno.training.errors`.
+    """
+    if options.get("weights") is not None:
+        raise TrainingError(
+            "weights cannot be used with bypass: its ratio to the rollout policy holds them already; leave them out, or use "
+            "pure with a level"
+        )
+    rejected = mismatch.reject(log_probs.detach(), rollout_log_probs, mask, rule, turns=turns, episodes=episodes)
+    loss, figures = dual_clip(log_probs, rollout_log_probs, advantages, rejected.mask, **options)
+    return loss, figures | _prefixed(rejected.metrics)
+
+
+def pure(
+    log_probs: Tensor,
+    rollout_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    rule: mismatch.Rule = mismatch.RELEASE,
+    level: mismatch.Level | None = None,
+    cap: float = 2.0,
+    turns: Tensor | None = None,
+    episodes: Tensor | None = None,
+    **options: Any,
+) -> tuple[Tensor, dict[str, float]]:
+    """`policy_gradient` over the tokens that `mismatch.reject` keeps: L = -w A log pi, without a ratio and without clips.
+
+    Without `level` w is 1: rejection alone deals with the mismatch, at the price of a bias that its bounds limit. With a
+    level w = min(pi / pi_rollout, cap), without gradient; "sequence" with a cap that never acts, and without rejection, is
+    the unbiased gradient. As with `bypass`, no pass recomputes the old policy's log-probabilities. Only the rejection keeps
+    the policy near the rollout policy, so take one step for each batch.
+
+    Source: KernelGYM, mismatch_helper.py, pure rollout correction, L = -E[w log pi A]; verl's rollout_correction.bypass_mode
+    with loss_type reinforce is the same, `rollout_is` being the level.
+
+    Args, returns and raises as `bypass`, and
+        level: what one weight is made of, see `mismatch.Level`; None: no weights.
+        cap: the largest weight.
+        options: aggregation of `policy_gradient`, but no weights.
+    """
+    if options.get("weights") is not None:
+        raise TrainingError("weights cannot be given to pure, which makes its own; say which by level and cap")
+    detached = log_probs.detach()
+    rejected = mismatch.reject(detached, rollout_log_probs, mask, rule, turns=turns, episodes=episodes)
+    weights = None
+    if level is not None:
+        weights = mismatch.importance_weights(
+            detached, rollout_log_probs, mask, level=level, cap=cap, turns=turns, episodes=episodes
+        )
+    loss, figures = policy_gradient(log_probs, advantages, rejected.mask, **(options | {"weights": weights}))
+    return loss, figures | _prefixed(rejected.metrics)
+
+
 def aggregate(
     loss: Tensor,
     mask: Tensor,
@@ -143,6 +281,10 @@ def aggregate(
         if aggregation == "seq-mean-token-sum-norm" and scale is None:
             scale = max(loss.shape[1], 1)
     return total if scale is None else total / scale
+
+
+def _prefixed(figures: dict[str, float]) -> dict[str, float]:
+    return {f"mrs/{name}": figure for name, figure in figures.items()}
 
 
 def _by_row(values: Tensor, log_probs: Tensor, name: str) -> Tensor:

@@ -1,7 +1,7 @@
-"""Metrics of evaluations: fast@p, best by turn, pass@k and tables by turn. Plain Python, no torch.
+"""Metrics of evaluations: fast@p, best by turn, improvement, quartiles, pass@k and tables by turn. Plain Python, no torch.
 
 A turn is a speedup and whether it was correct. `None` for both is a turn that has no verdict: a generation that ran
-out of context, or an evaluation lost to infrastructure.
+out of context, or an evaluation lost to infrastructure. A coverage of `None` was not measured; it is in no figure.
 
 A win counts in two ways, which every report shows beside each other: by the measured speedup (`is_win`, `fast_at_p`), and
 by the lower end of its 95 % interval (`is_sure_win`, `sure_fast_at_p`). docs/training.md says which one to publish.
@@ -116,6 +116,135 @@ def best_by_turn(speedups: Sequence[float | None], correct: Sequence[bool | None
     return [0.0 if best is None else speedups[best] or 0.0 for best in _best_so_far(speedups, correct)]
 
 
+@dataclass(frozen=True, slots=True)
+class Quartiles:
+    """How the values of some samples are spread. There is no such thing for no values."""
+
+    count: int
+    """Samples with a value."""
+    mean: float
+    minimum: float
+    lower: float
+    """First quartile: a quarter of the values are at most this."""
+    median: float
+    upper: float
+    """Third quartile."""
+    maximum: float
+
+
+def quartiles(values: Sequence[float | None]) -> Quartiles | None:
+    """Return mean and quartiles of the values that are there; None (no figure, rather than 0) if there are none.
+
+    Quartiles are interpolated linearly between the two nearest values in order, at position (n - 1) * q.
+
+    Source: KernelGYM, kernel_multi_turn_metrics.py, reports such statistics of speedup and coverage. That an absent value is
+    left out, and `count` says how many were there, is ours.
+
+    Args:
+        values: one for each sample; None where it was not measured.
+
+    Raises:
+        TrainingError: a value is NaN or infinite.
+    """
+    known = sorted(value for value in values if value is not None)
+    if not all(map(math.isfinite, known)):
+        raise TrainingError("a value is NaN or infinite: what was not measured has None")
+    if not known:
+        return None
+
+    def at(share: float) -> float:
+        place = (len(known) - 1) * share
+        below = math.floor(place)
+        above = min(below + 1, len(known) - 1)
+        return known[below] + (known[above] - known[below]) * (place - below)
+
+    mean = min(max(math.fsum(known) / len(known), known[0]), known[-1])  # not outside of them by rounding
+    return Quartiles(len(known), mean, known[0], at(0.25), at(0.5), at(0.75), known[-1])
+
+
+def correct_quartiles(values: Sequence[float | None], correct: Sequence[bool | None]) -> Quartiles | None:
+    """Return `quartiles` of the correct samples: of their speedups, or of their coverages.
+
+    Args:
+        values: speedup (reference time / candidate time) or coverage (0..1) of each sample, None where not measured. Those
+            of samples that are not correct are not looked at.
+        correct: whether each sample passed, None without a verdict.
+
+    Raises:
+        ShapeError: not one verdict for each value.
+        TrainingError: a correct sample's value is NaN or infinite.
+    """
+    if len(values) != len(correct):
+        raise ShapeError("correct", (len(correct),), f"({len(values)},), as values")
+    return quartiles([value for value, verdict in zip(values, correct, strict=True) if verdict])
+
+
+@dataclass(frozen=True, slots=True)
+class Improvement:
+    """What one more turn gave; all shares are of all episodes, those that ended before it included."""
+
+    turn: int
+    """The later turn, counted from 1; so 2 or more."""
+    improved: float
+    """Share of episodes whose best answer up to this turn is faster than the best one before it, or the first."""
+    sure_improved: float
+    """Share of episodes that improved for sure: by their first correct answer, or by an answer whose 95 % interval lies
+    above that of the best answer before. Measuring the same kernel again improves it half of the time, and almost never
+    for sure."""
+    first: float
+    """Share of episodes whose first correct, measured answer came in this turn."""
+    mean_gain: float
+    """Mean over all episodes of the best speedup after less the best before, where no answer yet is a speedup of 0."""
+
+
+def improvement_by_turn(
+    speedups: Sequence[Sequence[float | None]],
+    correct: Sequence[Sequence[bool | None]],
+    lows: Sequence[Sequence[float | None]] | None = None,
+    highs: Sequence[Sequence[float | None]] | None = None,
+) -> list[Improvement]:
+    """What each turn after the first added to the best answer of each episode.
+
+    Source: KernelGYM, kernel_multi_turn_metrics.py, reports an improvement over turns; these definitions, by turn and by
+    interval, are ours.
+
+    Args:
+        speedups: of each episode, of each of its turns; reference time / candidate time, None where not measured.
+        correct: likewise, None without a verdict. Speedups of what is not correct are not looked at.
+        lows, highs: likewise, the ends of the 95 % interval of each speedup. Without both only first answers are sure.
+
+    Returns:
+        One for each turn after the first, up to the longest episode.
+
+    Raises:
+        ShapeError: the arguments differ in episodes or in turns.
+        TrainingError: a correct turn's speedup is NaN.
+    """
+    absent = [[None] * len(episode) for episode in speedups]
+    lows, highs = absent if lows is None else lows, absent if highs is None else highs
+    _same_shape(speedups, correct=correct, lows=lows, highs=highs)
+    best = [_best_so_far(*episode) for episode in zip(speedups, correct, strict=True)]
+    found = []
+    for turn in range(1, max(map(len, speedups), default=0)):
+        improved = sure = first = 0
+        gains = []
+        for episode, kept in enumerate(best):
+            if turn >= len(kept) or kept[turn] == kept[turn - 1]:
+                continue
+            now, before = kept[turn], kept[turn - 1]
+            assert now is not None
+            improved += 1
+            first += before is None
+            gains.append(
+                (speedups[episode][now] or 0.0) - (0.0 if before is None else speedups[episode][before] or 0.0)
+            )
+            low, high = lows[episode][now], None if before is None else highs[episode][before]
+            sure += before is None or (low is not None and high is not None and low > high)
+        count = len(speedups)
+        found.append(Improvement(turn + 1, improved / count, sure / count, first / count, math.fsum(gains) / count))
+    return found
+
+
 def pass_at_k(n: int, c: int, k: int) -> float:
     """The probability that at least one of k samples passes, from n samples of which c passed; unbiased.
 
@@ -160,6 +289,12 @@ class TurnRow:
     best_sure_fast: dict[float, float]
     """`sure_fast_at_p` of the same answers. A later answer that measures faster takes the place of an earlier one also if
     its interval is wider, so this share can fall from turn to turn."""
+    speedup_quartiles: Quartiles | None
+    """Of the speedups of this turn's correct answers that were measured; None without any."""
+    coverage_quartiles: Quartiles | None
+    """Of the coverages of this turn's correct answers that were profiled; None without any."""
+    improvement: Improvement | None
+    """What this turn added to the best answers; None for the first turn."""
 
 
 def turn_table(
@@ -167,6 +302,8 @@ def turn_table(
     correct: Sequence[Sequence[bool | None]],
     thresholds: Sequence[float] = THRESHOLDS,
     lows: Sequence[Sequence[float | None]] | None = None,
+    highs: Sequence[Sequence[float | None]] | None = None,
+    coverages: Sequence[Sequence[float | None]] | None = None,
 ) -> list[TurnRow]:
     """One row for each turn, from episodes of any length.
 
@@ -175,25 +312,25 @@ def turn_table(
         correct: likewise.
         thresholds: for fast@p.
         lows: likewise, the lower end of the 95 % interval of each speedup. Without it no win is sure.
+        highs: likewise, the upper end. Without it only first correct answers are sure improvements.
+        coverages: likewise, the share of device time in the candidate's own kernels, within 0..1; None where not profiled.
 
     Raises:
         ShapeError: the arguments differ in episodes or in turns.
-        TrainingError: a correct turn's speedup or lower end is NaN.
+        TrainingError: a correct turn's speedup, lower end or coverage is NaN.
     """
-    if lows is None:
-        lows = [[None] * len(episode) for episode in speedups]
-    for name, given in (("correct", correct), ("lows", lows)):
-        if len(given) != len(speedups):
-            raise ShapeError(name, (len(given),), f"({len(speedups)},), as speedups")
-    for episode, ends in zip(speedups, lows, strict=True):
-        if len(episode) != len(ends):
-            raise ShapeError("lows", (len(ends),), f"({len(episode)},), as speedups")
+    absent = [[None] * len(episode) for episode in speedups]
+    lows, highs = absent if lows is None else lows, absent if highs is None else highs
+    coverages = absent if coverages is None else coverages
+    _same_shape(speedups, correct=correct, lows=lows, highs=highs, coverages=coverages)
+    better = [None, *improvement_by_turn(speedups, correct, lows, highs)]
     best = [_best_so_far(*episode) for episode in zip(speedups, correct, strict=True)]
     rows = []
     for turn in range(max(map(len, speedups), default=0)):
         times = [episode[turn] if turn < len(episode) else None for episode in speedups]
         verdicts = [episode[turn] if turn < len(episode) else None for episode in correct]
         ends = [episode[turn] if turn < len(episode) else None for episode in lows]
+        shares = [episode[turn] if turn < len(episode) else None for episode in coverages]
         kept = [episode[min(turn, len(episode) - 1)] if episode else None for episode in best]
         found = [at is not None for at in kept]
         kept_times = [None if at is None else episode[at] for at, episode in zip(kept, speedups, strict=True)]
@@ -212,9 +349,22 @@ def turn_table(
                 fast_correct={p: fast_at_p_correct(times, verdicts, p) for p in thresholds},
                 best_fast={p: fast_at_p(kept_times, found, p) for p in thresholds},
                 best_sure_fast={p: sure_fast_at_p(kept_ends, found, p) for p in thresholds},
+                speedup_quartiles=correct_quartiles([time or None for time in times], verdicts),  # 0: not measured
+                coverage_quartiles=correct_quartiles(shares, verdicts),
+                improvement=better[turn],
             )
         )
     return rows
+
+
+def _same_shape(speedups: Sequence[Sequence[object]], **others: Sequence[Sequence[object]]) -> None:
+    """Raise ShapeError unless all have as many episodes as `speedups`, and each episode as many turns."""
+    for name, given in others.items():
+        if len(given) != len(speedups):
+            raise ShapeError(name, (len(given),), f"({len(speedups)},), as speedups")
+        for episode, (turns, wanted) in enumerate(zip(given, speedups, strict=True)):
+            if len(turns) != len(wanted):
+                raise ShapeError(f"{name}[{episode}]", (len(turns),), f"({len(wanted)},), as speedups")
 
 
 def _best_so_far(speedups: Sequence[float | None], correct: Sequence[bool | None]) -> list[int | None]:

@@ -5,6 +5,10 @@ user message. The whole episode is one row. Tokens are never decoded and encoded
 append what was generated and what was said. The row ends with the model's last token; feedback that nothing answers is
 not in it.
 
+With another `strategy` than all (sequential test-time scaling) a prompt shows chosen turns alone, so that an episode can
+have more turns than a row holds. The row is then the last turn's: what it was shown has the mask 0, and the reward is that
+turn's. Figures are still of all turns.
+
 What goes wrong on the policy's side (no code, a kernel that fails) is a reward. What goes wrong elsewhere (no reward
 came, the rollout engine gave nothing) raises: verl drops the sample, which is better than training on a reward of 0
 that nobody earned.
@@ -28,6 +32,8 @@ from kerneldyno.trainers.errors import SampleFailedError, SettingsError
 from kerneldyno.trainers.marks import Mark
 from kerneldyno.trainers.settings import Settings
 from kerneldyno.trainers.turns import PROMPT_END_TOKENS, make_turn, problem_of
+from kerneldyno.training import scaling
+from kerneldyno.verl import correction
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 
@@ -75,6 +81,7 @@ class KernelAgentLoop(AgentLoopBase):
         super().__init__(*args, **kwargs)
         self.settings = settings.load({**(self.config.get("kerneldyno") or {}), **own})
         check(self.settings, self.config.get("algorithm") or {})
+        correction.refuse_idle_bypass(self.config)
         self._metrics = AgentLoopMetrics()
         self._engine: dict[str, Any] = {}
         self._experts: Any = None
@@ -91,9 +98,16 @@ class KernelAgentLoop(AgentLoopBase):
         messages: list[Message] = [dict(message) for message in row["raw_prompt"]]
         request_id = f"det-{int(priority)}" if self.rollout_config.get("full_determinism") else uuid4().hex
         tokens = _Row(await self.ct_build_initial_tokens(messages))
+        start = tokens
         turns: list[PlayedTurn] = []
+        answers: list[Any] = []
+        seen: list[list[Message]] = []
         while len(turns) < self.settings.turns:
-            asked, said = await self._append_feedback(tokens, messages, problem, turns)
+            if self.settings.strategy == "all":
+                asked, said = await self._append_feedback(tokens, messages, problem, turns[-1:])
+                messages += said
+            else:
+                asked, messages = await self._chosen(start, row["raw_prompt"], problem, turns, answers)
             room = self._room(asked)
             if room < (self.settings.min_turn_tokens if turns else 1):
                 break
@@ -104,7 +118,9 @@ class KernelAgentLoop(AgentLoopBase):
                 break
             begin, tokens = len(asked.mask), await self._append_response(asked, generated)
             text = await self.loop.run_in_executor(None, self._decode, generated.token_ids)
-            messages += [*said, {"role": "assistant", "content": text}]
+            seen.append(list(messages))
+            messages.append({"role": "assistant", "content": text})
+            answers.append(generated)
             answered = continued(self._decode(asked.ids[-PROMPT_END_TOKENS:]), text)
             turn = make_turn(problem, self.settings, answered, group=group, sample=sample, turn_index=len(turns))
             started = time.monotonic()
@@ -119,7 +135,7 @@ class KernelAgentLoop(AgentLoopBase):
             raise SampleFailedError(f"the prompt of {problem.id} leaves no room for a response")
         marks = self._marks(turns)
         if self.settings.trajectories:
-            records.write(self.settings.trajectories, problem, messages, turns, marks, row)
+            records.write(self.settings.trajectories, problem, seen, turns, marks, row)
         return self._output(tokens, turns, marks)
 
     def _room(self, row: _Row) -> int:
@@ -172,6 +188,25 @@ class KernelAgentLoop(AgentLoopBase):
         )
         return _Row(merged.token_ids, mask, logprobs)
 
+    async def _chosen(
+        self, start: _Row, prompt: list[Message], problem: Problem, turns: list[PlayedTurn], answers: list[Any]
+    ) -> tuple[_Row, list[Message]]:
+        """Returns the row and the messages of a prompt that shows the turns which the strategy chooses; none is trained on.
+
+        Tokens are those that were generated, as everywhere.
+        """
+        row, messages = _Row(list(start.ids)), [dict(message) for message in prompt]
+        chosen = self.settings
+        merits = [scaling.merit(chosen.rank_by, turn.answer.reward, turn.speedup, turn.coverage) for turn in turns]
+        rewards = [turn.answer.reward for turn in turns]
+        for index in scaling.choose(rewards, strategy=chosen.strategy, window=chosen.window, merits=merits):
+            row = await self._append_response(row, answers[index])
+            messages.append({"role": "assistant", "content": turns[index].text})
+            row, said = await self._append_feedback(row, messages, problem, [turns[index]])
+            messages += said
+        length = len(row.mask)
+        return _Row(row.ids, [0] * length, None if row.logprobs is None else [0.0] * length), messages
+
     async def _append_feedback(
         self, row: _Row, messages: list[Message], problem: Problem, turns: list[PlayedTurn]
     ) -> tuple[_Row, list[Message]]:
@@ -188,7 +223,10 @@ class KernelAgentLoop(AgentLoopBase):
         return _Row(merged.token_ids, mask, logprobs), [said]
 
     def _output(self, row: _Row, turns: list[PlayedTurn], marks: list[Mark]) -> TurnRewardOutput:
-        figures = episode.figures(turns, marks)
+        figures, scores = episode.figures(turns, marks), [turn.answer.reward for turn in turns]
+        if self.settings.strategy != "all":
+            turns, marks = turns[-1:], marks[-1:]
+            figures["score"] = turns[-1].answer.reward
         experts = None if self._experts is None else self._experts[: len(row.ids)]
         return TurnRewardOutput(
             prompt_ids=row.prompt_ids,
@@ -198,12 +236,12 @@ class KernelAgentLoop(AgentLoopBase):
             routed_experts=experts,
             multi_modal_data={},
             reward_score=figures["score"],  # verl asks its own reward manager where this is missing
-            num_turns=2 * len(turns),
+            num_turns=2 * int(figures["turns"]),
             metrics=self._metrics,
             token_rewards=episode.token_rewards(turns, marks, len(row.mask)),
             extra_fields={
                 **self._engine,
-                "turn_scores": [turn.answer.reward for turn in turns],
+                "turn_scores": scores,
                 "tool_rewards": [],
                 "reward_extra_info": figures,
             },

@@ -7,6 +7,10 @@ difference: seq_max_k2 also rejects ratios above 1e4, which KernelGYM lets pass.
 
 verl rejects only if it has the rollout's log-probabilities, and says nothing without them: set
 `actor_rollout_ref.rollout.calculate_log_probs=True`.
+
+Modes "bypass" and "pure" (kerneldyno.training.losses) save the pass that recomputes the old policy's log-probabilities: the
+actor then rejects in its own pass. verl's default trainer (V1) of 0.9.1 takes the pass away, but does not tell the actor
+to reject: it needs `policy_loss` as well, and without that nothing would be rejected. `refuse_idle_bypass` stops such a run.
 """
 
 from __future__ import annotations
@@ -22,13 +26,25 @@ BOUNDS: Final = (0.999, 1.001)
 VETO: Final = 1e-4
 
 
-def mrs(bounds: tuple[float, float] = BOUNDS, veto: float | None = VETO) -> dict[str, Any]:
+#: Our names of verl's `loss_type` in bypass mode.
+_LOSS_TYPES: Final = {"bypass": "ppo_clip", "pure": "reinforce"}
+MODES: Final = ("decoupled", *_LOSS_TYPES)
+
+
+def mrs(bounds: tuple[float, float] = BOUNDS, veto: float | None = VETO, *, mode: str = "decoupled") -> dict[str, Any]:
     """Returns the keys of `algorithm.rollout_correction` for MRS.
 
     Args:
         bounds: lowest and highest geometric mean of the ratio over an episode's tokens that is kept.
         veto: an episode with a token whose ratio is below this, or above its inverse, is rejected; None for no veto.
+        mode: "decoupled" recomputes the old policy's log-probabilities (Dr. Kernel's runs); "bypass" takes the rollout's in
+            their place and clips around them; "pure" has neither ratio nor clips. The latter two need `policy_loss` too.
+
+    Raises:
+        SettingsError: bounds, veto or mode cannot be used.
     """
+    if mode not in MODES:
+        raise SettingsError(f"mode={mode!r} is unknown; choose one of {', '.join(MODES)}")
     low, high = bounds
     if not 0 < low < high < math.inf:
         raise SettingsError(f"bounds={bounds}: expected 0 < low < high")
@@ -42,8 +58,50 @@ def mrs(bounds: tuple[float, float] = BOUNDS, veto: float | None = VETO) -> dict
         "rollout_is": None,
         "rollout_rs": ",".join(modes),
         "rollout_rs_threshold": ",".join(limits),
-        "bypass_mode": False,
+        "bypass_mode": mode != "decoupled",
+        **({} if mode == "decoupled" else {"loss_type": _LOSS_TYPES[mode]}),
     }
+
+
+def policy_loss(rollout_correction: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the keys of `actor_rollout_ref.actor.policy_loss` that make the actor reject in bypass mode.
+
+    Args:
+        rollout_correction: what `mrs` returned, in mode "bypass" or "pure".
+
+    Raises:
+        SettingsError: it is not in bypass mode, so that the actor has nothing to reject.
+    """
+    if not rollout_correction.get("bypass_mode"):
+        raise SettingsError('the block has bypass_mode=False; make it by mrs(mode="bypass") or mrs(mode="pure")')
+    return {"loss_mode": "bypass_mode", "rollout_correction": dict(rollout_correction)}
+
+
+def refuse_idle_bypass(config: Mapping[str, Any]) -> None:
+    """Raises SettingsError if verl's default trainer would skip the recomputation and reject nothing.
+
+    Args:
+        config: verl's whole configuration.
+    """
+    chosen = _part(config, "algorithm", "rollout_correction")
+    if not (chosen.get("bypass_mode") and chosen.get("rollout_rs")) or not _part(config, "trainer").get("use_v1", True):
+        return
+    actor = _part(config, "actor_rollout_ref", "actor", "policy_loss")
+    inner = actor.get("rollout_correction") or {}
+    if actor.get("loss_mode") == "bypass_mode" and inner.get("rollout_rs"):
+        return
+    raise SettingsError(
+        "algorithm.rollout_correction.bypass_mode=True: verl's default trainer does not tell the actor to reject, and "
+        "nothing would be rejected; set actor_rollout_ref.actor.policy_loss.loss_mode=bypass_mode and "
+        "+actor_rollout_ref.actor.policy_loss.rollout_correction='${algorithm.rollout_correction}' too"
+    )
+
+
+def _part(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """A block of the configuration, empty where there is none."""
+    for name in names:
+        config = config.get(name) or {}
+    return config
 
 
 def refuse_split_turns(rollout_correction: Mapping[str, Any] | None) -> None:

@@ -5,7 +5,8 @@ is the sum of the rewards on its tokens (the agent loop puts it on the last one)
 discount is `algorithm.gamma`. The mathematics is that of kerneldyno.training.advantages.
 
 Registered names: `trloo`, and `kerneldyno_<name>` for every estimator of kerneldyno.training, for example
-`kerneldyno_grpo` (the self-including mean, no division by the standard deviation).
+`kerneldyno_grpo` (the self-including mean, no division by the standard deviation). `kerneldyno_optimal_baseline` weighs
+turns by their tokens. `remax` is verl's own: only its trainer knows the greedy rollout's reward.
 
 Rows that verl's rejection sampling emptied have no turns: they leave their group, which is smaller then. That keeps
 TRLOO unbiased, since a row is rejected by its own tokens alone; KernelGYM counts such rows in the baseline.
@@ -66,7 +67,8 @@ def on_turns(name: str) -> Estimator:
         members = exists & ~void
         group = torch.as_tensor(np.unique(index.astype(str), return_inverse=True)[1], device=turns.device)
         gamma = float(options.get("gamma", 1.0))
-        estimated = advantages.estimate(name, rewards, members, group, gamma=gamma).masked_fill(dropped, 0)
+        more = {"weights": tokens_of(turns, rewards.shape[1])} if name == "optimal_baseline" else {}
+        estimated = advantages.estimate(name, rewards, members, group, gamma=gamma, **more).masked_fill(dropped, 0)
         returns = multi_turn_returns(rewards, members, gamma)
         return masks.to_tokens(estimated, turns), masks.to_tokens(returns, turns)
 
@@ -89,6 +91,19 @@ def by_turn(token_level_rewards: Tensor, turns: Tensor) -> tuple[Tensor, Tensor]
     row, token = ((token_level_rewards != 0) & (turns >= 0)).nonzero(as_tuple=True)  # most tokens have none
     rewards.index_put_((row, turns[row, token]), token_level_rewards[row, token], accumulate=True)
     return rewards, torch.arange(rewards.shape[1], device=turns.device) < counts[:, None]
+
+
+def tokens_of(turns: Tensor, columns: int) -> Tensor:
+    """Counts the tokens of each turn.
+
+    Args:
+        turns: (E, L) integer, the turn of each token, -1 outside.
+        columns: turns of the longest episode, T.
+
+    Returns:
+        (E, T) int64.
+    """
+    return torch.stack([(turns == turn).sum(dim=1) for turn in range(columns)], dim=1)
 
 
 def _register() -> None:

@@ -68,9 +68,12 @@ def rollout(
     reward: Reward = "drkernel",
     request: RequestFields = None,
     strategy: Annotated[
-        str, typer.Option("--strategy", help="Earlier turns in a prompt: all, last, top (by reward) or window.")
+        str, typer.Option("--strategy", help="Earlier turns in a prompt: all, last, top or window.")
     ] = "all",
     window: Annotated[int, typer.Option("--window", min=1, help="How many of them; all shows all.")] = 4,
+    rank_by: Annotated[
+        str, typer.Option("--rank-by", help="What top and window go by: reward, speedup or coverage.")
+    ] = "reward",
     temperature: Annotated[float, typer.Option("--temperature", min=0.0, max=10.0)] = 1.0,
     top_p: Annotated[float, typer.Option("--top-p", min=0.0, max=1.0)] = 1.0,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Longest answer.")] = 8192,
@@ -113,6 +116,7 @@ def rollout(
                 options=request_fields(request),
                 strategy=strategy,
                 window=window,
+                rank_by=rank_by,
                 data_set_prompts=data_set_prompts,
             )
         except (ProblemError, TrainingError, SamplingError) as error:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from kerneldyno.rollout.report import Report
+    from kerneldyno.training.metrics import Quartiles
 
 #: Begins the row below fast@p's, of the same answers.
 _SURE = "  sure"
@@ -32,13 +33,23 @@ def trajectories(
         Path | None,
         typer.Option("--sft", metavar="FILE.jsonl", help="Write the chats up to the best turns, for a cold start."),
     ] = None,
-    min_reward: Annotated[float, typer.Option("--min-reward", help="Least reward of a best turn, for --sft.")] = 0.5,
+    sft_turns: Annotated[
+        Path | None,
+        typer.Option("--sft-turns", metavar="FILE.jsonl", help="Write each right turn as prompt and completion."),
+    ] = None,
+    min_reward: Annotated[
+        float, typer.Option("--min-reward", help="Least reward of a turn, for --sft and --sft-turns.")
+    ] = 0.5,
+    min_speedup: Annotated[
+        float, typer.Option("--min-speedup", help="Least speedup that counts of a turn, for --sft-turns.")
+    ] = 0.0,
     show: Annotated[bool, typer.Option("--report", help="Print the tables; so without any other option.")] = False,
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw fast@p by turn.")] = None,
     as_json: Json = False,
 ) -> None:
     """Report on RUN.jsonl, or export it."""
     with reporting(), needing("rollout"):
+        from kerneldyno.rewards import cold_start
         from kerneldyno.rewards import trajectories as recorded
         from kerneldyno.rollout import plot as plotting
         from kerneldyno.rollout.recorded import final_turns, light_episodes
@@ -46,7 +57,7 @@ def trajectories(
 
         if file.exists() and not is_plain(file):
             raise UsageError(f"{file} is no plain file, and it is read several times")
-        _check_outputs(file, {"--parquet": parquet, "--sft": sft, "--plot": plot})
+        _check_outputs(file, {"--parquet": parquet, "--sft": sft, "--sft-turns": sft_turns, "--plot": plot})
         try:
             notes: list[str] = []
             found = report(light_episodes(file, notes))
@@ -58,6 +69,12 @@ def trajectories(
                 chats = [json.dumps(row) + "\n" for row in recorded.to_sft(episodes, min_reward=min_reward)]
                 sft.write_text("".join(chats), encoding="utf-8")
                 print(f"{len(chats)} of {len(episodes)} episodes in {sft}")
+            if sft_turns is not None:
+                turns = list(final_turns(file))
+                kept = cold_start.turn_examples(turns, min_reward=min_reward, min_speedup=min_speedup)
+                lines = [json.dumps(row) + "\n" for row in kept]
+                sft_turns.write_text("".join(lines), encoding="utf-8")
+                print(f"{len(lines)} of {len(turns)} turns in {sft_turns}")
             if plot is not None:
                 plotting.plot(found, plot, title=file.name)
                 print(f"plot in {plot}")
@@ -67,7 +84,7 @@ def trajectories(
             raise UsageError(str(error)) from error
         if as_json:
             print_json(found.to_json())
-        elif show or (parquet is None and sft is None and plot is None):
+        elif show or not (parquet or sft or sft_turns or plot):
             for table in report_tables(found):
                 stdout().print(table)
             for note in notes:
@@ -106,8 +123,11 @@ def report_tables(found: Report) -> list[RenderableType]:
     if found.failed_generations:
         notes.append(f"{found.failed_generations} episodes ended by a failed generation, which counts as a failure")
     if len(found.turns) > 1:
+        notes.append(
+            "improved: the best answer so far is faster than before, or is the first; sure: by the whole interval"
+        )
         notes.append("best: chosen by the evaluator's own measurement, not comparable with single answers")
-    tables: list[RenderableType] = [title, by_turn, *_kernelgym(found, thresholds)]
+    tables: list[RenderableType] = [title, by_turn, _spread(found), *_kernelgym(found, thresholds)]
     if found.selected:
         ks = list(found.selected[0].pass_at)
         chosen = _table("selected", "reward", "correct", *(f"pass@{k}" for k in ks), *thresholds[:3])
@@ -119,6 +139,25 @@ def report_tables(found: Report) -> list[RenderableType]:
             chosen.add_row(_SURE, *empty, *map(_percent, list(one.sure_fast.values())[:3]))
         tables.append(chosen)
     return [*tables, *(Text(note, style="dim") for note in notes)]  # a table folds a title and notes of its own
+
+
+def _spread(found: Report) -> RenderableType:
+    """Quartiles of speedups and of coverages by turn, and what each turn added to the best answers."""
+    table = _table("spread of", "answers", "25 %", "median", "75 %", "improved", "sure", "gain")
+    for row in found.turns:
+        one = row.improvement
+        added = [] if one is None else [_percent(one.improved), _percent(one.sure_improved), f"{one.mean_gain:.2f}"]
+        table.add_row(f"speedup, turn {row.turn}", *_quartiles(row.speedup_quartiles), *added)
+    for row in found.turns:
+        if row.coverage_quartiles is not None:
+            table.add_row(f"coverage, turn {row.turn}", *_quartiles(row.coverage_quartiles))
+    return table
+
+
+def _quartiles(found: Quartiles | None) -> list[str]:
+    if found is None:
+        return ["0", "", "", ""]
+    return [str(found.count), *(f"{value:.2f}" for value in (found.lower, found.median, found.upper))]
 
 
 def _kernelgym(found: Report, thresholds: Sequence[str]) -> list[RenderableType]:
