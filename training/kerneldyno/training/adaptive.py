@@ -209,7 +209,7 @@ def balanced(
         raise TrainingError(f"size={size}: a group to compare in has at least 2 samples")
     known = [index for index, score in enumerate(scores) if score is not None]
     right = [index for index in known if (scores[index] or 0.0) > threshold]
-    wrong = [index for index in known if index not in set(right)]
+    wrong = [index for index in known if (scores[index] or 0.0) <= threshold]
     from_right = min(len(right), max(size // 2, size - len(wrong)))
     counts = (from_right, min(len(wrong), size - from_right))
     weight = {}
