@@ -50,7 +50,7 @@ demo: $(READY)
 # processors, processes and directories of the machine, or time candidates, and have it to themselves.
 BESIDE := $(addprefix tests/evaluator/test_,$(addsuffix .py,vet arithmetic coded dtypes parameters examples_static node_cells node_fleet server_process fuzz_channel \
 	server_edge bursts burst_loops compare counting effort examination explained filling fingerprint footprint heap judge_report judge_rules \
-	lane_memory ledger mutants paced plugins pool provenance ratio roofline spec stress surplus timing torch_settings tree_and_wire verdict)) \
+	lane_memory ledger mutants paced plugins pool provenance ratio recorded_profiles roofline spec stress surplus timing torch_settings tree_and_wire verdict)) \
 	$(addprefix tests/,attacks/test_attacks_on_answers.py e2e/test_tools.py e2e/test_source_text.py e2e/test_many_clients.py e2e/test_bad_input.py \
 	wrong field/honest rpc rewards training rollout gateway client scheduler deploy metrics monitoring report tracing docs release)
 

@@ -83,13 +83,17 @@ def read_call(answer: Any) -> Called:
 
 def read_burst(answer: Any, length: int) -> list[float]:
     """Return the device seconds of each call of a burst. Raises RunnerGarbled."""
+    return [max(seconds, SHORTEST) for seconds in _seconds(answer, length)]
+
+
+def _seconds(answer: Any, length: int) -> list[float]:
     # Neither negative, nor infinite, nor not a number, nor a whole number that no float can hold.
     if (
         isinstance(answer, list)
         and len(answer) == length
         and all(type(value) in (int, float) and 0 <= value < _LONGEST for value in answer)
     ):
-        return [max(float(value), SHORTEST) for value in answer]
+        return [float(value) for value in answer]
     raise RunnerGarbled("malformed answer to a burst")
 
 
@@ -153,8 +157,7 @@ def _average(row: Any) -> Average:
     name, device, host = row
     if not isinstance(name, str):
         raise TypeError("averages")
-    device, host = read_burst([device, host], 2)
-    return Average(name[:_MOST_NAME], device, host)
+    return Average(name[:_MOST_NAME], *_seconds([device, host], 2))
 
 
 def _row(row: Any) -> ProfileRow:
