@@ -75,12 +75,14 @@ class Judging:
         profiled: whether the node can profile. If not (the CPU device), coverage comes from `claims`.
         claims: what the trusting evaluator believed and measured, by problem and program.
         salt: makes all work new: nothing that was judged before answers.
+        anew: whether every turn is judged, as of a policy that never writes the same twice.
     """
 
     client: AsyncClient
     profiled: bool = False
     claims: Mapping[Key, trusting.Claim] = field(default_factory=dict)
     salt: str = ""
+    anew: bool = False
     #: Where turns of episodes are recorded that were judged with the checks on, if anywhere; and a name of this run alone.
     recorder: TrajectoryWriter | None = None
     run: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
@@ -111,7 +113,8 @@ class Judging:
 
     def _message(self, turn: Written, checks: str) -> Turn:
         name = f"{turn.group}/{turn.sample}/{turn.turn}"
-        request = EvalRequest(id=name, reference_code=turn.problem.reference, salt=self.salt)
+        salt = f"{self.run}/{self.sent}/{name}" if self.anew else self.salt
+        request = EvalRequest(id=name, reference_code=turn.problem.reference, salt=salt)
         request.num_correct_trials, request.num_perf_trials, request.num_warmup = _CORRECT_TRIALS, _PERF_TRIALS, 0
         request.enable_profiling = self.profiled  # always, so that settings with and without PR share their verdicts
         if checks != "on":
@@ -185,8 +188,16 @@ async def survey(
     return found
 
 
-def believed(problems: Sequence[Problem]) -> dict[Key, trusting.Claim]:
-    """Return what the trusting evaluator believes of every program without a mistake in it."""
-    pairs = [(problem, plan) for problem in problems for plan in grammar.plans() if plan.edge == "masked"]
-    claims = trusting.believe((problem.reference, programs.write(problem, plan)) for problem, plan in pairs)
+def believed(problems: Sequence[Problem], device: str = "cpu") -> dict[Key, trusting.Claim]:
+    """Return what the trusting evaluator believes: on the CPU of every program without a mistake in it, for coverage.
+
+    On a GPU, where coverage is the profiler's, of those alone whose verdict rests on what the judge never believes.
+    """
+    pairs = [
+        (problem, plan)
+        for problem in problems
+        for plan in grammar.plans()
+        if plan.edge == "masked" and (device == "cpu" or plan.kind in BEYOND_BELIEF)
+    ]
+    claims = trusting.believe(((problem.reference, programs.write(problem, plan)) for problem, plan in pairs), device)
     return {(problem.name, plan.name): claim for (problem, plan), claim in zip(pairs, claims, strict=True)}

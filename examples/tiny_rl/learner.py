@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
@@ -76,11 +76,38 @@ class Run:
         self.last: list[list[Written]] = []
 
     async def learn(self, updates: int) -> None:
-        """Make `updates` updates, each from one batch of episodes that this very policy wrote."""
-        for _ in range(updates):
+        """Make one update after the other until there are `updates`, each of episodes that this very policy wrote."""
+        while len(self.history) < updates:
             batch = await self.play()
             self.history.append({**self.describe(batch), **self.update(batch)})
             self.last = [*self.last[-4:], batch.turns[-1]]
+
+    def state(self) -> dict[str, Any]:
+        """Return all that a run goes on with, in a form that `torch.save` writes and nothing but data."""
+        return {
+            "setting": asdict(self.setting),
+            "seed": self.seed,
+            "policy": self.policy.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+            "history": self.history,
+            "last": [[(t.problem.name, t.words, t.group, t.sample, t.turn) for t in turns] for turns in self.last],
+        }
+
+    def go_on(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken. Raises ValueError for that of another run."""
+        if state["setting"] != asdict(self.setting) or state["seed"] != self.seed:
+            raise ValueError(
+                f"{state['setting']['name']}, seed {state['seed']}: made with other settings than this run's"
+            )
+        named = {problem.name: problem for problem in self.problems}
+        self.policy.load_state_dict(state["policy"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["generator"])
+        self.history = list(state["history"])
+        self.last = [
+            [Written(named[name], tuple(words), *rest) for name, words, *rest in turns] for turns in state["last"]
+        ]
 
     async def play(self) -> Batch:
         """Play the episodes of one update: a group for every problem, or as many as the setting asks for."""

@@ -112,7 +112,7 @@ def curve(axis: Any, seeds: list[list[float]], label: str) -> None:
     smooth = [
         [sum(row[max(0, i - 4) : i + 1]) / len(row[max(0, i - 4) : i + 1]) for i in range(len(row))] for row in seeds
     ]
-    columns = list(zip(*smooth, strict=True))
+    columns = list(zip(*smooth, strict=False))  # a run that is not over yet is shorter
     line = axis.plot([sum(column) / len(column) for column in columns], label=label, linewidth=1.5)[0]
     low, high = [min(column) for column in columns], [max(column) for column in columns]
     axis.fill_between(range(len(columns)), low, high, color=line.get_color(), alpha=0.15, linewidth=0)
@@ -178,7 +178,8 @@ def table_of_ends(runs: dict[str, list[dict[str, Any]]]) -> str:
     for setting, reports in runs.items():
         cells = []
         for key in keys:
-            tails = [sum(row[key] for row in run["history"][-_TAIL:]) / _TAIL for run in reports]
+            ends = [run["history"][-_TAIL:] for run in reports]
+            tails = [sum(row[key] for row in end) / len(end) for end in ends]
             cells.append(f"{sum(tails) / len(tails):.2f} ({min(tails):.2f} to {max(tails):.2f})")
         rows.append([setting, *cells, spread([reached(run["history"]) for run in reports])])
     return markdown(rows)

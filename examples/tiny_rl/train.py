@@ -3,6 +3,7 @@
     python examples/tiny_rl/train.py --preset quick      CPU: one problem, checks off and on, one seed; two minutes in all
     python examples/tiny_rl/train.py --preset small      CPU: minutes for verdicts, minutes for learning
     python examples/tiny_rl/train.py --preset h200       a GPU, larger problems, coverage by the profiler
+    python examples/tiny_rl/train.py ... --seconds 500   stop after so long; the same command with --resume goes on
 
 Every turn goes through the reward stream of a real scheduler, which has a real evaluator. There are few programs, so the
 scheduler judges each once and answers from its store ever after: a verdict is one draw of a noisy clock, and stays.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -47,6 +49,8 @@ SETTINGS = (
 )
 
 
+#: Updates after which a run is written.
+SAVED_EVERY = 5
 #: What each preset does unless told otherwise: seeds, updates, and the settings that it tries (none means all).
 DEFAULTS = {"quick": (1, 40, ("checks off, TRLOO", "checks on, TRLOO")), "small": (5, 60, ()), "h200": (5, 60, ())}
 
@@ -77,6 +81,11 @@ def main() -> int:
     parser.add_argument("--min-reward", type=float, default=0.5, help="least reward of a turn that is imitated")
     parser.add_argument("--min-speedup", type=float, default=0.0, help="least speedup of a turn that is imitated")
     parser.add_argument("--out", type=Path, default=Path("build/tiny_rl"), help="folder for results")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no update after so long")
+    parser.add_argument("--resume", action="store_true", help="go on with the runs and verdicts that the folder has")
+    parser.add_argument(
+        "--anew", action="store_true", help="judge every turn, as of a policy that never writes the same twice"
+    )
     options = parser.parse_args()
     seeds, updates, _ = DEFAULTS[options.preset]
     options.seeds, options.updates = options.seeds or seeds, options.updates or updates
@@ -95,7 +104,10 @@ def main() -> int:
         parser.error(str(error))
     options.out.mkdir(parents=True, exist_ok=True)
     with recorder or nullcontext():
-        asyncio.run(experiment(options, examples, recorder))
+        try:
+            asyncio.run(experiment(options, examples, recorder))
+        except ValueError as error:
+            parser.error(str(error))
     return 0
 
 
@@ -108,37 +120,84 @@ async def experiment(
     torch.set_num_threads(1)
     problems = PRESETS[options.preset]()
     on_gpu = options.preset == "h200"
-    wanted = [
-        replace(each, oversample=options.oversample, adaptive=options.adaptive)
-        for each in chosen(options)
-        if not (on_gpu and each.checks == "trusting")
-    ]
+    wanted = [replace(each, oversample=options.oversample, adaptive=options.adaptive) for each in chosen(options)]
     results: dict[str, Any] = {"preset": options.preset, "updates": options.updates, "masked": options.masked}
+    kept = Kept(options.out, results, resume=options.resume)
     began = time.monotonic()
-    with LocalServices(devices="cuda" if on_gpu else "cpu") as services:
+    with LocalServices(devices="cuda" if on_gpu else "cpu", store=kept.store) as services:
         async with AsyncClient(services.address) as client:
             judge = Judging(client, profiled=on_gpu)
             truth = await survey(judge, problems, wanted, results, began)
-            results["survey_seconds"], judge.sent, judge.waited = time.monotonic() - began, 0, 0.0
-            results["runs"] = {}
-            judge.recorder = recorder
-            for setting in wanted:
-                for seed in range(options.seeds):
-                    start = cold_start(seed, masked=options.masked)
-                    if examples is not None:
-                        start = warming.warm(start, *examples, seed=seed)
-                    run = Run(judge, problems, truth, setting, seed, start=start)
-                    await run.learn(options.updates * setting.stretch)
+            surveyed = {"turns": judge.sent, "seconds": time.monotonic() - began}
+            judge.sent, judge.waited, judge.anew, judge.recorder = 0, 0.0, options.anew, recorder
+            results["runs"], results["settings"] = {}, [asdict(setting) for setting in wanted]
+            for setting, seed in ((setting, seed) for setting in wanted for seed in range(options.seeds)):
+                start = cold_start(seed, masked=options.masked)
+                if examples is not None:
+                    start = warming.warm(start, *examples, seed=seed)
+                run = Run(judge, problems, truth, setting, seed, start=start)
+                kept.restore(run)
+                updates = options.updates * setting.stretch
+                while len(run.history) < updates and time.monotonic() - began < options.seconds:
+                    await run.learn(min(updates, len(run.history) + SAVED_EVERY))
+                    kept.save(run)
+                if run.history:
                     results["runs"].setdefault(setting.name, []).append(run.report())
-                    say(began, f"{setting.name}, seed {seed}: {run.summary()}")
-                results["settings"] = [asdict(setting) for setting in wanted]
-                write(options.out / "results.json", results)
-            judge.recorder = None
-            results["stream"] = {"turns": judge.sent, "seconds": judge.waited}
-            results["afresh"] = await afresh(judge, problems, results["runs"], truth)
-    results["seconds"] = round(time.monotonic() - began)
+                    say(began, f"{setting.name}, seed {seed}, {len(run.history)} of {updates}: {run.summary()}")
+            kept.sessions.append(
+                {
+                    "survey": surveyed,
+                    # Of the training: turns that were paid, its seconds, and those of them that waited for rewards.
+                    "turns": judge.sent,
+                    "seconds": time.monotonic() - began - surveyed["seconds"],
+                    "waited": judge.waited,
+                }
+            )
+            results["sessions"] = kept.sessions
+            write(options.out / "results.json", results)
+            judge.recorder, judge.anew = None, False
+            if time.monotonic() - began < options.seconds:
+                results["afresh"] = await afresh(judge, problems, results["runs"], truth)
     write(options.out / "results.json", results)
     say(began, f"wrote {options.out / 'results.json'}")
+
+
+class Kept:
+    """What a folder keeps, so that several short sessions make one curve: runs, verdicts, and figures of sessions.
+
+    Without `resume` what is there is thrown away. Raises ValueError where it is of another experiment.
+    """
+
+    def __init__(self, folder: Path, results: dict[str, Any], *, resume: bool) -> None:
+        self._runs, verdicts = folder / "runs", folder / "verdicts.sqlite"
+        #: Of the scheduler: a verdict that is judged again is another draw of the clock.
+        self.store = f"sqlite:{verdicts}"
+        self.sessions: list[dict[str, Any]] = []
+        self._runs.mkdir(parents=True, exist_ok=True)
+        if not resume:
+            for path in (*self._runs.iterdir(), *folder.glob(f"{verdicts.name}*")):
+                path.unlink()
+        elif (earlier := folder / "results.json").exists():
+            found = json.loads(earlier.read_text())
+            for name in ("preset", "masked"):
+                if found[name] != results[name]:
+                    raise ValueError(f"{earlier} was made with {name}={found[name]!r}; give another --out")
+            self.sessions = found.get("sessions", [])
+
+    def restore(self, run: Run) -> None:
+        """Bring a run to where it was saved last, if it was."""
+        if (path := self._path(run)).exists():
+            run.go_on(torch.load(path, weights_only=True))
+
+    def save(self, run: Run) -> None:
+        """Write a run, whole or not at all."""
+        part = self._path(run).with_suffix(".part")
+        torch.save(run.state(), part)
+        part.replace(self._path(run))
+
+    def _path(self, run: Run) -> Path:
+        name = "".join(letter if letter.isalnum() else "_" for letter in run.setting.name)
+        return self._runs / f"{name}-{run.seed}.pt"
 
 
 def chosen(options: argparse.Namespace) -> list[Setting]:
@@ -153,8 +212,9 @@ async def survey(
     judge: Judging, problems: Sequence[Problem], wanted: Sequence[Setting], results: dict[str, Any], began: float
 ) -> dict[Key, Paid]:
     """Have every program judged in every way that is needed; return the strict verdicts, which are the truth."""
-    if not judge.profiled and any(setting.pr or setting.checks == "trusting" for setting in wanted):
-        judge.claims = judging.believed(problems)
+    trusting = any(setting.checks == "trusting" for setting in wanted)
+    if trusting or (not judge.profiled and any(setting.pr for setting in wanted)):
+        judge.claims = judging.believed(problems, "cuda" if judge.profiled else "cpu")
         results["claims"] = {"/".join(key): asdict(claim) for key, claim in judge.claims.items()}
         say(began, f"the trusting evaluator has looked at {len(judge.claims)} programs")
     tables = {}

@@ -6,7 +6,7 @@ clock. It runs in a child process (`python trusting.py`: one JSON job a line in,
 on programs of this grammar: it has no sandbox.
 
 It also measures coverage on the CPU, where a node cannot profile: the share of a call spent within launches of Triton
-kernels, by a clock that was taken before the candidate could replace it.
+kernels, by a clock that was taken before the candidate could replace it. On a GPU coverage is the profiler's affair.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Claim:
     error: str = ""
 
 
-def believe(jobs: Iterable[tuple[str, str]]) -> list[Claim]:
+def believe(jobs: Iterable[tuple[str, str]], device: str = "cpu") -> list[Claim]:
     """Evaluate (reference, candidate) sources, one after the other; return a claim for each."""
     lines = [json.dumps({"reference": reference, "candidate": candidate}) for reference, candidate in jobs]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    environment = {**os.environ, "TRITON_INTERPRET": "1"} if device == "cpu" else dict(os.environ)
     done = subprocess.run(
-        [sys.executable, __file__], input="\n".join(lines), env=environment, capture_output=True, text=True
+        [sys.executable, __file__, device], input="\n".join(lines), env=environment, capture_output=True, text=True
     )
     if done.returncode:
         raise RuntimeError(f"the trusting evaluator died: {done.stderr[-2000:]}")
@@ -53,18 +53,24 @@ def believe(jobs: Iterable[tuple[str, str]]) -> list[Claim]:
 def main() -> int:
     """Serve one job a line; each in a fork, so that what one candidate patches does not meet the next."""
     import torch
-    import triton.runtime.interpreter  # noqa: F401  once, before all forks
 
+    on_cpu = sys.argv[1:] == ["cpu"]
+    if on_cpu:
+        import triton.runtime.interpreter  # noqa: F401  once, before all forks
+    else:
+        torch.set_default_device(sys.argv[1])
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     problem, known = None, ""
     for line in sys.stdin:
         job = json.loads(line)
-        if problem is None or job["reference"] != known:
+        if on_cpu and (problem is None or job["reference"] != known):
             problem, known = _Problem(job["reference"]), job["reference"]
         child = os.fork()
         if child == 0:
-            print(json.dumps(asdict(_evaluate(problem, job["candidate"]))), flush=True)
+            # What has a CUDA context cannot be forked: there each child runs the reference itself, before the candidate.
+            claim = _evaluate(problem or _Problem(job["reference"]), job["candidate"])
+            print(json.dumps(asdict(claim)), flush=True)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status:
@@ -79,6 +85,7 @@ class _Problem:
         module = _load("reference", code)
         self.init_inputs = module.get_init_inputs()
         model = _seeded(lambda: module.Model(*self.init_inputs))
+        model.to(_device())
         self.trials = [(inputs, model(*inputs)) for inputs in (module.get_inputs() for _ in range(_TRIALS))]
         self.seconds = _time(lambda: model(*self.trials[0][0]))
 
@@ -88,13 +95,13 @@ def _evaluate(problem: _Problem, code: str) -> Claim:
 
     try:
         candidate = _load("candidate", code)
-        model = _seeded(lambda: candidate.ModelNew(*problem.init_inputs))
+        model = _seeded(lambda: candidate.ModelNew(*problem.init_inputs)).to(_device())
         for inputs, expected in problem.trials:
             if not torch.allclose(expected, model(*inputs), atol=1e-2, rtol=1e-2):
                 return Claim(False, 0.0, 0.0, "wrong")
         inputs, _ = problem.trials[0]
         speedup = problem.seconds / max(_time(lambda: model(*inputs)), 1e-9)
-        return Claim(True, speedup, _coverage(lambda: model(*inputs)))
+        return Claim(True, speedup, _coverage(lambda: model(*inputs)) if _device().type == "cpu" else 0.0)
     except (Exception, SystemExit) as error:
         return Claim(False, 0.0, 0.0, f"{type(error).__name__}: {error}"[:300])
 
@@ -103,10 +110,25 @@ def _time(call: Callable[[], Any]) -> float:
     """Return the mean seconds of a call by time.perf_counter, as whoever is in this process has left it."""
     for _ in range(_WARM_UP):
         call()
+    _synchronize()
     begin = time.perf_counter()
     for _ in range(_TIMED):
         call()
+    _synchronize()
     return (time.perf_counter() - begin) / _TIMED
+
+
+def _device() -> Any:
+    import torch
+
+    return torch.get_default_device()
+
+
+def _synchronize() -> None:
+    import torch
+
+    if _device().type == "cuda":
+        torch.cuda.synchronize()
 
 
 def _coverage(call: Callable[[], Any]) -> float:

@@ -203,6 +203,47 @@ async def test_adaptive_sampling_keeps_balanced_groups_within_the_budget() -> No
     assert any(not torch.equal(old, new) for old, new in zip(before, run.policy.parameters(), strict=True))
 
 
+async def test_a_run_that_goes_on_is_the_run_that_was_not_stopped(tmp_path: Path) -> None:
+    setting = learner.Setting("kept", samples=(2, 4), prs=True)
+    whole, _ = made_up(setting)
+    await whole.learn(7)
+    results = {"preset": "quick", "masked": False}
+    first, _ = made_up(setting)
+    await first.learn(3)
+    train.Kept(tmp_path, results, resume=False).save(first)
+    second, _ = made_up(setting)
+    second.last = second.history = []
+    train.Kept(tmp_path, results, resume=True).restore(second)
+    await second.learn(7)
+    assert second.report() == whole.report()
+    assert all(map(torch.equal, whole.policy.parameters(), second.policy.parameters()))
+    await second.learn(7)
+    assert len(second.history) == 7, "it was over"
+
+
+async def test_runs_of_another_experiment_are_not_gone_on_with(tmp_path: Path) -> None:
+    results = {"preset": "quick", "masked": False}
+    run, _ = made_up(learner.Setting("one", samples=(2,)))
+    kept = train.Kept(tmp_path, results, resume=False)
+    kept.save(run)
+    other, _ = made_up(learner.Setting("one", samples=(4,)))
+    with pytest.raises(ValueError, match="one, seed 0: made with other settings"):
+        kept.restore(other)
+    train.write(tmp_path / "results.json", results | {"preset": "small"})
+    with pytest.raises(ValueError, match="preset='small'; give another --out"):
+        train.Kept(tmp_path, results, resume=True)
+    train.Kept(tmp_path, results, resume=False).restore(other)  # thrown away
+
+
+async def test_a_policy_that_never_repeats_itself_is_judged_every_time(judge: Judging) -> None:
+    turns = [Written(TINY, ("own", "own", "end"), "anew", index, 0) for index in range(2)]
+    judge.anew = True
+    salts = {judge._message(turn, "on").request.salt for turn in turns}
+    await judge.pay(turns)
+    salts |= {judge._message(turn, "on").request.salt for turn in turns}
+    assert len(salts) == 4
+
+
 @pytest.mark.parametrize("wrong", [["--oversample", "0.5"], ["--oversample", "9"], ["--oversample", "2", "--adaptive"]])
 def test_options_that_make_no_sense_are_refused(wrong: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["train.py", *wrong])

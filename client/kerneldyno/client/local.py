@@ -51,6 +51,7 @@ class LocalServices:
         metrics: where the scheduler's metrics are served, or "off".
         evaluator_metrics: the same for the evaluator's.
         devices, sandbox, lanes: passed to the evaluator; None means its own default.
+        store: where the scheduler keeps what was judged: "memory", or "sqlite:PATH" for a file that outlives it.
         start_timeout: longest time until both are ready, in seconds. Importing torch takes most of it.
         echo: whether the services' logs are passed on to standard error.
     """
@@ -64,12 +65,14 @@ class LocalServices:
         devices: str | None = None,
         sandbox: str | None = None,
         lanes: int | None = None,
+        store: str = "memory",
         start_timeout: float = 180.0,
         echo: bool = False,
     ) -> None:
         self._listen = listen
         self._metrics = metrics
         self._evaluator_metrics = evaluator_metrics
+        self._store = store
         chosen = {"--devices": devices, "--sandbox": sandbox, "--lanes": lanes}
         self._evaluator_options = [
             part for option, value in chosen.items() if value is not None for part in (option, str(value))
@@ -91,7 +94,7 @@ class LocalServices:
             refuse_missing(service)
         deadline = time.monotonic() + self._start_timeout
         try:
-            options = ["--listen", self._listen, "--metrics", self._metrics, "--store", "memory"]
+            options = ["--listen", self._listen, "--metrics", self._metrics, "--store", self._store]
             scheduler = self._start("scheduler", [*options, "--settle", "0"])  # no other node is on its way
             self.scheduler = scheduler.wait_ready(deadline)
             options = ["--listen", "127.0.0.1:0", "--metrics", self._evaluator_metrics, "--scheduler", self.address]
