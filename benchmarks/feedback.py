@@ -224,8 +224,10 @@ def main() -> int:
     parser.add_argument("--compare", type=Path, help="a feedback.py of another commit, for rows of its own")
     parser.add_argument("--json", type=Path, help="also write everything here")
     options = parser.parse_args()
-    if min(options.seeds, options.turns, options.cases or 1) < 1:
+    if min(options.seeds, options.turns, 1 if options.cases is None else options.cases) < 1:
         parser.error("--seeds, --turns and --cases are at least 1")
+    if options.compare and not options.compare.is_file():
+        parser.error(f"--compare {options.compare}: there is no such file")
     measured = asyncio.run(run(options))
     print(
         f"{measured['judged']} programs judged in {measured['seconds']} s on {measured['device']}; {options.seeds} seeds\n"

@@ -111,7 +111,7 @@ def read(text: str, sizes: frozenset[int] = frozenset()) -> Reading:
     for repairs in _of_numbers(text, sizes):
         _add(points, repairs)
     names = re.findall(r"name '(\w+)' is not defined|has no attribute '(\w+)'|argument: '(\w+)'", text)
-    speed = re.search(r"([\d.]+)x the reference's speed|\"speedup\": ([\d.]+)", text)
+    speed = re.search(r"(\d+(?:\.\d+)?)x the reference's speed|\"speedup\": (\d+(?:\.\d+)?)", text)
     return Reading(
         outcome,
         frozenset(int(number) for number in re.findall(r"\bline (\d+)", text)),
@@ -180,11 +180,11 @@ def _of_numbers(text: str, sizes: frozenset[int]) -> list[dict[str, float]]:
             found.append({"mask": 3, "grid": 3, "uninitialised": 1})
         elif wrong > 0.9:
             found.append({"parameters": 1, "axis": 1, "divisor": 1, "start": 1, "padding": 1})
-    if place := re.search(r"at \[([\d, ]+)\]", text):
+    if place := re.search(r"at \[(\d+(?:, \d+)*)\]", text):
         at = [int(number) for number in place[1].split(",")]
         if all(number + 1 in sizes for number in at):  # the last element
             found.append({"mask": 3, "grid": 2})
-    if ratio := re.search(r"([\d.e+]+) times what is allowed", text):
+    if ratio := re.search(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?) times what is allowed", text):
         times = float(ratio[1])
         if times < 1e3:
             found.append({"precision": 2, "divisor": 2, "epsilon": 1, "padding": 1})

@@ -34,9 +34,10 @@ class Edit:
 _ALIKE = 0.8
 #: Names that a program may use and that nothing in it defines.
 _LIBRARY = (
-    "arange cdiv constexpr contiguous empty empty_like exp float32 load maximum next_power_of_2 program_id reshape rsqrt "
-    "sigmoid store where zeros LayerNorm Linear Module Parameter"
-).split()
+    "arange", "cdiv", "constexpr", "contiguous", "empty", "empty_like", "exp", "float32", "load", "maximum", "rsqrt",
+    "next_power_of_2", "program_id", "reshape", "sigmoid", "store", "where", "zeros",
+    "LayerNorm", "Linear", "Module", "Parameter",
+)  # fmt: skip
 _IMPORTS = (
     "import math",
     "import torch",
