@@ -135,7 +135,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             judging = Judging(stream)
             not_so = await broken(judging, chosen)
             turns: dict[str, dict[str, list[int]]] = {}
-            for name, variant in _rows(options).items():
+            for name, variant in _rows(options, gpu=gpu).items():
                 counts = range(options.seeds if variant else 1)
                 rows = [[episode(judging, case, variant, seed, options.turns) for seed in counts] for case in chosen]
                 found = await asyncio.gather(*(asyncio.gather(*row) for row in rows))
@@ -157,9 +157,10 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _rows(options: argparse.Namespace) -> dict[str, Variant | None]:
-    other = of_file(options.compare) if options.compare else {}
-    return {name: VARIANTS[name] for name in options.variants} | other | {ORACLE: None}
+def _rows(options: argparse.Namespace, *, gpu: bool) -> dict[str, Variant | None]:
+    """What is told, by row. A row without profiles is the default where there are none, and left out there."""
+    here = {name: VARIANTS[name] for name in options.variants if gpu or name != "without profile"}
+    return here | (of_file(options.compare) if options.compare else {}) | {ORACLE: None}
 
 
 def _chosen(every: Sequence[Case], count: int | None, *, gpu: bool) -> list[Case]:
