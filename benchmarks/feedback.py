@@ -1,12 +1,13 @@
 """What feedback is worth: how many broken programs a scripted model repairs that reads nothing but the text.
 
-    python benchmarks/feedback.py [--device cpu] [--seeds 20] [--turns 3] [--variants none,default] [--cases 8]
-        [--compare OTHER_FEEDBACK.py] [--json FILE]
+    python benchmarks/feedback.py [--device cpu] [--seeds 10] [--draws 4] [--turns 3] [--variants none,default]
+        [--cases 8] [--compare OTHER_FEEDBACK.py] [--json FILE]
 
 Each program of feedback_cases.py is judged by a real scheduler and evaluator. The model (feedback_policy.py) is told about
 it in one of several ways (feedback_variants.py), by the prompts of `kerneldyno rollout`, and hands in a change; and so on
 for `--turns` repairs. Where the text does not help it guesses, so each row has `--seeds` runs. A program is judged once, and
-all rows are told of the same result. Slow programs need a GPU, whose profile they are about, and are left out on a CPU: a
+all rows are told of the same result; which inputs it was wrong on is chance, so all of it is done `--draws` times, with new
+services that know no result. Slow programs need a GPU, whose profile they are about, and are left out on a CPU: a
 slow one is repaired when it reaches 80 % of the speedup of the program that it was made from. `--compare` takes the file
 client/kerneldyno/rewards/feedback.py of another commit and tells its texts as well, of the same results.
 
@@ -127,6 +128,46 @@ async def broken(judging: Judging, chosen: Iterable[Case]) -> list[str]:
 async def run(options: argparse.Namespace) -> dict[str, Any]:
     """Run everything; the figures are as `--json` has them."""
     begun = time.monotonic()
+    draws = [await draw(options, number) for number in range(options.draws)]
+    first = draws[0]
+    turns = {
+        row: {case: [one for drawn in draws for one in drawn.turns[row][case]] for case in found}
+        for row, found in first.turns.items()
+    }
+    after = {row: [_share(drawn.turns[row], options.turns) for drawn in draws] for row in turns}
+    return {
+        "device": "cuda" if first.gpu else "cpu",
+        "environment": environment_of(first.results),
+        "turns": options.turns,
+        "seeds": options.seeds,
+        "draws": options.draws,
+        "judged": sum(len(drawn.results) for drawn in draws),
+        "unjudged": sum(drawn.unjudged for drawn in draws),
+        "seconds": round(time.monotonic() - begun, 1),
+        "not_as_they_claim": sorted({name for drawn in draws for name in drawn.not_so}),
+        "families": first.family,
+        "rows": {
+            row: figures(found, first.family, options.turns) | {"draws": after[row]} for row, found in turns.items()
+        },
+        "episodes": turns,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What one pair of services saw."""
+
+    gpu: bool
+    family: dict[str, str]
+    turns: dict[str, dict[str, list[int]]]
+    """By row and case: the repair that made it right, for each seed."""
+    results: list[EvalResult]
+    unjudged: int
+    not_so: list[str]
+
+
+async def draw(options: argparse.Namespace, number: int) -> Draw:
+    """All rows, with services of their own."""
     with contextlib.ExitStack() as stack:
         services = await asyncio.to_thread(stack.enter_context, LocalServices(devices=options.device))
         async with AsyncClient(services.address) as client, client.reward_stream(_REWARD) as stream:
@@ -136,25 +177,14 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             not_so = await broken(judging, chosen)
             turns: dict[str, dict[str, list[int]]] = {}
             for name, variant in _rows(options, gpu=gpu).items():
-                counts = range(options.seeds if variant else 1)
-                rows = [[episode(judging, case, variant, seed, options.turns) for seed in counts] for case in chosen]
+                seeds = range(
+                    number * options.seeds, (number + 1) * options.seeds if variant else number * options.seeds + 1
+                )
+                rows = [[episode(judging, case, variant, seed, options.turns) for seed in seeds] for case in chosen]
                 found = await asyncio.gather(*(asyncio.gather(*row) for row in rows))
                 turns[name] = dict(zip((case.name for case in chosen), map(list, found), strict=True))
             results = [task.result().result for task in judging.known.values()]
-    family = {case.name: case.family for case in chosen}
-    return {
-        "device": "cuda" if gpu else "cpu",
-        "environment": environment_of(results),
-        "turns": options.turns,
-        "seeds": options.seeds,
-        "judged": len(results),
-        "unjudged": judging.unjudged,
-        "seconds": round(time.monotonic() - begun, 1),
-        "not_as_they_claim": not_so,
-        "families": family,
-        "rows": {variant: figures(found, family, options.turns) for variant, found in turns.items()},
-        "episodes": turns,
-    }
+    return Draw(gpu, {case.name: case.family for case in chosen}, turns, results, judging.unjudged, not_so)
 
 
 def _rows(options: argparse.Namespace, *, gpu: bool) -> dict[str, Variant | None]:
@@ -181,10 +211,14 @@ def figures(found: dict[str, list[int]], family: dict[str, str], turns: int) -> 
             row[name] = [
                 _mean([_mean([one <= number for one in runs]) for runs in of_it]) for number in range(1, turns + 1)
             ]
-    shares = [_mean([one <= turns for one in runs]) for runs in found.values()]
-    row["interval"] = bootstrap(shares)
+    row["interval"] = bootstrap([_mean([one <= turns for one in runs]) for runs in found.values()])
     row["mean_turns"] = _mean([_mean(runs) for runs in found.values()])
     return row
+
+
+def _share(found: dict[str, list[int]], turns: int) -> float:
+    """The share that was repaired at last."""
+    return _mean([_mean([one <= turns for one in runs]) for runs in found.values()])
 
 
 def bootstrap(shares: Sequence[float], seed: int = 0) -> tuple[float, float]:
@@ -204,12 +238,14 @@ def table(measured: dict[str, Any]) -> str:
     names = [name for name in (*FAMILIES, "all") if name in next(iter(rows.values()))]
     counts = {name: sum(name in ("all", one) for one in measured["families"].values()) for name in names}
     turns = " / ".join(str(number) for number in range(1, measured["turns"] + 1))
-    heads = ["told", *(f"{name} ({counts[name]}), % after {turns}" for name in names), "95% of all", "mean turns"]
+    heads = ["told", *(f"{name} ({counts[name]}), % after {turns}" for name in names)]
+    heads += [f"95% of all after {measured['turns']}", "draws", "mean turns"]
     lines = [f"| {' | '.join(heads)} |", f"| --- |{' ---: |' * (len(heads) - 1)}"]
     for variant, row in rows.items():
         shares = [" / ".join(f"{100 * share:.0f}" for share in row[name]) for name in names]
         low, high = row["interval"]
-        cells = [variant, *shares, f"{100 * low:.0f} to {100 * high:.0f}", f"{row['mean_turns']:.2f}"]
+        between = f"{100 * min(row['draws']):.0f} to {100 * max(row['draws']):.0f}"
+        cells = [variant, *shares, f"{100 * low:.0f} to {100 * high:.0f}", between, f"{row['mean_turns']:.2f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -218,15 +254,16 @@ def main() -> int:
     """Run; 1 when a program had no verdict, or is not what it claims to be."""
     parser = argparse.ArgumentParser(description="Which feedback lets a scripted model repair more.")
     parser.add_argument("--device", default="cpu", help="what the evaluator takes: cpu, cuda:0, auto (default: cpu)")
-    parser.add_argument("--seeds", type=int, default=20, help="runs of each program and row (default: 20)")
+    parser.add_argument("--seeds", type=int, default=10, help="runs of each program, row and draw (default: 10)")
+    parser.add_argument("--draws", type=int, default=4, help="how often all of it is done (default: 4)")
     parser.add_argument("--turns", type=int, default=3, help="repairs at most (default: 3)")
     parser.add_argument("--variants", type=_variants, default=list(VARIANTS), help="some of: " + ", ".join(VARIANTS))
     parser.add_argument("--cases", type=int, help="so many programs, evenly from the list (default: all)")
     parser.add_argument("--compare", type=Path, help="a feedback.py of another commit, for rows of its own")
     parser.add_argument("--json", type=Path, help="also write everything here")
     options = parser.parse_args()
-    if min(options.seeds, options.turns, 1 if options.cases is None else options.cases) < 1:
-        parser.error("--seeds, --turns and --cases are at least 1")
+    if min(options.seeds, options.draws, options.turns, 1 if options.cases is None else options.cases) < 1:
+        parser.error("--seeds, --draws, --turns and --cases are at least 1")
     if options.compare and not options.compare.is_file():
         parser.error(f"--compare {options.compare}: there is no such file")
     measured = asyncio.run(run(options))

@@ -42,6 +42,7 @@ def test_the_interval_is_over_programs_and_the_same_each_time() -> None:
     [
         (["--variants", "none,poems"], "'poems' is unknown; choose of none, outcome"),
         (["--seeds", "0"], "at least 1"),
+        (["--draws", "0"], "at least 1"),
         (["--cases", "0"], "at least 1"),
         (["--compare", "/nowhere.py"], "/nowhere.py"),
     ],
@@ -59,7 +60,7 @@ def test_another_feedback_has_rows_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_small_run(tmp_path: Path) -> None:
-    arguments = ["--cases", "5", "--seeds", "2", "--turns", "2", "--variants", "none,default"]
+    arguments = ["--cases", "5", "--seeds", "2", "--draws", "1", "--turns", "2", "--variants", "none,default"]
     done = run(*arguments, "--json", str(tmp_path / "run.json"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| default |" in done.stdout
@@ -68,5 +69,6 @@ def test_a_small_run(tmp_path: Path) -> None:
     assert (measured["device"], measured["unjudged"], measured["not_as_they_claim"]) == ("cpu", 0, [])
     assert "slow" not in measured["families"].values()
     rows = measured["rows"]
+    assert all(len(runs) == 2 for runs in measured["episodes"]["default"].values())
     assert rows["oracle"]["all"] == [1.0, 1.0]
     assert rows["default"]["all"][-1] > rows["none"]["all"][-1]
