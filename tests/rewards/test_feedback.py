@@ -310,6 +310,83 @@ def test_own_line_is_that_of_the_exception_that_was_raised() -> None:
     assert "Your line 3: def f(:" in feedback(result("COMPILE_ERROR", compile_error=error), limit=256)
 
 
+INTERPRETED = (
+    'Traceback (own lines only):\n  File "candidate.py", line 25, in forward\n    softmax_kernel[grid](x, out)\n'
+    "InterpreterError: ValueError('incompatible')\ncaused by:\nTraceback (own lines only):\n"
+    '  File "candidate.py", line 11, in softmax_kernel\n    offsets = row * columns + column[None, :]\n'
+    "ValueError: incompatible"
+)
+
+
+def interpreted(trace: str, kind: str = "InterpreterError") -> list[str]:
+    error = {"stage": "compile", "type": kind, "message": "ValueError('incompatible')", "traceback": trace}
+    told = result("RUNTIME_ERROR", runtime_error={"kind": "exception", "stage": "compile", "exception": error})
+    return feedback(told, limit=256).splitlines()
+
+
+def test_the_line_of_a_kernel_that_was_interpreted_comes_before_its_launch() -> None:
+    assert interpreted(INTERPRETED)[1:3] == [
+        "In the kernel, line 11: offsets = row * columns + column[None, :]",
+        "Your line 25: softmax_kernel[grid](x, out)",
+    ]
+    assert interpreted(INTERPRETED, "ValueError")[1] == "Your line 25: softmax_kernel[grid](x, out)"
+    alone = INTERPRETED.split("\ncaused by:")[0]
+    assert interpreted(alone)[1] == "Your line 25: softmax_kernel[grid](x, out)"
+    assert interpreted(alone + "\ncaused by:\nValueError")[1] == "Your line 25: softmax_kernel[grid](x, out)"
+    assert interpreted("")[1] == "In full:", "a traceback that was lost"
+
+
+def wrong_on(stress: str, *, trials: int, stressed: int, **wrong: Any) -> list[str]:
+    evidence = {
+        "output": "output",
+        "kind": "values",
+        "detail": "9 of 9 elements of output are out of tolerance",
+        **wrong,
+    }
+    evidence["detail"] += f" on stress inputs ({stress})"
+    evidence["stress"] = f"STRESS_KIND_{stress.upper()}"
+    report = {"total_trials": trials, "stress_trials": stressed, "passed_trials": max(trials - 1, 0)}
+    return feedback(result("INCORRECT", incorrect=evidence, correctness=report), limit=2000).splitlines()
+
+
+@pytest.mark.parametrize("stress", ["signs", "large", "rows", "sparse", "sorted", "wave", "patch"])
+def test_what_stress_inputs_were_is_told_where_usual_ones_came_out_right(stress: str) -> None:
+    told = wrong_on(stress, trials=4, stressed=2)
+    assert told[0].endswith(f"on stress inputs ({stress}) (3 of 4 trials were right).")
+    assert re.fullmatch(r"These inputs had [a-z0-9, ]+; all 2 trials on usual inputs came out right\.", told[-1])
+    assert "the trial on usual inputs" in wrong_on(stress, trials=2, stressed=1)[-1]
+
+
+def test_stress_is_no_reason_where_usual_inputs_were_not_tried() -> None:
+    first = wrong_on("rows", trials=1, stressed=1)
+    assert first[-1] == "Usual inputs were not tried before, and may come out wrong too."
+    assert len(wrong_on("rows", trials=0, stressed=0)) == 1, "a result without a report says nothing of trials"
+
+
+@pytest.mark.parametrize("kind", ["shape", "dtype", "structure", "device", "input mutated"])
+def test_stress_is_no_reason_for_what_is_wrong_with_all_inputs(kind: str) -> None:
+    assert wrong_on("patch", trials=3, stressed=1, kind=kind, detail="shape (2,), expected (3,)") == [
+        "INCORRECT: shape (2,), expected (3,) (2 of 3 trials were right)."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        (
+            {"max_abs_error": 0.5, "max_error_ratio": 40.0},
+            "Worst element: output is off by 0.5, 40 times what is allowed.",
+        ),
+        ({"max_error_ratio": 1e300}, "Worst element: output is not a finite number."),
+        ({"max_error_ratio": 3.0}, None),
+        ({}, None),
+    ],
+)
+def test_a_scalar_has_an_error_and_no_place(size: dict[str, Any], said: str | None) -> None:
+    wrong = {"output": "output", "kind": "values", "detail": "1 of 1 elements of output are out of tolerance", **size}
+    assert feedback(result("INCORRECT", incorrect=wrong), limit=256).splitlines()[1:] == ([said] if said else [])
+
+
 def test_no_code() -> None:
     extraction = extract("I will think about it.", "Model")
     invalid = result("INVALID", message="kernel_code: missing")

@@ -1,9 +1,10 @@
 """What a model is told about its last turn: short, structured, most useful first, within a budget of characters.
 
 Sections are made in the order of their use to the author of a kernel, and a budget takes as many as fit: outcome and own
-line, largest mismatch, time against the reference, roofline, kernels by device time, what limits it, findings. Nothing here
-carries inputs, seeds or expected values, since no evidence has them; weaknesses of the problem (findings D...) and what a
-candidate printed are left out, since they would teach the wrong thing. The text depends on the arguments alone.
+lines, largest mismatch and which inputs show it, time against the reference, roofline, kernels by device time, what limits
+it, findings. Nothing here carries inputs, seeds or expected values, since no evidence has them; weaknesses of the problem
+(findings D...) and what a candidate printed are left out, since they would teach the wrong thing. The text depends on the
+arguments alone. benchmarks/feedback.py measures what its parts are worth.
 """
 
 from __future__ import annotations
@@ -36,6 +37,22 @@ _LARGEST = 1e300
 #: A kernel shorter than this is about as long as its launch takes, in seconds.
 _SHORT_KERNEL = 5e-6
 _MANY_LAUNCHES = 8
+
+#: What Triton's interpreter raises in place of a kernel's own exception, which is its cause.
+_INTERPRETER_ERROR = "InterpreterError"
+#: What a trial's inputs were, in words that need no knowledge of the judge.
+_STRESS_WORDS = {
+    pb.STRESS_KIND_SIGNS: "random signs",
+    pb.STRESS_KIND_LARGE: "larger numbers, up to 200 times, and rows of one sign",
+    pb.STRESS_KIND_ROWS: "a scale of its own for each row, some of them tiny, and a few outliers",
+    pb.STRESS_KIND_SPARSE: "mostly zeros, rows of zeros, and rows of equal elements",
+    pb.STRESS_KIND_SORTED: "rows in order, of both signs",
+    pb.STRESS_KIND_WAVE: "numbers of both signs that become tiny along a row and grow again",
+    pb.STRESS_KIND_PATCH: "usual numbers but for one patch of larger ones, up to 200 times",
+}
+#: What can be wrong for some inputs and right for others; a shape or a dtype is wrong for all.
+_DEPENDS_ON_INPUTS = frozenset({"values", "non-finite", "precision"})
+_ON_STRESS = re.compile(r" on stress inputs \(\w+\)$")
 
 _FRAME = re.compile(r'^  File "[^"\n]*", line (?P<line>\d+)(?:, in [^\n]*)?\n    (?P<source>[^\n]*)$', re.MULTILINE)
 _OWNERS = {
@@ -100,6 +117,7 @@ def _sections(
         yield f"About your answer: {quoting.line(extraction.note, _SENTENCE)}."
     yield from _exception(verdict)
     yield from _mismatch(verdict)
+    yield from _inputs(verdict)
     if verdict.outcome == EvalResult.CORRECT:
         yield from _doubt(other, kind)
         yield from _roofline(verdict)
@@ -117,7 +135,7 @@ def _outcome(verdict: EvalResult, counted: CountedSpeedup) -> Iterator[str]:
     if verdict.outcome == EvalResult.CORRECT:
         yield f"CORRECT: {_time(verdict, counted)}"
     elif verdict.outcome == EvalResult.INCORRECT:
-        yield f"INCORRECT: {quoting.line(verdict.incorrect.detail or 'an output is wrong', _HEADLINE)}{_passed(verdict)}."
+        yield f"INCORRECT: {quoting.line(_wrong(verdict.incorrect), _HEADLINE)}{_passed(verdict)}."
     elif error := _error(verdict):
         where = f" in {quoting.line(error.stage, 20)}" if error.stage else ""
         yield f"{name}{where}: {quoting.line(f'{error.type}: {_summary(error.message)}'.removesuffix(': '), _HEADLINE)}"
@@ -188,6 +206,12 @@ def _time(verdict: EvalResult, counted: CountedSpeedup) -> str:
     return f"{factor(counted.value)}x the reference's speed{interval}{clause}; {times}.{limited}{interpreted}"
 
 
+def _wrong(wrong: pb.IncorrectEvidence) -> str:
+    """What is wrong; with stress inputs only where they can be why."""
+    detail = wrong.detail or "an output is wrong"
+    return detail if wrong.kind in _DEPENDS_ON_INPUTS else _ON_STRESS.sub("", detail)
+
+
 def _passed(verdict: EvalResult) -> str:
     report = verdict.correctness
     return f" ({report.passed_trials} of {report.total_trials} trials were right)" if report.passed_trials > 0 else ""
@@ -233,17 +257,22 @@ def _end(verdict: EvalResult) -> str:
 
 
 def _exception(verdict: EvalResult) -> Iterator[str]:
-    """The candidate's own line: the one in a kernel that Triton's message points at, and the innermost frame."""
+    """The candidate's own lines: the one in a kernel, where Triton tells it, and the innermost of what was raised."""
     error = _error(verdict)
     if error is None:
         return
+    raised = [list(_FRAME.finditer(part)) for part in error.traceback.split("\ncaused by:\n")]
     if pointed := _pointed_at(error.message):
         yield f"In the kernel: {quoting.line(pointed, _SOURCE_LINE)}"
-    raised = error.traceback.split("\ncaused by:\n")
-    for part in raised:
-        if frames := list(_FRAME.finditer(part)):
-            yield f"Your line {frames[-1]['line']}: {quoting.line(frames[-1]['source'], _SOURCE_LINE)}"
-            return
+    elif error.type == _INTERPRETER_ERROR and len(raised) > 1 and raised[-1]:
+        # The exception itself is raised where the kernel is launched, which tells nothing about the mistake.
+        yield f"In the kernel, {_line_of(raised[-1][-1])}"
+    if frames := next((frames for frames in raised if frames), None):
+        yield f"Your {_line_of(frames[-1])}"
+
+
+def _line_of(frame: re.Match[str]) -> str:
+    return f"line {frame['line']}: {quoting.line(frame['source'], _SOURCE_LINE)}"
 
 
 def _traceback(verdict: EvalResult) -> Iterator[str]:
@@ -255,17 +284,34 @@ def _traceback(verdict: EvalResult) -> Iterator[str]:
 
 
 def _mismatch(verdict: EvalResult) -> Iterator[str]:
-    if not verdict.HasField("incorrect") or not verdict.incorrect.worst_index:
-        return
+    """Where the largest error is, and how large. A scalar has no place, but its error has a size."""
     wrong = verdict.incorrect
-    at = ", ".join(str(index) for index in wrong.worst_index[:8])
+    infinite = wrong.max_error_ratio >= _LARGEST
+    if not wrong.worst_index and not infinite and not wrong.max_abs_error > 0:
+        return
+    place = quoting.line(wrong.output, _NAME)
+    if wrong.worst_index:
+        place += f" at [{', '.join(str(index) for index in wrong.worst_index[:8])}]"
     size = ""
-    if wrong.max_error_ratio >= _LARGEST:
+    if infinite:
         size = " is not a finite number"
     elif wrong.max_error_ratio > 0:
         size = f" is off by {_number(wrong.max_abs_error)}, {_number(wrong.max_error_ratio)} times what is allowed"
-    when = "a timed call" if wrong.trial < 0 else f"trial {wrong.trial}"
-    yield f"Worst element: {quoting.line(wrong.output, _NAME)} at [{at}]{size}; first seen in {when}."
+    when = "; first seen in a timed call" if wrong.trial < 0 else ""
+    yield f"Worst element: {place}{size}{when}."
+
+
+def _inputs(verdict: EvalResult) -> Iterator[str]:
+    """Which inputs show it, and whether the problem's own do: whoever only hears "stress" looks in the wrong place."""
+    wrong, report = verdict.incorrect, verdict.correctness
+    if wrong.kind not in _DEPENDS_ON_INPUTS or wrong.stress not in _STRESS_WORDS or not report.total_trials:
+        return
+    usual = report.total_trials - report.stress_trials
+    if usual > 0:
+        trials = "the trial" if usual == 1 else f"all {usual} trials"
+        yield f"These inputs had {_STRESS_WORDS[wrong.stress]}; {trials} on usual inputs came out right."
+    else:
+        yield "Usual inputs were not tried before, and may come out wrong too."
 
 
 def _doubt(other: EvalResult | None, kind: pb.SpeedupKind.ValueType) -> Iterator[str]:

@@ -63,10 +63,11 @@ _ENLARGING = ("large", "rows", "patch")
 
 
 def weaker(stress: Stress) -> Stress | None:
-    """Return the next weaker stress of the same kind; None for the weakest, and for kinds that do not enlarge anything."""
-    amplitudes = dict(KINDS)[stress.kind] if stress.kind in _ENLARGING else ()
-    less = [amplitude for amplitude in amplitudes if amplitude < stress.amplitude]
-    return replace(stress, amplitude=less[0]) if less else None
+    """Return the next weaker stress of the same kind, where this is the strongest one and of a kind that enlarges."""
+    strongest, *less = dict(KINDS)[stress.kind]
+    if stress.kind not in _ENLARGING or stress.amplitude < strongest:
+        return None  # what is less than hundreds of times the problem's own inputs is to be borne
+    return replace(stress, amplitude=less[0])
 
 
 def name_of(kind: str) -> str:

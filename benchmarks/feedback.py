@@ -1,0 +1,291 @@
+"""What feedback is worth: how many broken programs a scripted model repairs that reads nothing but the text.
+
+    python benchmarks/feedback.py [--device cpu] [--seeds 10] [--draws 4] [--turns 3] [--variants none,default]
+        [--cases 8] [--compare OTHER_FEEDBACK.py] [--json FILE]
+
+Each program of feedback_cases.py is judged by a real scheduler and evaluator. The model (feedback_policy.py) is told about
+it in one of several ways (feedback_variants.py), by the prompts of `kerneldyno rollout`, and hands in a change; and so on
+for `--turns` repairs. Where the text does not help it guesses, so each row has `--seeds` runs. A program is judged once, and
+all rows are told of the same result; which inputs it was wrong on is chance, so all of it is done `--draws` times, with new
+services that know no result. Slow programs need a GPU, whose profile they are about, and are left out on a CPU: a
+slow one is repaired when it reaches 80 % of the speedup of the program that it was made from. `--compare` takes the file
+client/kerneldyno/rewards/feedback.py of another commit and tells its texts as well, of the same results.
+
+It is no language model: rows can be compared with each other, and say which part of a text carries what a repair needs. No
+row says how many programs a model would repair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import math
+import random
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from feedback_cases import BOTH, RAISES, SLOW, WRONG, Case, cases
+from feedback_policy import answer
+from feedback_variants import ORACLE, VARIANTS, Variant, of_file
+from kerneldyno.client import (
+    AsyncClient,
+    EvalResult,
+    LocalServices,
+    NoRewardError,
+    RewardStream,
+    StreamRewardsResponse,
+    turn,
+)
+from kerneldyno.rollout import prompts
+from kerneldyno.rollout.problems import Problem
+from kerneldyno.v1.reward_service_pb2 import RewardSpec
+from service import environment_of
+
+FAMILIES = (RAISES, WRONG, BOTH, SLOW)
+#: Share of the right program's speedup from which a slow one counts as repaired.
+NEAR_ENOUGH = 0.8
+RESAMPLES = 2_000
+#: A second measurement would bring nothing here.
+_REWARD = RewardSpec(preset="kevin", remeasure_above=math.inf)
+
+
+@dataclass
+class Judging:
+    """Judges programs, each once."""
+
+    stream: RewardStream
+    known: dict[tuple[str, str], asyncio.Task[StreamRewardsResponse]] = field(default_factory=dict)
+    unjudged: int = 0
+
+    async def judge(self, case: Case, source: str) -> StreamRewardsResponse:
+        """The verdict on a program, from the services or from before."""
+        key = (case.name if case.family == SLOW else case.problem, source)
+        if key not in self.known:
+            self.known[key] = asyncio.create_task(self._judge(case, source, len(self.known)))
+        return await self.known[key]
+
+    async def _judge(self, case: Case, source: str, number: int) -> StreamRewardsResponse:
+        timed = case.family == SLOW
+        fields: dict[str, Any] = {"backend": case.backend, "run_performance": timed, "enable_profiling": timed}
+        one = turn(
+            case.problem, number, 0, reference_code=case.reference, response_text=f"```python\n{source}```\n", **fields
+        )
+        try:
+            found = await self.stream.score(one)
+        except NoRewardError as error:
+            self.unjudged += 1
+            return error.answers[0]
+        told = VARIANTS["default"](found.result, found.extraction)
+        if told != found.feedback:
+            raise RuntimeError(f"the scheduler told\n{found.feedback}\nand the row `default`\n{told}")
+        return found
+
+    async def repaired(self, case: Case, source: str) -> bool:
+        """Whether it is right, and, if it was about time, quick."""
+        result = (await self.judge(case, source)).result
+        if result.outcome != EvalResult.CORRECT or case.family != SLOW:
+            return result.outcome == EvalResult.CORRECT
+        goal = (await self.judge(case, case.right)).result.speedup
+        return result.speedup >= NEAR_ENOUGH * goal > 0
+
+
+async def episode(judging: Judging, case: Case, variant: Variant | None, seed: int, turns: int) -> int:
+    """Return the repair that made it right, from 1; `turns` + 1 when none did. No variant: it is given the right program."""
+    if variant is None:
+        return 1 if await judging.repaired(case, case.right) else turns + 1
+    problem = Problem(case.problem, case.reference)
+    opening = prompts.first_messages(problem, case.backend)
+    done, source = [], case.source
+    for number in range(turns + 1):
+        if number and await judging.repaired(case, source):
+            return number
+        if number == turns:
+            break
+        found = await judging.judge(case, source)
+        told = variant(found.result, found.extraction)
+        reply = prompts.next_message(problem, told, correct=found.result.outcome == EvalResult.CORRECT)
+        done.append((f"```python\n{source.strip()}\n```\n", reply))
+        response = answer(prompts.conversation(opening, done), seed)
+        source = response.removeprefix("```python\n").removesuffix("```\n")
+    return turns + 1
+
+
+async def broken(judging: Judging, chosen: Iterable[Case]) -> list[str]:
+    """Names of cases that are not what they claim: right from the start, or not right when repaired."""
+    wrong = []
+    for case in chosen:
+        if await judging.repaired(case, case.source) or not await judging.repaired(case, case.right):
+            wrong.append(case.name)
+    return wrong
+
+
+async def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Run everything; the figures are as `--json` has them."""
+    begun = time.monotonic()
+    draws = [await draw(options, number) for number in range(options.draws)]
+    first = draws[0]
+    turns = {
+        row: {case: [one for drawn in draws for one in drawn.turns[row][case]] for case in found}
+        for row, found in first.turns.items()
+    }
+    after = {row: [_share(drawn.turns[row], options.turns) for drawn in draws] for row in turns}
+    return {
+        "device": "cuda" if first.gpu else "cpu",
+        "environment": environment_of(first.results),
+        "turns": options.turns,
+        "seeds": options.seeds,
+        "draws": options.draws,
+        "judged": sum(len(drawn.results) for drawn in draws),
+        "unjudged": sum(drawn.unjudged for drawn in draws),
+        "seconds": round(time.monotonic() - begun, 1),
+        "not_as_they_claim": sorted({name for drawn in draws for name in drawn.not_so}),
+        "families": first.family,
+        "rows": {
+            row: figures(found, first.family, options.turns) | {"draws": after[row]} for row, found in turns.items()
+        },
+        "episodes": turns,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What one pair of services saw."""
+
+    gpu: bool
+    family: dict[str, str]
+    turns: dict[str, dict[str, list[int]]]
+    """By row and case: the repair that made it right, for each seed."""
+    results: list[EvalResult]
+    unjudged: int
+    not_so: list[str]
+
+
+async def draw(options: argparse.Namespace, number: int) -> Draw:
+    """All rows, with services of their own."""
+    with contextlib.ExitStack() as stack:
+        services = await asyncio.to_thread(stack.enter_context, LocalServices(devices=options.device))
+        async with AsyncClient(services.address) as client, client.reward_stream(_REWARD) as stream:
+            gpu = "cuda" in {device.kind for node in await client.nodes() for device in node.devices}
+            chosen = _chosen(cases(), options.cases, gpu=gpu)
+            judging = Judging(stream)
+            not_so = await broken(judging, chosen)
+            turns: dict[str, dict[str, list[int]]] = {}
+            for name, variant in _rows(options, gpu=gpu).items():
+                seeds = range(
+                    number * options.seeds, (number + 1) * options.seeds if variant else number * options.seeds + 1
+                )
+                rows = [[episode(judging, case, variant, seed, options.turns) for seed in seeds] for case in chosen]
+                found = await asyncio.gather(*(asyncio.gather(*row) for row in rows))
+                turns[name] = dict(zip((case.name for case in chosen), map(list, found), strict=True))
+            results = [task.result().result for task in judging.known.values()]
+    return Draw(gpu, {case.name: case.family for case in chosen}, turns, results, judging.unjudged, not_so)
+
+
+def _rows(options: argparse.Namespace, *, gpu: bool) -> dict[str, Variant | None]:
+    """What is told, by row. A row without profiles is the default where there are none, and left out there."""
+    here = {name: VARIANTS[name] for name in options.variants if gpu or name != "without profile"}
+    return here | (of_file(options.compare) if options.compare else {}) | {ORACLE: None}
+
+
+def _chosen(every: Sequence[Case], count: int | None, *, gpu: bool) -> list[Case]:
+    """The cases that can run here, or some of each family."""
+    here = [case for case in every if gpu or case.family != SLOW]
+    if count is None or count >= len(here):
+        return here
+    step = len(here) / count
+    return [here[int(number * step)] for number in range(count)]
+
+
+def figures(found: dict[str, list[int]], family: dict[str, str], turns: int) -> dict[str, Any]:
+    """The shares of a row: repaired after each turn, by family and in all, with an interval and the mean of turns."""
+    row: dict[str, Any] = {}
+    for name in (*FAMILIES, "all"):
+        of_it = [repairs for case, repairs in found.items() if name in ("all", family[case])]
+        if of_it:
+            row[name] = [
+                _mean([_mean([one <= number for one in runs]) for runs in of_it]) for number in range(1, turns + 1)
+            ]
+    row["interval"] = bootstrap([_mean([one <= turns for one in runs]) for runs in found.values()])
+    row["mean_turns"] = _mean([_mean(runs) for runs in found.values()])
+    return row
+
+
+def _share(found: dict[str, list[int]], turns: int) -> float:
+    """The share that was repaired at last."""
+    return _mean([_mean([one <= turns for one in runs]) for runs in found.values()])
+
+
+def bootstrap(shares: Sequence[float], seed: int = 0) -> tuple[float, float]:
+    """A 95 % interval of the mean, over the choice of programs: runs of the same program are no evidence of another."""
+    draw = random.Random(seed)
+    means = sorted(_mean(draw.choices(shares, k=len(shares))) for _ in range(RESAMPLES))
+    return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def table(measured: dict[str, Any]) -> str:
+    """Markdown: a row for each variant."""
+    rows = measured["rows"]
+    names = [name for name in (*FAMILIES, "all") if name in next(iter(rows.values()))]
+    counts = {name: sum(name in ("all", one) for one in measured["families"].values()) for name in names}
+    turns = " / ".join(str(number) for number in range(1, measured["turns"] + 1))
+    heads = ["told", *(f"{name} ({counts[name]}), % after {turns}" for name in names)]
+    heads += [f"95% of all after {measured['turns']}", "draws", "mean turns"]
+    lines = [f"| {' | '.join(heads)} |", f"| --- |{' ---: |' * (len(heads) - 1)}"]
+    for variant, row in rows.items():
+        shares = [" / ".join(f"{100 * share:.0f}" for share in row[name]) for name in names]
+        low, high = row["interval"]
+        between = f"{100 * min(row['draws']):.0f} to {100 * max(row['draws']):.0f}"
+        cells = [variant, *shares, f"{100 * low:.0f} to {100 * high:.0f}", between, f"{row['mean_turns']:.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Run; 1 when a program had no verdict, or is not what it claims to be."""
+    parser = argparse.ArgumentParser(description="Which feedback lets a scripted model repair more.")
+    parser.add_argument("--device", default="cpu", help="what the evaluator takes: cpu, cuda:0, auto (default: cpu)")
+    parser.add_argument("--seeds", type=int, default=10, help="runs of each program, row and draw (default: 10)")
+    parser.add_argument("--draws", type=int, default=4, help="how often all of it is done (default: 4)")
+    parser.add_argument("--turns", type=int, default=3, help="repairs at most (default: 3)")
+    parser.add_argument("--variants", type=_variants, default=list(VARIANTS), help="some of: " + ", ".join(VARIANTS))
+    parser.add_argument("--cases", type=int, help="so many programs, evenly from the list (default: all)")
+    parser.add_argument("--compare", type=Path, help="a feedback.py of another commit, for rows of its own")
+    parser.add_argument("--json", type=Path, help="also write everything here")
+    options = parser.parse_args()
+    if min(options.seeds, options.draws, options.turns, 1 if options.cases is None else options.cases) < 1:
+        parser.error("--seeds, --draws, --turns and --cases are at least 1")
+    if options.compare and not options.compare.is_file():
+        parser.error(f"--compare {options.compare}: there is no such file")
+    measured = asyncio.run(run(options))
+    print(
+        f"{measured['judged']} programs judged in {measured['seconds']} s on {measured['device']}; {options.seeds} seeds\n"
+    )
+    print(table(measured))
+    if measured["device"] == "cpu":
+        print(f"\nThe family `{SLOW}` was left out: it needs a GPU, which alone has profiles.")
+    if measured["not_as_they_claim"]:
+        print(f"\nNot as they claim: {', '.join(measured['not_as_they_claim'])}")
+    if options.json:
+        options.json.write_text(json.dumps(measured, indent=1) + "\n")
+    return int(bool(measured["unjudged"] or measured["not_as_they_claim"]))
+
+
+def _variants(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in VARIANTS]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown; choose of {', '.join(VARIANTS)}")
+    return names
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""The texts that benchmarks/feedback.py compares: what a model could be told about one and the same result.
+
+Most are the project's feedback at some length, or the project's feedback on a result of which something was taken away, so
+that a row says what that part is worth. `none` and `outcome` are lower bounds, `json` is the usual form.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from kerneldyno.client import EvalResult
+from kerneldyno.rewards.feedback import feedback
+from kerneldyno.v1.reward_service_pb2 import Extraction
+
+DEFAULT_CHARS = 2_000
+
+Variant = Callable[[EvalResult, Extraction], str]
+
+
+def _default(result: EvalResult, extraction: Extraction) -> str:
+    return feedback(result, limit=DEFAULT_CHARS, extraction=extraction)
+
+
+def _short(limit: int) -> Variant:
+    return lambda result, extraction: feedback(result, limit=limit, extraction=extraction)
+
+
+def _nothing(_: EvalResult, __: Extraction) -> str:
+    return ""
+
+
+def _outcome(result: EvalResult, _: Extraction) -> str:
+    return EvalResult.Outcome.Name(result.outcome)
+
+
+def _json(result: EvalResult, _: Extraction) -> str:
+    """Status, correctness, speedup, the message and the traceback: what evaluators usually answer with."""
+    error = result.compile_error if result.HasField("compile_error") else result.runtime_error.exception
+    told = {
+        "status": EvalResult.Outcome.Name(result.outcome),
+        "compiled": result.compiled,
+        "correct": result.correct,
+        "speedup": round(result.speedup, 3),
+        "message": result.message,
+        "traceback": error.traceback,
+    }
+    return json.dumps(told, indent=1)[:DEFAULT_CHARS]
+
+
+def _without(take: Callable[[EvalResult], None]) -> Variant:
+    def told(result: EvalResult, extraction: Extraction) -> str:
+        less = EvalResult()
+        less.CopyFrom(result)
+        take(less)
+        return _default(less, extraction)
+
+    return told
+
+
+def _take_places(result: EvalResult) -> None:
+    """Lines, frames, and what compilers quote of the source."""
+    for error in (result.compile_error, result.runtime_error.exception):
+        if error.type:
+            error.traceback = ""
+            error.message = re.sub(r"\(candidate\.py, line \d+\)", "", error.message)
+
+
+def _take_numbers(result: EvalResult) -> None:
+    """How much is wrong, where, and by how much."""
+    if result.HasField("incorrect"):
+        wrong = result.incorrect
+        wrong.detail = re.sub(r"\d+ of \d+ elements", "elements", wrong.detail)
+        wrong.ClearField("worst_index")
+        wrong.max_error_ratio = wrong.max_abs_error = 0.0
+    result.ClearField("correctness")
+
+
+def _take_stress(result: EvalResult) -> None:
+    """On which kind of inputs it went wrong."""
+    if result.HasField("incorrect"):
+        result.incorrect.detail = re.sub(r" on stress inputs \(\w+\)", "", result.incorrect.detail)
+        result.incorrect.ClearField("stress")
+
+
+def _take_findings(result: EvalResult) -> None:
+    del result.findings[:]
+
+
+def _take_profile(result: EvalResult) -> None:
+    result.ClearField("profile")
+    result.ClearField("roofline")
+
+
+#: By name, worst first. `oracle` is no text: the benchmark hands in the right program.
+VARIANTS: Mapping[str, Variant] = MappingProxyType(
+    {
+        "none": _nothing,
+        "outcome": _outcome,
+        "json": _json,
+        "without places": _without(_take_places),
+        "without numbers": _without(_take_numbers),
+        "without stress": _without(_take_stress),
+        "without findings": _without(_take_findings),
+        "without profile": _without(_take_profile),
+        "80 characters": _short(80),
+        "256 characters": _short(256),
+        "default": _default,
+    }
+)
+ORACLE = "oracle"
+
+
+def of_file(path: Path) -> dict[str, Variant]:
+    """Return rows for the `feedback` of another file: the default length and the short one.
+
+    Raises:
+        OSError, ImportError: there is no such file, or it is no module of this kind.
+    """
+    spec = importlib.util.spec_from_file_location("other_feedback", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def told(limit: int) -> Variant:
+        return lambda result, extraction: str(module.feedback(result, limit=limit, extraction=extraction))
+
+    return {"other, 256 characters": told(256), "other": told(DEFAULT_CHARS)}
