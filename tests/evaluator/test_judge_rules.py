@@ -151,6 +151,15 @@ def test_a_few_elements_may_overflow_where_inputs_are_enlarged(judge: Judge, for
         assert result["incorrect"]["stress"] == "STRESS_KIND_LARGE"
 
 
+@pytest.mark.parametrize("kind", ["ROWS", "PATCH"])
+def test_a_softmax_without_its_maximum_is_not_excused(judge: Judge, kind: str) -> None:
+    """It overflows in one element of a row, and others are right: of most rows, though."""
+    reference = module("return torch.softmax(x[0], -1)", inputs="torch.randn(256, 1000)")
+    code = module("e = torch.exp(x[0]); return e / e.sum(-1, keepdim=True)", name="ModelNew")
+    result = judge.evaluate(stressed(code, reference, stress_kinds=[f"STRESS_KIND_{kind}"]))
+    assert (result["outcome"], result["incorrect"]["kind"]) == ("INCORRECT", "non-finite")
+
+
 def test_rounded_operands_are_wrong_and_it_is_said_what_they_look_like(judge: Judge) -> None:
     result = judge.evaluate(stressed(ROUNDED, MATMUL))
     assert result["outcome"] == "INCORRECT"
