@@ -160,6 +160,24 @@ def test_a_softmax_without_its_maximum_is_not_excused(judge: Judge, kind: str) -
     assert (result["outcome"], result["incorrect"]["kind"]) == ("INCORRECT", "non-finite")
 
 
+@pytest.mark.parametrize("kind", ["ROWS", "PATCH"])
+def test_few_elements_of_any_row_may_be_a_mistake_in_every_column(judge: Judge, kind: str) -> None:
+    """The maximum of the first block, along another dimension than the last: under `rows` two rows of a thousand tell."""
+    reference = module("return torch.softmax(x[0], 1)", inputs="torch.randn(4, 4000, 8)")
+    forward = "e = torch.exp(x[0] - x[0][:, :64].amax(1, keepdim=True)); return e / e.sum(1, keepdim=True)"
+    changes = {"stress_kinds": [f"STRESS_KIND_{kind}"], "num_correct_trials": 1}
+    result = judge.evaluate(stressed(module(forward, name="ModelNew"), reference, **changes))
+    assert (result["outcome"], result["incorrect"]["kind"]) == ("INCORRECT", "non-finite")
+
+
+def test_an_output_that_is_all_infinite_is_not_a_few_rows_of_all_outputs(judge: Judge) -> None:
+    reference = module("y = torch.sigmoid(x[0] * 0.1); return y, y.sum()", inputs="torch.randn(8192, 16)")
+    forward = "e = torch.exp(x[0] * 0.1); y = e / (1 + e); return torch.sigmoid(x[0] * 0.1), y.sum()"
+    changes = {"stress_kinds": ["STRESS_KIND_LARGE"], "num_correct_trials": 1}
+    result = judge.evaluate(stressed(module(forward, name="ModelNew"), reference, **changes))
+    assert (result["outcome"], result["incorrect"]["kind"]) == ("INCORRECT", "non-finite")
+
+
 def test_rounded_operands_are_wrong_and_it_is_said_what_they_look_like(judge: Judge) -> None:
     result = judge.evaluate(stressed(ROUNDED, MATMUL))
     assert result["outcome"] == "INCORRECT"

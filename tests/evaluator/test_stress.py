@@ -268,8 +268,9 @@ def test_a_large_tensor_is_changed_in_all_of_its_pieces(monkeypatch: pytest.Monk
     assert bool((target >= 16 * tensor).all())
 
 
-def test_weaker_stress_is_of_the_same_kind_and_only_of_what_was_enlarged_most() -> None:
+def test_weaker_stress_is_of_what_was_enlarged_as_a_whole_and_most() -> None:
     assert stress.weaker(Stress("large", 200.0, signed=True)) == Stress("large", 16.0, signed=True)
-    assert stress.weaker(Stress("rows", 1.0, signed=False)) == Stress("rows", 1 / 32, signed=False)
+    assert stress.weaker(Stress("large", 200.0, signed=False)) == Stress("large", 16.0, signed=False)
     assert stress.weaker(Stress("large", 16.0, signed=True)) is None
-    assert stress.weaker(Stress("wave", 45.0, signed=True)) is None
+    strongest = [Stress(kind, amplitudes[0], signed=True) for kind, amplitudes in stress.KINDS if kind != "large"]
+    assert all(stress.weaker(each) is None for each in strongest)

@@ -62,18 +62,19 @@ def explained(known: Known, spec: EvalSpec, device: Device, current: Trial, numb
 def overflown(spec: EvalSpec, current: Trial, slot: torch.Tensor) -> str:
     """Return what to say of an answer of which a few rows have elements that are not finite, and all others are right.
 
-    "" of any other. That excuses it only where it is right on weaker stress of the same kind, which the caller finds out.
+    "" of any other, and where more than a few rows of one output have, however small it is. That excuses it only where it
+    is right on weaker stress of the same kind, which the caller finds out.
     """
     views = tree.views(slot, [leaf.spec for leaf in current.expected.leaves])
-    few = rows = hit = 0
+    said = []
     for wrong, view in zip(_wrong(current.expected, views, spec), views, strict=False):
-        if bool((wrong & view.isfinite()).any()):
-            return ""
         by_row = wrong.reshape(-1, view.shape[-1] if view.dim() > 1 else 1)
-        few, rows, hit = few + int(wrong.sum()), rows + len(by_row), hit + int(by_row.any(1).sum())
-    if not few or hit > _FEW_ROWS * rows:
-        return ""
-    return f"{few} elements, in {hit} of {rows} rows, are not finite, and on weaker ones all are right"
+        rows, hit = len(by_row), int(by_row.any(1).sum())
+        if hit > _FEW_ROWS * rows or bool((wrong & view.isfinite()).any()):
+            return ""
+        if hit:
+            said.append(f"{int(wrong.sum())} elements, in {hit} of {rows} rows,")
+    return f"{' and '.join(said)} are not finite, and on weaker ones all are right" if said else ""
 
 
 def _wrong(expected: Expected, views: Sequence[torch.Tensor], spec: EvalSpec) -> list[torch.Tensor]:
