@@ -53,6 +53,10 @@ class Setting:
     adaptive: bool = False
 
 
+class ResumeError(ValueError):
+    """What was kept is of another experiment."""
+
+
 class Run:
     """One policy, one setting, one seed."""
 
@@ -95,9 +99,9 @@ class Run:
         }
 
     def go_on(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken. Raises ValueError for that of another run."""
+        """Go on where `state` was taken. Raises ResumeError for that of another run."""
         if state["setting"] != asdict(self.setting) or state["seed"] != self.seed:
-            raise ValueError(
+            raise ResumeError(
                 f"{state['setting']['name']}, seed {state['seed']}: made with other settings than this run's"
             )
         named = {problem.name: problem for problem in self.problems}

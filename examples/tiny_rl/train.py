@@ -32,7 +32,7 @@ import warming
 from judging import Judging, Key, Paid, Written
 from kerneldyno.client import AsyncClient, LocalServices
 from kerneldyno.rewards.trajectories import TrajectoryFileError, TrajectoryWriter
-from learner import Run, Setting, cold_start
+from learner import ResumeError, Run, Setting, cold_start
 from problem import PRESETS, Problem
 
 SETTINGS = (
@@ -106,7 +106,7 @@ def main() -> int:
     with recorder or nullcontext():
         try:
             asyncio.run(experiment(options, examples, recorder))
-        except ValueError as error:
+        except ResumeError as error:
             parser.error(str(error))
     return 0
 
@@ -165,7 +165,7 @@ async def experiment(
 class Kept:
     """What a folder keeps, so that several short sessions make one curve: runs, verdicts, and figures of sessions.
 
-    Without `resume` what is there is thrown away. Raises ValueError where it is of another experiment.
+    Without `resume` what an earlier experiment has left is thrown away. Raises ResumeError where it is another one.
     """
 
     def __init__(self, folder: Path, results: dict[str, Any], *, resume: bool) -> None:
@@ -175,19 +175,24 @@ class Kept:
         self.sessions: list[dict[str, Any]] = []
         self._runs.mkdir(parents=True, exist_ok=True)
         if not resume:
-            for path in (*self._runs.iterdir(), *folder.glob(f"{verdicts.name}*")):
+            for path in (*self._runs.glob("*.pt"), *folder.glob(f"{verdicts.name}*")):  # and nothing else that is there
                 path.unlink()
         elif (earlier := folder / "results.json").exists():
             found = json.loads(earlier.read_text())
             for name in ("preset", "masked"):
                 if found[name] != results[name]:
-                    raise ValueError(f"{earlier} was made with {name}={found[name]!r}; give another --out")
+                    raise ResumeError(f"{earlier} was made with {name}={found[name]!r}; give another --out")
             self.sessions = found.get("sessions", [])
 
     def restore(self, run: Run) -> None:
         """Bring a run to where it was saved last, if it was."""
-        if (path := self._path(run)).exists():
-            run.go_on(torch.load(path, weights_only=True))
+        if not (path := self._path(run)).exists():
+            return
+        try:
+            state = torch.load(path, weights_only=True)
+        except Exception as error:  # torch and zip files have many for what is no file of theirs
+            raise ResumeError(f"{path} cannot be read; without it this run begins anew") from error
+        run.go_on(state)
 
     def save(self, run: Run) -> None:
         """Write a run, whole or not at all."""

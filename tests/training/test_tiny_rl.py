@@ -221,18 +221,37 @@ async def test_a_run_that_goes_on_is_the_run_that_was_not_stopped(tmp_path: Path
     assert len(second.history) == 7, "it was over"
 
 
+@pytest.mark.timeout(400)
+async def test_verdicts_outlive_the_services_that_gave_them(tmp_path: Path) -> None:
+    turns = [Written(TINY, ("lazy", "rows_some", "end"), "kept", 0, 0)]
+    paid = []
+    for resume in (False, True):
+        kept = train.Kept(tmp_path, {"preset": "quick", "masked": False}, resume=resume)
+        with LocalServices(devices="cpu", store=kept.store) as services:
+            async with AsyncClient(services.address) as client:
+                paid += await Judging(client).pay(turns)
+    assert paid[0].correct
+    assert paid[0].speedup == paid[1].speedup, "no two draws of the clock are alike"
+
+
 async def test_runs_of_another_experiment_are_not_gone_on_with(tmp_path: Path) -> None:
     results = {"preset": "quick", "masked": False}
     run, _ = made_up(learner.Setting("one", samples=(2,)))
     kept = train.Kept(tmp_path, results, resume=False)
     kept.save(run)
     other, _ = made_up(learner.Setting("one", samples=(4,)))
-    with pytest.raises(ValueError, match="one, seed 0: made with other settings"):
+    with pytest.raises(learner.ResumeError, match="one, seed 0: made with other settings"):
         kept.restore(other)
+    (file,) = (tmp_path / "runs").iterdir()
+    file.write_bytes(b"no checkpoint")
+    with pytest.raises(learner.ResumeError, match=r"one-0\.pt cannot be read"):
+        kept.restore(run)
     train.write(tmp_path / "results.json", results | {"preset": "small"})
-    with pytest.raises(ValueError, match="preset='small'; give another --out"):
+    with pytest.raises(learner.ResumeError, match="preset='small'; give another --out"):
         train.Kept(tmp_path, results, resume=True)
+    (tmp_path / "runs" / "notes.txt").write_text("somebody else's")
     train.Kept(tmp_path, results, resume=False).restore(other)  # thrown away
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["notes.txt"]
 
 
 async def test_a_policy_that_never_repeats_itself_is_judged_every_time(judge: Judging) -> None:

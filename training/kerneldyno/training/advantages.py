@@ -74,9 +74,7 @@ def trloo(
     _check_eps(eps)
     values, inside = check_table(returns, mask, "returns")
     found = statistics(values, inside, group, turn)
-    advantages = (values - found.mean) * found.count / (found.count - 1).clamp(min=1)
-    if normalize:
-        advantages = advantages / (_deviation(found) + eps)
+    advantages = _leave_one_out(values, found, normalize=normalize, eps=eps)
     return _finish(advantages, values, found.count, singleton, returns)
 
 
@@ -172,9 +170,7 @@ def rloo(
     first = inside.to(torch.uint8).argmax(dim=1, keepdim=True)
     scores, members = values.gather(1, first), inside.any(dim=1, keepdim=True)
     found = statistics(scores, members, group)
-    advantages = (scores - found.mean) * found.count / (found.count - 1).clamp(min=1)
-    if normalize:
-        advantages = advantages / (_deviation(found) + eps)
+    advantages = _leave_one_out(scores, found, normalize=normalize, eps=eps)
     return torch.where(inside, _finish(advantages, scores, found.count, singleton, returns), 0)
 
 
@@ -380,6 +376,12 @@ def estimate(name: str, rewards: Tensor, mask: Tensor, group: Tensor, *, gamma: 
 def _check_eps(eps: float) -> None:
     if not eps > 0:
         raise TrainingError(f"eps={eps} must be above 0: a group whose returns are all equal has no deviation")
+
+
+def _leave_one_out(values: Tensor, found: GroupStatistics, *, normalize: bool, eps: float) -> Tensor:
+    """Each value less the mean of the others of its group; by the group's deviation if it is to be normalised."""
+    advantages = (values - found.mean) * found.count / (found.count - 1).clamp(min=1)
+    return advantages / (_deviation(found) + eps) if normalize else advantages
 
 
 def _deviation(found: GroupStatistics) -> Tensor:
