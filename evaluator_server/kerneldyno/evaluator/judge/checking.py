@@ -116,8 +116,9 @@ async def _try(
     record.launched(launches)
     async with problems.executing(announce):  # recognising a tier runs the reference
         comparison = trial.judge(current, spec, structure, specs, station.outputs[0])
+        excused = False
         if comparison.mismatch is not None and comparison.mismatch["kind"] == "values" and current.stress:
-            _excuse(candidate, known, current, number, comparison)
+            excused = _excuse(candidate, known, current, number, comparison)
         if comparison.mismatch is not None and comparison.mismatch["kind"] == "non-finite" and current.stress:
             weaker = stress.weaker(current.stress)
             if weaker is not None and (said := overflown(spec, current, station.outputs[0])):
@@ -138,7 +139,8 @@ async def _try(
         if comparison.mismatch is None and _is_overwritten(candidate, prints, earlier):
             _reused(candidate, comparison)
         record.note(comparison)
-        if _all_there(current, specs):
+        # Excused elements look like coarser arithmetic than the rest is.
+        if _all_there(current, specs) and not excused:
             record.precision = arithmetic.observed(
                 known.problem, candidate.device, current, station.outputs[0], record.precision
             )
@@ -163,12 +165,13 @@ def _wrong(
     return Finished(verdict.incorrect(comparison, number, record.report(), record.findings))
 
 
-def _excuse(candidate: Candidate, known: Known, current: trial.Trial, number: int, comparison: Comparison) -> None:
-    """Take it for right where honest arithmetic explains what is wrong with an answer to stress inputs, and say so."""
+def _excuse(candidate: Candidate, known: Known, current: trial.Trial, number: int, comparison: Comparison) -> bool:
+    """Return whether honest arithmetic explains the wrong elements of an answer to stress inputs; then accept it."""
     said = explained(known, candidate.spec, candidate.device, current, number, candidate.station.outputs[0])
     if said and current.stress is not None:
         comparison.mismatch = None
         _note(candidate, current.stress, said)
+    return bool(said)
 
 
 def _note(candidate: Candidate, kind: stress.Stress, said: str) -> None:
