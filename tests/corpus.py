@@ -123,6 +123,7 @@ def row(run: Run, entry: Entry) -> Result:
         "file": _shown(entry.path.resolve()),
         "outcome": result["outcome"],
         "findings": [finding["id"] for finding in result.get("findings", ())],
+        "evidence": {finding["id"]: finding.get("evidence", "") for finding in result.get("findings", ())},
         "speedup": result.get("speedup", 0.0),
         "median_seconds": result.get("candidate_timing", {}).get("median_seconds"),
         "seconds": round(run.seconds[entry.path.resolve()], 3),
@@ -151,6 +152,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     entries = in_order(named)
     begun = time.monotonic()
     rows: list[Result] = []
+    if chosen.json is not None:
+        chosen.json.write_text("", encoding="utf-8")
     with Judge("--lanes", str(chosen.jobs), "--spares", str(chosen.jobs), environment=SECRETS) as judge:
         if judge.ready["op"] != "ready":
             print(judge.ready)
@@ -159,8 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for entry in entries:
             rows.append(row(run, entry))
             _show(rows[-1])
-    if chosen.json is not None:
-        chosen.json.write_text("".join(json.dumps(each) + "\n" for each in rows), encoding="utf-8")
+            if chosen.json is not None:
+                with chosen.json.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(rows[-1]) + "\n")
     bad = [each for each in rows if not each["ok"]]
     skipped = f", {len(named) - len(entries)} not for this device" if len(named) != len(entries) else ""
     print(f"{len(rows)} on {KIND} in {time.monotonic() - begun:.1f} s: {len(bad)} not as they should be{skipped}")
