@@ -76,6 +76,13 @@ def test_a_call_takes_at_least_what_the_device_needs_for_it() -> None:
     assert conclude_paced([burst(98e-6)], NOTHING, "cuda", device_seconds=100e-6).doubt is None
 
 
+def test_inputs_that_lie_in_the_cache_accuse_nobody() -> None:
+    """A scan that waits for memory, on an H100: 70 us with its inputs in the cache, 150 us of device time without."""
+    timing = conclude_paced([burst(70e-6, fixed=15e-6)], [burst(0.0, fixed=15e-6)], "cuda", device_seconds=150e-6)
+    assert timing.doubt is None
+    assert timing.median == 150e-6
+
+
 @pytest.mark.parametrize("said", [0.0, 1e-6, 50e-6])
 def test_a_runner_that_understates_is_noticed_and_gains_nothing(said: float) -> None:
     timing = conclude_paced([burst(200e-6, claimed=said)], NOTHING, "cuda")
