@@ -34,6 +34,7 @@ NAVIGATION = {
     "Coming from elsewhere": ["docs/migrating-from-kernelgym", "docs/migrating-from-kernelbench"],
     "Inside": [
         "docs/architecture",
+        "docs/lessons",
         "docs/extending",
         "docs/api",
         "tests/README",
