@@ -81,13 +81,7 @@ def kept(row: int, promises: str, events: Sequence[Event], *, without: Iterable[
     what = f"{counted.accepted} accepted, {counted.attempts} attempts, {counted.readings} readings"
     return [
         exactly(row, promises, f"evaluations lost, of {what}", len(lost), 0),
-        exactly(
-            row,
-            promises,
-            "ids with two evaluations, or with different answers to readers",
-            len(doubled),
-            0,
-        ),
+        exactly(row, promises, "ids with two evaluations, or with different answers to readers", len(doubled), 0),
         exactly(row, promises, "other violations", len(found) - len(lost) - len(doubled), 0),
     ]
 
