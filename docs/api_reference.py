@@ -1,7 +1,8 @@
-"""Writes docs/api.md, the reference of `kerneldyno.v1`, from the comments of the protos: `python docs/api_reference.py`.
+"""Write docs/api.md, the reference of `kerneldyno.v1`, from the comments of the protos: `python docs/api_reference.py`.
 
-buf compiles the protos to descriptors that keep their comments; each service, message and enum becomes a heading, each field
-and value a row with an anchor (`#evalrequest.tolerance`). `make docs` calls it, and a test fails when the page is stale.
+buf compiles the protos to descriptors that keep their comments. Each service, message and enum becomes a heading, and each
+field and value becomes a row with an anchor (`#evalrequest.tolerance`). `make docs` runs this program, and a test fails when
+the page is stale.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ from google.protobuf.descriptor_pb2 import (
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/api.md"
 PACKAGE = "kerneldyno.v1"
-#: In the order in which a reader meets them.
+#: Protos in the order of the page's sections.
 FILES = ("scheduler_service", "reward_service", "evaluation", "fleet_service", "evaluator_service")
 HEAD = f"""# API reference
 
 <!-- Written by docs/api_reference.py from protos/; change the comments there and run `make docs`. -->
 
-The services of `{PACKAGE}`, from the comments of [the protos](../protos/kerneldyno/v1). JSON forms use the names of fields
-as they are here; absent fields have the defaults that their rows name. How to use the calls: [evaluating.md](evaluating.md),
-[rewards.md](rewards.md), [operating.md](operating.md).
+This page describes the services of `{PACKAGE}`; its text comes from the comments of [the
+protos](../protos/kerneldyno/v1). JSON uses the field names as they are here. An absent field has the default that its
+row names. These pages explain how to use the calls: [evaluating.md](evaluating.md), [rewards.md](rewards.md),
+[operating.md](operating.md).
 """
 
-#: Numbers of fields within descriptor.proto, of which the paths to comments are made.
+#: Field numbers of descriptor.proto, which make up the paths of comments.
 _FILE_MESSAGE, _FILE_ENUM, _FILE_SERVICE = 4, 5, 6
 _MESSAGE_FIELD, _MESSAGE_NESTED, _MESSAGE_ENUM, _MESSAGE_ONEOF = 2, 3, 4, 8
 _SERVICE_METHOD, _ENUM_VALUE = 2, 2
@@ -45,7 +47,7 @@ Path_ = tuple[int, ...]
 
 
 def page() -> str:
-    """The whole page, as it ought to be."""
+    """Return the text of the page that the protos ask for."""
     files = {file.name: file for file in _descriptors().file}
     pages = [_File(files[f"kerneldyno/v1/{name}.proto"]) for name in FILES]
     known = {name for file in pages for name in file.names()}
@@ -54,7 +56,7 @@ def page() -> str:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the page to docs/api.md."""
     PAGE.write_text(page())
 
 
@@ -70,7 +72,7 @@ def _descriptors() -> FileDescriptorSet:
 
 
 class _File:
-    """One proto, and the comments of it by path."""
+    """One proto and its comments by path."""
 
     def __init__(self, file: FileDescriptorProto) -> None:
         self._file = file
@@ -80,28 +82,28 @@ class _File:
         self.title = file.name.rpartition("/")[2]
 
     def services(self) -> Iterator[str]:
-        """Names of the services."""
+        """Return the names of the services."""
         return (service.name for service in self._file.service)
 
     def types(self) -> Iterator[str]:
-        """Names of messages and enums, nested ones with a dot."""
+        """Return the names of messages and enums; a nested name has a dot."""
         for message, _, name in self._messages(self._file.message_type, (_FILE_MESSAGE,), ""):
             yield name
             yield from (f"{name}.{enum.name}" for enum in message.enum_type)
         yield from (enum.name for enum in self._file.enum_type)
 
     def names(self) -> Iterator[str]:
-        """Everything that has a heading."""
+        """Return the names of everything that has a heading."""
         yield from self.services()
         yield from self.types()
 
     def contents(self) -> str:
-        """One item of the list at the top of the page."""
+        """Return this proto's item of the list at the top of the page."""
         names = [name for name in self.names() if "." not in name]
         return f"- [{self.title}](#{_slug(self.title)}): {', '.join(map(_link, names))}\n"
 
     def markdown(self, known: set[str]) -> str:
-        """The sections of this file; types in `known` are linked."""
+        """Return the sections of this proto; types in `known` become links."""
         text = f"## {self.title}\n"
         for index, service in enumerate(self._file.service):
             text += self._service(service, (_FILE_SERVICE, index))
@@ -152,7 +154,7 @@ class _File:
         return text
 
     def _prose(self, path: Path_) -> str:
-        """A comment as paragraphs; "Errors:" and what is indented below it become a list."""
+        """Return a comment as paragraphs; "Errors:" and the indented lines below it become a list."""
         lines: list[str] = []
         for line in self._comments[path].splitlines():
             line = _escaped(line.removeprefix(" ").rstrip())
@@ -204,7 +206,7 @@ def _slug(title: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Markdown of a plain text: what is in backticks stays, and nothing outside of them is markup."""
+    """Escape a plain text for Markdown: text in backticks stays, and nothing outside of backticks is markup."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(part if part.startswith("`") else re.sub(r"([<*\[])", r"\\\1", part) for part in parts)
 

@@ -80,8 +80,8 @@ def kept(row: int, promises: str, events: Sequence[Event], *, without: Iterable[
     doubled = _of(found, "doubled", "disagreement")
     what = f"{counted.accepted} accepted, {counted.attempts} attempts, {counted.readings} readings"
     return [
-        exactly(row, promises, f"lost, of {what}", len(lost), 0),
-        exactly(row, promises, "doubled, or not the same to every reader", len(doubled), 0),
+        exactly(row, promises, f"evaluations lost, of {what}", len(lost), 0),
+        exactly(row, promises, "ids with two evaluations, or with different answers to readers", len(doubled), 0),
         exactly(row, promises, "other violations", len(found) - len(lost) - len(doubled), 0),
     ]
 

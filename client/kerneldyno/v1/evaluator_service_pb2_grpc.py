@@ -62,12 +62,12 @@ class EvaluatorServiceServicer(object):
     """
 
     def Evaluate(self, request, context):
-        """Evaluate starts one attempt and streams its events, each a full snapshot; the last one carries the result. When the
-        stream breaks the attempt goes on, for WatchAttempt to find; CancelAttempt or a Synchronize answer ends it.
+        """Evaluate starts one attempt and streams its events, each a full snapshot; the last one contains the result. When
+        the stream breaks the attempt continues, and WatchAttempt finds it; CancelAttempt or a Synchronize answer ends it.
         Errors:
         INVALID_ARGUMENT: the request is malformed; BadRequest details name each field.
         ALREADY_EXISTS: the token is in use. Use WatchAttempt.
-        RESOURCE_EXHAUSTED: every lane is taken and the node's short queue is full; RetryInfo says when to come back.
+        RESOURCE_EXHAUSTED: every lane is taken and the node's short queue is full; RetryInfo says when to try again.
         FAILED_PRECONDITION: no device here matches the request.
         UNAVAILABLE: the node is draining.
         """
@@ -76,7 +76,7 @@ class EvaluatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchAttempt(self, request, context):
-        """WatchAttempt re-attaches to an attempt: the current snapshot first, then as Evaluate.
+        """WatchAttempt re-attaches to an attempt. It sends the current snapshot first, then continues like Evaluate.
         Errors:
         NOT_FOUND: the token is unknown, or its result was collected or has expired.
         """
@@ -92,7 +92,7 @@ class EvaluatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetCapabilities(self, request, context):
-        """GetCapabilities tells devices, versions, limits and the sandbox layers that are really active.
+        """GetCapabilities returns devices, versions, limits and the sandbox layers that are really active.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class FleetServiceStub(object):
-    """FleetService is served by the scheduler for evaluators and operators.
+    """FleetService is served by the scheduler, for evaluators and operators.
     """
 
     def __init__(self, channel):
@@ -78,14 +78,16 @@ class FleetServiceStub(object):
 
 
 class FleetServiceServicer(object):
-    """FleetService is served by the scheduler for evaluators and operators.
+    """FleetService is served by the scheduler, for evaluators and operators.
     """
 
     def Synchronize(self, request, context):
-        """Synchronize is the one call between a node and the scheduler: the node says what it is and runs, the scheduler
-        answers what it should stop and when to speak next. The first call registers the node, each one renews its lease.
+        """Synchronize is a node's regular report to the scheduler. The node says what it is and what it runs; the scheduler
+        answers what the node should stop and when to report next. The first call registers the node, and each call renews
+        its lease.
         Errors:
-        INVALID_ARGUMENT: node_id, instance_id or address is missing, or there is no device. Mend the evaluator's settings.
+        INVALID_ARGUMENT: node_id, instance_id or address is missing, or there is no device. Fix the evaluator's
+        settings.
         ALREADY_EXISTS: another live process uses this node_id. Choose another one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -100,22 +102,25 @@ class FleetServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Work(self, request_iterator, context):
-        """Work is how a node gets its attempts: it opens this stream after its first Synchronize and keeps it open. Attempts,
-        cancellations and acknowledgements come down; snapshots and results go up. Since the node dials, it needs no port that
-        the scheduler can reach. Both sides send state, and each message may be repeated: after a reconnect the node names the
-        attempts that it holds, the scheduler assigns again what is missing, and results are sent until acknowledged.
+        """Work delivers attempts to a node: the node opens this stream after its first Synchronize and keeps it open. The
+        scheduler sends attempts, cancellations and acknowledgements; the node sends snapshots and results. Because the
+        node connects, it needs no port that the scheduler can reach. Both sides send state, and each message may be
+        repeated: after a reconnect the node names the attempts that it holds, the scheduler assigns the missing ones
+        again, and the node sends results until they are acknowledged.
         Errors:
         INVALID_ARGUMENT: node_id or instance_id is missing in the first message.
-        FAILED_PRECONDITION: the node has no lease under this node_id and instance_id. Synchronize, then open it again.
+        FAILED_PRECONDITION: the node has no lease under this node_id and instance_id. Synchronize, then open the stream
+        again.
         ABORTED: the same node opened a newer stream.
-        UNAVAILABLE: the scheduler is shutting down. Open it again; keep results until then.
+        UNAVAILABLE: the scheduler is shutting down. Open the stream again; keep results until then.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DrainNode(self, request, context):
-        """DrainNode lets a node finish what it runs and gives it nothing more, until UndrainNode; also across restarts of either.
+        """DrainNode lets a node finish its running work and gives it nothing more until UndrainNode, even after restarts of
+        the node or the scheduler.
         Errors:
         NOT_FOUND: no such node is registered.
         """
@@ -127,15 +132,15 @@ class FleetServiceServicer(object):
         """UndrainNode lets a drained node take work again.
         Errors:
         NOT_FOUND: no such node is registered.
-        FAILED_PRECONDITION: the node drains on its own account: it is being stopped. Start it again.
+        FAILED_PRECONDITION: the node drains by itself because it is being stopped. Start it again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchCluster(self, request, context):
-        """WatchCluster streams the state of the cluster as it changes, each message a full snapshot, at most a few a second. A
-        slow reader misses snapshots in between, never the newest.
+        """WatchCluster streams the state of the cluster as it changes. Each message is a full snapshot, at most a few a
+        second. A slow reader misses snapshots in between, but never the newest one.
         Errors:
         UNAVAILABLE: the scheduler is shutting down. Watch again.
         """
@@ -144,7 +149,7 @@ class FleetServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListQuarantines(self, request, context):
-        """ListQuarantines lists what is kept from running: nodes that kept failing, and work that kept killing nodes.
+        """ListQuarantines lists what may not run: nodes that kept failing, and work that kept killing nodes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -154,7 +159,7 @@ class FleetServiceServicer(object):
         """ReleaseQuarantine lets a quarantined node, or quarantined work, run again at once.
         Errors:
         INVALID_ARGUMENT: not exactly one of node_id and digest is given.
-        NOT_FOUND: it is not in quarantine.
+        NOT_FOUND: the node or work is not in quarantine.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -212,7 +217,7 @@ def add_FleetServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FleetService(object):
-    """FleetService is served by the scheduler for evaluators and operators.
+    """FleetService is served by the scheduler, for evaluators and operators.
     """
 
     @staticmethod

@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class StreamRewardsRequest(_message.Message):
-    """StreamRewardsRequest is one message up the stream. Any of the lists may be empty."""
+    """StreamRewardsRequest is one message from the client on the stream. Any of the lists may be empty."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -34,12 +34,12 @@ class StreamRewardsRequest(_message.Message):
     """Names the client, as in EvaluateRequest. Required in the first message."""
     @_builtins.property
     def turns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Turn]:
-        """New turns, at most 1000 and 12 MiB a message."""
+        """New turns, at most 1000 and 12 MiB per message."""
 
     @_builtins.property
     def reward(self) -> Global___RewardSpec:
-        """How rewards are computed: in force for the turns of this message and of all later ones that carry none. Absent in the
-        first message means the preset "drkernel".
+        """How rewards are computed, for the turns of this message and of all later messages without a RewardSpec. Absent in
+        the first message means the preset "drkernel".
         """
 
     @_builtins.property
@@ -80,14 +80,14 @@ class Turn(_message.Message):
     turn_index: _builtins.int
     """Index of the turn within its episode, from 0."""
     response_text: _builtins.str
-    """The model's raw answer, at most 1 MiB, from which the candidate is taken: the last complete fenced block that defines
-    `<entry_point>New`; else what follows one of the markers that KernelGYM knows.
+    """The model's raw answer, at most 1 MiB. The candidate is extracted from it: the last complete fenced block that
+    defines `<entry_point>New`, otherwise the text after one of the markers that KernelGYM knows.
     """
     @_builtins.property
     def request(self) -> _evaluation_pb2.EvalRequest:
-        """What to evaluate, and how. Its `kernel_code` is empty exactly when `response_text` is given. Its `id` names the turn;
-        when it is empty, the turn is named "<group>/<sample>/<turn_index>/" and 16 digits of a digest of its contents, so
-        that the same turn sent again has the same id. Labels "group", "sample" and "turn" are added.
+        """What to evaluate, and how. Its `kernel_code` is empty exactly when `response_text` is given. Its `id` names the
+        turn; when it is empty, the turn is named "<group>/<sample>/<turn_index>/" plus 16 digits of a digest of its
+        contents, so the same turn sent again has the same id. Labels "group", "sample" and "turn" are added.
         """
 
     def __init__(
@@ -111,9 +111,9 @@ Global___Turn: _TypeAlias = Turn  # noqa: Y015
 class RewardSpec(_message.Message):
     """RewardSpec declares a reward. Fields that are not given come from the preset.
 
-    For a CORRECT candidate with speedup s and coverage p the reward is
-    correctness_weight + speedup_weight * min(s, speedup_clip) + coverage_weight * p + the tier's bonus,
-    where a speedup under speedup_floor counts as 0. Every other outcome has a fixed reward.
+    For a CORRECT candidate with speedup s and coverage p the reward is correctness_weight + speedup_weight * min(s,
+    speedup_clip) + coverage_weight * p + the tier's bonus, where a speedup below speedup_floor counts as 0. Every other
+    outcome has a fixed reward.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -129,17 +129,17 @@ class RewardSpec(_message.Message):
         SPEEDUP_BASIS_MEDIAN: RewardSpec._SpeedupBasis.ValueType  # 1
         """The speedup that counts (`speedup_kind`): EvalResult.speedup, or EvalResult.end_to_end_speedup."""
         SPEEDUP_BASIS_INTERVAL_LOW: RewardSpec._SpeedupBasis.ValueType  # 2
-        """The lower end of its interval: what is certain."""
+        """The lower end of its interval: the part that is certain."""
 
     class SpeedupBasis(_SpeedupBasis, metaclass=_SpeedupBasisEnumTypeWrapper):
-        """SpeedupBasis says which number is paid for."""
+        """SpeedupBasis says which number of the speedup is paid."""
 
     SPEEDUP_BASIS_UNSPECIFIED: RewardSpec.SpeedupBasis.ValueType  # 0
     """From the preset; the presets have SPEEDUP_BASIS_MEDIAN."""
     SPEEDUP_BASIS_MEDIAN: RewardSpec.SpeedupBasis.ValueType  # 1
     """The speedup that counts (`speedup_kind`): EvalResult.speedup, or EvalResult.end_to_end_speedup."""
     SPEEDUP_BASIS_INTERVAL_LOW: RewardSpec.SpeedupBasis.ValueType  # 2
-    """The lower end of its interval: what is certain."""
+    """The lower end of its interval: the part that is certain."""
 
     class _CoverageBasis:
         ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -188,7 +188,7 @@ class RewardSpec(_message.Message):
     "tiers". Empty means "drkernel".
     """
     correctness_weight: _builtins.float
-    """Paid for being CORRECT."""
+    """Paid if the candidate is CORRECT."""
     speedup_weight: _builtins.float
     """Weight of the clipped speedup."""
     speedup_clip: _builtins.float
@@ -210,19 +210,20 @@ class RewardSpec(_message.Message):
     rejected_reward: _builtins.float
     """Reward of REJECTED."""
     remeasure_above: _builtins.float
-    """A speedup above this is measured again, in an evaluation of its own, before it is paid; the smaller of the two is.
+    """A speedup above this is measured again in a separate evaluation before it is paid; the smaller of the two is paid.
     Infinity means never.
     """
     feedback_chars: _builtins.int
     """Longest feedback, in characters, 0 to 20000; 0 means none. Absent means 2000."""
     speedup_kind: _evaluation_pb2.SpeedupKind.ValueType
-    """Which of the two speedups is paid, tiers and second measurements included. UNSPECIFIED means that of the evaluation
-    (EvalRequest.speedup_kind); where that does not say either, device time. A speedup by device time of a candidate that
-    cannot be queued ahead, beside a reference that can, is paid at most what it is beside the queued reference (finding T31).
+    """Which of the two speedups is paid; it also applies to tiers and second measurements. UNSPECIFIED means the kind of
+    the evaluation (EvalRequest.speedup_kind); if that is not given either, device time. If a candidate cannot be
+    queued ahead but its reference can, its speedup by device time is paid at most as measured against the queued
+    reference (finding T31).
     """
     @_builtins.property
     def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpeedupTier]:
-        """Bonuses by speedup: the one with the largest min_speedup that is reached is added. At most 20."""
+        """Bonuses by speedup: the reward includes the bonus with the largest min_speedup that is reached. At most 20."""
 
     def __init__(
         self,
@@ -299,9 +300,9 @@ class SpeedupTier(_message.Message):
     MIN_SPEEDUP_FIELD_NUMBER: _builtins.int
     BONUS_FIELD_NUMBER: _builtins.int
     min_speedup: _builtins.float
-    """Smallest speedup that earns it."""
+    """Smallest speedup that earns the bonus."""
     bonus: _builtins.float
-    """What is added to the reward."""
+    """The amount added to the reward."""
     def __init__(
         self,
         *,
@@ -342,22 +343,23 @@ class StreamRewardsResponse(_message.Message):
     turn_index: _builtins.int
     """The turn's index."""
     reward: _builtins.float
-    """The reward. Absent when the policy is not to blame: infrastructure failed, the reference did, or another field than the
-    candidate is malformed (INFRASTRUCTURE_ERROR, REFERENCE_ERROR, PROBLEM_TOO_LARGE, INVALID). That is never a reward of 0.
+    """The reward. Absent when the policy is not to blame: infrastructure failed, the reference failed, or a field other
+    than the candidate is malformed (INFRASTRUCTURE_ERROR, REFERENCE_ERROR, PROBLEM_TOO_LARGE, INVALID). An absent
+    reward is never a reward of 0.
     """
     feedback: _builtins.str
-    """Text for the next turn's prompt: what to mend or improve, most useful first. It never tells inputs, seeds or
+    """Text for the next turn's prompt: what to fix or improve, most useful first. It never reveals inputs, seeds or
     expected values.
     """
     journal_stalled: _builtins.str
-    """Present only in a message that answers no turn: its id is empty. What EvaluateResponse.journal_stalled says."""
+    """Present only in a message that answers no turn; its id is empty. The same as EvaluateResponse.journal_stalled."""
     @_builtins.property
     def parts(self) -> Global___RewardParts:
-        """What the reward is made of."""
+        """The terms of the reward."""
 
     @_builtins.property
     def result(self) -> _evaluation_pb2.EvalResult:
-        """The verdict. Its `speedup_kind` is that of the speedup that was paid."""
+        """The verdict. Its `speedup_kind` names the speedup that was paid."""
 
     @_builtins.property
     def remeasured(self) -> _evaluation_pb2.EvalResult:
@@ -365,7 +367,7 @@ class StreamRewardsResponse(_message.Message):
 
     @_builtins.property
     def extraction(self) -> Global___Extraction:
-        """How the candidate was found in `response_text`. Absent when the turn carried code."""
+        """How the candidate was found in `response_text`. Absent when the turn contained code."""
 
     def __init__(
         self,
@@ -421,9 +423,9 @@ class RewardParts(_message.Message):
     fixed: _builtins.float
     """The fixed reward of an outcome other than CORRECT."""
     paid_speedup: _builtins.float
-    """The speedup that was paid for, after clip and floor; 0 when none was."""
+    """The speedup that was paid, after clip and floor; 0 when none was paid."""
     paid_coverage: _builtins.float
-    """The coverage that was paid for."""
+    """The coverage that was paid."""
     def __init__(
         self,
         *,
@@ -445,7 +447,7 @@ Global___RewardParts: _TypeAlias = RewardParts  # noqa: Y015
 
 @_typing.final
 class Extraction(_message.Message):
-    """Extraction says how a candidate was taken from a response."""
+    """Extraction says how a candidate was extracted from a response."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -484,11 +486,11 @@ class Extraction(_message.Message):
     KERNEL_CODE_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
     method: Global___Extraction.Method.ValueType
-    """Which rule."""
+    """The rule."""
     kernel_code: _builtins.str
     """The candidate, exactly as it was evaluated; empty when none was found."""
     note: _builtins.str
-    """What is odd, in one sentence: for example that the last block was cut off. Empty when nothing is."""
+    """Anything unusual, in one sentence: for example that the last block was cut off. Empty when there is nothing."""
     def __init__(
         self,
         *,

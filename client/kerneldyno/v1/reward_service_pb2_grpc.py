@@ -47,16 +47,17 @@ class RewardServiceServicer(object):
     """
 
     def StreamRewards(self, request_iterator, context):
-        """StreamRewards takes turns up and gives rewards down, in completion order, each with the id of its turn. A turn is an
-        evaluation like any other: it is queued, merged, cached, listed and cancelled as those of SchedulerService.Evaluate.
-        Flow control works end to end. A response without code, and a malformed turn, does not end the stream: its answer has
-        outcome INVALID, and the reward of a failure in the one case and none in the other. When the stream breaks, accepted work goes on; a client that connects
-        again with the same client_id sends its unanswered turns again, and nothing runs twice. An answer without `reward`
-        says that the policy is not to blame: never take it for a reward of 0. The scheduler ends the stream once the client has
+        """StreamRewards receives turns and returns rewards, in completion order, each with the id of its turn. A turn is an
+        evaluation like any other: it is queued, merged, cached, listed and cancelled like those of
+        SchedulerService.Evaluate. Flow control works end to end. A response without code does not end the stream, nor does
+        a malformed turn: the answer has outcome INVALID. A response without code gets the reward of a failure; a malformed
+        turn gets no reward. When the stream breaks, accepted work continues; a client that connects again with the same
+        client_id sends its unanswered turns again, and nothing runs twice. An answer without `reward` means that the
+        policy is not to blame: never treat it as a reward of 0. The scheduler ends the stream once the client has
         half-closed it and every turn was answered.
         Errors:
         INVALID_ARGUMENT: the first message has no client_id, client_id changes within a stream, or the RewardSpec is
-        malformed; BadRequest details name the field. Mend the client.
+        malformed; BadRequest details name the field. Fix the client.
         UNAVAILABLE: the scheduler is shutting down. Connect again and send unanswered turns again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -77,15 +77,15 @@ class SchedulerServiceServicer(object):
     """
 
     def Evaluate(self, request_iterator, context):
-        """Evaluate is the main road: batches of requests go up, acceptances and then results come down, results in completion
-        order, each with the id of its request. Flow control works end to end: the scheduler stops reading when its queue is
-        full, and goes on when there is room. A malformed request does not end the stream: it gets a result with outcome
-        INVALID that names the field. When the stream breaks, accepted work goes on, for as long as EvalRequest.client_grace and
-        the scheduler's own limit allow; a client that connects again with the same client_id and sends attach_ids gets those
-        results and loses nothing. The scheduler ends the stream once the client has
-        half-closed it and every result was sent.
+        """Evaluate is the call for many requests. The client sends batches of requests; the scheduler answers with
+        acceptances and then results, in completion order, each with the id of its request. Flow control works end to end:
+        the scheduler stops reading when its queue is full, and continues when there is room. A malformed request does not
+        end the stream: it gets a result with outcome INVALID that names the field. When the stream breaks, accepted work
+        continues for as long as EvalRequest.client_grace and the scheduler's own limit allow. A client that connects again
+        with the same client_id and sends attach_ids gets those results and loses nothing. The scheduler ends the stream
+        once the client has half-closed it and every result was sent.
         Errors:
-        INVALID_ARGUMENT: the first message has no client_id, or client_id changes within a stream. Mend the client.
+        INVALID_ARGUMENT: the first message has no client_id, or client_id changes within a stream. Fix the client.
         UNAVAILABLE: the scheduler is shutting down. Connect again and re-attach.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -93,14 +93,14 @@ class SchedulerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def EvaluateOnce(self, request, context):
-        """EvaluateOnce judges one candidate and answers when it is done: what a person types into grpcurl. When the call's own
-        deadline passes or the caller goes away, the evaluation is cancelled.
+        """EvaluateOnce judges one candidate and answers when it is done; use it from grpcurl, for example. The scheduler
+        cancels the evaluation when the call's own deadline passes or the caller disconnects.
         Errors:
-        INVALID_ARGUMENT: the request is malformed; BadRequest details name each field. Mend it.
+        INVALID_ARGUMENT: the request is malformed; BadRequest details name each field. Fix the request.
         ALREADY_EXISTS: the id was used for a different request. Choose another id.
-        RESOURCE_EXHAUSTED: the queue, or the client's share of it, is full; RetryInfo says when to come back.
-        FAILED_PRECONDITION: no node can run the request: none has the device, backend or toolkit that it asks for. In a stream
-        the same is a result with cause NO_MATCHING_DEVICE.
+        RESOURCE_EXHAUSTED: the queue, or the client's share of it, is full; RetryInfo says when to try again.
+        FAILED_PRECONDITION: no node can run the request: none has the device, backend or toolkit that it asks for. In a
+        stream the same is a result with cause NO_MATCHING_DEVICE.
         UNAVAILABLE: the scheduler is shutting down, or cannot write its journal. Try again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -108,10 +108,10 @@ class SchedulerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetEvaluation(self, request, context):
-        """GetEvaluation tells where one evaluation stands, with its result when it is done.
+        """GetEvaluation returns the state of one evaluation, with its result when it is done.
         Errors:
-        NOT_FOUND: no such id, or its result is older than the scheduler keeps. Submit it again.
-        UNAVAILABLE: the scheduler cannot write its journal, and what it knows might be taken back by a crash. Try again.
+        NOT_FOUND: the id is unknown, or its result is older than the scheduler keeps. Submit it again.
+        UNAVAILABLE: the scheduler cannot write its journal, and a crash might undo its present state. Try again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -128,18 +128,18 @@ class SchedulerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CancelEvaluation(self, request, context):
-        """CancelEvaluation stops one evaluation wherever it is; its runner is killed. Its result has outcome
+        """CancelEvaluation stops one evaluation in any stage and kills its runner. Its result has outcome
         INFRASTRUCTURE_ERROR with cause CANCELLED.
         Errors:
-        NOT_FOUND: no such id.
-        FAILED_PRECONDITION: it is finished already.
+        NOT_FOUND: the id is unknown.
+        FAILED_PRECONDITION: the evaluation is already finished.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelEvaluations(self, request, context):
-        """CancelEvaluations cancels many: those named, or all of a client that have not finished.
+        """CancelEvaluations cancels many evaluations: the named ones, or all unfinished ones of a client.
         Errors:
         INVALID_ARGUMENT: neither ids nor `all` is given, or both.
         """
@@ -148,7 +148,7 @@ class SchedulerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetCapabilities(self, request, context):
-        """GetCapabilities tells the limits in force and what the registered evaluators can do.
+        """GetCapabilities returns the limits that apply and the abilities of the registered evaluators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

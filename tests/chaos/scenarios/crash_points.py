@@ -42,8 +42,14 @@ async def run(plan: Plan) -> list[Figure]:
     reached = [place for place, count in deaths.items() if count]
     missed = sorted(set(PLACES) - set(reached))
     return [
-        at_least(3, "1 2 3", f"failpoints at which it died; not at {', '.join(missed) or 'none'}", len(reached), 12),
-        exactly(3, "1 2 3", f"failpoints of {len(PLACES)} with no death", len(missed), 0),
+        at_least(
+            3,
+            "1 2 3",
+            f"failpoints at which the scheduler died; not reached: {', '.join(missed) or 'none'}",
+            len(reached),
+            12,
+        ),
+        exactly(3, "1 2 3", f"failpoints without a death, of {len(PLACES)}", len(missed), 0),
         *kept(3, "1 2 3 8", events),
         # What was trimmed is not known any more, so that only what clients were sent can be checked.
         *kept(3, "1 2 3 8", trimmed, without=("forgotten", "backwards"))[:2],

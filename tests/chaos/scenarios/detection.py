@@ -55,7 +55,7 @@ async def run(plan: Plan) -> list[Figure]:
             lease + 1,
             "s",
         ),
-        exactly(4, "4", "victims noticed", len(lost.keys() & wall.keys()), 2 * victims),
+        exactly(4, "4", "dead or silent nodes that were noticed", len(lost.keys() & wall.keys()), 2 * victims),
         at_most(
             5, "4", f"{len(again)} attempts of lost nodes started elsewhere, slowest", percentile(again, 1), 2, "s"
         ),

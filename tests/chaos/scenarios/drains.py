@@ -52,10 +52,10 @@ async def _stop(plan: Plan, cluster: Cluster) -> list[Figure]:
     works = [e["work"] for e in of_kind(events, "attempt", "invoke")]
     return [
         exactly(20, "6", "exit status of a drained node", node_status, 0),
-        at_most(20, "6", "it took, with attempts of 1 s", node_seconds, 10 + 5, "s"),
-        exactly(20, "6", "attempts that it still got", len(late), 0),
+        at_most(20, "6", "duration of its drain, with attempts of 1 s", node_seconds, 10 + 5, "s"),
+        exactly(20, "6", "attempts that the node still got", len(late), 0),
         exactly(20, "6", "exit status of the scheduler", status, 0),
-        at_most(20, "6", "it took, with a drain limit of 10 s", seconds, 10 + 5, "s"),
+        at_most(20, "6", "duration of its stop, with a drain limit of 10 s", seconds, 10 + 5, "s"),
         exactly(20, "6", "attempts that ran again", len(works) - len(set(works)), 0),
         *kept(20, "1 6", events),
     ]
@@ -86,7 +86,7 @@ async def _roll(plan: Plan, cluster: Cluster) -> list[Figure]:
     works = [e["work"] for e in of_kind(events, "attempt", "invoke")]
     return [
         exactly(21, "6", "nodes restarted", rolled, NODES),
-        at_least(21, "6", "throughput meanwhile, of that with one node less", 100 * dip * NODES / (NODES - 1), 80, "%"),
+        at_least(21, "6", "throughput meanwhile, relative to one node less", 100 * dip * NODES / (NODES - 1), 80, "%"),
         exactly(21, "6", "attempts that ran again", len(works) - len(set(works)), 0),
         *kept(21, "1 6", events),
     ]

@@ -47,7 +47,14 @@ async def run(plan: Plan) -> list[Figure]:
     return [
         *kept(1, "1 2 3 8", events),
         exactly(1, "5 8", f"evaluations that infrastructure ended ({situation})", len(gave_up), 0),
-        at_most(2, "1", "clients hear of their evaluations again after a kill, p99", percentile(resumed, 0.99), 3, "s"),
+        at_most(
+            2,
+            "1",
+            "time until clients hear of their evaluations again after a kill, p99",
+            percentile(resumed, 0.99),
+            3,
+            "s",
+        ),
         at_most(2, "1", "the same, from when the scheduler listens again, p99", percentile(from_ready, 0.99), 3, "s"),
         exactly(2, "1", f"errors after which a client may not retry, of {len(errors)}", final, 0),
     ]

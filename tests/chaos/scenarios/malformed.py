@@ -140,11 +140,11 @@ async def run(plan: Plan) -> list[Figure]:
     for one in bad[:5]:
         print("   ", one[:300])
     return [
-        exactly(31, "8", f"INTERNAL or UNKNOWN, of {sum(codes.values())} answers", len(bad), 0),
+        exactly(31, "8", f"answers INTERNAL or UNKNOWN, of {sum(codes.values())} answers", len(bad), 0),
         at_least(31, "", "answered by INVALID_ARGUMENT", codes["INVALID_ARGUMENT"], 1),
-        at_most(31, "", "those, one at a time, p99", percentile(refusals, 0.99), 5, "ms"),
+        at_most(31, "", "duration of these answers, one at a time, p99", percentile(refusals, 0.99), 5, "ms"),
         exactly(31, "", "tracebacks in the scheduler's log", tracebacks, 0),
-        exactly(31, "1", "the scheduler lives, and was not restarted", went_on and not restarts, True),
+        exactly(31, "1", "the scheduler still runs and was not restarted", went_on and not restarts, True),
         *kept(31, "1", events),
     ]
 

@@ -90,7 +90,7 @@ async def run(plan: Plan) -> list[Figure]:
         at_least(22, "7", f"goodput at {CAPACITY * 3:.0f}/s offered, of a peak of {peak:.0f}/s", share, 95, "%"),
         at_most(22, "7", f"{rejected}, answered, p99", 1000 * percentile(load.rejections, 0.99), 10, "ms"),
         at_most(22, "7", f"{rejected}, answered, p50", 1000 * percentile(load.rejections, 0.5), 10, "ms"),
-        exactly(22, "7", "rejections that do not say when to come back", load.without_advice, 0),
+        exactly(22, "7", "rejections that do not say when to try again", load.without_advice, 0),
         exactly(22, "7", f"other errors {sorted(set(load.others))[:3] or ''}", len(load.others), 0),
         at_most(22, "7", "the scheduler's memory grew by", max(0.0, grown), 50, "MiB"),
     ]

@@ -53,7 +53,7 @@ async def _short(plan: Plan, cluster: Cluster, lease: float) -> list[Figure]:
             len(works) - len(set(works)),
             0,
         ),
-        exactly(8, "4", "nodes lost by it", lost, 0),
+        exactly(8, "4", "nodes lost because of it", lost, 0),
         *kept(8, "1 3", events),
     ]
 
@@ -88,11 +88,11 @@ async def _long(plan: Plan, cluster: Cluster, lease: float) -> list[Figure]:
         exactly(
             9,
             "3",
-            f"outcomes decided by tokens that it held, of {len(held)} ({len(late)} came to a result)",
+            f"outcomes decided by tokens of the partitioned node, of {len(held)} ({len(late)} came to a result)",
             len(held & decided),
             0,
         ),
-        at_least(9, "4", "attempts it got afterwards", len(used), 1),
+        at_least(9, "4", "attempts that the node got afterwards", len(used), 1),
         *kept(9, "1 3", events),
     ]
 
@@ -113,7 +113,7 @@ async def _half_open(plan: Plan, cluster: Cluster, lease: float) -> list[Figure]
     await run_clients(cluster, {"c2": [request(f"f{i}", f"f{i}") for i in range(30)]}, limit_seconds=60)
     used = [e for e in of_kind(cluster.events(), "attempt", "invoke", node="n1") if e["work"].startswith("f")]
     return [
-        at_most(10, "4", "the node dials anew after its connection died in silence", redialled, 40, "s"),
-        at_least(10, "4", "attempts it got afterwards", len(used), 1),
+        at_most(10, "4", "the node reconnects after its connection died silently", redialled, 40, "s"),
+        at_least(10, "4", "attempts that the node got afterwards", len(used), 1),
         *kept(10, "1 3", events),
     ]

@@ -58,7 +58,7 @@ async def _zombie(plan: Plan, directory: Path, pause: float, lease: float) -> li
     decided = {e["token"] for e in events if e.op == "result"}
     return [
         at_least(6, "3", f"attempts that a node stopped for {pause:g} s held", len(held), 1),
-        exactly(6, "3", f"late results of those, {len(late)}, that had an effect", len(late & decided), 0),
+        exactly(6, "3", f"late results of these attempts ({len(late)}) that had an effect", len(late & decided), 0),
         exactly(
             6, "3", "late results that came, refused and counted", (len(refused & late), int(counted)), all_of_them
         ),

@@ -60,19 +60,24 @@ async def run(plan: Plan) -> list[Figure]:
         exactly(
             14,
             "8",
-            "of them called a failure of infrastructure",
+            "of these, called a failure of infrastructure",
             blamed,
             0,
         ),
         at_most(15, "5", "attempts of a candidate that kills its node", len(runs), 3),
         at_least(15, "5", "different nodes that they took", len({e["node"] for e in runs}), 2),
-        exactly(15, "5", "its cause", first["first"]["cause"], "POISON"),
+        exactly(15, "5", "cause of its result", first["first"]["cause"], "POISON"),
         exactly(15, "5", "attempts when it was sent again", len(runs_after) - len(runs), 0),
-        exactly(15, "5", "the cause then", first["second"]["cause"], "QUARANTINED"),
+        exactly(15, "5", "cause of the result when it was sent again", first["second"]["cause"], "QUARANTINED"),
         exactly(15, "5", "digests in quarantine", listed, 1),
         at_least(15, "5", "attempts once an operator had released it", len(runs_released) - len(runs_after), 1),
         at_least(
-            15, "5 8", f"others that were judged, of {len(innocent)}", 100 * len(judged) / len(innocent), 100, "%"
+            15,
+            "5 8",
+            f"other candidates that were judged, of {len(innocent)}",
+            100 * len(judged) / len(innocent),
+            100,
+            "%",
         ),
         *kept(15, "1 3 5 8", events),
     ]

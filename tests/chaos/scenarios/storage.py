@@ -63,7 +63,7 @@ async def _full(plan: Plan, cluster: Cluster) -> list[Figure]:
     await cluster.start_scheduler()
     events = await audit_all(cluster)
     return [
-        exactly(28, "1", "the scheduler went on through a full disk", not died, True),
+        exactly(28, "1", "the scheduler survived a full disk", not died, True),
         exactly(28, "1", "evaluations accepted meanwhile", accepted, 0),
         exactly(28, "7", "what a caller was told meanwhile", refusal, "UNAVAILABLE JournalStalledError, with a delay"),
         *kept(28, "1 2", events),
