@@ -10,22 +10,22 @@ from typing import Any, cast
 import pytest
 import torch
 from judge_harness import request
-from kerneldyno.evaluator import tree
-from kerneldyno.evaluator.burst import Station
 from kerneldyno.evaluator.devices import open_device
-from kerneldyno.evaluator.judge import bursts as module
-from kerneldyno.evaluator.judge import supply
-from kerneldyno.evaluator.judge.bursts import Bursts, Regime
-from kerneldyno.evaluator.judge.candidate import Candidate
-from kerneldyno.evaluator.judge.examination import examine
-from kerneldyno.evaluator.judge.footprint import Footprint
-from kerneldyno.evaluator.judge.problems import Known
-from kerneldyno.evaluator.judge.record import Finished, Record
-from kerneldyno.evaluator.judge.reference import ReferenceRunner
-from kerneldyno.evaluator.judge.side import Side
-from kerneldyno.evaluator.judge.supply import Batch
-from kerneldyno.evaluator.judge.trial import Inputs, prepare
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.devices.timed_loops import Station
+from kerneldyno.evaluator.judge.checks.candidate import Candidate
+from kerneldyno.evaluator.judge.memory.footprint import Footprint
+from kerneldyno.evaluator.judge.problems.cache import Known
+from kerneldyno.evaluator.judge.problems.examination import examine
+from kerneldyno.evaluator.judge.problems.trial import Inputs, prepare
+from kerneldyno.evaluator.judge.results.record import Finished, Record
+from kerneldyno.evaluator.judge.runners.side import Side
+from kerneldyno.evaluator.judge.timing import bursts as module
+from kerneldyno.evaluator.judge.timing import supply
+from kerneldyno.evaluator.judge.timing.bursts import Bursts, Regime
+from kerneldyno.evaluator.judge.timing.reference_runners import ReferenceRunner
+from kerneldyno.evaluator.judge.timing.supply import Batch
+from kerneldyno.evaluator.shared import tree
+from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
 
 CPU = open_device("cpu:0")

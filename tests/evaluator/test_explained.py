@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 from judge_harness import request
-from kerneldyno.evaluator import tree
 from kerneldyno.evaluator.devices import open_device
-from kerneldyno.evaluator.judge import trial
-from kerneldyno.evaluator.judge.examination import examine
-from kerneldyno.evaluator.judge.explained import explained, overflown
-from kerneldyno.evaluator.judge.footprint import Footprint
-from kerneldyno.evaluator.judge.problems import Known
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.checks.explained import explained, overflown
+from kerneldyno.evaluator.judge.memory.footprint import Footprint
+from kerneldyno.evaluator.judge.problems import trial
+from kerneldyno.evaluator.judge.problems.cache import Known
+from kerneldyno.evaluator.judge.problems.examination import examine
+from kerneldyno.evaluator.shared import tree
+from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
 
 CPU = open_device("cpu:0")

@@ -11,13 +11,13 @@ from typing import Any, cast
 import pytest
 import torch
 from judge_harness import request
-from kerneldyno.evaluator.judge.footprint import Footprint
 from kerneldyno.evaluator.judge.lane import Bench, Lane, LeakError
-from kerneldyno.evaluator.judge.ledger import Ledger
-from kerneldyno.evaluator.judge.problems import Announce
-from kerneldyno.evaluator.judge.verdict import Limits
-from kerneldyno.evaluator.shortage import asked_bytes, free_bytes, held_bytes, is_lack_of_memory
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.memory.footprint import Footprint
+from kerneldyno.evaluator.judge.memory.ledger import Ledger
+from kerneldyno.evaluator.judge.problems.cache import Announce
+from kerneldyno.evaluator.judge.results.verdict import Limits
+from kerneldyno.evaluator.shared.out_of_memory import asked_bytes, free_bytes, held_bytes, is_lack_of_memory
+from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure
 
 GIB = 1 << 30

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 from kerneldyno.evaluator.devices.base import Device, Probe
-from kerneldyno.evaluator.judge import quiet
 from kerneldyno.evaluator.judge.lane import Bench, Lane
-from kerneldyno.evaluator.judge.lease import Lease
-from kerneldyno.evaluator.judge.quiet import Quiet
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.runners.lease import Lease
+from kerneldyno.evaluator.judge.timing import quiet
+from kerneldyno.evaluator.judge.timing.quiet import Quiet
+from kerneldyno.evaluator.shared.spec import EvalSpec
 
 QUICK = 60e-6
 

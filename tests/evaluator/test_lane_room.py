@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 import torch
 from judge_harness import request
-from kerneldyno.evaluator.judge.counting import Counted
 from kerneldyno.evaluator.judge.lane import Bench, Lane
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.problems.counting import Counted
+from kerneldyno.evaluator.shared.spec import EvalSpec
 
 
 class Counting:

@@ -14,13 +14,14 @@ import torch
 from judge_harness import request
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
-from kerneldyno.evaluator.judge import excerpt as excerpt_module
-from kerneldyno.evaluator.judge import footprint, trial
-from kerneldyno.evaluator.judge.excerpt import Excerpt, Excerpted
-from kerneldyno.evaluator.judge.lease import Lease
-from kerneldyno.evaluator.judge.problems import Announce, Known, NeedsMoreError, Problems
-from kerneldyno.evaluator.judge.trial import Trial
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.memory import footprint
+from kerneldyno.evaluator.judge.problems import excerpt as excerpt_module
+from kerneldyno.evaluator.judge.problems import trial
+from kerneldyno.evaluator.judge.problems.cache import Announce, Known, NeedsMoreError, Problems
+from kerneldyno.evaluator.judge.problems.excerpt import Excerpt, Excerpted
+from kerneldyno.evaluator.judge.problems.trial import Trial
+from kerneldyno.evaluator.judge.runners.lease import Lease
+from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
 
 CPU = open_device("cpu:0")
@@ -88,7 +89,7 @@ def answer_of(current: Trial) -> torch.Tensor:
 
 
 def _views(current: Trial, slot: torch.Tensor) -> list[torch.Tensor]:
-    from kerneldyno.evaluator import tree
+    from kerneldyno.evaluator.shared import tree
 
     return tree.views(slot, [leaf.spec for leaf in current.expected.leaves])
 

@@ -14,8 +14,8 @@ import judge_harness
 import pytest
 from judge_harness import Judge, request
 from kerneldyno.client import Client, EvalRequest, EvalResult, LocalServices
-from kerneldyno.evaluator import registry
 from kerneldyno.evaluator.backends import Backend
+from kerneldyno.evaluator.server import registry
 from kerneldyno.evaluator.toolkits import Toolkit
 
 PLUGIN = Path(__file__).parents[2] / "examples/plugin"

@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator
 import pytest
 import torch
 from judge_harness import request
-from kerneldyno.evaluator import tree
 from kerneldyno.evaluator.devices import open_device
-from kerneldyno.evaluator.judge import supply as supply_module
-from kerneldyno.evaluator.judge.examination import examine
-from kerneldyno.evaluator.judge.footprint import Footprint
-from kerneldyno.evaluator.judge.problems import Known
-from kerneldyno.evaluator.judge.supply import Batch, Supply
-from kerneldyno.evaluator.judge.trial import prepare
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.memory.footprint import Footprint
+from kerneldyno.evaluator.judge.problems.cache import Known
+from kerneldyno.evaluator.judge.problems.examination import examine
+from kerneldyno.evaluator.judge.problems.trial import prepare
+from kerneldyno.evaluator.judge.timing import supply as supply_module
+from kerneldyno.evaluator.judge.timing.supply import Batch, Supply
+from kerneldyno.evaluator.shared import tree
+from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
 
 CPU = open_device("cpu:0")

@@ -20,26 +20,30 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ..devices.base import Device
-from ..shortage import asked_bytes, free_bytes, held_bytes
-from ..spec import EvalSpec
+from ..shared.out_of_memory import asked_bytes, free_bytes, held_bytes
+from ..shared.spec import EvalSpec
+from ..shared.tracebacks import CANDIDATE_FILE, describe_error
 from ..toolkits import ReferenceFailure
-from ..tracebacks import CANDIDATE_FILE, describe_error
-from . import examination, footprint, provenance, roofline, trial, verdict
-from .candidate import Candidate
-from .checking import check
-from .handle import RunnerGarbled, RunnerGone, RunnerStartError
-from .ledger import Ledger
-from .measured import Measured
-from .measuring import Session
-from .pool import Pool
-from .problems import Announce, Known, NeedsMoreError, Problems
-from .processors import Processors
-from .quiet import DeviceBusyError, Quiet
-from .record import Finished, Record
-from .reference import References
-from .report import report
-from .side import Sizes
-from .stages import Stages
+from .checks import provenance
+from .checks.candidate import Candidate
+from .checks.correctness import check
+from .memory import footprint
+from .memory.ledger import Ledger
+from .problems import examination, trial
+from .problems.cache import Announce, Known, NeedsMoreError, Problems
+from .results import verdict
+from .results.record import Finished, Record
+from .results.stages import Stages
+from .runners.handle import RunnerGarbled, RunnerGone, RunnerStartError
+from .runners.pool import Pool
+from .runners.side import Sizes
+from .timing import roofline
+from .timing.measured import Measured
+from .timing.processors import Processors
+from .timing.quiet import DeviceBusyError, Quiet
+from .timing.reference_runners import References
+from .timing.report import report
+from .timing.rounds import Session
 
 _log = logging.getLogger("kerneldyno.judge")
 

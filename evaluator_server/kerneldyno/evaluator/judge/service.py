@@ -16,20 +16,21 @@ from typing import Any
 import torch
 import triton
 
-from .. import wire
 from ..devices.base import Device
-from ..spec import EvalSpec
+from ..shared import wire
+from ..shared.spec import EvalSpec
 from ..walls import Layer
-from . import ladder, verdict
-from .footprint import CONTEXT_BYTES
 from .hygiene import Hygiene, SickDeviceError
 from .lane import Bench, Lane, LeakError
-from .ledger import Ledger, lacked_memory
-from .pool import Pool
-from .problems import Announce, Problems
-from .processors import Processors
-from .quiet import Quiet
-from .reference import References
+from .memory.footprint import CONTEXT_BYTES
+from .memory.ledger import Ledger, lacked_memory
+from .problems.cache import Announce, Problems
+from .results import verdict
+from .runners import ladder
+from .runners.pool import Pool
+from .timing.processors import Processors
+from .timing.quiet import Quiet
+from .timing.reference_runners import References
 
 _log = logging.getLogger("kerneldyno.judge")
 

@@ -20,7 +20,7 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import linux, wire
+from ..shared import linux, wire
 from ..walls import Layer, Walls, cgroup, limits, root
 from . import harness, sandbox
 

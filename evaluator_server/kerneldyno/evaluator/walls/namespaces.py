@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .. import linux
+from ..shared import linux
 
 #: The uid and gid that candidates run under when the evaluator runs as root ("nobody").
 NOBODY = 65534

@@ -1,0 +1,109 @@
+"""Answers that are wrong on stress inputs in a few elements: whether honest arithmetic explains those.
+
+Stress makes elements that depend on rounding far more than others of their size do: large terms that cancel out, a weight
+that is nearly all of a sum. One tolerance for all of an output does not follow that. So the float64 twin is run again on
+operands that are moved by half a unit of the arithmetic, which tells how far each element may be off (`arithmetic.limits`).
+And it makes the terms of sums and products larger than any that the problem's own inputs lead to: an honest kernel that has
+other terms than its reference, chunk by chunk, may overflow in a few elements. Called by `correctness` for what failed on
+stress alone: the problem's own inputs leave no such excuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from ...devices.base import Device
+from ...shared import tree
+from ...shared.precision import of_dtype
+from ...shared.spec import EvalSpec
+from ..comparison.compare import Expected, beyond, is_measured, relative_tolerance
+from ..problems import trial
+from ..problems.cache import Known
+from ..problems.trial import Trial
+from . import arithmetic
+
+#: No more of the elements than this: a kernel that is wrong is wrong in more of them. Of what overflows no more of the rows:
+#: a softmax without the right maximum does so in one element, of nearly every row.
+_FEW = 1e-3
+_FEW_ROWS = 1e-2
+
+
+def explained(known: Known, spec: EvalSpec, device: Device, current: Trial, number: int, slot: torch.Tensor) -> str:
+    """Return what to say of an answer whose few wrong elements honest arithmetic explains; "" where it does not.
+
+    Raises ReferenceFailure, OutOfMemoryError.
+    """
+    expected = current.expected
+    views = tree.views(slot, [leaf.spec for leaf in expected.leaves])
+    wrong = _wrong(expected, views, spec)
+    total, few = sum(view.numel() for view in views), sum(int(each.sum()) for each in wrong)
+    if not wrong or few > _FEW * total:
+        return ""
+    if current.block is not None and (found := _rows(known, spec, device, current, number, views, wrong)) is not None:
+        current, views = found
+        wrong = _wrong(current.expected, views, spec)
+    tier = known.method.allowed(spec, views)
+    for index, (leaf, value, which) in enumerate(zip(current.expected.leaves, views, wrong, strict=True)):
+        if not bool(which.any()):
+            continue
+        if not leaf.has_twin:
+            return ""
+        least = relative_tolerance(value.dtype)
+        off = float((leaf.value.double() - leaf.truth).abs().max())
+        precision = tier or of_dtype(value.dtype)
+        most = arithmetic.limits(known.problem, device, current, precision, index, least, off)
+        if most is None or not bool(((value.double() - leaf.truth).abs() <= most)[which].all()):
+            return ""
+    return f"{few} of {total} elements are out of tolerance by no more than rounding does to them"
+
+
+def overflown(spec: EvalSpec, current: Trial, slot: torch.Tensor) -> str:
+    """Return what to say of an answer of which a few rows have elements that are not finite, and all others are right.
+
+    "" of any other, and where more than a few rows of one output have, however small it is. That excuses it only where it
+    is right on weaker stress of the same kind, which the caller finds out.
+    """
+    views = tree.views(slot, [leaf.spec for leaf in current.expected.leaves])
+    said = []
+    for wrong, view in zip(_wrong(current.expected, views, spec), views, strict=False):
+        by_row = wrong.reshape(-1, view.shape[-1] if view.dim() > 1 else 1)
+        rows, hit = len(by_row), int(by_row.any(1).sum())
+        if hit > _FEW_ROWS * rows or bool((wrong & view.isfinite()).any()):
+            return ""
+        if hit:
+            said.append(f"{int(wrong.sum())} elements, in {hit} of {rows} rows,")
+    return f"{' and '.join(said)} are not finite, and on weaker ones all are right" if said else ""
+
+
+def _wrong(expected: Expected, views: Sequence[torch.Tensor], spec: EvalSpec) -> list[torch.Tensor]:
+    """Return which elements of each leaf are out of tolerance; nothing where a leaf is none of measurements."""
+    if not all(is_measured(leaf.value) for leaf in expected.leaves):
+        return []
+    return [beyond(leaf, view, spec.tolerance) for leaf, view in zip(expected.leaves, views, strict=True)]
+
+
+def _rows(
+    known: Known,
+    spec: EvalSpec,
+    device: Device,
+    current: Trial,
+    number: int,
+    views: Sequence[torch.Tensor],
+    wrong: Sequence[torch.Tensor],
+) -> tuple[Trial, list[torch.Tensor]] | None:
+    """Return the rows of a large problem that have wrong elements, answered in float64 as well, and the candidate's."""
+    excerpt = known.method.excerpt
+    if excerpt is None or not excerpt.separable:
+        return None
+    hit = torch.zeros(excerpt.of, dtype=torch.bool, device=device.torch_device)
+    for each in wrong:
+        hit |= each.reshape(excerpt.of, -1).any(1)
+    which = hit.nonzero().flatten()
+    if len(which) > excerpt.rows:
+        return None
+    picked = excerpt.pick(current.inputs, which, device)
+    rows = trial.answer(known.problem, spec, device, number, picked, method=replace(known.method, excerpt=None))
+    return rows, [view.index_select(0, which) for view in views]
