@@ -16,7 +16,7 @@ from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.judge.memory.footprint import Footprint
 from kerneldyno.evaluator.judge.problems import trial
-from kerneldyno.evaluator.judge.problems.cache import Announce, Known, Problems
+from kerneldyno.evaluator.judge.problems.cache import Announce, BuiltProblem, Problems
 from kerneldyno.evaluator.judge.problems.counting import count
 from kerneldyno.evaluator.judge.problems.examination import Examination
 from kerneldyno.evaluator.judge.results.record import Record
@@ -198,7 +198,7 @@ def placed(
 
     async def run() -> dict[str, Any]:
         lease = Lease([])
-        known = Known(problem, Examination([]), Footprint(0, 0, 0, 0, 0))
+        known = BuiltProblem(problem, Examination([]), Footprint(0, 0, 0, 0, 0))
         above = Roof(device, lease, Quiet(device))
         return await roofline.place(above, known, Problems(device, lease), Announce(announce), example, record, seconds)
 

@@ -13,13 +13,13 @@ from kerneldyno.evaluator.judge.timing import effort, rounds
 from kerneldyno.evaluator.judge.timing.device_time import Burst
 from kerneldyno.evaluator.judge.timing.end_to_end_time import PacedBurst
 from kerneldyno.evaluator.judge.timing.measured import Measured, Visit
-from kerneldyno.evaluator.judge.timing.rounds import Session
+from kerneldyno.evaluator.judge.timing.rounds import TimingSession
 
 PLENTY = {"queued": 90, "paced": 90}
 
 
-def session(*, queued: bool = True, precision: float = 0.01) -> Session:
-    made = Session.__new__(Session)
+def session(*, queued: bool = True, precision: float = 0.01) -> TimingSession:
+    made = TimingSession.__new__(TimingSession)
     made._bursts = cast(Any, SimpleNamespace(regime=SimpleNamespace(queued=queued)))
     made._candidate = cast(Any, SimpleNamespace(spec=SimpleNamespace(timing_precision=precision)))
     return made
@@ -136,8 +136,8 @@ async def test_bursts_of_nothing_are_made_again_on_a_host_that_is_slow_but_not_f
     kept: list[PacedBurst] = []
     timed._reference = cast(Any, SimpleNamespace(paced_nothing=lambda _: kept))
     timed._processors = cast(Any, SimpleNamespace(is_quick=lambda: quick))
-    monkeypatch.setattr(Session, "_place", nothing_to_do)
-    monkeypatch.setattr(Session, "_expect_quiet", nothing_to_do)
+    monkeypatch.setattr(TimingSession, "_place", nothing_to_do)
+    monkeypatch.setattr(TimingSession, "_expect_quiet", nothing_to_do)
     planned = effort.plan(per_call, per_set=0.0, calls=100, longest=40, limit=60)
     assert await timed._paced_nothing(planned) == kept == all_made[-3:]
     assert len(all_made) == made

@@ -12,10 +12,9 @@ import os
 import re
 import socket
 import stat
-from pathlib import Path
 from typing import Any
 
-from ..shared import linux
+from ..shared import linux, proc
 
 _PTRACE_SEIZE = 0x4206
 _CALLS = {  # number on x86-64, on aarch64
@@ -72,8 +71,7 @@ def signal_judge(target: dict[str, Any]) -> None:
 
 def list_processes(target: dict[str, Any]) -> None:
     """Find another process than this one in /proc."""
-    others = [name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
-    if not others:
+    if not proc.processes() - {os.getpid()}:
         raise ProcessLookupError(errno.ESRCH, "none is listed")
 
 
@@ -92,7 +90,7 @@ def read_judge(target: dict[str, Any]) -> None:
 def read_others(target: dict[str, Any]) -> None:
     """Read memory or environment of any other process, by file."""
     last: OSError = ProcessLookupError(errno.ESRCH, "no other process is there")
-    listed = {int(name) for name in os.listdir("/proc") if name.isdigit()}
+    listed = proc.processes()
     with contextlib.suppress(ProcessLookupError):
         listed.add(_judge(target))
     for pid in (listed | {1}) - {os.getpid()}:
@@ -110,7 +108,7 @@ def _judge(target: dict[str, Any]) -> int:
     """Return the judge's pid, unless in here that number is somebody else's."""
     pid = int(target["pid"])
     try:
-        started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        started = proc.started(pid)
     except FileNotFoundError:
         return pid  # hidden or absent: the attempt itself shows which
     if started != target["started"]:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..devices.base import Device
+from ..shared import proc
 from ..walls import Layer, limits, root
 from . import escapes, sandbox
 
@@ -31,11 +32,11 @@ _NAMESPACES = (
 
 def probe(target: dict[str, Any], device: Device) -> list[Layer]:
     """Try each wall. `target` tells what the judge has put up to be reached, and what it sees of the host itself."""
-    status = _own_status()
-    alone = os.readlink("/proc/self/ns/user") != target["namespaces"]["user"]
+    status = proc.facts(proc.STATUS)
+    alone = proc.namespace("user") != target["namespaces"]["user"]
     return [
         *(
-            Layer(name, os.readlink(f"/proc/self/ns/{kind}") != target["namespaces"][kind], detail)
+            Layer(name, proc.namespace(kind) != target["namespaces"][kind], detail)
             for kind, name, detail in _NAMESPACES
         ),
         _filter("landlock", escapes.make_device, target),
@@ -74,11 +75,6 @@ def probe(target: dict[str, Any], device: Device) -> list[Layer]:
             *(escapes.use_dark_corners, escapes.mount, escapes.new_user_namespace),
         ),
     ]
-
-
-def _own_status() -> dict[str, str]:
-    with open("/proc/self/status") as file:
-        return {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
 
 
 def _denied(name: str, detail: str, target: dict[str, Any], *tried: _Attempt) -> Layer:

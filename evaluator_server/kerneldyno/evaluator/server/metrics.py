@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from ..shared.nvml import THROTTLE_REASONS
 from .gpu_metrics import GpuHealth
-from .process_metrics import ChildrenCollector
+from .process_metrics import ProcessCollectors
 
 OUTCOMES = tuple(pb.EvalResult.Outcome.keys()[1:])
 #: What a judge can find, by id of docs/threat-model.md; what is not here is counted as "other".
@@ -105,7 +105,7 @@ class Metrics:
         self.cache_problems = gauge("reference_cache_problems", "Problems that are kept built.", device=device)
         self.restarts = counter("judge_restarts", "Judges started anew.", device=device, cause=RESTART_CAUSES)
         self.layers = gauge("sandbox_layer_active", "1 when the layer holds.", device=device, layer=())
-        self.children = ChildrenCollector(registry)
+        self.children = ProcessCollectors(registry)
         self.gpus = GpuHealth(registry)
 
     def record(self, result: pb.EvalResult) -> None:

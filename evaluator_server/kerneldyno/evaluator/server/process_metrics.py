@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 _LABELS = ("device", "process")
 
 
-class ChildrenCollector(Collector):
+class ProcessCollectors(Collector):
     """Series of processes by device and role."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

@@ -1,12 +1,14 @@
-"""One GPU as the driver sees it, through NVML: what it is, how it is, and which errors it reports.
+"""GPUs as the driver sees them, through NVML: what they are, how they are, and which errors they report.
 
-`gpu_metrics` reads it, and knows nothing of NVML. What a model or a driver cannot tell is left out. NVML's functions are
-called through NVIDIA's own binding, pynvml. Source: NVML API reference (https://docs.nvidia.com/deploy/nvml-api/).
+Used by the server (settings, `gpu_metrics`) and by the judge (`devices.gpu_state`), and by nobody else: only this file calls
+NVML, through NVIDIA's own binding, pynvml. What a model or a driver cannot tell is left out of a Reading. Source: NVML API
+reference (https://docs.nvidia.com/deploy/nvml-api/).
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +23,8 @@ THROTTLE_REASONS = {
     0x80: "hw_power_brake",
 }
 _MHZ = 1e6
+#: Processors in one word of NVML's masks (unsigned long).
+_WORD_BITS = 64
 
 
 @dataclass(slots=True)
@@ -55,15 +59,18 @@ class Driver:
             raise GpuError(f"nvidia-ml-py is not installed: {error}") from error
         self._nvml: Any = pynvml
         self._call(pynvml.nvmlInit)
-        self._events = self._optional(pynvml.nvmlEventSetCreate)
+        self._events: Any = None
         self._uuids: dict[int | None, str] = {}  # of the GPUs that are listened to, by the address of their handle
 
-    def find(self, uuid: str) -> Any:
-        """Return the handle of a GPU."""
-        return self._call(self._nvml.nvmlDeviceGetHandleByUUID, uuid)
+    def find(self, name: str) -> Any:
+        """Return the handle of a GPU, or of a part of one (MIG), by its UUID; or of a GPU by its number, as NVML counts."""
+        if name.isdigit():
+            return self._call(self._nvml.nvmlDeviceGetHandleByIndex, int(name))
+        return self._call(self._nvml.nvmlDeviceGetHandleByUUID, name)
 
     def listen(self, handle: Any, uuid: str) -> bool:
         """Have `next_xid` tell of this GPU's errors, and say whether the driver can; not every virtual GPU has events."""
+        self._events = self._events or self._optional(self._nvml.nvmlEventSetCreate)
         if self._events is None:
             return False
         try:
@@ -113,6 +120,28 @@ class Driver:
         self._read_errors(handle, reading)
         return reading
 
+    def state(self, handle: Any) -> dict[str, Any]:
+        """Return clocks (MHz), temperature (Celsius), power (watts) and reasons for throttling, all or none (GpuError)."""
+        nvml, call = self._nvml, self._call
+        reasons = call(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+        return {
+            "sm_clock_mhz": call(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": call(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
+            "temperature_celsius": call(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+            "power_watts": call(nvml.nvmlDeviceGetPowerUsage, handle) / 1000,
+            "throttle_reasons": [name for bit, name in THROTTLE_REASONS.items() if reasons & bit],
+        }
+
+    def memory_bytes(self, handle: Any) -> int:
+        """Return the size of a GPU's memory. Raises GpuError."""
+        return int(self._call(self._nvml.nvmlDeviceGetMemoryInfo, handle).total)
+
+    def near_processors(self, handle: Any) -> set[int]:
+        """Return the host's processors that a GPU is attached to. Raises GpuError."""
+        words = -(-(os.cpu_count() or 1) // _WORD_BITS)
+        masks = self._call(self._nvml.nvmlDeviceGetCpuAffinity, handle, words)
+        return {_WORD_BITS * at + bit for at, mask in enumerate(masks) for bit in range(_WORD_BITS) if mask >> bit & 1}
+
     def _read_errors(self, handle: Any, reading: Reading) -> None:
         nvml, ask, volatile = self._nvml, self._optional, self._nvml.NVML_VOLATILE_ECC
         _put(
@@ -147,14 +176,8 @@ def smallest_memory(names: Sequence[str]) -> int | None:
     They are named as in CUDA_VISIBLE_DEVICES: by their numbers, or by UUIDs of GPUs and of their parts (MIG).
     """
     try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        handles = [
-            pynvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else pynvml.nvmlDeviceGetHandleByUUID(name)
-            for name in names
-        ]
-        return min(int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) for handle in handles)
+        driver = Driver()
+        return min(driver.memory_bytes(driver.find(name)) for name in names)
     except Exception:  # no library, no driver, no permission: all the same to us
         return None
 

@@ -22,6 +22,7 @@ from ..problems.inputs import Inputs
 from ..problems.trial import Trial
 from ..results import verdict
 from ..results.record import Finished, Record
+from ..results.stages import LIMITED_AS
 from ..runners.answers import Called, read_call, read_listing, read_parameters
 from ..runners.handle import Runner, RunnerLate
 from ..runners.lease import Lease
@@ -66,12 +67,13 @@ class Candidate(Side):
         self._stopped = 0.0
         #: The quickest call so far, as the runner says, in seconds: what is planned by.
         self.quickest_call = math.inf
-        self.stage = "load"
+        #: As evidence and limits call it; see `LIMITED_AS`.
+        self.stage = LIMITED_AS["STAGE_LOADING"]
         self.overdue = False
 
     def enter(self, stage: str) -> None:
-        """Begin a stage: its limit counts from here."""
-        self.stage = stage
+        """Begin a stage, as STAGE_LOADING: its limit counts from here."""
+        self.stage = LIMITED_AS[stage]
         self._spent = 0.0
         self._stopped = self.runner.stopped_seconds
 

@@ -14,7 +14,7 @@ from ...shared import tree
 from ..comparison.evidence import Comparison
 from ..comparison.fingerprint import Fingerprint
 from ..problems import stress, trial
-from ..problems.cache import Announce, Known, Problems
+from ..problems.cache import Announce, BuiltProblem, Problems
 from ..results import verdict
 from ..results.record import Finished
 from . import arithmetic
@@ -34,29 +34,29 @@ class _Overflown:
     weaker: stress.Stress
 
 
-async def check(candidate: Candidate, known: Known, problems: Problems, announce: Announce) -> trial.Trial:
+async def check(candidate: Candidate, built: BuiltProblem, problems: Problems, announce: Announce) -> trial.Trial:
     """Run all trials; return the last nominal one. Raises Finished when one is wrong."""
-    spec, problem = candidate.spec, known.problem
+    spec, problem = candidate.spec, built.problem
     nominal = spec.correct_trials if problem.cases is None else max(problem.cases, spec.correct_trials)
     kinds: list[stress.Stress | None] = [None] * nominal
     # Nominal and stressed ones in one order, which is secret: nothing tells them apart but their values.
-    kinds += known.examination.held
+    kinds += built.examination.held
     secrets.SystemRandom().shuffle(kinds)
     last = None
     earlier: list[int | None] = []
     prints = Fingerprint(candidate.device)
     for number, kind in enumerate(kinds):
-        current = await _draw(candidate, known, kind, number, problems, announce)
+        current = await _draw(candidate, built, kind, number, problems, announce)
         if current is None:
             continue
-        tried = await _try(candidate, known, current, prints, earlier, number, problems, announce)
+        tried = await _try(candidate, built, current, prints, earlier, number, problems, announce)
         if kind is None:
-            last = current.outline() if known.spares_inputs else current
+            last = current.outline() if built.spares_inputs else current
         del current  # before inputs are drawn once more
         if isinstance(tried, _Overflown):
             assert kind is not None
             earlier = [None]
-            tried = await _try_weaker(candidate, known, kind, tried, prints, number, problems, announce)
+            tried = await _try_weaker(candidate, built, kind, tried, prints, number, problems, announce)
         earlier = [tried, *earlier[:1]]
     assert last is not None
     return last
@@ -64,7 +64,7 @@ async def check(candidate: Candidate, known: Known, problems: Problems, announce
 
 async def _draw(
     candidate: Candidate,
-    known: Known,
+    built: BuiltProblem,
     kind: stress.Stress | None,
     number: int,
     problems: Problems,
@@ -73,8 +73,8 @@ async def _draw(
     """Prepare one trial; None where the reference has lost its way on stressed inputs that it usually bears."""
     for _ in range(_REDRAWS):
         async with problems.executing(announce):
-            current = known.prepare(candidate.spec, candidate.device, number, kind, candidate.stage_inputs)
-        if kind is None or known.examination.can_tell(current.expected):
+            current = built.prepare(candidate.spec, candidate.device, number, kind, candidate.stage_inputs)
+        if kind is None or built.examination.can_tell(current.expected):
             current.stress = kind
             return current
     return None
@@ -82,7 +82,7 @@ async def _draw(
 
 async def _try_weaker(
     candidate: Candidate,
-    known: Known,
+    built: BuiltProblem,
     kind: stress.Stress,
     found: _Overflown,
     prints: Fingerprint,
@@ -91,19 +91,19 @@ async def _try_weaker(
     announce: Announce,
 ) -> int | None:
     """Try weaker stress of the same kind; what `_try` returns where the answer to that is right. Raises Finished."""
-    current = await _draw(candidate, known, found.weaker, number, problems, announce)
+    current = await _draw(candidate, built, found.weaker, number, problems, announce)
     if current is None:
-        raise _wrong(candidate, known, kind, number, found.comparison)
-    tried = await _try(candidate, known, current, prints, (), number, problems, announce)
+        raise _wrong(candidate, built, kind, number, found.comparison)
+    tried = await _try(candidate, built, current, prints, (), number, problems, announce)
     if isinstance(tried, _Overflown):
-        raise _wrong(candidate, known, found.weaker, number, tried.comparison)
+        raise _wrong(candidate, built, found.weaker, number, tried.comparison)
     _note(candidate, kind, found.said)
     return tried
 
 
 async def _try(
     candidate: Candidate,
-    known: Known,
+    built: BuiltProblem,
     current: trial.Trial,
     prints: Fingerprint,
     earlier: Sequence[int | None],
@@ -119,7 +119,7 @@ async def _try(
     async with problems.executing(announce):  # recognising a tier runs the reference
         comparison = trial.judge(current, spec, structure, specs, station.outputs[0])
         if comparison.mismatch is not None and comparison.mismatch["kind"] == "values" and current.stress:
-            _excuse(candidate, known, current, number, comparison)
+            _excuse(candidate, built, current, number, comparison)
         if comparison.mismatch is not None and comparison.mismatch["kind"] == "non-finite" and current.stress:
             weaker = stress.weaker(current.stress)
             if weaker is not None and (said := overflown(spec, current, station.outputs[0])):
@@ -135,17 +135,17 @@ async def _try(
         allowed = spec.allowed_precision
         if comparison.mismatch is None and not current.stress and allowed != "PRECISION_UNSPECIFIED":
             comparison.mismatch = arithmetic.unlike_rounding(
-                known.problem, candidate.device, current, station.outputs[0], allowed
+                built.problem, candidate.device, current, station.outputs[0], allowed
             )
         if comparison.mismatch is None and _is_overwritten(candidate, prints, earlier):
             _reused(candidate, comparison)
         record.note(comparison)
         if _all_there(current, specs):
             record.precision = arithmetic.observed(
-                known.problem, candidate.device, current, station.outputs[0], record.precision
+                built.problem, candidate.device, current, station.outputs[0], record.precision
             )
     if comparison.mismatch is not None:
-        raise _wrong(candidate, known, current.stress, number, comparison)
+        raise _wrong(candidate, built, current.stress, number, comparison)
     record.passed += 1
     record.layouts = specs
     # What shares memory with inputs changes with them.
@@ -153,7 +153,7 @@ async def _try(
 
 
 def _wrong(
-    candidate: Candidate, known: Known, kind: stress.Stress | None, number: int, comparison: Comparison
+    candidate: Candidate, built: BuiltProblem, kind: stress.Stress | None, number: int, comparison: Comparison
 ) -> Finished:
     """Return what to raise for an answer that is wrong."""
     record, mismatch = candidate.record, comparison.mismatch
@@ -161,13 +161,15 @@ def _wrong(
     if kind is not None and mismatch["kind"] != "output overwritten":
         mismatch["detail"] += f" on stress inputs ({kind.kind})"
         mismatch["stress"] = stress.name_of(kind.kind)
-    _explain(candidate, known)
+    _explain(candidate, built)
     return Finished(verdict.incorrect(comparison, number, record.report(), record.findings))
 
 
-def _excuse(candidate: Candidate, known: Known, current: trial.Trial, number: int, comparison: Comparison) -> None:
+def _excuse(
+    candidate: Candidate, built: BuiltProblem, current: trial.Trial, number: int, comparison: Comparison
+) -> None:
     """Take it for right where honest arithmetic explains what is wrong with an answer to stress inputs, and say so."""
-    said = explained(known, candidate.spec, candidate.device, current, number, candidate.station.outputs[0])
+    said = explained(built, candidate.spec, candidate.device, current, number, candidate.station.outputs[0])
     if said and current.stress is not None:
         comparison.mismatch = None
         _note(candidate, current.stress, said)
@@ -202,7 +204,7 @@ def _all_there(current: trial.Trial, specs: list[tree.TensorSpec]) -> bool:
     return wanted == [(spec.shape, spec.dtype) for spec in specs]
 
 
-def _explain(candidate: Candidate, known: Known) -> None:
+def _explain(candidate: Candidate, built: BuiltProblem) -> None:
     """Add what may help to understand a wrong answer."""
     record, spec = candidate.record, candidate.spec
     if arithmetic.rank(record.precision) > max(map(arithmetic.rank, (spec.allowed_precision, "PRECISION_FP32"))):
@@ -212,10 +214,10 @@ def _explain(candidate: Candidate, known: Known) -> None:
             " can allow that; if it does not, look for a mistake"
         )
         record.find("S23", "SEVERITY_INFO", evidence)
-    missing = len(known.problem.state()) - record.parameters_perturbed
+    missing = len(built.problem.state()) - record.parameters_perturbed
     if missing > 0:
         evidence = (
-            f"the reference's {', '.join(sorted(known.problem.state()))[:200]} hold secret values, and {missing} of them"
+            f"the reference's {', '.join(sorted(built.problem.state()))[:200]} hold secret values, and {missing} of them"
             " have no counterpart among the candidate's parameters and buffers"
         )
         record.find("S29", "SEVERITY_INFO", evidence)

@@ -21,7 +21,7 @@ from ...shared.precision import of_dtype
 from ...shared.spec import EvalSpec
 from ..comparison.compare import Expected, beyond, is_measured, relative_tolerance
 from ..problems import trial
-from ..problems.cache import Known
+from ..problems.cache import BuiltProblem
 from ..problems.trial import Trial
 from . import arithmetic
 
@@ -31,7 +31,9 @@ _FEW = 1e-3
 _FEW_ROWS = 1e-2
 
 
-def explained(known: Known, spec: EvalSpec, device: Device, current: Trial, number: int, slot: torch.Tensor) -> str:
+def explained(
+    built: BuiltProblem, spec: EvalSpec, device: Device, current: Trial, number: int, slot: torch.Tensor
+) -> str:
     """Return what to say of an answer whose few wrong elements honest arithmetic explains; "" where it does not.
 
     Raises ReferenceFailure, OutOfMemoryError.
@@ -42,10 +44,10 @@ def explained(known: Known, spec: EvalSpec, device: Device, current: Trial, numb
     total, few = sum(view.numel() for view in views), sum(int(each.sum()) for each in wrong)
     if not wrong or few > _FEW * total:
         return ""
-    if current.block is not None and (found := _rows(known, spec, device, current, number, views, wrong)) is not None:
+    if current.block is not None and (found := _rows(built, spec, device, current, number, views, wrong)) is not None:
         current, views = found
         wrong = _wrong(current.expected, views, spec)
-    tier = known.method.allowed(spec, views)
+    tier = built.method.allowed(spec, views)
     for index, (leaf, value, which) in enumerate(zip(current.expected.leaves, views, wrong, strict=True)):
         if not bool(which.any()):
             continue
@@ -54,7 +56,7 @@ def explained(known: Known, spec: EvalSpec, device: Device, current: Trial, numb
         least = relative_tolerance(value.dtype)
         off = float((leaf.value.double() - leaf.truth).abs().max())
         precision = tier or of_dtype(value.dtype)
-        most = arithmetic.limits(known.problem, device, current, precision, index, least, off)
+        most = arithmetic.limits(built.problem, device, current, precision, index, least, off)
         if most is None or not bool(((value.double() - leaf.truth).abs() <= most)[which].all()):
             return ""
     return f"{few} of {total} elements are out of tolerance by no more than rounding does to them"
@@ -86,7 +88,7 @@ def _wrong(expected: Expected, views: Sequence[torch.Tensor], spec: EvalSpec) ->
 
 
 def _rows(
-    known: Known,
+    built: BuiltProblem,
     spec: EvalSpec,
     device: Device,
     current: Trial,
@@ -95,7 +97,7 @@ def _rows(
     wrong: Sequence[torch.Tensor],
 ) -> tuple[Trial, list[torch.Tensor]] | None:
     """Return the rows of a large problem that have wrong elements, answered in float64 as well, and the candidate's."""
-    excerpt = known.method.excerpt
+    excerpt = built.method.excerpt
     if excerpt is None or not excerpt.separable:
         return None
     hit = torch.zeros(excerpt.of, dtype=torch.bool, device=device.torch_device)
@@ -105,5 +107,5 @@ def _rows(
     if len(which) > excerpt.rows:
         return None
     picked = excerpt.pick(current.inputs, which, device)
-    rows = trial.answer(known.problem, spec, device, number, picked, method=replace(known.method, excerpt=None))
+    rows = trial.answer(built.problem, spec, device, number, picked, method=replace(built.method, excerpt=None))
     return rows, [view.index_select(0, which) for view in views]

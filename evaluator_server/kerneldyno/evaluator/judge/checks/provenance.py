@@ -17,7 +17,7 @@ import torch
 from ...backends import backends
 from ...shared import small_floats, tree
 from ..problems import trial
-from ..problems.cache import Announce, Known, Problems
+from ..problems.cache import Announce, BuiltProblem, Problems
 from ..problems.stress import Stress
 from ..results import verdict
 from ..results.record import Finished
@@ -63,20 +63,20 @@ def check_launches(candidate: Candidate) -> None:
         _judge(candidate, "S19", evidence)
 
 
-async def replay_as_ghost(candidate: Candidate, known: Known, problems: Problems, announce: Announce) -> None:
+async def replay_as_ghost(candidate: Candidate, built: BuiltProblem, problems: Problems, announce: Announce) -> None:
     """Take the candidate's kernels away and see whether anything changes.
 
     Memory that the kernels would have written may still hold the answer to an earlier call, and a copy of the input may be
     right on nominal inputs. So every kind of stress must come out right, and on one of them at least the answer to nominal
     inputs must be clearly wrong.
     """
-    examined = known.examination
+    examined = built.examination
     if not candidate.record.launches or not examined.varies or _IDLE_MUTANTS.intersection(examined.pass_all):
         return  # nothing to take away, or a problem for which memory of an earlier call is as good as an answer
-    nominal = await _prepare(candidate, known, None, problems, announce)
+    nominal = await _prepare(candidate, built, None, problems, announce)
     telling = False
     for kind in examined.held or (None, None):
-        current = await _prepare(candidate, known, kind, problems, announce)
+        current = await _prepare(candidate, built, kind, problems, announce)
         telling = telling or _differs(candidate, current, nominal)
         try:
             called = await candidate.call(current, ghost=True)
@@ -96,10 +96,10 @@ async def replay_as_ghost(candidate: Candidate, known: Known, problems: Problems
 
 
 async def _prepare(
-    candidate: Candidate, known: Known, kind: Stress | None, problems: Problems, announce: Announce
+    candidate: Candidate, built: BuiltProblem, kind: Stress | None, problems: Problems, announce: Announce
 ) -> trial.Trial:
     async with problems.executing(announce):
-        return known.prepare(candidate.spec, candidate.device, 0, kind, candidate.stage_inputs)
+        return built.prepare(candidate.spec, candidate.device, 0, kind, candidate.stage_inputs)
 
 
 def _differs(candidate: Candidate, current: trial.Trial, nominal: trial.Trial) -> bool:

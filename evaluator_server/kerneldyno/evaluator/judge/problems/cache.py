@@ -58,7 +58,7 @@ class Announce:
 
 
 @dataclass(slots=True)
-class Known:
+class BuiltProblem:
     """A problem and what has been learnt about it."""
 
     problem: Problem
@@ -133,52 +133,52 @@ class Problems:
     def __init__(self, device: Device, lease: Lease) -> None:
         self.device = device
         self._lease = lease
-        self._built: OrderedDict[str, Known] = OrderedDict()
+        self._built: OrderedDict[str, BuiltProblem] = OrderedDict()
         self.hits = 0
         self.misses = 0
 
     def __len__(self) -> int:
         return len(self._built)
 
-    def find(self, spec: EvalSpec) -> Known | None:
+    def find(self, spec: EvalSpec) -> BuiltProblem | None:
         """Return the problem of `spec` if it is kept."""
         return self._built.get(spec.problem_key)
 
-    def recall(self, spec: EvalSpec) -> Known | None:
+    def recall(self, spec: EvalSpec) -> BuiltProblem | None:
         """Return the problem of `spec` if it is kept, as one that is used again."""
-        known = self.find(spec)
-        if known is not None:
+        built = self.find(spec)
+        if built is not None:
             self.hits += 1
             self._built.move_to_end(spec.problem_key)
-        return known
+        return built
 
-    async def get(self, spec: EvalSpec, announce: Announce) -> Known:
+    async def get(self, spec: EvalSpec, announce: Announce) -> BuiltProblem:
         """Return the problem of `spec`, built and examined now if it is not kept.
 
         Raises ReferenceFailure, NeedsMoreError.
         """
         key = spec.problem_key
         async with self.executing(announce):
-            if (known := self.recall(spec)) is None:
+            if (built := self.recall(spec)) is None:
                 self.misses += 1
                 before = self.device.allocated_bytes()
-                known = self._built[key] = self._meet(spec, announce.within)
-                known.retained = self.device.allocated_bytes() - before
-                if known.hoards:
+                built = self._built[key] = self._meet(spec, announce.within)
+                built.retained = self.device.allocated_bytes() - before
+                if built.hoards:
                     gc.collect()  # what only cycles hold is not kept
-                    known.retained = self.device.allocated_bytes() - before
-                self._make_room(known)
-            return known
+                    built.retained = self.device.allocated_bytes() - before
+                self._make_room(built)
+            return built
 
     @contextlib.contextmanager
-    def used(self, spec: EvalSpec, known: Known) -> Iterator[None]:
+    def used(self, spec: EvalSpec, built: BuiltProblem) -> Iterator[None]:
         """Count a lane as a user for the body; a problem that hoards memory is not kept after its last one."""
-        known.users += 1
+        built.users += 1
         try:
             yield
         finally:
-            known.users -= 1
-            if known.hoards and not known.users and self.find(spec) is known:
+            built.users -= 1
+            if built.hoards and not built.users and self.find(spec) is built:
                 self.forget(spec)
 
     def forget(self, spec: EvalSpec) -> None:
@@ -188,12 +188,12 @@ class Problems:
     @property
     def idle_bytes(self) -> int:
         """Device memory of the problems that are only kept for later."""
-        return sum(known.nbytes for known in self._built.values() if not known.users)
+        return sum(built.nbytes for built in self._built.values() if not built.users)
 
     def drop_one(self) -> bool:
         """Drop the problem that takes memory and was not used for longest, if there is one; say whether."""
-        for key, known in self._built.items():
-            if not known.users and known.nbytes:
+        for key, built in self._built.items():
+            if not built.users and built.nbytes:
                 del self._built[key]
                 return True
         return False
@@ -202,14 +202,14 @@ class Problems:
         """Keep no problem: somebody needs the memory."""
         self._built.clear()
 
-    def _make_room(self, newest: Known) -> None:
+    def _make_room(self, newest: BuiltProblem) -> None:
         room = self.device.at_most(1 << 62, _KEPT_SHARE)
-        taken = sum(known.nbytes for known in self._built.values())
+        taken = sum(built.nbytes for built in self._built.values())
         while len(self._built) > _KEPT or (taken > room and next(iter(self._built.values())) is not newest):
             _, oldest = self._built.popitem(last=False)
             taken -= oldest.nbytes
 
-    def _meet(self, spec: EvalSpec, within: int | None) -> Known:
+    def _meet(self, spec: EvalSpec, within: int | None) -> BuiltProblem:
         """Build a problem and find out about it: how much memory it takes first of all. Raises NeedsMoreError.
 
         That is raised before anything large is allocated, where the sizes of inputs tell that `within` bytes do not suffice.
@@ -250,7 +250,7 @@ class Problems:
         del first, inputs
         examination = examine(examined, spec, device, traits)
         method = trial.Method(excerpt, self._own_precision(examined, spec, counted))
-        return Known(problem, examination, footprint, method, spares, problem.settings, seed, counted=counted)
+        return BuiltProblem(problem, examination, footprint, method, spares, problem.settings, seed, counted=counted)
 
     def _own_precision(self, problem: Problem, spec: EvalSpec, counted: Counted | None) -> str:
         if counted is None or not counted.may_use_tf32:
@@ -261,12 +261,12 @@ class Problems:
             _log.info("event=precision_unknown detail=%r", f"{type(error).__name__}: {error}"[:300])
             return ""
 
-    async def count(self, known: Known, example: trial.Trial, announce: Announce) -> Counted:
+    async def count(self, built: BuiltProblem, example: trial.Trial, announce: Announce) -> Counted:
         """Return what a call of a reference is made of, counted now if it has not been. Raises OutOfMemoryError."""
-        if known.counted is None:
+        if built.counted is None:
             async with self.executing(announce):
-                known.counted = count(known.problem, self.device, example)
-        return known.counted
+                built.counted = count(built.problem, self.device, example)
+        return built.counted
 
     @contextlib.asynccontextmanager
     async def executing(self, announce: Announce) -> AsyncIterator[None]:

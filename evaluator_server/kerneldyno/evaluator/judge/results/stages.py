@@ -1,4 +1,5 @@
-"""The stages of one evaluation: when each began, how long it took, and who is told when the next one begins."""
+"""The stages of one evaluation, by the contract's names (Stage): when each began, how long it took, and who is told when
+the next one begins."""
 
 from __future__ import annotations
 
@@ -6,6 +7,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+#: What StageTimeouts and the evidence of a result call each stage in which a candidate runs.
+LIMITED_AS = {
+    "STAGE_LOADING": "load",
+    "STAGE_COMPILING": "compile",
+    "STAGE_CHECKING": "correctness",
+    "STAGE_PROFILING": "correctness",
+    "STAGE_AWAITING_LEASE": "timing",
+}
 
 
 @dataclass(slots=True)

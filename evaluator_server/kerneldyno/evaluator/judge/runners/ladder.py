@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from ...shared import proc
 from ...walls import Layer, Unavailable, Walls, gpu, namespaces
 from .handle import RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
 from .pool import Pool
@@ -157,12 +158,10 @@ def _targets() -> Iterator[dict[str, Any]]:
         with open(bait, "w") as file:
             file.write("to be found by nobody")
         os.chmod(bait, 0o644)
-        with open("/proc/self/stat") as file:
-            started = file.read().rpartition(")")[2].split()[19]
         yield {
             "pid": os.getpid(),
-            "started": started,
-            "namespaces": {kind: os.readlink(f"/proc/self/ns/{kind}") for kind in namespaces.KINDS},
+            "started": proc.started(os.getpid()),
+            "namespaces": {kind: proc.namespace(kind) for kind in namespaces.KINDS},
             "tcp": tcp.getsockname()[1],
             "udp": udp.getsockname()[1],
             "abstract": abstract,

@@ -27,7 +27,7 @@ from ...shared import tree
 from ..checks.candidate import POISON, Candidate
 from ..memory.surplus import unjudged
 from ..problems import trial
-from ..problems.cache import Known
+from ..problems.cache import BuiltProblem
 from ..results import verdict
 from ..results.record import Finished
 from ..runners.answers import read_burst
@@ -104,7 +104,7 @@ class Bursts:
 
     candidate: Candidate
     reference: ReferenceRunner
-    known: Known
+    built: BuiltProblem
     #: A nominal trial: what outputs look like, how noisy they are, and inputs for calls that do not count.
     example: trial.Trial
     rng: random.Random
@@ -122,9 +122,9 @@ class Bursts:
         station = self.candidate.station
         self.longest = min(len(station.inputs), len(station.outputs), LONGEST)
         gated = self.candidate.gate is not None
-        self.regime = Regime(min(self.longest, self.known.queueable) if gated else 0)
+        self.regime = Regime(min(self.longest, self.built.queueable) if gated else 0)
         self.supply = Supply(
-            self.known,
+            self.built,
             self.candidate.spec,
             self._device,
             self.example,
@@ -161,7 +161,7 @@ class Bursts:
     async def capture(self) -> None:
         """Have the calls of both sides captured as CUDA graphs: replays are used where both sides can be, or by neither."""
         # Fixed cases come again in the same place, where a candidate could have recorded their answers.
-        if self.known.problem.cases is not None or self.set_bytes + self.example.slot_bytes > _CAPTURED_BYTES:
+        if self.built.problem.cases is not None or self.set_bytes + self.example.slot_bytes > _CAPTURED_BYTES:
             return
         sides: tuple[Side, ...] = (self.reference, self.candidate) if self.reference.timed else (self.candidate,)
         self.regime.replayed = True

@@ -23,7 +23,7 @@ from ...shared import tree, wire
 from ...shared.spec import EvalSpec
 from ...toolkits import ReferenceFailure
 from ..memory.footprint import CONTEXT_BYTES, lies_over_inputs
-from ..problems.cache import Known
+from ..problems.cache import BuiltProblem
 from ..runners.handle import Runner, RunnerGone, RunnerLate, RunnerStartError
 from ..runners.lease import Lease
 from ..runners.pool import Pool
@@ -154,7 +154,7 @@ class References:
 
     @asynccontextmanager
     async def beside(
-        self, known: Known, spec: EvalSpec, sizes: Sizes, candidate: Runner, *, roomy: bool
+        self, built: BuiltProblem, spec: EvalSpec, sizes: Sizes, candidate: Runner, *, roomy: bool
     ) -> AsyncIterator[ReferenceRunner]:
         """Provide the runner of a problem's reference that is most like the candidate's; it is parked when this begins.
 
@@ -168,8 +168,8 @@ class References:
                 await self._discard(self._kept.pop(key).side)
                 kept = None
             if kept is None:
-                made = await self._make(known, spec, sizes, candidate, roomy=roomy)
-                kept = _Kept(made, known.footprint.reference_runner(sizes) + CONTEXT_BYTES)
+                made = await self._make(built, spec, sizes, candidate, roomy=roomy)
+                kept = _Kept(made, built.footprint.reference_runner(sizes) + CONTEXT_BYTES)
                 # One of another pace serves this candidate alone: the next one may have more luck.
                 if self._pool.class_of(kept.side.runner) == self._pool.class_of(candidate):
                     self._kept[key] = kept
@@ -191,14 +191,14 @@ class References:
             await self._make_room()
 
     async def _make(
-        self, known: Known, spec: EvalSpec, sizes: Sizes, candidate: Runner, *, roomy: bool
+        self, built: BuiltProblem, spec: EvalSpec, sizes: Sizes, candidate: Runner, *, roomy: bool
     ) -> ReferenceRunner:
         runner = await self._pool.take_like(candidate, roomy=roomy)
         sizes = replace(sizes, slots=sizes.sets)  # nobody looks at earlier outputs of a reference
         side = ReferenceRunner(self._device, self._pool.lease, runner, sizes)
         try:
-            await side.open_arenas(sizes, memory_bytes=known.footprint.reference_limit(sizes))
-            await side.build(spec, known.seed)
+            await side.open_arenas(sizes, memory_bytes=built.footprint.reference_limit(sizes))
+            await side.build(spec, built.seed)
             await side.settle(self._processors.chosen)
             async with self._pool.lease.work():  # between leases, which stop and resume those that are not parked
                 await runner.park()

@@ -19,7 +19,7 @@ import torch
 from ...devices.base import Device
 from ...shared.precision import of_dtype
 from ...toolkits import Problem
-from ..problems.cache import Announce, Known, Problems
+from ..problems.cache import Announce, BuiltProblem, Problems
 from ..problems.trial import Trial
 from ..results import verdict
 from ..results.record import Record
@@ -113,15 +113,21 @@ class Roof:
 
 
 async def place(
-    roof: Roof, known: Known, problems: Problems, announce: Announce, example: Trial, record: Record, seconds: float
+    roof: Roof,
+    built: BuiltProblem,
+    problems: Problems,
+    announce: Announce,
+    example: Trial,
+    record: Record,
+    seconds: float,
 ) -> verdict.Result:
     """Return the part of the result that says where a candidate stands whose call takes `seconds`; it may be empty.
 
     `example` is the first trial: timed calls are like it. Who is quicker than its inputs can be read gets a finding.
     """
     try:
-        counted = await problems.count(known, example, announce)
-        work = work_of(known.problem, example, counted.flops)
+        counted = await problems.count(built, example, announce)
+        work = work_of(built.problem, example, counted.flops)
         rates = await roof.rates(_tier(record.precision, example) if work.flops else "") if work.bytes else None
     except Exception as error:  # no memory for it beside the candidate's, for example: an estimate spoils no verdict
         _log.warning("no roofline: %s: %s", type(error).__name__, error)

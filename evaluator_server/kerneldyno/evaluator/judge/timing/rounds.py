@@ -24,7 +24,7 @@ import torch
 
 from ...devices.base import AFRESH
 from ..checks.candidate import Candidate
-from ..problems.cache import Announce, Known, Problems
+from ..problems.cache import Announce, BuiltProblem, Problems
 from ..problems.trial import Trial
 from ..runners.side import Side
 from . import device_time, effort
@@ -70,14 +70,14 @@ _AFRESH_EVERY = 4
 _ROUNDS_AHEAD = 4
 
 
-class Session:
+class TimingSession:
     """The timing of one candidate. `prepare` before it has the device to itself, `measure` while it has, `judge` after."""
 
     def __init__(
         self,
         candidate: Candidate,
         reference: ReferenceRunner,
-        known: Known,
+        built: BuiltProblem,
         example: Trial,
         quiet: Quiet,
         processors: Processors,
@@ -86,13 +86,13 @@ class Session:
     ) -> None:
         self._candidate = candidate
         self._reference = reference
-        self._known = known
+        self._built = built
         self._quiet = quiet
         self._processors = processors
         self._same_pace = same_pace
         self._kernels = 1
         self._rng = random.Random(secrets.randbits(64))
-        self._bursts = Bursts(candidate, reference, known, example, self._rng)
+        self._bursts = Bursts(candidate, reference, built, example, self._rng)
         #: In the order in which the first round wakes them.
         self._sides: tuple[Side, ...] = (reference, candidate) if reference.timed else (candidate,)
         self._lengths: list[int] = []
@@ -104,7 +104,7 @@ class Session:
         """Count and draw ahead what will be needed. Raises ReferenceFailure."""
         candidate, bursts = self._candidate, self._bursts
         with contextlib.suppress(torch.OutOfMemoryError):  # another time, then
-            counted = await problems.count(self._known, bursts.example, announce)
+            counted = await problems.count(self._built, bursts.example, announce)
             # Nobody knows how many are left when torch.compile has made one of several.
             self._kernels = 1 if candidate.spec.torch_compile else counted.kernels
         likely = self._plan(candidate.quickest_call)
@@ -159,7 +159,7 @@ class Session:
                 measured.effort = self._plan(per_call)
                 unqueued = late.side
                 if unqueued is reference:
-                    self._known.queueable = bursts.regime.queueable
+                    self._built.queueable = bursts.regime.queueable
         measured.regime, measured.replayed = bursts.regime.name, bursts.regime.replayed
         if not bursts.regime.queued and unqueued is candidate and reference.timed:
             measured.queued_reference = await self._queue_reference_alone(measured.effort, per_call)
@@ -206,7 +206,7 @@ class Session:
         spec, likely = self._candidate.spec, self._likely
         planned = effort.plan(
             per_call,
-            per_set=self._known.seconds_a_set,
+            per_set=self._built.seconds_a_set,
             calls=spec.perf_trials,
             longest=self._bursts.longest,
             limit=spec.limits.timing,
@@ -458,7 +458,7 @@ class Session:
         bursts = self._bursts
         await self._expect_quiet()
         found: list[float] = []
-        count = max(1, min(planned.queued, bursts.longest, self._known.queueable, LONGEST // 10))
+        count = max(1, min(planned.queued, bursts.longest, self._built.queueable, LONGEST // 10))
         try:
             for _ in range(_QUEUED_ALONE):
                 batch = bursts.supply.familiar(count)
@@ -467,7 +467,7 @@ class Session:
                 )
                 found += made.device_seconds
         except NotQueuedError:
-            self._known.queueable = 0
+            self._built.queueable = 0
             return 0.0
         return statistics.median(found)
 

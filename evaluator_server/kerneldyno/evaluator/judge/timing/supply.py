@@ -22,7 +22,7 @@ from ...shared.spec import EvalSpec
 from ...toolkits import ReferenceFailure
 from ..memory.surplus import checks, drawn_ahead, kept_sets
 from ..problems import trial
-from ..problems.cache import Known
+from ..problems.cache import BuiltProblem
 from ..problems.inputs import Inputs, draw
 
 #: Time for drawing the input sets of one burst, in seconds, above which earlier ones are used again, changed.
@@ -44,7 +44,7 @@ class Batch:
 class Supply:
     """Draws input sets like those of `example`, for bursts of at most `longest` calls."""
 
-    known: Known
+    built: BuiltProblem
     spec: EvalSpec
     device: Device
     #: A nominal trial: what outputs look like, and how noisy they are.
@@ -67,7 +67,7 @@ class Supply:
     def __post_init__(self) -> None:
         self.set_bytes = tree.layout(self.specs)[1]
         # Of fixed cases those are timed that are as large as the first one; random inputs are all alike.
-        problem = self.known.problem
+        problem = self.built.problem
         self._cases = [
             number
             for number in range(problem.cases or 1)
@@ -137,13 +137,13 @@ class Supply:
         size = self.set_bytes
         data = torch.zeros(count * size, dtype=torch.uint8, device=self.device.torch_device)
         with (
-            self.known.settings.in_force()
+            self.built.settings.in_force()
         ):  # once for all of them: to look what is set takes as long as to draw a small one
             began = time.monotonic()
             for index in range(count):
                 self._draw_one(data[index * size :][:size], index)
             self._note_batch(began, count)
-        self.known.examination.season(self.device, data, self.specs, count)
+        self.built.examination.season(self.device, data, self.specs, count)
         checked = self.rng.sample(range(count), min(count, checks))
         right = {index: self._answer(index, data[index * size :][:size]) for index in checked}
         self.device.synchronize()
@@ -153,17 +153,17 @@ class Supply:
         """Draw one set; where drawing is slow, take an earlier one, of which secret elements are changed afterwards."""
         enough = _DRAWING_SECONDS[self.device.kind]
         slow = self._seconds_a_burst > enough
-        if slow and self._kept and len(self._kept) == self._most_kept and self.known.examination.held:
+        if slow and self._kept and len(self._kept) == self._most_kept and self.built.examination.held:
             target.copy_(self.rng.choice(self._kept))
             return
         begin = time.monotonic()
-        drawn = draw(self.known.problem, self.device, self._case(index), into=target)
+        drawn = draw(self.built.problem, self.device, self._case(index), into=target)
         if not self._fits(drawn):
             raise ReferenceFailure("inputs", ValueError("get_inputs() must return the same shapes to be timed"))
         if slow or self._timed < _TIMED_SETS:
             self.device.synchronize()
             self._quickest = min(self._quickest, time.monotonic() - begin)
-            self.known.seconds_a_set = self._quickest
+            self.built.seconds_a_set = self._quickest
             self._timed += 1
         if len(self._kept) < self._most_kept and self._seconds_a_burst > enough / 2:
             self._kept.append(target.clone())
@@ -173,17 +173,17 @@ class Supply:
         if count > _TIMED_SETS and self._seconds_a_burst <= _DRAWING_SECONDS[self.device.kind]:
             self.device.synchronize()
             self._quickest = min(self._quickest, (time.monotonic() - began) / count)
-            self.known.seconds_a_set = self._quickest
+            self.built.seconds_a_set = self._quickest
 
     @property
     def _seconds_a_burst(self) -> float:
         """How long drawing for the longest burst takes."""
-        return self.known.seconds_a_set * self.longest
+        return self.built.seconds_a_set * self.longest
 
     def _answer(self, index: int, data: torch.Tensor) -> trial.Trial:
         inputs = Inputs(self.structure, self.specs, data)
-        problem, like = self.known.problem, self.example.expected
-        spares = self.known.spares_inputs
+        problem, like = self.built.problem, self.example.expected
+        spares = self.built.spares_inputs
         right = trial.answer(problem, self.spec, self.device, self._case(index), inputs, like, spares=spares)
         right.forget_inputs()
         return right
