@@ -1,7 +1,7 @@
 """The node: its devices, the attempts on them, and the short queue before them.
 
-`work.py` starts the scheduler's attempts here, `evaluator_service.py` those of direct callers; cells report what became of them.
-An attempt gets the ready device with the most free lanes. Results are kept until the scheduler acknowledges or a
+`work.py` starts the scheduler's attempts here, `evaluator_service.py` those of direct callers; cells report what became of
+them. An attempt gets the ready device with the most free lanes. Results are kept until the scheduler acknowledges or a
 direct caller collects them, for a bounded time and in bounded size. Nothing here touches a device or knows what a
 verdict means.
 """

@@ -70,7 +70,8 @@ class Driver:
 
     def listen(self, handle: Any, uuid: str) -> bool:
         """Have `next_xid` tell of this GPU's errors, and say whether the driver can; not every virtual GPU has events."""
-        self._events = self._events or self._optional(self._nvml.nvmlEventSetCreate)
+        if self._events is None:
+            self._events = self._optional(self._nvml.nvmlEventSetCreate)
         if self._events is None:
             return False
         try:
