@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kerneldyno.evaluator import linux
 from kerneldyno.evaluator.runner import sandbox
+from kerneldyno.evaluator.shared import linux
 from kerneldyno.evaluator.walls import Walls, gpu
 
 _MAX_ANSWER = 1 << 20

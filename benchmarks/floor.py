@@ -5,8 +5,8 @@
 Each file is a problem in KernelBench's form. One process makes all calls, without a judge, walls or another process: a
 few of side A, a few of side B, and so on, on the same object and the same inputs with a cold cache, from a processor that
 is quick just then, as the judge does it. What A takes over what B takes is made of these rounds by the judge's own
-arithmetic (`judge/ratio.py`). It would be 1 if the host did nothing else, so its distance from 1 is the host's. Compare
-with `benchmarks/field.py`, whose two sides are two processes behind walls, for as long.
+arithmetic (`judge/timing/ratio.py`). It would be 1 if the host did nothing else, so its distance from 1 is the host's.
+Compare with `benchmarks/field.py`, whose two sides are two processes behind walls, for as long.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 from kerneldyno.client.suite import find_problems
-from kerneldyno.evaluator.judge import ratio
-from kerneldyno.evaluator.judge.processors import Processors
+from kerneldyno.evaluator.judge.timing import ratio
+from kerneldyno.evaluator.judge.timing.processors import Processors
 from kerneldyno.rollout.problems import ProblemError
 
 #: Written between the calls, as the judge evicts the cache: more than any has.

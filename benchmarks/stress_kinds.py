@@ -2,9 +2,9 @@
 
     python benchmarks/stress_kinds.py FILE or FOLDER ... [--device cpu] [--draws 3] [--json FILE]
 
-Each file is a problem in KernelBench's form. Of the bank of mutants (judge/mutants.py) those are counted that pass its
-nominal trials: told apart by a kind in one of some draws, and by it alone where no other kind does. Mutants that only round
-are left out. Honest kernels that a kind refuses are the other side: tests/honest, tests/field and
+Each file is a problem in KernelBench's form. Of the bank of mutants (judge/problems/mutants.py) those are counted that pass
+its nominal trials: told apart by a kind in one of some draws, and by it alone where no other kind does. Mutants that only
+round are left out. Honest kernels that a kind refuses are the other side: tests/honest, tests/field and
 tests/evaluator/test_explained.py look for them.
 """
 
@@ -20,10 +20,10 @@ from pathlib import Path
 from google.protobuf.json_format import MessageToDict
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.base import Device
-from kerneldyno.evaluator.judge import stress, trial
-from kerneldyno.evaluator.judge.examination import Examination, examine, surviving
-from kerneldyno.evaluator.judge.mutants import MUTANTS, Mutant
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.problems import stress, trial
+from kerneldyno.evaluator.judge.problems.examination import Examination, examine, surviving
+from kerneldyno.evaluator.judge.problems.mutants import MUTANTS, Mutant
+from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import Problem, ReferenceFailure, toolkits
 from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.rpc.validation import effective

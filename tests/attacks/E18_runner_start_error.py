@@ -22,6 +22,6 @@ class ModelNew(nn.Module):
         self.calls += 1
         if self.calls == 1:
             return torch.nn.functional.silu(x)
-        raise type("RunnerStartError", (Exception,), {"__module__": "kerneldyno.evaluator.judge.handle"})(
+        raise type("RunnerStartError", (Exception,), {"__module__": "kerneldyno.evaluator.judge.runners.handle"})(
             "a runner could not be started"
         )

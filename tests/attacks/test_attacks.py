@@ -5,13 +5,19 @@ Those on the answer, S, are in `test_attacks_on_answers.py`.
 
 from __future__ import annotations
 
+import ast
+import importlib.util
+import re
 from pathlib import Path
 
 import psutil
 import pytest
 from corpus import JOBS, Entry, Run, select
 from judge_harness import candidate, request
-from kerneldyno.evaluator import burst
+from kerneldyno.evaluator import toolkits
+from kerneldyno.evaluator.devices import timed_loops
+from kerneldyno.evaluator.judge.comparison import compare
+from kerneldyno.evaluator.judge.runners import handle
 from waiting import wait_until
 
 #: Where a candidate without walls could leave something: `find_news` looks for what it would be.
@@ -46,10 +52,30 @@ def test_attack_gains_nothing(run: Run, entry: Entry) -> None:
 
 def test_what_attacks_look_for_in_the_timed_loops_is_there() -> None:
     """An attack that finds nothing does nothing, and gains nothing: five were so for a while."""
-    for loop in (burst.run_burst, burst.run_paced):
+    for loop in (timed_loops.run_burst, timed_loops.run_paced):
         assert {"station", "plan", "step"} <= set(loop.__code__.co_varnames)
-    assert "watch" in burst.run_burst.__code__.co_varnames
-    assert {"sets", "slots"} <= set(burst.Plan.__dataclass_fields__)
+    assert "watch" in timed_loops.run_burst.__code__.co_varnames
+    assert {"sets", "slots"} <= set(timed_loops.Plan.__dataclass_fields__)
+
+
+def test_what_attacks_name_of_the_evaluator_is_there() -> None:
+    """An attack may import a module where it can, or raise its error by name, and goes on quietly where there is none."""
+    named: set[tuple[str, str]] = set()
+    for entry in select("attacks"):
+        for node in ast.walk(ast.parse(entry.path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kerneldyno."):
+                named |= {(str(node.module), alias.name) for alias in node.names}
+            elif isinstance(node, ast.Import):
+                named |= {(alias.name, "") for alias in node.names if alias.name.startswith("kerneldyno.")}
+            elif isinstance(node, ast.Constant) and re.fullmatch(r"kerneldyno(\.\w+)+", str(node.value)):
+                named.add((node.value, ""))
+    assert len(named) > 10
+    for module, attribute in named:
+        found = importlib.import_module(module)
+        assert not attribute or hasattr(found, attribute) or importlib.util.find_spec(f"{module}.{attribute}"), module
+    assert {"compare", "_compare_leaf", "_structural_difference"} <= set(vars(compare))  # S15
+    assert hasattr(handle, "RunnerStartError")  # E18
+    assert hasattr(toolkits, "ReferenceFailure")
 
 
 def test_nothing_is_left(run: Run, before: set[str]) -> None:

@@ -20,7 +20,7 @@ from typing import Self
 import docs_transcript
 from docs_pages import ROOT, Block, Command, commands
 from kerneldyno.client import Client
-from kerneldyno.evaluator.linux import die_with_parent
+from kerneldyno.evaluator.shared.linux import die_with_parent
 
 GIVEN = Path(__file__).with_name("given")
 #: No command of a page takes longer, in seconds.

@@ -6,10 +6,10 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
-from kerneldyno.evaluator import __main__ as program
-from kerneldyno.evaluator import settings
-from kerneldyno.evaluator.cell import CellSettings
-from kerneldyno.evaluator.settings import Settings
+from kerneldyno.evaluator.server import main as program
+from kerneldyno.evaluator.server import settings
+from kerneldyno.evaluator.server.cell import CellSettings
+from kerneldyno.evaluator.server.settings import Settings
 from node_harness import FAKE
 
 JUDGE = [flag.removeprefix("--judge=") for flag in sys.argv[1:] if flag.startswith("--judge=")]

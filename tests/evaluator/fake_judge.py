@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kerneldyno.evaluator import wire
+from kerneldyno.evaluator.shared import wire
 
 
 def exists(path: str) -> bool:

@@ -10,7 +10,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from kerneldyno.evaluator import wire
+from kerneldyno.evaluator.shared import wire
 
 DEVICE = "cuda:0" if os.environ.get("KERNELDYNO_REQUIRE_GPU") else "cpu:0"
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import grpc
 import psutil
-from kerneldyno.evaluator.attempt import Attempt
-from kerneldyno.evaluator.cell import CellSettings
-from kerneldyno.evaluator.metrics import Metrics
-from kerneldyno.evaluator.node import Node
+from kerneldyno.evaluator.server.attempt import Attempt
+from kerneldyno.evaluator.server.cell import CellSettings
+from kerneldyno.evaluator.server.metrics import Metrics
+from kerneldyno.evaluator.server.node import Node
 from kerneldyno.rpc.validation import effective
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2 as evaluator_pb

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from kerneldyno.evaluator import tree
 from kerneldyno.evaluator.devices import open_device
-from kerneldyno.evaluator.judge import arithmetic, trial
-from kerneldyno.evaluator.precision import BITS, round_to
-from kerneldyno.evaluator.spec import ToleranceRule
+from kerneldyno.evaluator.judge.checks import arithmetic
+from kerneldyno.evaluator.judge.problems import trial
+from kerneldyno.evaluator.shared import tree
+from kerneldyno.evaluator.shared.precision import BITS, round_to
+from kerneldyno.evaluator.shared.spec import ToleranceRule
 from kerneldyno.evaluator.toolkits import toolkits
 from kerneldyno.evaluator.vet import _spec
 from torch.nn import functional

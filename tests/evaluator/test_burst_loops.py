@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 from judge_harness import request
-from kerneldyno.evaluator import tree
-from kerneldyno.evaluator.burst import Plan, Station, capture, lead_in, run_burst, run_paced
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.devices.signals import DONE, READY, RELEASED, Signals
-from kerneldyno.evaluator.judge.trial import Inputs, draw
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.devices.timed_loops import Plan, Station, capture, lead_in, run_burst, run_paced
+from kerneldyno.evaluator.judge.problems.trial import Inputs, draw
+from kerneldyno.evaluator.shared import tree
+from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
 
 CPU = open_device("cpu:0")

@@ -10,22 +10,22 @@ from typing import Any, cast
 import pytest
 import torch
 from judge_harness import request
-from kerneldyno.evaluator import tree
-from kerneldyno.evaluator.burst import Station
 from kerneldyno.evaluator.devices import open_device
-from kerneldyno.evaluator.judge import bursts as module
-from kerneldyno.evaluator.judge import supply
-from kerneldyno.evaluator.judge.bursts import Bursts, Regime
-from kerneldyno.evaluator.judge.candidate import Candidate
-from kerneldyno.evaluator.judge.examination import examine
-from kerneldyno.evaluator.judge.footprint import Footprint
-from kerneldyno.evaluator.judge.problems import Known
-from kerneldyno.evaluator.judge.record import Finished, Record
-from kerneldyno.evaluator.judge.reference import ReferenceRunner
-from kerneldyno.evaluator.judge.side import Side
-from kerneldyno.evaluator.judge.supply import Batch
-from kerneldyno.evaluator.judge.trial import Inputs, prepare
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.devices.timed_loops import Station
+from kerneldyno.evaluator.judge.checks.candidate import Candidate
+from kerneldyno.evaluator.judge.memory.footprint import Footprint
+from kerneldyno.evaluator.judge.problems.cache import BuiltProblem
+from kerneldyno.evaluator.judge.problems.examination import examine
+from kerneldyno.evaluator.judge.problems.trial import Inputs, prepare
+from kerneldyno.evaluator.judge.results.record import Finished, Record
+from kerneldyno.evaluator.judge.runners.side import Side
+from kerneldyno.evaluator.judge.timing import bursts as module
+from kerneldyno.evaluator.judge.timing import supply
+from kerneldyno.evaluator.judge.timing.bursts import Bursts, Regime
+from kerneldyno.evaluator.judge.timing.reference_runners import ReferenceRunner
+from kerneldyno.evaluator.judge.timing.supply import Batch
+from kerneldyno.evaluator.shared import tree
+from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
 
 CPU = open_device("cpu:0")
@@ -56,8 +56,8 @@ def bursts(seed: int = 0, reference: str = REFERENCE, *, gate: bool = False, que
     place = station(example.inputs, example.slot_bytes)
     sides = SimpleNamespace(spec=spec, device=CPU, station=place, gate=object() if gate else None, record=Record())
     other = SimpleNamespace(station=station(example.inputs, example.slot_bytes), values=0, timed=True)
-    known = Known(problem, examine(problem, spec, CPU), Footprint(0, 0, 0, 0, 0), queueable=queueable)
-    made = Bursts(cast(Candidate, sides), cast(ReferenceRunner, other), known, example, random.Random(seed))
+    built = BuiltProblem(problem, examine(problem, spec, CPU), Footprint(0, 0, 0, 0, 0), queueable=queueable)
+    made = Bursts(cast(Candidate, sides), cast(ReferenceRunner, other), built, example, random.Random(seed))
     made.begin()
     return made
 
@@ -158,9 +158,9 @@ def test_inputs_that_are_slow_to_draw_are_changed_instead(monkeypatch: pytest.Mo
 
 def test_how_long_drawing_takes_is_known_to_the_next_candidate() -> None:
     made = bursts()
-    made.known.seconds_a_set = 60.0
+    made.built.seconds_a_set = 60.0
     made.supply.take(SETS)
-    assert 0 < made.known.seconds_a_set < 60.0  # and one slow moment is forgotten
+    assert 0 < made.built.seconds_a_set < 60.0  # and one slow moment is forgotten
 
 
 def test_inputs_of_varying_shape_cannot_be_timed() -> None:
@@ -208,7 +208,7 @@ def test_signals_go_on_counting_where_the_reference_has_stopped() -> None:
     made = bursts()
     first = made._next(5)
     assert made._next() == first + 5
-    again = Bursts(made.candidate, made.reference, made.known, made.example, made.rng)
+    again = Bursts(made.candidate, made.reference, made.built, made.example, made.rng)
     again.begin()
     assert again._next() == first + 6
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from kerneldyno.evaluator import coded
-from kerneldyno.evaluator.judge.compare import Expected as Answer
-from kerneldyno.evaluator.judge.compare import compare, expect_like
-from kerneldyno.evaluator.judge.evidence import Comparison
-from kerneldyno.evaluator.spec import ToleranceRule
-from kerneldyno.evaluator.tree import describe
+from kerneldyno.evaluator.judge.comparison.compare import Expected as Answer
+from kerneldyno.evaluator.judge.comparison.compare import compare, expect_like
+from kerneldyno.evaluator.judge.comparison.evidence import Comparison
+from kerneldyno.evaluator.shared import small_floats
+from kerneldyno.evaluator.shared.spec import ToleranceRule
+from kerneldyno.evaluator.shared.tree import describe
 
 SIGNED = [torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz]
 SCALE, PAIR = torch.float8_e8m0fnu, torch.float4_e2m1fn_x2
@@ -24,7 +24,7 @@ def every(dtype: torch.dtype) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", [*SIGNED, SCALE])
 def test_codes_are_in_the_order_of_the_numbers(dtype: torch.dtype) -> None:
     numbers = every(dtype)
-    values, places = numbers.float(), coded.codes(numbers)
+    values, places = numbers.float(), small_floats.codes(numbers)
     finite = torch.isfinite(values)
     order = values[finite].argsort(stable=True)
     steps = places[finite][order].diff()
@@ -38,7 +38,7 @@ def test_codes_are_in_the_order_of_the_numbers(dtype: torch.dtype) -> None:
 
 def test_pairs_are_in_the_order_of_the_numbers() -> None:
     numbers = every(PAIR)
-    values, places = coded.widened(numbers), coded.codes(numbers)
+    values, places = small_floats.widened(numbers), small_floats.codes(numbers)
     assert values.shape == places.shape == (512,)
     assert values.unique().tolist() == [-6, -4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4, 6]
     for place in places.unique():
@@ -49,14 +49,14 @@ def test_pairs_are_in_the_order_of_the_numbers() -> None:
 @pytest.mark.parametrize("dtype", SIGNED)
 def test_what_is_too_large_becomes_the_largest_number(dtype: torch.dtype) -> None:
     largest = torch.finfo(dtype).max
-    made = coded.narrowed(torch.tensor([1e9, -1e9, 1.0]), dtype).float()
+    made = small_floats.narrowed(torch.tensor([1e9, -1e9, 1.0]), dtype).float()
     assert made.tolist() == [largest, -largest, 1.0]
 
 
 @pytest.mark.parametrize("dtype", [*SIGNED, SCALE, PAIR])
 def test_copies(dtype: torch.dtype) -> None:
     numbers = every(dtype)
-    made = coded.cloned(numbers)
+    made = small_floats.cloned(numbers)
     assert made.dtype == dtype
     assert torch.equal(made.view(torch.uint8), numbers.view(torch.uint8))
     assert made.data_ptr() != numbers.data_ptr()

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from kerneldyno.evaluator import tree
-from kerneldyno.evaluator.judge.compare import compare, expect
-from kerneldyno.evaluator.judge.evidence import Comparison
-from kerneldyno.evaluator.precision import BITS, RECOGNISED, recognise, rms, round_to
-from kerneldyno.evaluator.spec import ToleranceRule
+from kerneldyno.evaluator.judge.comparison.compare import compare, expect
+from kerneldyno.evaluator.judge.comparison.evidence import Comparison
+from kerneldyno.evaluator.shared import tree
+from kerneldyno.evaluator.shared.precision import BITS, RECOGNISED, recognise, rms, round_to
+from kerneldyno.evaluator.shared.spec import ToleranceRule
 
 CALIBRATED = ToleranceRule("PRESET_CALIBRATED", None, None)
 ALLCLOSE = ToleranceRule("PRESET_ALLCLOSE", None, None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from kerneldyno.evaluator.judge.counting import _kernels
+from kerneldyno.evaluator.judge.problems.counting import _kernels
 
 RECURRENT = torch.ops.aten._cudnn_rnn.default
 NAMES = [argument.name for argument in RECURRENT._schema.arguments]

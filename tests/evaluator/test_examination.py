@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 from judge_harness import request
-from kerneldyno.evaluator import tree
 from kerneldyno.evaluator.devices import open_device
-from kerneldyno.evaluator.judge import stress, trial
-from kerneldyno.evaluator.judge.examination import Examination, examine, warnings
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.problems import stress, trial
+from kerneldyno.evaluator.judge.problems.examination import Examination, examine, warnings
+from kerneldyno.evaluator.shared import tree
+from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import Problem, ReferenceFailure, toolkits
 
 CPU = open_device("cpu:0")

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 import torch
 from judge_harness import request
-from kerneldyno.evaluator import tree
 from kerneldyno.evaluator.devices import open_device
-from kerneldyno.evaluator.judge import arithmetic, trial
-from kerneldyno.evaluator.judge.examination import examine
-from kerneldyno.evaluator.judge.explained import explained, overflown
-from kerneldyno.evaluator.judge.footprint import Footprint
-from kerneldyno.evaluator.judge.problems import Known
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.checks import arithmetic
+from kerneldyno.evaluator.judge.checks.explained import explained, overflown
+from kerneldyno.evaluator.judge.memory.footprint import Footprint
+from kerneldyno.evaluator.judge.problems import trial
+from kerneldyno.evaluator.judge.problems.cache import BuiltProblem
+from kerneldyno.evaluator.judge.problems.examination import examine
+from kerneldyno.evaluator.shared import tree
+from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
 
 CPU = open_device("cpu:0")
@@ -159,10 +160,10 @@ IDIOMS = {
 }
 
 
-def examined(source: str) -> tuple[EvalSpec, Known]:
+def examined(source: str) -> tuple[EvalSpec, BuiltProblem]:
     spec = EvalSpec.from_json(request("", reference_code=source, backend="torch", stress_inputs=True))
     problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)
-    return spec, Known(problem, examine(problem, spec, CPU), Footprint(1, 1, 1, 0, 0))
+    return spec, BuiltProblem(problem, examine(problem, spec, CPU), Footprint(1, 1, 1, 0, 0))
 
 
 def answered(current: trial.Trial, answer: torch.Tensor) -> torch.Tensor:
@@ -172,17 +173,17 @@ def answered(current: trial.Trial, answer: torch.Tensor) -> torch.Tensor:
     return slot
 
 
-def refused(spec: EvalSpec, known: Known, kernel: Answer, draws: int = 4) -> list[Any]:
+def refused(spec: EvalSpec, built: BuiltProblem, kernel: Answer, draws: int = 4) -> list[Any]:
     """Return what is said of answers that are not accepted, of all kinds of stress that the problem bears."""
     found = []
-    for kind in [None, *known.examination.held]:
+    for kind in [None, *built.examination.held]:
         for _ in range(draws):
-            current = known.prepare(spec, CPU, 0, kind)
-            if kind is not None and not known.examination.can_tell(current.expected):
+            current = built.prepare(spec, CPU, 0, kind)
+            if kind is not None and not built.examination.can_tell(current.expected):
                 continue  # nobody is tried on it
             slot = answered(current, kernel(*current.inputs.tensors()))
             mismatch = trial.judge_bytes(current, spec, slot).mismatch
-            if mismatch and not (kind and explained(known, spec, CPU, current, 0, slot)):
+            if mismatch and not (kind and explained(built, spec, CPU, current, 0, slot)):
                 found.append((kind, mismatch["detail"]))
     return found
 
@@ -190,9 +191,9 @@ def refused(spec: EvalSpec, known: Known, kernel: Answer, draws: int = 4) -> lis
 @pytest.mark.parametrize("name", IDIOMS)
 def test_honest_kernels_are_right_under_every_stress(name: str) -> None:
     source, kernel = IDIOMS[name]
-    spec, known = examined(source)
-    assert len(known.examination.held) >= 3, "the problem bears hardly any stress"
-    assert refused(spec, known, kernel) == []
+    spec, built = examined(source)
+    assert len(built.examination.held) >= 3, "the problem bears hardly any stress"
+    assert refused(spec, built, kernel) == []
 
 
 def without_the_state(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
@@ -220,14 +221,14 @@ def test_mistakes_in_the_same_idioms_are_found(source: str, kernel: Answer) -> N
 # What is excused
 
 
-def stressed(source: str, kind: str = "rows") -> Iterator[tuple[EvalSpec, Known, trial.Trial]]:
+def stressed(source: str, kind: str = "rows") -> Iterator[tuple[EvalSpec, BuiltProblem, trial.Trial]]:
     """Yield trials on stress inputs of a kind, on which the reference can be trusted."""
-    spec, known = examined(source)
-    (held,) = (each for each in known.examination.held if each.kind == kind)
+    spec, built = examined(source)
+    (held,) = (each for each in built.examination.held if each.kind == kind)
     while True:
-        current = known.prepare(spec, CPU, 0, held)
-        if known.examination.can_tell(current.expected):
-            yield spec, known, current
+        current = built.prepare(spec, CPU, 0, held)
+        if built.examination.can_tell(current.expected):
+            yield spec, built, current
 
 
 def beyond_tolerance(current: trial.Trial, spec: EvalSpec, moves: Sequence[float]) -> torch.Tensor:
@@ -244,25 +245,25 @@ CANCELS = PRODUCT.replace(".half()", "")
 
 
 def test_a_large_error_of_one_element_is_no_rounding() -> None:
-    spec, known, current = next(stressed(CANCELS))
+    spec, built, current = next(stressed(CANCELS))
     slot = beyond_tolerance(current, spec, [1000.0])
     assert trial.judge_bytes(current, spec, slot).mismatch is not None
-    assert explained(known, spec, CPU, current, 0, slot) == ""
+    assert explained(built, spec, CPU, current, 0, slot) == ""
 
 
 def test_many_wrong_elements_are_not_excused_however_little_they_are_off() -> None:
-    spec, known, current = next(stressed(CANCELS))
+    spec, built, current = next(stressed(CANCELS))
     slot = beyond_tolerance(current, spec, [1.01] * 1000)
-    assert explained(known, spec, CPU, current, 0, slot) == ""
+    assert explained(built, spec, CPU, current, 0, slot) == ""
 
 
 def test_sums_with_few_digits_left_are_excused() -> None:
     """About a quarter of the draws has gates so strong that the difference of two sums of logarithms is coarse."""
     found = 0
-    for spec, known, current in stressed(FORGETTING, "patch"):
+    for spec, built, current in stressed(FORGETTING, "patch"):
         slot = answered(current, by_differences(*current.inputs.tensors()))
         if trial.judge_bytes(current, spec, slot).mismatch is not None:
-            assert explained(known, spec, CPU, current, 0, slot)
+            assert explained(built, spec, CPU, current, 0, slot)
             found += 1
         if found == 3:
             break
@@ -273,10 +274,10 @@ def test_rows_are_excused_as_a_whole_where_few_are_off(rows: int, times: float, 
     """Where two keys weigh nearly the same, rounding decides between them for all elements of a row at once."""
     source = ATTENTION.replace(", dtype=torch.bfloat16", "")
     for drawn in stressed(source, "large"):
-        spec, known, current = drawn
+        spec, built, current = drawn
         (leaf,) = current.expected.leaves
         off = float((leaf.value.double() - leaf.truth).abs().max())
-        most = arithmetic.limits(known.problem, CPU, current, "PRECISION_TF32", 0, 1e-4, off)
+        most = arithmetic.limits(built.problem, CPU, current, "PRECISION_TF32", 0, 1e-4, off)
         allowed = 1e-4 * (leaf.truth.abs() + leaf.typical) + 8 * leaf.noise
         assert most is not None
         undecided = (most > 2 * allowed).all(-1).nonzero()[:rows]
@@ -287,14 +288,14 @@ def test_rows_are_excused_as_a_whole_where_few_are_off(rows: int, times: float, 
         answer[at] += (times * allowed[at]).to(answer.dtype)
     slot = answered(current, answer)
     assert trial.judge_bytes(current, spec, slot).mismatch is not None
-    assert bool(explained(known, spec, CPU, current, 0, slot)) is excused
+    assert bool(explained(built, spec, CPU, current, 0, slot)) is excused
 
 
 def test_what_is_no_number_is_not_excused() -> None:
-    spec, known, current = next(stressed(CANCELS))
+    spec, built, current = next(stressed(CANCELS))
     answer = current.expected.leaves[0].value.clone()
     answer[0, 0] = math.nan
-    assert explained(known, spec, CPU, current, 0, answered(current, answer)) == ""
+    assert explained(built, spec, CPU, current, 0, answered(current, answer)) == ""
 
 
 @pytest.mark.parametrize(
@@ -313,7 +314,7 @@ def test_partial_sums_in_half_precision_are() -> None:
     trials = stressed(PRODUCT, "sorted")
     share = torch.zeros(1)
     while float(share.max()) < 1.2:  # about every other draw has such an element
-        spec, known, current = next(trials)
+        spec, built, current = next(trials)
         (leaf,) = current.expected.leaves
         one, other = (tensor.double().abs() for tensor in current.inputs.tensors())
         allowed = 4e-3 * (leaf.truth.abs() + leaf.typical) + 8 * leaf.noise
@@ -324,4 +325,4 @@ def test_partial_sums_in_half_precision_are() -> None:
     answer.view(-1)[at] += 1.1 * float(allowed.view(-1)[at])
     slot = answered(current, answer)
     assert trial.judge_bytes(current, spec, slot).mismatch is not None
-    assert "1 of 16384 elements" in explained(known, spec, CPU, current, 0, slot)
+    assert "1 of 16384 elements" in explained(built, spec, CPU, current, 0, slot)

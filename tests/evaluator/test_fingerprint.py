@@ -9,8 +9,8 @@ import sys
 import pytest
 import torch
 from kerneldyno.evaluator.devices import open_device
-from kerneldyno.evaluator.judge import fingerprint
-from kerneldyno.evaluator.judge.fingerprint import Fingerprint
+from kerneldyno.evaluator.judge.comparison import fingerprint
+from kerneldyno.evaluator.judge.comparison.fingerprint import Fingerprint
 
 CPU = open_device("cpu:0")
 

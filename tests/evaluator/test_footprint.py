@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 from kerneldyno.evaluator.devices.base import Device
-from kerneldyno.evaluator.judge import footprint
-from kerneldyno.evaluator.judge.footprint import Footprint
-from kerneldyno.evaluator.judge.side import Sizes
+from kerneldyno.evaluator.judge.memory import footprint
+from kerneldyno.evaluator.judge.memory.footprint import Footprint
+from kerneldyno.evaluator.judge.runners.side import Sizes
 
 MIB, GIB = 1 << 20, 1 << 30
 H200 = 140 * GIB

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kerneldyno.evaluator import wire
-from kerneldyno.evaluator.judge.answers import read_burst, read_call
-from kerneldyno.evaluator.judge.handle import RunnerGarbled
+from kerneldyno.evaluator.judge.runners.answers import read_burst, read_call
+from kerneldyno.evaluator.judge.runners.handle import RunnerGarbled
+from kerneldyno.evaluator.shared import wire
 
 HERE = Path(__file__).parent
 

@@ -12,7 +12,7 @@ import torch
 from judge_harness import Judge, candidate, limits, request
 from kerneldyno.evaluator.devices.base import AFRESH
 from kerneldyno.evaluator.devices.cuda import CudaDevice
-from kerneldyno.evaluator.judge import compare
+from kerneldyno.evaluator.judge.comparison import compare
 
 pytestmark = pytest.mark.gpu
 

@@ -9,12 +9,12 @@ import pytest
 from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kerneldyno.evaluator.judge.effort import plan
-from kerneldyno.evaluator.judge.measured import Measured, Visit
-from kerneldyno.evaluator.judge.paced import PacedBurst
-from kerneldyno.evaluator.judge.record import Finished, Record
-from kerneldyno.evaluator.judge.report import report
-from kerneldyno.evaluator.judge.timing import Burst
+from kerneldyno.evaluator.judge.results.record import Finished, Record
+from kerneldyno.evaluator.judge.timing.device_time import Burst
+from kerneldyno.evaluator.judge.timing.effort import plan
+from kerneldyno.evaluator.judge.timing.end_to_end_time import PacedBurst
+from kerneldyno.evaluator.judge.timing.measured import Measured, Visit
+from kerneldyno.evaluator.judge.timing.report import report
 from kerneldyno.v1 import evaluation_pb2
 
 QUEUED, CALLED = "REGIME_QUEUED_AHEAD", "REGIME_AS_CALLED"

@@ -11,13 +11,13 @@ from typing import Any, cast
 import pytest
 import torch
 from judge_harness import request
-from kerneldyno.evaluator.judge.footprint import Footprint
-from kerneldyno.evaluator.judge.lane import Bench, Lane, LeakError
-from kerneldyno.evaluator.judge.ledger import Ledger
-from kerneldyno.evaluator.judge.problems import Announce
-from kerneldyno.evaluator.judge.verdict import Limits
-from kerneldyno.evaluator.shortage import asked_bytes, free_bytes, held_bytes, is_lack_of_memory
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.lane import JudgeContext, Lane, LeakError
+from kerneldyno.evaluator.judge.memory.footprint import Footprint
+from kerneldyno.evaluator.judge.memory.ledger import Ledger
+from kerneldyno.evaluator.judge.problems.cache import Announce
+from kerneldyno.evaluator.judge.results.verdict import Limits
+from kerneldyno.evaluator.shared.out_of_memory import asked_bytes, free_bytes, held_bytes, is_lack_of_memory
+from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure
 
 GIB = 1 << 30
@@ -97,7 +97,7 @@ async def work() -> AsyncIterator[None]:
     yield
 
 
-def bench(device: Device, references: Kept | None = None, problems: Kept | None = None) -> SimpleNamespace:
+def context(device: Device, references: Kept | None = None, problems: Kept | None = None) -> SimpleNamespace:
     return SimpleNamespace(
         device=device,
         ledger=Ledger(16 * GIB),
@@ -109,7 +109,7 @@ def bench(device: Device, references: Kept | None = None, problems: Kept | None 
 
 def lane(on: SimpleNamespace, *, alone: bool = True, stage: str | None = None, limit: int = 4 * GIB) -> Lane:
     spec = EvalSpec.from_json(request("", reference_code=""))
-    made = Lane(cast(Bench, on), spec, lambda _: None, cast(Any, None), alone=alone)
+    made = Lane(cast(JudgeContext, on), spec, lambda _: None, cast(Any, None), alone=alone)
     made._room = 16 * GIB if alone else 0
     if stage is not None:
         candidate = SimpleNamespace(stage=stage, memory=Limits(GIB, limit), arena_bytes=GIB)
@@ -124,7 +124,7 @@ FAILURES = [LACKED, ReferenceFailure("reference", LACKED), ReferenceFailure.from
 
 @pytest.mark.parametrize("failure", FAILURES)
 def test_beside_others_nobody_is_to_blame_and_it_is_tried_again(failure: Any) -> None:
-    result = lane(bench(Device()), alone=False, stage="correctness")._failed(failure)
+    result = lane(context(Device()), alone=False, stage="correctness")._failed(failure)
     assert result["outcome"] == "INFRASTRUCTURE_ERROR"
     assert result["infrastructure_error"]["cause"] == "DEVICE_MEMORY"
     assert result["infrastructure_error"]["retryable"]
@@ -133,7 +133,7 @@ def test_beside_others_nobody_is_to_blame_and_it_is_tried_again(failure: Any) ->
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_candidate_that_holds_more_than_it_may_is_to_blame(failure: Any) -> None:
     # 16 GiB, 1 of them free, 2 in tensors of the judge and 1 in the arena: 12 are the candidate's, and 4 it may have.
-    result = lane(bench(Device(free=GIB, allocated=2 * GIB)), stage="correctness")._failed(failure)
+    result = lane(context(Device(free=GIB, allocated=2 * GIB)), stage="correctness")._failed(failure)
     assert result["outcome"] == "OUT_OF_MEMORY"
     assert result["out_of_memory"] == {
         "memory": "device",
@@ -145,7 +145,7 @@ def test_a_candidate_that_holds_more_than_it_may_is_to_blame(failure: Any) -> No
 
 
 def test_a_candidate_within_its_limit_is_not() -> None:
-    on = bench(Device(free=GIB, allocated=8 * GIB))
+    on = context(Device(free=GIB, allocated=8 * GIB))
     result = lane(on, stage="timing", limit=6 * GIB)._failed(LACKED)
     assert result["outcome"] == "PROBLEM_TOO_LARGE"
     assert result["problem_too_large"]["stage"] == "judging"
@@ -158,7 +158,7 @@ def test_a_candidate_within_its_limit_is_not() -> None:
 )
 def test_a_reference_that_lacks_memory_alone_is_too_large_and_bytes_are_named(kind: str, memory: str) -> None:
     known = SimpleNamespace(footprint=Footprint(GIB, GIB, 30 * GIB, 0, 0))
-    on = bench(Device(kind, free=None if kind == "cpu" else 10 * GIB), problems=Problems(known=known))
+    on = context(Device(kind, free=None if kind == "cpu" else 10 * GIB), problems=Problems(known=known))
     result = lane(on)._failed(ReferenceFailure("reference", LACKED))
     assert result["outcome"] == "PROBLEM_TOO_LARGE"
     evidence = result["problem_too_large"]
@@ -170,7 +170,7 @@ def test_a_reference_that_lacks_memory_alone_is_too_large_and_bytes_are_named(ki
 
 
 def test_what_was_asked_for_when_nothing_is_known_of_a_problem() -> None:
-    result = lane(bench(Device(allocated=15 * GIB)))._failed(ReferenceFailure("inputs", LACKED))
+    result = lane(context(Device(allocated=15 * GIB)))._failed(ReferenceFailure("inputs", LACKED))
     assert result["problem_too_large"]["needed_bytes"] == str(17 * GIB)
     assert result["problem_too_large"]["stage"] == "inputs"
 
@@ -178,7 +178,7 @@ def test_what_was_asked_for_when_nothing_is_known_of_a_problem() -> None:
 @pytest.mark.parametrize("alone", [True, False])
 def test_another_failure_of_the_reference_stays_its_own(alone: bool) -> None:
     failure = ReferenceFailure("reference", ValueError("no"))
-    assert lane(bench(Device(free=0)), alone=alone)._failed(failure)["outcome"] == "REFERENCE_ERROR"
+    assert lane(context(Device(free=0)), alone=alone)._failed(failure)["outcome"] == "REFERENCE_ERROR"
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_lack_of_memory_within_a_failure_is_one() -> None:
     ],
 )
 def test_a_candidate_that_had_all_it_may_have_is_not_tried_again(alone: bool, detail: str, enough: bool) -> None:
-    made = lane(bench(Device()), alone=alone)
+    made = lane(context(Device()), alone=alone)
     assert made._has_room({"outcome": "OUT_OF_MEMORY", "out_of_memory": {"detail": detail}}) is enough
 
 
@@ -255,14 +255,14 @@ def ran_out(held: int, asked: int) -> dict[str, Any]:
 def test_who_asks_for_what_it_may_have_of_a_device_that_is_too_small_is_not_to_blame(
     result: dict[str, Any], beside: int, kept: int, had: bool
 ) -> None:
-    made = lane(bench(Device()), stage="correctness", limit=4 * GIB)
+    made = lane(context(Device()), stage="correctness", limit=4 * GIB)
     made._beside, made._kept = beside * GIB, kept * GIB
     assert made._had_its_share(result) is had
 
 
 def test_a_problem_that_is_dropped_while_somebody_looks_for_it_is_met_with_memory_of_its_own() -> None:
     device = Device()
-    on = bench(device, problems=Problems(known=None))
+    on = context(device, problems=Problems(known=None))
     on.problems.recall = lambda spec: None
     made = lane(on, alone=False)
     met: Any = SimpleNamespace(footprint=Footprint(GIB, GIB, GIB, 0, 0))
@@ -292,7 +292,7 @@ def test_a_reference_that_fails_otherwise_in_its_runner_lacks_no_memory() -> Non
 
 
 async def test_what_is_kept_stays_while_there_is_room_for_it() -> None:
-    on = bench(Device(), References(2 * GIB), Problems(GIB))
+    on = context(Device(), References(2 * GIB), Problems(GIB))
     on.device.idle = GIB
     async with on.ledger.admit(12 * GIB):
         await lane(on)._make_room(0)
@@ -300,7 +300,7 @@ async def test_what_is_kept_stays_while_there_is_room_for_it() -> None:
 
 
 async def test_idle_memory_goes_first_then_runners_then_problems() -> None:
-    on = bench(Device(), References(2 * GIB, GIB), Problems(GIB, GIB))
+    on = context(Device(), References(2 * GIB, GIB), Problems(GIB, GIB))
     on.device.idle = 3 * GIB
     left = []
     for need in (11, 13, 14, 15, 16):
@@ -312,7 +312,7 @@ async def test_idle_memory_goes_first_then_runners_then_problems() -> None:
 
 @pytest.mark.parametrize(("judged", "cleared"), [(0, 1), (2, 1), (3, 0), (9, 0)])
 async def test_idle_memory_that_the_judge_will_need_for_this_one_stays(judged: int, cleared: int) -> None:
-    on = bench(Device())
+    on = context(Device())
     on.device.idle = 3 * GIB
     async with on.ledger.admit(16 * GIB):
         await lane(on)._make_room(judged * GIB)
@@ -320,7 +320,7 @@ async def test_idle_memory_that_the_judge_will_need_for_this_one_stays(judged: i
 
 
 async def test_where_nothing_more_can_go_nobody_waits_for_ever() -> None:
-    on = bench(Device())
+    on = context(Device())
     on.device.clear = lambda: None  # memory that does not come back
     on.device.idle = 3 * GIB
     async with asyncio.timeout(1), on.ledger.admit(16 * GIB):
@@ -328,13 +328,13 @@ async def test_where_nothing_more_can_go_nobody_waits_for_ever() -> None:
 
 
 async def test_alone_everything_that_is_kept_goes() -> None:
-    on = bench(Device(allocated=GIB), References(GIB), Problems(GIB))
+    on = context(Device(allocated=GIB), References(GIB), Problems(GIB))
     made = lane(on)
     await made._clear_device()
     assert (on.references.sizes, on.problems.sizes, made._room) == ([], [], 15 * GIB)
 
 
 async def test_memory_that_a_reference_has_leaked_ends_the_judge() -> None:
-    on = bench(Device(allocated=3 * GIB))
+    on = context(Device(allocated=3 * GIB))
     with pytest.raises(LeakError, match="3072 MiB"):
         await lane(on)._clear_device()

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 from kerneldyno.evaluator.devices.base import Device, Probe
-from kerneldyno.evaluator.judge import quiet
-from kerneldyno.evaluator.judge.lane import Bench, Lane
-from kerneldyno.evaluator.judge.lease import Lease
-from kerneldyno.evaluator.judge.quiet import Quiet
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.lane import JudgeContext, Lane
+from kerneldyno.evaluator.judge.runners.lease import Lease
+from kerneldyno.evaluator.judge.timing import quiet
+from kerneldyno.evaluator.judge.timing.quiet import Quiet
+from kerneldyno.evaluator.shared.spec import EvalSpec
 
 QUICK = 60e-6
 
@@ -94,8 +94,8 @@ async def test_times_of_a_device_that_recovers_when_the_candidate_has_ended_do_n
     assert await judge.wait()
     timed = Timed(device, judge, slower, ended)
     pool = SimpleNamespace(lease=Lease([]), discard=timed.discard)
-    bench = SimpleNamespace(device=device, pool=pool, quiet=judge, busy_seconds=0.0)
-    lane = Lane(cast(Bench, bench), cast(EvalSpec, None), lambda _: None, cast(Any, None))
+    context = SimpleNamespace(device=device, pool=pool, quiet=judge, busy_seconds=0.0)
+    lane = Lane(cast(JudgeContext, context), cast(EvalSpec, None), lambda _: None, cast(Any, None))
 
     async def run(_: object) -> Any:
         lane._candidate = cast(Any, timed)

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 import torch
 from judge_harness import request
-from kerneldyno.evaluator.judge.counting import Counted
-from kerneldyno.evaluator.judge.lane import Bench, Lane
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.lane import JudgeContext, Lane
+from kerneldyno.evaluator.judge.problems.counting import Counted
+from kerneldyno.evaluator.shared.spec import EvalSpec
 
 
 class Counting:
@@ -29,9 +29,9 @@ class Counting:
 
 async def needs_room(problems: Counting, source: str = "", *, lean: bool = True, timed: bool = True) -> bool:
     device = SimpleNamespace(lean={"QUEUES": "1"} if lean else {}, lean_launches=16)
-    bench = SimpleNamespace(device=device, problems=problems)
+    context = SimpleNamespace(device=device, problems=problems)
     spec = EvalSpec.from_json(request(source, reference_code="", run_performance=timed))
-    made = Lane(cast(Bench, bench), spec, lambda _: None, cast(Any, None))
+    made = Lane(cast(JudgeContext, context), spec, lambda _: None, cast(Any, None))
     return await made._needs_room(cast(Any, None), cast(Any, None))
 
 

@@ -14,13 +14,14 @@ import torch
 from judge_harness import request
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
-from kerneldyno.evaluator.judge import excerpt as excerpt_module
-from kerneldyno.evaluator.judge import footprint, trial
-from kerneldyno.evaluator.judge.excerpt import Excerpt, Excerpted
-from kerneldyno.evaluator.judge.lease import Lease
-from kerneldyno.evaluator.judge.problems import Announce, Known, NeedsMoreError, Problems
-from kerneldyno.evaluator.judge.trial import Trial
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.memory import footprint
+from kerneldyno.evaluator.judge.problems import excerpt as excerpt_module
+from kerneldyno.evaluator.judge.problems import trial
+from kerneldyno.evaluator.judge.problems.cache import Announce, BuiltProblem, NeedsMoreError, Problems
+from kerneldyno.evaluator.judge.problems.excerpt import Excerpt, Excerpted
+from kerneldyno.evaluator.judge.problems.trial import Trial
+from kerneldyno.evaluator.judge.runners.lease import Lease
+from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
 
 CPU = open_device("cpu:0")
@@ -75,7 +76,7 @@ async def tell(_: str) -> None:
     pass
 
 
-async def meet(spec: EvalSpec, within: int | None = None) -> Known:
+async def meet(spec: EvalSpec, within: int | None = None) -> BuiltProblem:
     return await Problems(CPU, Lease(set())).get(spec, Announce(tell, within))
 
 
@@ -88,7 +89,7 @@ def answer_of(current: Trial) -> torch.Tensor:
 
 
 def _views(current: Trial, slot: torch.Tensor) -> list[torch.Tensor]:
-    from kerneldyno.evaluator import tree
+    from kerneldyno.evaluator.shared import tree
 
     return tree.views(slot, [leaf.spec for leaf in current.expected.leaves])
 
@@ -99,25 +100,25 @@ def is_right(current: Trial, spec: EvalSpec, slot: torch.Tensor) -> bool:
 
 @pytest.mark.parametrize("name", SEPARABLE)
 async def test_rows_that_depend_on_their_own_rows_only_are_told_by_some(name: str) -> None:
-    known = await meet(spec_for(SEPARABLE[name]))
-    assert known.footprint.is_large
-    assert known.method.excerpt is not None
-    assert known.method.excerpt.separable
-    assert 2 <= known.method.excerpt.rows <= 48
+    built = await meet(spec_for(SEPARABLE[name]))
+    assert built.footprint.is_large
+    assert built.method.excerpt is not None
+    assert built.method.excerpt.separable
+    assert 2 <= built.method.excerpt.rows <= 48
 
 
 @pytest.mark.parametrize("name", WHOLE)
 async def test_others_are_never_taken_for_such(name: str) -> None:
-    known = await meet(spec_for(WHOLE[name]))
-    assert known.method.excerpt is None or not known.method.excerpt.separable
+    built = await meet(spec_for(WHOLE[name]))
+    assert built.method.excerpt is None or not built.method.excerpt.separable
 
 
 @pytest.mark.parametrize("name", [*SEPARABLE, *WHOLE])
 async def test_every_element_is_compared(name: str) -> None:
     spec = spec_for({**SEPARABLE, **WHOLE}[name])
-    known = await meet(spec)
-    for kind in (None, *known.examination.held):
-        current = known.prepare(spec, CPU, 0, kind)
+    built = await meet(spec)
+    for kind in (None, *built.examination.held):
+        current = built.prepare(spec, CPU, 0, kind)
         assert is_right(current, spec, answer_of(current)), kind
         for at in range(len(current.expected.leaves)):
             for wrong in (_spoilt(current, at, "one"), _spoilt(current, at, "coarse")):
@@ -142,9 +143,9 @@ def _spoilt(current: Trial, at: int, how: str) -> torch.Tensor | None:
 async def test_a_reference_that_differs_from_run_to_run_has_its_own_noise_allowed() -> None:
     noisy = WHOLE["statistics of the batch"] + " + 1e-2 * (hash((self.calls, 7)) % 997 / 997)"
     spec = spec_for(noisy)
-    known = await meet(spec)
-    current, other = known.prepare(spec, CPU, 0), known.prepare(spec, CPU, 0)
-    again = trial.answer(known.problem, spec, CPU, 0, current.inputs, method=known.method)
+    built = await meet(spec)
+    current, other = built.prepare(spec, CPU, 0), built.prepare(spec, CPU, 0)
+    again = trial.answer(built.problem, spec, CPU, 0, current.inputs, method=built.method)
     assert not torch.equal(again.expected.leaves[0].value, current.expected.leaves[0].value)
     assert is_right(current, spec, answer_of(again))
     assert not is_right(current, spec, answer_of(other))
@@ -152,12 +153,12 @@ async def test_a_reference_that_differs_from_run_to_run_has_its_own_noise_allowe
 
 async def test_what_is_not_compared_with_costs_no_second_run() -> None:
     spec = spec_for(SEPARABLE["a product"])
-    known = await meet(spec)
-    model: Any = known.problem
+    built = await meet(spec)
+    model: Any = built.problem
     while hasattr(model, "_problem"):
         model = model._problem
     before = model._model.calls
-    known.prepare(spec, CPU, 0, rough=True)
+    built.prepare(spec, CPU, 0, rough=True)
     assert model._model.calls == before + 1
 
 
@@ -210,10 +211,10 @@ class Counting(CpuDevice):
 async def test_a_reference_that_keeps_memory_is_not_kept(allocated: tuple[int, ...], hoards: bool) -> None:
     spec = spec_for(SEPARABLE["a product"])
     problems = Problems(Counting(*allocated), Lease(set()))
-    known = await problems.get(spec, Announce(tell))
-    assert known.hoards is hoards
-    with problems.used(spec, known), problems.used(spec, known):
-        assert problems.find(spec) is known
+    built = await problems.get(spec, Announce(tell))
+    assert built.hoards is hoards
+    with problems.used(spec, built), problems.used(spec, built):
+        assert problems.find(spec) is built
         assert problems.idle_bytes == 0
     assert (problems.find(spec) is None) is hoards
 
@@ -261,5 +262,5 @@ async def test_inputs_that_cannot_fit_are_told_by_their_sizes_before_anything_is
     ],
 )
 async def test_inputs_whose_sizes_cannot_be_told_are_just_drawn(draw: str) -> None:
-    known = await meet(spec_for("", reference=HUGE.format(draw=draw)), within=1 << 30)
-    assert known.footprint.inputs > 0
+    built = await meet(spec_for("", reference=HUGE.format(draw=draw)), within=1 << 30)
+    assert built.footprint.inputs > 0

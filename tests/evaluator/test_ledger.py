@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from kerneldyno.evaluator.judge import ledger as ledger_module
-from kerneldyno.evaluator.judge.ledger import Ledger, lacked_memory
+from kerneldyno.evaluator.judge.memory import ledger as ledger_module
+from kerneldyno.evaluator.judge.memory.ledger import Ledger, lacked_memory
 
 
 class Bank:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from kerneldyno.evaluator.judge.mutants import MUTANTS, Leaves, Material
+from kerneldyno.evaluator.judge.problems.mutants import MUTANTS, Leaves, Material
 
 NAMED = {mutant.name: mutant for mutant in MUTANTS}
 Function = Callable[..., torch.Tensor]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from kerneldyno.evaluator.cell import CellFailedError
+from kerneldyno.evaluator.server.cell import CellFailedError
 from kerneldyno.rpc import errors
 from kerneldyno.v1 import evaluation_pb2 as pb
 from node_harness import PASS, Clock, bench, cell_settings, processes, result_of
@@ -295,7 +295,7 @@ async def test_results_wait_to_be_collected_for_a_bounded_time_and_in_bounded_nu
         b.node.tidy()
         with pytest.raises(errors.AttemptNotFoundError):
             b.node.get(kept.token)
-        monkeypatch.setattr("kerneldyno.evaluator.node._MAX_RESULTS", 2)
+        monkeypatch.setattr("kerneldyno.evaluator.server.node._MAX_RESULTS", 2)
         many = []
         for _ in range(4):
             many.append(b.start(*PASS))
@@ -335,7 +335,7 @@ async def test_the_schedulers_results_wait_for_an_hour_and_in_bounded_size_and_i
             many.append(b.start(*PASS, scheduled=True))
             await eventually(lambda: many[-1].done)
         limit = sum(attempt.result_bytes for attempt in many[1:])
-        monkeypatch.setattr("kerneldyno.evaluator.node._UNACKNOWLEDGED_BYTES", limit)
+        monkeypatch.setattr("kerneldyno.evaluator.server.node._UNACKNOWLEDGED_BYTES", limit)
         b.node.tidy()
         assert b.node.held() == many[1:]
         assert dropped() == [first.token, second.token, many[0].token]

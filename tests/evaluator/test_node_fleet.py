@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 from fleet_harness import Fleet, serving, wire
-from kerneldyno.evaluator.fleet import FleetLink
+from kerneldyno.evaluator.server.fleet import FleetLink
 from kerneldyno.rpc import errors
 from kerneldyno.v1 import evaluation_pb2 as eval_pb
 from kerneldyno.v1 import fleet_service_pb2 as pb
@@ -228,7 +228,7 @@ async def test_refusals_say_why_and_when_to_come_back() -> None:
 
 async def test_a_slow_reader_gets_the_newest_snapshot_and_no_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
     """Results in many messages: they come all, and once."""
-    monkeypatch.setattr("kerneldyno.evaluator.work._MESSAGE_BYTES", 1)
+    monkeypatch.setattr("kerneldyno.evaluator.server.work._MESSAGE_BYTES", 1)
     fleet = Fleet()
     async with serving(fleet) as port, bench(cell_settings(lanes=4)) as b:
         tokens = [b.start(*PASS, scheduled=True).token for _ in range(8)]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 from judge_harness import Judge, request
-from kerneldyno.evaluator import tree
-from kerneldyno.evaluator.judge.candidate import match
+from kerneldyno.evaluator.judge.checks.candidate import match
 from kerneldyno.evaluator.runner.parameters import Construction
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.shared import tree
+from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
 from torch import nn
 

@@ -14,8 +14,9 @@ import judge_harness
 import pytest
 from judge_harness import Judge, request
 from kerneldyno.client import Client, EvalRequest, EvalResult, LocalServices
-from kerneldyno.evaluator import registry
+from kerneldyno.evaluator import precision, spec, toolkits
 from kerneldyno.evaluator.backends import Backend
+from kerneldyno.evaluator.server import registry
 from kerneldyno.evaluator.toolkits import Toolkit
 
 PLUGIN = Path(__file__).parents[2] / "examples/plugin"
@@ -54,6 +55,10 @@ def judge(python_path: str) -> Iterator[Judge]:
 
 def asked(kernel_code: str, **changes: Any) -> dict[str, Any]:
     return request(kernel_code, reference_code=REFERENCE, backend="numpy", toolkit="pairwise", **changes)
+
+
+def test_old_names_of_what_plug_ins_import_stay() -> None:
+    assert (spec.EvalSpec, precision.round_to) == (toolkits.EvalSpec, toolkits.round_to)
 
 
 def test_names_are_served_and_objects_are_what_they_must_be(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from kerneldyno.evaluator import wire
 from kerneldyno.evaluator.devices.cpu import CpuDevice
-from kerneldyno.evaluator.judge.handle import Runner, RunnerStartError
-from kerneldyno.evaluator.judge.pool import Pool
+from kerneldyno.evaluator.judge.runners.handle import Runner, RunnerStartError
+from kerneldyno.evaluator.judge.runners.pool import Pool
+from kerneldyno.evaluator.shared import wire
 
 KILLED = {"signal": 9, "exit_code": None, "killed": True, "out_of_memory": False, "peak_memory_bytes": 0, "logs": ""}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from kerneldyno.evaluator.judge import processors
-from kerneldyno.evaluator.judge.processors import Processors
+from kerneldyno.evaluator.judge.timing import processors
+from kerneldyno.evaluator.judge.timing.processors import Processors
 
 
 class Host:

@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 from judge_harness import request
-from kerneldyno.evaluator.judge import provenance
-from kerneldyno.evaluator.judge.answers import RunnerGarbled
-from kerneldyno.evaluator.judge.candidate import Candidate
-from kerneldyno.evaluator.judge.handle import RunnerGone
-from kerneldyno.evaluator.judge.mutants import MUTANTS
-from kerneldyno.evaluator.judge.record import Finished, Record
-from kerneldyno.evaluator.judge.trial import Trial
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.checks import provenance
+from kerneldyno.evaluator.judge.checks.candidate import Candidate
+from kerneldyno.evaluator.judge.problems.mutants import MUTANTS
+from kerneldyno.evaluator.judge.problems.trial import Trial
+from kerneldyno.evaluator.judge.results.record import Finished, Record
+from kerneldyno.evaluator.judge.runners.answers import RunnerGarbled
+from kerneldyno.evaluator.judge.runners.handle import RunnerGone
+from kerneldyno.evaluator.shared.spec import EvalSpec
 
 LABEL = "PROVENANCE_POLICY_LABEL"
 REJECT = "PROVENANCE_POLICY_REJECT_DECOYS"

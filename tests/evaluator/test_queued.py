@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 from judge_harness import request
 from kerneldyno.evaluator.devices import open_device
-from kerneldyno.evaluator.judge import verdict
-from kerneldyno.evaluator.judge.candidate import Candidate
-from kerneldyno.evaluator.judge.handle import Runner, RunnerGarbled, RunnerLate
-from kerneldyno.evaluator.judge.lease import Lease
-from kerneldyno.evaluator.judge.record import Finished, Record
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.checks.candidate import Candidate
+from kerneldyno.evaluator.judge.results import verdict
+from kerneldyno.evaluator.judge.results.record import Finished, Record
+from kerneldyno.evaluator.judge.runners.handle import Runner, RunnerGarbled, RunnerLate
+from kerneldyno.evaluator.judge.runners.lease import Lease
+from kerneldyno.evaluator.shared.spec import EvalSpec
 
 
 def hears(answer: Any) -> Candidate:

@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 from kerneldyno.evaluator.devices.base import Device, Probe
-from kerneldyno.evaluator.judge import quiet
-from kerneldyno.evaluator.judge.quiet import Quiet
+from kerneldyno.evaluator.judge.timing import quiet
+from kerneldyno.evaluator.judge.timing.quiet import Quiet
 
 
 class Probed:

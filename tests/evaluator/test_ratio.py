@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Sequence
 
 import pytest
-from kerneldyno.evaluator.judge import ratio
-from kerneldyno.evaluator.judge.ratio import (
+from kerneldyno.evaluator.judge.timing import ratio
+from kerneldyno.evaluator.judge.timing.ratio import (
     expected_spread,
     of_delayed_rounds,
     of_rounds,

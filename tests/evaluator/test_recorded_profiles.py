@@ -15,11 +15,11 @@ from typing import Any, cast
 
 import pytest
 from judge_harness import request
-from kerneldyno.evaluator.judge import provenance
-from kerneldyno.evaluator.judge.candidate import Candidate
-from kerneldyno.evaluator.judge.record import Record
-from kerneldyno.evaluator.judge.trial import Trial
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.checks import provenance
+from kerneldyno.evaluator.judge.checks.candidate import Candidate
+from kerneldyno.evaluator.judge.problems.trial import Trial
+from kerneldyno.evaluator.judge.results.record import Record
+from kerneldyno.evaluator.shared.spec import EvalSpec
 
 LINES = (Path(__file__).parent / "recorded_profiles.jsonl").read_text().splitlines()
 RECORDED = {said.pop("candidate"): said for said in map(json.loads, LINES)}

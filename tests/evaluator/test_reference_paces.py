@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 from kerneldyno.evaluator.devices.cpu import CpuDevice
-from kerneldyno.evaluator.judge.footprint import Footprint
-from kerneldyno.evaluator.judge.handle import Runner
-from kerneldyno.evaluator.judge.pool import Pool
-from kerneldyno.evaluator.judge.processors import Processors
-from kerneldyno.evaluator.judge.reference import ReferenceRunner, References
+from kerneldyno.evaluator.judge.memory.footprint import Footprint
+from kerneldyno.evaluator.judge.runners.handle import Runner
+from kerneldyno.evaluator.judge.runners.pool import Pool
+from kerneldyno.evaluator.judge.timing.processors import Processors
+from kerneldyno.evaluator.judge.timing.reference_runners import ReferenceRunner, References
 
 QUICK, ALSO_QUICK, SLOW = 1.95, 1.96, 2.10
 

@@ -14,16 +14,17 @@ from google.protobuf import json_format
 from judge_harness import request
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
-from kerneldyno.evaluator.judge import roofline, trial
-from kerneldyno.evaluator.judge.counting import count
-from kerneldyno.evaluator.judge.examination import Examination
-from kerneldyno.evaluator.judge.footprint import Footprint
-from kerneldyno.evaluator.judge.lease import Lease
-from kerneldyno.evaluator.judge.measuring import Quiet
-from kerneldyno.evaluator.judge.problems import Announce, Known, Problems
-from kerneldyno.evaluator.judge.record import Record
-from kerneldyno.evaluator.judge.roofline import Roof, Work, implausible, position, work_of
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.memory.footprint import Footprint
+from kerneldyno.evaluator.judge.problems import trial
+from kerneldyno.evaluator.judge.problems.cache import Announce, BuiltProblem, Problems
+from kerneldyno.evaluator.judge.problems.counting import count
+from kerneldyno.evaluator.judge.problems.examination import Examination
+from kerneldyno.evaluator.judge.results.record import Record
+from kerneldyno.evaluator.judge.runners.lease import Lease
+from kerneldyno.evaluator.judge.timing import roofline
+from kerneldyno.evaluator.judge.timing.roofline import Roof, Work, implausible, position, work_of
+from kerneldyno.evaluator.judge.timing.rounds import Quiet
+from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import Problem, toolkits
 from kerneldyno.v1.evaluation_pb2 import Roofline
 
@@ -197,7 +198,7 @@ def placed(
 
     async def run() -> dict[str, Any]:
         lease = Lease([])
-        known = Known(problem, Examination([]), Footprint(0, 0, 0, 0, 0))
+        known = BuiltProblem(problem, Examination([]), Footprint(0, 0, 0, 0, 0))
         above = Roof(device, lease, Quiet(device))
         return await roofline.place(above, known, Problems(device, lease), Announce(announce), example, record, seconds)
 
@@ -269,7 +270,7 @@ def test_counting_does_not_bring_dynamo_along() -> None:
     program = """
 import sys
 import torch
-from kerneldyno.evaluator.judge.counting import _Counter
+from kerneldyno.evaluator.judge.problems.counting import _Counter
 counter = _Counter("cpu")
 with torch.no_grad(), counter:
     torch.ones(2, 3) @ torch.ones(3, 4)

@@ -8,17 +8,18 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kerneldyno.evaluator.judge import effort, measuring, timing
-from kerneldyno.evaluator.judge.measured import Measured, Visit
-from kerneldyno.evaluator.judge.measuring import Session
-from kerneldyno.evaluator.judge.paced import PacedBurst
-from kerneldyno.evaluator.judge.timing import Burst
+from kerneldyno.evaluator.judge.runners.answers import SHORTEST
+from kerneldyno.evaluator.judge.timing import effort, rounds
+from kerneldyno.evaluator.judge.timing.device_time import Burst
+from kerneldyno.evaluator.judge.timing.end_to_end_time import PacedBurst
+from kerneldyno.evaluator.judge.timing.measured import Measured, Visit
+from kerneldyno.evaluator.judge.timing.rounds import TimingSession
 
 PLENTY = {"queued": 90, "paced": 90}
 
 
-def session(*, queued: bool = True, precision: float = 0.01) -> Session:
-    made = Session.__new__(Session)
+def session(*, queued: bool = True, precision: float = 0.01) -> TimingSession:
+    made = TimingSession.__new__(TimingSession)
     made._bursts = cast(Any, SimpleNamespace(regime=SimpleNamespace(queued=queued)))
     made._candidate = cast(Any, SimpleNamespace(spec=SimpleNamespace(timing_precision=precision)))
     return made
@@ -107,7 +108,7 @@ def test_short_calls_that_are_quicker_than_the_device_count_as_what_it_needs() -
     found = cheating.paced_ratio(0.0)
     assert 1 < found.value < 1.12  # a call takes 110 us, the device needs 100
     cheating.effort = dataclasses.replace(cheating.effort, chased=True)
-    assert cheating.least(cheating.candidate) == timing.SHORTEST
+    assert cheating.least(cheating.candidate) == SHORTEST
 
 
 @pytest.mark.parametrize(("per_call", "quick", "made"), [(1e-3, True, 3), (1e-3, False, 5), (20e-6, False, 3)])
@@ -116,7 +117,7 @@ async def test_bursts_of_nothing_are_made_again_on_a_host_that_is_slow_but_not_f
 ) -> None:
     """One that was slow is not kept while there is time, and where nobody chases end-to-end times any will do."""
     clock = iter(range(100))
-    monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: 0.025 * next(clock)))
+    monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: 0.025 * next(clock)))
 
     async def nothing(*_: Any, **__: Any) -> PacedBurst:
         burst = PacedBurst([0.0], [0.0], 0.0)
@@ -135,8 +136,8 @@ async def test_bursts_of_nothing_are_made_again_on_a_host_that_is_slow_but_not_f
     kept: list[PacedBurst] = []
     timed._reference = cast(Any, SimpleNamespace(paced_nothing=lambda _: kept))
     timed._processors = cast(Any, SimpleNamespace(is_quick=lambda: quick))
-    monkeypatch.setattr(Session, "_place", nothing_to_do)
-    monkeypatch.setattr(Session, "_expect_quiet", nothing_to_do)
+    monkeypatch.setattr(TimingSession, "_place", nothing_to_do)
+    monkeypatch.setattr(TimingSession, "_expect_quiet", nothing_to_do)
     planned = effort.plan(per_call, per_set=0.0, calls=100, longest=40, limit=60)
     assert await timed._paced_nothing(planned) == kept == all_made[-3:]
     assert len(all_made) == made

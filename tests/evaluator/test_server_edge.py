@@ -10,8 +10,8 @@ from typing import Any
 
 import grpc
 import pytest
-from kerneldyno.evaluator.cell import CellSettings
-from kerneldyno.evaluator.server import EvaluatorService
+from kerneldyno.evaluator.server.cell import CellSettings
+from kerneldyno.evaluator.server.evaluator_service import EvaluatorService
 from kerneldyno.rpc import channel, errors, serving
 from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.v1 import evaluation_pb2 as eval_pb

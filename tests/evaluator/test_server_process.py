@@ -17,8 +17,8 @@ import pytest
 from fleet_harness import Fleet
 from fleet_harness import serving as serving_fleet
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from kerneldyno.evaluator import registry
-from kerneldyno.evaluator.settings import SettingsError, find_devices, load
+from kerneldyno.evaluator.server import registry
+from kerneldyno.evaluator.server.settings import SettingsError, find_devices, load
 from kerneldyno.rpc.serving import Address
 from kerneldyno.v1 import evaluation_pb2 as eval_pb
 from kerneldyno.v1 import evaluator_service_pb2 as pb
@@ -362,7 +362,7 @@ def test_lanes_of_a_gpu_follow_from_cores_and_its_memory(
     (tmp_path / "dev/nvidia0").touch()
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
     asked: list[list[str]] = []
-    monkeypatch.setattr("kerneldyno.evaluator.gpu.smallest_memory", lambda names: asked.append(names) or memory)
+    monkeypatch.setattr("kerneldyno.evaluator.shared.nvml.smallest_memory", lambda names: asked.append(names) or memory)
     (cell,) = load([], {}, tmp_path).cells()
     assert (cell.lanes, cell.spares) == (lanes, lanes)
     (tmp_path / "dev/nvidia1").touch()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.rpc.jsonio import request_to_json
 from kerneldyno.rpc.validation import effective
 from kerneldyno.v1 import evaluation_pb2 as pb

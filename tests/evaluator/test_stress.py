@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from kerneldyno.evaluator.judge import pieces, stress
-from kerneldyno.evaluator.judge.stress import Stress, Trait
+from kerneldyno.evaluator.judge.problems import pieces, stress
+from kerneldyno.evaluator.judge.problems.stress import Stress, Trait
 
 KINDS = [kind for kind, _ in stress.KINDS]
 SEEDS = range(5)

@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator
 import pytest
 import torch
 from judge_harness import request
-from kerneldyno.evaluator import tree
 from kerneldyno.evaluator.devices import open_device
-from kerneldyno.evaluator.judge import supply as supply_module
-from kerneldyno.evaluator.judge.examination import examine
-from kerneldyno.evaluator.judge.footprint import Footprint
-from kerneldyno.evaluator.judge.problems import Known
-from kerneldyno.evaluator.judge.supply import Batch, Supply
-from kerneldyno.evaluator.judge.trial import prepare
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.judge.memory.footprint import Footprint
+from kerneldyno.evaluator.judge.problems.cache import BuiltProblem
+from kerneldyno.evaluator.judge.problems.examination import examine
+from kerneldyno.evaluator.judge.problems.trial import prepare
+from kerneldyno.evaluator.judge.timing import supply as supply_module
+from kerneldyno.evaluator.judge.timing.supply import Batch, Supply
+from kerneldyno.evaluator.shared import tree
+from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
 
 CPU = open_device("cpu:0")
@@ -38,9 +38,9 @@ def supply(reference: str = REFERENCE, *, stress: bool = True) -> Supply:
     spec = EvalSpec.from_json(request("", reference_code=reference, stress_inputs=stress))
     problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
     example = prepare(problem, spec, CPU, 0)
-    known = Known(problem, examine(problem, spec, CPU), Footprint(0, 0, 0, 0, 0))
+    built = BuiltProblem(problem, examine(problem, spec, CPU), Footprint(0, 0, 0, 0, 0))
     inputs = example.inputs
-    return Supply(known, spec, CPU, example, inputs.structure, inputs.specs, 12, random.Random(3))
+    return Supply(built, spec, CPU, example, inputs.structure, inputs.specs, 12, random.Random(3))
 
 
 @contextlib.asynccontextmanager

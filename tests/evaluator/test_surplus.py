@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 from kerneldyno.evaluator.devices.base import Device
-from kerneldyno.evaluator.judge.surplus import drawn_ahead, most_ahead, unjudged
+from kerneldyno.evaluator.judge.memory.surplus import drawn_ahead, most_ahead, unjudged
 
 MIB, GIB = 1 << 20, 1 << 30
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from judge_harness import Judge, candidate, request
-from kerneldyno.evaluator.spec import EvalSpec
+from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
 from kerneldyno.evaluator.toolkits.torch_settings import _SETTINGS, TorchSettings, seclude
 from torch.overrides import TorchFunctionMode

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from kerneldyno.evaluator import tree, wire
+from kerneldyno.evaluator.shared import tree, wire
 
 CPU = torch.device("cpu")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kerneldyno.evaluator.judge import verdict
+from kerneldyno.evaluator.judge.results import verdict
 
 
 @pytest.mark.parametrize(

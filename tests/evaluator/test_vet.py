@@ -13,10 +13,10 @@ import pytest
 import torch
 from kerneldyno.evaluator import vet
 from kerneldyno.evaluator.devices import open_device
-from kerneldyno.evaluator.judge import trial
-from kerneldyno.evaluator.judge.examination import examine, materials, survives
-from kerneldyno.evaluator.judge.mutants import MUTANTS
-from kerneldyno.evaluator.spec import ToleranceRule
+from kerneldyno.evaluator.judge.problems import trial
+from kerneldyno.evaluator.judge.problems.examination import examine, materials, survives
+from kerneldyno.evaluator.judge.problems.mutants import MUTANTS
+from kerneldyno.evaluator.shared.spec import ToleranceRule
 from kerneldyno.evaluator.toolkits import toolkits
 
 PROBLEMS = Path(__file__).parents[1] / "problems"

@@ -13,6 +13,48 @@ ROOT = Path(__file__).parents[2]
 EVALUATOR = ROOT / "evaluator_server/kerneldyno/evaluator"
 
 
+#: Who imports whom in the evaluator, by folders, lowest floor first; "" is its entry points and old names.
+ARROWS = {
+    "shared": set(),
+    "walls": {"shared"},
+    "devices": {"shared"},
+    "backends": {"devices"},
+    "toolkits": {"shared", "devices"},
+    "runner": {"shared", "walls", "devices", "backends", "toolkits"},
+    "judge.runners": {"shared", "walls", "devices"},
+    "judge.comparison": {"shared", "devices"},
+    "judge.memory": {"devices", "judge.runners"},
+    "judge.results": {"shared", "walls", "judge.runners", "judge.comparison"},
+    "judge.problems": {
+        *("shared", "devices", "toolkits"),
+        *("judge.runners", "judge.comparison", "judge.memory", "judge.results"),
+    },
+    "judge.checks": {
+        *("shared", "devices", "backends", "toolkits"),
+        *("judge.runners", "judge.comparison", "judge.results", "judge.problems"),
+    },
+    "judge.timing": {
+        *("shared", "devices", "toolkits"),
+        *("judge.runners", "judge.memory", "judge.results", "judge.problems", "judge.checks"),
+    },
+    "judge": {
+        *("shared", "walls", "devices", "toolkits"),
+        *("judge.runners", "judge.comparison", "judge.memory", "judge.results", "judge.problems", "judge.checks"),
+        "judge.timing",
+    },
+    "server": {"shared"},
+    "": {"shared", "devices", "toolkits", "judge.problems", "server"},
+}
+
+
+def folder_of(module: str) -> str | None:
+    """The folder of the evaluator that a module is in, as ARROWS names it; None of a module of others."""
+    if not (module + ".").startswith("kerneldyno.evaluator."):
+        return None
+    name = module.removeprefix("kerneldyno.evaluator").removeprefix(".")
+    return max((folder for folder in ARROWS if (name + ".").startswith(folder + ".") or not folder), key=len)
+
+
 def imports(path: Path) -> set[str]:
     """Absolute names of the modules that a file imports anywhere, in functions and for type checking as well."""
     top = next(
@@ -62,7 +104,22 @@ def test_wall(folder: Path, forbidden: str) -> None:
         assert not crossing, f"{path.relative_to(ROOT)} imports {sorted(crossing)}"
 
 
-@pytest.mark.parametrize("module", ["kerneldyno.evaluator.server", "kerneldyno.evaluator.node", "kerneldyno.client"])
+def test_folders_of_the_evaluator_import_whom_they_may_and_nobody_else() -> None:
+    seen: dict[str, set[str]] = {folder: set() for folder in ARROWS}
+    for path in files(EVALUATOR):
+        folder = folder_of(".".join(path.relative_to(ROOT / "evaluator_server").with_suffix("").parts)) or ""
+        seen[folder] |= {other for name in imports(path) if (other := folder_of(name)) is not None} - {folder}
+    assert seen == ARROWS
+
+
+def test_no_folder_of_the_evaluator_imports_a_higher_one() -> None:
+    floors = list(ARROWS)
+    assert all(floors.index(other) < floors.index(folder) for folder, others in ARROWS.items() for other in others)
+
+
+@pytest.mark.parametrize(
+    "module", ["kerneldyno.evaluator.server.main", "kerneldyno.evaluator.server.node", "kerneldyno.client"]
+)
 def test_torch_stays_out_of_the_process(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'triton' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pynvml
 import pytest
-from kerneldyno.evaluator.gpu import THROTTLE_REASONS
-from kerneldyno.evaluator.gpu_metrics import XIDS, GpuHealth
+from kerneldyno.evaluator.server.gpu_metrics import XIDS, GpuHealth
+from kerneldyno.evaluator.shared.nvml import THROTTLE_REASONS
 from prometheus_client import CollectorRegistry, generate_latest
 
 from nvml_library import Gpu, Library, h200, workstation

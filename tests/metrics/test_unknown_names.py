@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kerneldyno.evaluator.metrics import FINDINGS, DeviceMetrics
-from kerneldyno.evaluator.metrics import Metrics as EvaluatorMetrics
+from kerneldyno.evaluator.server.metrics import FINDINGS, DeviceMetrics
+from kerneldyno.evaluator.server.metrics import Metrics as EvaluatorMetrics
 from kerneldyno.gateway.metrics import Metrics as GatewayMetrics
 from kerneldyno.scheduler.metrics import Metrics as SchedulerMetrics
 from kerneldyno.scheduler.model import Evaluation, Job, Key, Priority, Requirement, Spec, Verdict

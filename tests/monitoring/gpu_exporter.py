@@ -11,9 +11,9 @@ import sys
 import time
 from typing import Any
 
-from kerneldyno.evaluator import gpu_metrics
-from kerneldyno.evaluator.gpu import THROTTLE_REASONS, GpuError, Reading
-from kerneldyno.evaluator.metrics import DeviceMetrics, Metrics
+from kerneldyno.evaluator.server import gpu_metrics
+from kerneldyno.evaluator.server.metrics import DeviceMetrics, Metrics
+from kerneldyno.evaluator.shared.nvml import THROTTLE_REASONS, GpuError, Reading
 from kerneldyno.rpc import serving
 from kerneldyno.rpc.metrics import new_registry
 from kerneldyno.v1 import evaluation_pb2 as pb

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from kerneldyno.client.corpus import Entry, entries
-from kerneldyno.evaluator.judge import timing
+from kerneldyno.evaluator.judge.timing import device_time
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/threat-model.md"
@@ -70,7 +70,7 @@ def test_every_finding_of_the_code_is_explained_and_no_other() -> None:
     in_code = {
         identifier
         for folder in ("judge", "devices")
-        for path in (EVALUATOR / folder).glob("*.py")
+        for path in (EVALUATOR / folder).rglob("*.py")
         for identifier in ID_IN_CODE.findall(path.read_text())
     }
     assert {"S19", "T01"} <= in_code
@@ -79,7 +79,10 @@ def test_every_finding_of_the_code_is_explained_and_no_other() -> None:
 
 @pytest.mark.parametrize(
     ("bursts", "factor", "slack"),
-    [("warm", timing._WARM_FACTOR, timing._WARM_SLACK), ("cold", timing._COLD_FACTOR, timing._COLD_SLACK)],
+    [
+        ("warm", device_time._WARM_FACTOR, device_time._WARM_SLACK),
+        ("cold", device_time._COLD_FACTOR, device_time._COLD_SLACK),
+    ],
 )
 def test_slack_of_the_clock_is_that_of_the_code(bursts: str, factor: float, slack: float) -> None:
     assert f"| {bursts} | {factor:g} times and {slack * 1e6:g} us |" in PAGE.read_text()

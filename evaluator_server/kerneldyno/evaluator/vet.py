@@ -1,8 +1,8 @@
 """Vetting problems: can a problem in KernelBench's form tell a kernel from a shrug? `kerneldyno vet` runs this module.
 
-It executes references, which are trusted, and no candidate: a bank of lazy answers (`judge/mutants.py`) is held
+It executes references, which are trusted, and no candidate: a bank of lazy answers (`judge/problems/mutants.py`) is held
 against a problem's own trials, under the rule of the judge without and with stress, and under `allclose` as the public
-benchmark has it. What the judge would find out about a problem is found by the same code (`judge/examination.py`).
+benchmark has it. What the judge would find out about a problem is found by the same code (`judge/problems/examination.py`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Any
 import torch
 from kerneldyno.rpc.source import without_mark
 
-from . import tree
 from .devices import open_device
 from .devices.base import Device
-from .judge import trial
-from .judge.examination import Examination, examine, right, surviving
-from .judge.mutants import MUTANTS, Mutant
-from .judge.stress import Stress
-from .spec import EvalSpec, Limits, ToleranceRule
+from .judge.problems import trial
+from .judge.problems.examination import Examination, examine, right, surviving
+from .judge.problems.mutants import MUTANTS, Mutant
+from .judge.problems.stress import Stress
+from .shared import tree
+from .shared.spec import EvalSpec, Limits, ToleranceRule
 from .toolkits import Problem, ReferenceFailure, toolkits
 from .toolkits.torch_settings import seclude
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from kerneldyno.evaluator.spec import EvalSpec
-from kerneldyno.evaluator.toolkits import Problem, ReferenceFailure, Toolkit
+from kerneldyno.evaluator.toolkits import EvalSpec, Problem, ReferenceFailure, Toolkit
 from kerneldyno.evaluator.toolkits.base import run_source
 
 DEFAULT_SIZE = 4096

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ..shared import proc
 from . import heap, hostmemory
 from .base import Arena, Device, Stopwatch
 from .signals import Signals, new_page
@@ -44,7 +45,12 @@ class CpuDevice(Device):
 
     def describe(self) -> dict[str, Any]:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return {"model": _processor(), "memory_bytes": memory, "driver_version": "", "cuda_version": ""}
+        return {
+            "model": proc.processor_model() or platform.processor() or platform.machine(),
+            "memory_bytes": memory,
+            "driver_version": "",
+            "cuda_version": "",
+        }
 
     def room_bytes(self) -> int:
         return hostmemory.allowance()
@@ -129,14 +135,3 @@ def _largest_cache() -> int:
         return max(int(size.strip().removesuffix("K")) << 10 for size in sizes)
     except (OSError, ValueError):
         return _USUAL_CACHE_BYTES
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from . import nvml
+from . import gpu_state
 from .base import AFRESH, Arena, Device, Gate, Pace, Probe, Stopwatch, Used
 from .driver import Driver
 from .graphs import capture
@@ -220,10 +220,10 @@ class CudaDevice(Device):
         return Probe(watch.seconds()[0], latency)
 
     def near_processors(self) -> set[int]:
-        return nvml.near_processors(self.torch_device.index)
+        return gpu_state.near_processors(self.torch_device.index)
 
     def state(self) -> dict[str, Any]:
-        return nvml.state(self.torch_device.index)
+        return gpu_state.state(self.torch_device.index)
 
     def stopwatch(self, count: int) -> Stopwatch:
         return _EventStopwatch(count)

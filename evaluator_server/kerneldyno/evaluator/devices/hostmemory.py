@@ -5,20 +5,20 @@ Without a limit it is the kernel that chooses whom to kill when memory runs out,
 
 from __future__ import annotations
 
-import re
 import resource
 from pathlib import Path
 
+from ..shared import proc
+
 #: Share of the host's available memory that evaluations, and a judge, may take; the rest is for what nobody can foresee.
 _SHARE = 0.75
-_MEMINFO = Path("/proc/meminfo")
-_STATUS = Path("/proc/self/status")
+_MEMINFO = proc.MEMINFO
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def available() -> int:
     """Return how many bytes can be taken now: what the kernel says, and no more than the limit of a container leaves."""
-    found = _kibibytes(_MEMINFO, "MemAvailable")
+    found = proc.kibibytes(_MEMINFO, "MemAvailable")
     limit, used = (_number(_CGROUP / name) for name in ("memory.max", "memory.current"))
     return found if limit is None or used is None else max(0, min(found, limit - used))
 
@@ -33,15 +33,9 @@ def limit_own(nbytes: int) -> None:
 
     Counts private memory that can be written to, which is not what a GPU's driver reserves.
     """
-    most = (_kibibytes(_STATUS, "VmData")) + nbytes
+    most = proc.kibibytes(proc.STATUS, "VmData") + nbytes
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
-
-
-def _kibibytes(path: Path, name: str) -> int:
-    found = re.search(rf"^{name}:\s+(\d+) kB", path.read_text(encoding="ascii"), re.MULTILINE)
-    assert found is not None
-    return int(found[1]) << 10
 
 
 def _number(path: Path) -> int | None:

@@ -3,7 +3,8 @@
 The very same kernel takes up to 0.2 us longer in one process than in another, cold or warm, for as long as both live: by
 chance, in a few steps, and not when it is replayed as part of a CUDA graph (seen on H200s). It goes by the queue that work
 is given to, and less by the kernel, so it is likely to be where the driver has put what each launch needs. It can be
-measured within 0.02 us, and references are timed in processes of the pace that their candidates have (`judge/pool.py`).
+measured within 0.02 us, and references are timed in processes of the pace that their candidates have
+(`judge/runners/pool.py`).
 """
 
 from __future__ import annotations

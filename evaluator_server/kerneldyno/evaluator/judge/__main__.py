@@ -12,8 +12,8 @@ import sys
 
 from kerneldyno.rpc.version import VERSION
 
-from .. import wire
-from ..process import die_with, see_only
+from ..shared import wire
+from ..shared.startup import die_with, see_only
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def _serve(args: argparse.Namespace) -> int:
 
     from ..devices import hostmemory, open_device
     from ..toolkits import toolkits
-    from . import fused
+    from .comparison import fused
     from .service import Service, Settings
 
     toolkits()  # a plug-in that cannot be imported must stop the judge now, not fail every request

@@ -20,26 +20,30 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ..devices.base import Device
-from ..shortage import asked_bytes, free_bytes, held_bytes
-from ..spec import EvalSpec
+from ..shared.out_of_memory import asked_bytes, free_bytes, held_bytes
+from ..shared.spec import EvalSpec
+from ..shared.tracebacks import CANDIDATE_FILE, describe_error
 from ..toolkits import ReferenceFailure
-from ..tracebacks import CANDIDATE_FILE, describe_error
-from . import examination, footprint, provenance, roofline, trial, verdict
-from .candidate import Candidate
-from .checking import check
-from .handle import RunnerGarbled, RunnerGone, RunnerStartError
-from .ledger import Ledger
-from .measured import Measured
-from .measuring import Session
-from .pool import Pool
-from .problems import Announce, Known, NeedsMoreError, Problems
-from .processors import Processors
-from .quiet import DeviceBusyError, Quiet
-from .record import Finished, Record
-from .reference import References
-from .report import report
-from .side import Sizes
-from .stages import Stages
+from .checks import provenance
+from .checks.candidate import Candidate
+from .checks.correctness import check
+from .memory import footprint
+from .memory.ledger import Ledger
+from .problems import examination, trial
+from .problems.cache import Announce, BuiltProblem, NeedsMoreError, Problems
+from .results import verdict
+from .results.record import Finished, Record
+from .results.stages import Stages
+from .runners.handle import RunnerGarbled, RunnerGone, RunnerStartError
+from .runners.pool import Pool
+from .runners.side import Sizes
+from .timing import roofline
+from .timing.measured import Measured
+from .timing.processors import Processors
+from .timing.quiet import DeviceBusyError, Quiet
+from .timing.reference_runners import References
+from .timing.report import report
+from .timing.rounds import TimingSession
 
 _log = logging.getLogger("kerneldyno.judge")
 
@@ -67,7 +71,7 @@ class LeakError(Exception):
 
 
 @dataclass(slots=True)
-class Bench:
+class JudgeContext:
     """What lanes of one device share."""
 
     device: Device
@@ -94,14 +98,14 @@ class Lane:
 
     def __init__(
         self,
-        bench: Bench,
+        context: JudgeContext,
         spec: EvalSpec,
         tell: Callable[[str], None],
         announce: Announce,
         *,
         alone: bool = False,
     ) -> None:
-        self._bench = bench
+        self._context = context
         self._spec = spec
         self._alone = alone
         #: Whether a lack of memory is nobody else's doing, so that to be alone on the device would change nothing.
@@ -135,7 +139,7 @@ class Lane:
                     result = self._failed(failure)
                 except NeedsMoreError as more:
                     self.had_enough = True
-                    result = verdict.too_large(self._memory, "inputs", more.nbytes, self._bench.ledger.capacity)
+                    result = verdict.too_large(self._memory, "inputs", more.nbytes, self._context.ledger.capacity)
                 except RunnerStartError as error:
                     result = verdict.infrastructure("RUNNER_START_FAILED", str(error), retryable=True)
                 except DeviceBusyError:
@@ -155,7 +159,7 @@ class Lane:
                 if self._candidate is not None:
                     overdue = cancelled or self._candidate.overdue
                     try:
-                        logs = (await self._bench.pool.discard(self._candidate.runner, overdue=overdue)).logs
+                        logs = (await self._context.pool.discard(self._candidate.runner, overdue=overdue)).logs
                     finally:
                         self._candidate.close()
         if result["outcome"] == "CORRECT" and await self._was_slowed():
@@ -176,21 +180,21 @@ class Lane:
             return verdict.took_all_memory(self._candidate.stage, self._candidate.memory.device)
         if not self._alone:
             return verdict.infrastructure("DEVICE_MEMORY", f"the judge itself lacked memory: {failure}", retryable=True)
-        known = self._bench.problems.find(self._spec)
+        built = self._context.problems.find(self._spec)
         # What the reference keeps from call to call must not be in anybody's way.
-        self._bench.problems.forget(self._spec)
+        self._context.problems.forget(self._spec)
         asked = failure.asked_bytes if isinstance(failure, ReferenceFailure) else asked_bytes(str(failure))
-        needed = self._bench.device.allocated_bytes() + asked
+        needed = self._context.device.allocated_bytes() + asked
         if self._candidate is not None:
             return self._too_large("judging", max(needed, self._planned), str(failure))
-        if known is not None:
-            needed = max(needed, known.footprint.alone)
+        if built is not None:
+            needed = max(needed, built.footprint.alone)
         stage = str(failure.detail["stage"]) if isinstance(failure, ReferenceFailure) else "reference"
         return self._too_large(stage, needed, str(failure))
 
     @property
     def _memory(self) -> str:
-        return "host" if self._bench.device.kind == "cpu" else "device"
+        return "host" if self._context.device.kind == "cpu" else "device"
 
     def _too_large(self, stage: str, needed: int, why: str) -> verdict.Result:
         """The device has too little memory though nobody else is there; `why` is what was said where it ran out."""
@@ -225,7 +229,7 @@ class Lane:
     def _candidate_holds_too_much(self) -> bool:
         """Say whether the candidate has taken more than it may of a device that it has to itself, or all of another one."""
         assert self._candidate is not None
-        device, free = self._bench.device, self._bench.device.free_bytes()
+        device, free = self._context.device, self._context.device.free_bytes()
         if not self._alone or free is None:
             return device.is_full()
         ours = device.allocated_bytes() + self._candidate.arena_bytes
@@ -239,7 +243,7 @@ class Lane:
             return self._broke_out("the candidate closed the channel of its runner and went on")
         if report.lost:
             return verdict.infrastructure("RUNNER_LOST", "the runner's warden ended", retryable=True)
-        return verdict.ended(self._candidate.stage, report, self._bench.memory_bytes)
+        return verdict.ended(self._candidate.stage, report, self._context.memory_bytes)
 
     def _broke_out(self, evidence: str) -> verdict.Result:
         assert self._candidate is not None
@@ -250,69 +254,69 @@ class Lane:
         self._stages.enter("STAGE_PREPARING")
         await self._parse()
         if self._alone:
-            await memory.enter_async_context(self._bench.ledger.alone(self._wait_for_memory))
+            await memory.enter_async_context(self._context.ledger.alone(self._wait_for_memory))
             await self._clear_device()
-        known = await self._meet()
-        with self._bench.problems.used(self._spec, known):
-            return await self._judge(known, memory)
+        built = await self._meet()
+        with self._context.problems.used(self._spec, built):
+            return await self._judge(built, memory)
 
-    async def _judge(self, known: Known, memory: contextlib.AsyncExitStack) -> verdict.Result:
-        bench, spec, record = self._bench, self._spec, self._record
-        found, capacity = known.footprint, bench.ledger.capacity
+    async def _judge(self, built: BuiltProblem, memory: contextlib.AsyncExitStack) -> verdict.Result:
+        context, spec, record = self._context, self._spec, self._record
+        found, capacity = built.footprint, context.ledger.capacity
         within = int(_CAREFUL * capacity) if self._alone else capacity
-        sizes = found.sizes(bench.device, within, timed=spec.run_performance)
+        sizes = found.sizes(context.device, within, timed=spec.run_performance)
         self._planned = found.needed(sizes, timed=spec.run_performance)
         self._beside, self._kept = found.beside(sizes, timed=spec.run_performance), found.kept(sizes)
         if not self._alone:
-            await memory.enter_async_context(bench.ledger.admit(self._planned, self._wait_for_memory))
+            await memory.enter_async_context(context.ledger.admit(self._planned, self._wait_for_memory))
             await self._make_room(found.judged)
         self._stages.enter("STAGE_PREPARING")
-        limits = verdict.Limits(bench.memory_bytes, self._limit(found))
+        limits = verdict.Limits(context.memory_bytes, self._limit(found))
         self._use = _use(found, min(self._planned, capacity), limits.device)
         # Fixed cases are no secret, and may differ in size; random ones are drawn when they are needed.
-        trials = [await self._prepare(known, number, rough=True) for number in range(known.problem.cases or 1)]
-        self._roomy = await self._needs_room(known, trials[0])
-        classes = bench.references.classes(spec, roomy=self._roomy)
-        runner = await bench.pool.take(roomy=self._roomy, classes=classes)
-        candidate = Candidate(spec, bench.device, bench.pool.lease, runner, record, limits)
+        trials = [await self._prepare(built, number, rough=True) for number in range(built.problem.cases or 1)]
+        self._roomy = await self._needs_room(built, trials[0])
+        classes = context.references.classes(spec, roomy=self._roomy)
+        runner = await context.pool.take(roomy=self._roomy, classes=classes)
+        candidate = Candidate(spec, context.device, context.pool.lease, runner, record, limits)
         self._candidate = candidate
         slot_bytes = max(each.slot_bytes for each in trials)
         sizes = replace(
             sizes, structure=trials[0].inputs.structure, specs=trials[0].inputs.specs, slot_bytes=slot_bytes
         )
-        await candidate.open_for(known.problem, trials, sizes)
-        self._enter("load", "STAGE_LOADING")
-        await candidate.load(known.problem.symbol)
-        self._enter("compile", "STAGE_COMPILING")
-        await candidate.construct(known.problem)
+        await candidate.open_for(built.problem, trials, sizes)
+        self._enter("STAGE_LOADING")
+        await candidate.load(built.problem.symbol)
+        self._enter("STAGE_COMPILING")
+        await candidate.construct(built.problem)
         # Called once, unjudged: kernels are compiled and tuned here.
         record.launched((await candidate.call(trials[0])).launches)
         del trials
-        self._enter("correctness", "STAGE_CHECKING")
-        last = await self._check(candidate, known)
+        self._enter("STAGE_CHECKING")
+        last = await self._check(candidate, built)
         provenance.check_launches(candidate)
-        record.findings += examination.warnings(known.examination)
-        timed = await self._time(candidate, known, sizes, last) if spec.run_performance else {}
+        record.findings += examination.warnings(built.examination)
+        timed = await self._time(candidate, built, sizes, last) if spec.run_performance else {}
         if spec.enable_profiling:
-            self._enter("correctness", "STAGE_PROFILING")
+            self._enter("STAGE_PROFILING")
             timed |= await provenance.profile(candidate, last)
-        candidate.enter("correctness")
-        await provenance.replay_as_ghost(candidate, known, bench.problems, self._announce)
+        candidate.enter("STAGE_CHECKING")
+        await provenance.replay_as_ghost(candidate, built, context.problems, self._announce)
         if not spec.enable_profiling and spec.backend != "torch":
             await provenance.survey(candidate, last)
         return {**verdict.correct(record.report(), record.passed), **timed, "findings": record.findings}
 
-    async def _check(self, candidate: Candidate, known: Known) -> trial.Trial:
+    async def _check(self, candidate: Candidate, built: BuiltProblem) -> trial.Trial:
         """Check the outputs; of a wrong candidate once more, with the reference's parameters, where it has others."""
-        bench, record = self._bench, self._record
+        context, record = self._context, self._record
         before = list(record.findings)
         try:
-            return await check(candidate, known, bench.problems, self._announce)
+            return await check(candidate, built, context.problems, self._announce)
         except Finished as wrong:
             if wrong.result.get("incorrect", {}).get("kind") not in _WRONG_VALUES:
                 raise
             try:
-                adopted = await candidate.adopt(known.problem)
+                adopted = await candidate.adopt(built.problem)
             except Finished:
                 raise wrong from None  # it cannot be made again, or asked: wrong it was before
             if not adopted.given:
@@ -330,8 +334,8 @@ class Lane:
             " created in another order?), and were given those"
         )
         record.find("S29", "SEVERITY_INFO", evidence)
-        await candidate.call(await self._prepare(known, 0, rough=True))
-        return await check(candidate, known, bench.problems, self._announce)
+        await candidate.call(await self._prepare(built, 0, rough=True))
+        return await check(candidate, built, context.problems, self._announce)
 
     async def _parse(self) -> None:
         """Refuse what is no Python before a process is spent on it. Parsing runs nothing of it."""
@@ -341,46 +345,46 @@ class Lane:
                 ast.parse(self._spec.kernel_code, CANDIDATE_FILE)
         except SyntaxError as error:
             raised = describe_error(error.with_traceback(None), CANDIDATE_FILE)
-            raise Finished(verdict.raised("load", raised, verdict.Limits(self._bench.memory_bytes))) from None
+            raise Finished(verdict.raised("load", raised, verdict.Limits(self._context.memory_bytes))) from None
         except (ValueError, RecursionError, MemoryError):
             return  # its own process will say
         finally:
             await self._announce.tell("end")
 
-    async def _needs_room(self, known: Known, example: trial.Trial) -> bool:
+    async def _needs_room(self, built: BuiltProblem, example: trial.Trial) -> bool:
         """Say whether either side may use several streams, or launches much: both then run in processes made for that."""
-        spec, bench = self._spec, self._bench
+        spec, context = self._spec, self._context
         if any(_STREAMS.search(source) for source in (spec.kernel_code, spec.reference_code)):
             return True
-        if not (spec.run_performance and bench.device.lean):
+        if not (spec.run_performance and context.device.lean):
             return False
         with contextlib.suppress(torch.OutOfMemoryError):
-            counted = await bench.problems.count(known, example, self._announce)
-            return counted.kernels > bench.device.lean_launches
+            counted = await context.problems.count(built, example, self._announce)
+            return counted.kernels > context.device.lean_launches
         return False
 
-    async def _meet(self) -> Known:
+    async def _meet(self) -> BuiltProblem:
         """Return the problem; one that is not known yet is run now, for the first time, with a limit of its own."""
-        bench, announce = self._bench, self._announce
+        context, announce = self._context, self._announce
         if self._alone:
-            announce.within = bench.ledger.capacity
-            return await bench.problems.get(self._spec, announce)
+            announce.within = context.ledger.capacity
+            return await context.problems.get(self._spec, announce)
         # Between a look and a wait it may be dropped, and what is not kept is met with memory of its own only.
-        known = bench.problems.recall(self._spec) or await self._meet_first()
-        announce.within = known.footprint.judged_at_most
-        return known
+        built = context.problems.recall(self._spec) or await self._meet_first()
+        announce.within = built.footprint.judged_at_most
+        return built
 
-    async def _meet_first(self) -> Known:
-        bench, announce = self._bench, self._announce
-        nbytes = footprint.unknown(bench.ledger.capacity)
+    async def _meet_first(self) -> BuiltProblem:
+        context, announce = self._context, self._announce
+        nbytes = footprint.unknown(context.ledger.capacity)
         while True:
-            async with bench.ledger.admit(nbytes, self._wait_for_memory) as announce.within:
+            async with context.ledger.admit(nbytes, self._wait_for_memory) as announce.within:
                 await self._make_room(announce.within)
                 self._stages.enter("STAGE_PREPARING")
                 try:
-                    return await bench.problems.get(self._spec, announce)
+                    return await context.problems.get(self._spec, announce)
                 except NeedsMoreError as more:
-                    if announce.within == bench.ledger.capacity:
+                    if announce.within == context.ledger.capacity:
                         raise
                     nbytes = _FIRST_TIMES * more.nbytes
 
@@ -392,71 +396,73 @@ class Lane:
 
         Of what this process keeps itself, judging this candidate will use as much as it is planned to: `judged` bytes.
         """
-        bench = self._bench
+        context = self._context
 
         def is_short() -> bool:
-            own = max(0, bench.device.idle_bytes() - judged)
-            return own + bench.references.idle_bytes + bench.problems.idle_bytes > bench.ledger.free_bytes
+            own = max(0, context.device.idle_bytes() - judged)
+            return own + context.references.idle_bytes + context.problems.idle_bytes > context.ledger.free_bytes
 
         if not is_short():
             return
-        async with bench.pool.lease.work():
-            bench.device.clear()
-            while is_short() and (await bench.references.end_one() or bench.problems.drop_one()):
-                bench.device.clear()
+        async with context.pool.lease.work():
+            context.device.clear()
+            while is_short() and (await context.references.end_one() or context.problems.drop_one()):
+                context.device.clear()
 
     async def _clear_device(self) -> None:
         """Give back whatever is kept for later on a device that this lane has to itself. Raises LeakError."""
-        bench = self._bench
-        async with bench.pool.lease.work():
-            await bench.references.clear()
-            bench.problems.clear()
+        context = self._context
+        async with context.pool.lease.work():
+            await context.references.clear()
+            context.problems.clear()
             gc.collect()
-            bench.device.clear()
-            left = bench.device.allocated_bytes()
+            context.device.clear()
+            left = context.device.allocated_bytes()
             if left > _LEAKED_BYTES:
                 raise LeakError(f"{left >> 20} MiB are held by tensors that no problem uses any more")
-            self._room = bench.device.room_bytes() - left
+            self._room = context.device.room_bytes() - left
 
     def _limit(self, found: footprint.Footprint) -> int:
         """Return what the candidate may allocate on the device, in bytes; 0 on one whose memory is the host's."""
-        if self._bench.device.kind == "cpu":
+        if self._context.device.kind == "cpu":
             return 0
-        return min(self._spec.candidate_memory or found.candidate_limit, self._bench.ledger.capacity)
+        return min(self._spec.candidate_memory or found.candidate_limit, self._context.ledger.capacity)
 
-    async def _prepare(self, known: Known, number: int, *, rough: bool = False) -> trial.Trial:
+    async def _prepare(self, built: BuiltProblem, number: int, *, rough: bool = False) -> trial.Trial:
         """Draw inputs and answers from entropy that did not exist before now; `rough` ones are not to be compared with."""
-        async with self._bench.problems.executing(self._announce):
-            return known.prepare(self._spec, self._bench.device, number, rough=rough)
+        async with self._context.problems.executing(self._announce):
+            return built.prepare(self._spec, self._context.device, number, rough=rough)
 
-    async def _time(self, candidate: Candidate, known: Known, sizes: Sizes, last: trial.Trial) -> verdict.Result:
+    async def _time(self, candidate: Candidate, built: BuiltProblem, sizes: Sizes, last: trial.Trial) -> verdict.Result:
         """Time the candidate beside its reference, and say how near it comes to what the device can do."""
-        bench = self._bench
+        context = self._context
         # Fixed cases may differ in size, and those are timed that are as large as the first.
-        example = last if known.problem.cases is None else await self._prepare(known, 0)
-        beside = bench.references.beside(known, self._spec, sizes, candidate.runner, roomy=self._roomy)
+        example = last if built.problem.cases is None else await self._prepare(built, 0)
+        beside = context.references.beside(built, self._spec, sizes, candidate.runner, roomy=self._roomy)
         async with beside as reference:
-            same_pace = bench.pool.class_of(reference.runner) == bench.pool.class_of(candidate.runner)
-            session = Session(candidate, reference, known, example, bench.quiet, bench.processors, same_pace=same_pace)
-            await session.prepare(bench.problems, self._announce)
+            same_pace = context.pool.class_of(reference.runner) == context.pool.class_of(candidate.runner)
+            session = TimingSession(
+                candidate, reference, built, example, context.quiet, context.processors, same_pace=same_pace
+            )
+            await session.prepare(context.problems, self._announce)
             measured = await self._measure(candidate, session)
-        async with bench.pool.lease.work():
+        async with context.pool.lease.work():
             session.judge()
-        paces = [runner.pace / bench.hertz for runner in (reference.runner, candidate.runner)]
-        timed = report(self._record, measured, (paces[0], paces[1]), bench.device.kind)
+        paces = [runner.pace / context.hertz for runner in (reference.runner, candidate.runner)]
+        timed = report(self._record, measured, (paces[0], paces[1]), context.device.kind)
         seconds = timed["candidate_timing"]["median_seconds"]
-        placed = roofline.place(bench.roof, known, bench.problems, self._announce, example, self._record, seconds)
+        placed = roofline.place(context.roof, built, context.problems, self._announce, example, self._record, seconds)
         return timed | await placed
 
-    async def _measure(self, candidate: Candidate, session: Session) -> Measured:
+    async def _measure(self, candidate: Candidate, session: TimingSession) -> Measured:
         """Wait for the lease and measure; a device that others keep busy is left to them for a while."""
-        bench, lease = self._bench, self._bench.pool.lease
+        context, lease = self._context, self._context.pool.lease
         for _ in range(_BUSY_RETRIES):
-            self._enter("timing", "STAGE_AWAITING_LEASE")
+            self._enter("STAGE_AWAITING_LEASE")
             async with lease.exclusive(candidate.runner):
                 self._stages.enter("STAGE_TIMING")
                 begin = time.monotonic()
-                bench.quiet.slowed_from = None
+                context.quiet.slowed_from = None
                 try:
                     return await session.measure()
                 except DeviceBusyError:
@@ -464,9 +470,9 @@ class Lane:
                         evidence = "the candidate keeps the device busy after it has answered"
                         raise self._record.reject("T26", evidence) from None
                 finally:
-                    self._slowed_from = bench.quiet.slowed_from
+                    self._slowed_from = context.quiet.slowed_from
                     candidate.runner.resume()
-                    bench.busy_seconds += time.monotonic() - begin
+                    context.busy_seconds += time.monotonic() - begin
             await asyncio.sleep(_BUSY_SECONDS)
         raise DeviceBusyError
 
@@ -477,13 +483,13 @@ class Lane:
         """
         if self._slowed_from is None:
             return False
-        async with self._bench.pool.lease.exclusive(None):
-            return not await self._bench.quiet.has_stayed_slow(self._slowed_from)
+        async with self._context.pool.lease.exclusive(None):
+            return not await self._context.quiet.has_stayed_slow(self._slowed_from)
 
-    def _enter(self, stage: str, name: str) -> None:
+    def _enter(self, stage: str) -> None:
         assert self._candidate is not None
         self._candidate.enter(stage)
-        self._stages.enter(name)
+        self._stages.enter(stage)
 
 
 def _use(found: footprint.Footprint, planned: int, limit: int) -> verdict.Result:

@@ -16,20 +16,21 @@ from typing import Any
 import torch
 import triton
 
-from .. import wire
 from ..devices.base import Device
-from ..spec import EvalSpec
+from ..shared import wire
+from ..shared.spec import EvalSpec
 from ..walls import Layer
-from . import ladder, verdict
-from .footprint import CONTEXT_BYTES
 from .hygiene import Hygiene, SickDeviceError
-from .lane import Bench, Lane, LeakError
-from .ledger import Ledger, lacked_memory
-from .pool import Pool
-from .problems import Announce, Problems
-from .processors import Processors
-from .quiet import Quiet
-from .reference import References
+from .lane import JudgeContext, Lane, LeakError
+from .memory.footprint import CONTEXT_BYTES
+from .memory.ledger import Ledger, lacked_memory
+from .problems.cache import Announce, Problems
+from .results import verdict
+from .runners import ladder
+from .runners.pool import Pool
+from .timing.processors import Processors
+from .timing.quiet import Quiet
+from .timing.reference_runners import References
 
 _log = logging.getLogger("kerneldyno.judge")
 
@@ -75,7 +76,7 @@ class Service:
         problems = Problems(device, self._pool.lease)
         processors = Processors(settings.share, roams=device.kind == "cuda", near=device.near_processors())
         references = References(device, self._pool, processors)
-        self._bench = Bench(
+        self._context = JudgeContext(
             device, self._pool, problems, references, Quiet(device), ledger, settings.memory_bytes, processors
         )
         self._lanes: dict[str, asyncio.Task[None]] = {}
@@ -184,10 +185,10 @@ class Service:
 
         try:
             spec = EvalSpec.from_json(request)
-            lane = Lane(self._bench, spec, tell, Announce(execute))
+            lane = Lane(self._context, spec, tell, Announce(execute))
             result = await lane.evaluate()
             if lacked_memory(result) and not lane.had_enough:
-                result = await Lane(self._bench, spec, tell, Announce(execute), alone=True).evaluate()
+                result = await Lane(self._context, spec, tell, Announce(execute), alone=True).evaluate()
         except LeakError as leak:
             _log.error("event=judge_leaks detail=%r", str(leak))
             self._lanes.pop(attempt, None)
@@ -218,7 +219,7 @@ class Service:
 
     def _check_idle(self) -> None:
         """While nothing is going on, see whether all memory has come back."""
-        references = len(self._bench.references)
+        references = len(self._context.references)
         if self._lanes or references or self._pool.spares_ready < self._settings.spares or self._hygiene is None:
             return
         try:
@@ -229,18 +230,18 @@ class Service:
 
     async def _tell_stats(self) -> None:
         while True:
-            problems = self._bench.problems
+            problems = self._context.problems
             self._send(
                 {
                     "op": "stats",
                     **self._pool.stats(),
-                    "device_busy_seconds": self._bench.busy_seconds,
+                    "device_busy_seconds": self._context.busy_seconds,
                     "reference_cache_hits": problems.hits,
                     "reference_cache_misses": problems.misses,
                     "reference_cache_problems": len(problems),
                 }
             )
-            await self._bench.references.expire()
+            await self._context.references.expire()
             self._check_idle()
             await asyncio.sleep(1)
 

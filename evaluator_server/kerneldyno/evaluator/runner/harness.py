@@ -27,12 +27,12 @@ from typing import Any
 
 import torch
 
-from .. import burst, coded, tree, wire
 from ..backends import Backend, backends
-from ..devices import open_device, seeding
+from ..devices import open_device, seeding, timed_loops
 from ..devices.base import Device, Gate
 from ..devices.signals import Signals
-from ..tracebacks import CANDIDATE_FILE, describe_error
+from ..shared import small_floats, tree, wire
+from ..shared.tracebacks import CANDIDATE_FILE, describe_error
 from . import native, parameters, probe, profiler, reference, sandbox
 
 #: Outputs of earlier calls that are kept, where there are slots for them, and must not change.
@@ -83,7 +83,7 @@ class _Harness:
         self._call: Callable[..., Any] | None = None
         self._nothing: Callable[..., Any] | None = None
         self._replays: list[Callable[[], Any]] = []
-        self._station: burst.Station | None = None
+        self._station: timed_loops.Station | None = None
         self._signals: Signals | None = None
         self._gate: Gate | None = None
         #: What is in force while timed calls are made; a reference has settings of torch of its own.
@@ -105,7 +105,7 @@ class _Harness:
         for descriptor in self._shared_fds:
             os.close(descriptor)  # for tidiness: Python's mmap keeps one of its own, and the seals hold anyway
         specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
-        self._station = burst.Station.over(
+        self._station = timed_loops.Station.over(
             self._device,
             order["structure"],
             specs,
@@ -163,7 +163,7 @@ class _Harness:
         assert self._construction is not None
         assert self._station is not None
         specs = [tree.TensorSpec.from_json(spec) for _, spec in order["state"]]
-        values = [coded.cloned(value) for value in tree.views(self._station.arena, specs)]
+        values = [small_floats.cloned(value) for value in tree.views(self._station.arena, specs)]
         names = [name for name, _ in order["state"]]
         self._device.synchronize()  # as soon as this is answered the judge writes inputs where the values are
         self._call = self._construction.make_with(dict(zip(names, values, strict=True)))
@@ -255,7 +255,7 @@ class _Harness:
         assert self._station is not None
         assert self._call is not None
         with self._circumstances(), torch.no_grad():
-            self._replays = burst.capture(self._call, self._station, order["count"])
+            self._replays = timed_loops.capture(self._call, self._station, order["count"])
             self._device.synchronize()
         return bool(self._replays)
 
@@ -266,17 +266,17 @@ class _Harness:
         assert self._signals is not None
         assert call is not None
         self._earlier.clear()
-        plan = burst.Plan(order["sets"], order["slots"], order["seeds"], order["cold"])
+        plan = timed_loops.Plan(order["sets"], order["slots"], order["seeds"], order["cold"])
         replays = self._replays if order["replay"] else []
         if replays and order["nothing"]:
             replays = [call] * len(self._replays)
         with self._circumstances(), torch.no_grad():
-            burst.lead_in(call, self._station, order["lead_in"])
+            timed_loops.lead_in(call, self._station, order["lead_in"])
             if order["paced"]:
-                return burst.run_paced(
+                return timed_loops.run_paced(
                     call, self._station, plan, signals=self._signals, base=order["value"], replays=replays
                 )
-            return burst.run_burst(
+            return timed_loops.run_burst(
                 call,
                 self._station,
                 plan,

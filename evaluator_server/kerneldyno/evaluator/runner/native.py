@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-_MAPS = Path("/proc/self/maps")
+from ..shared import proc
+
+_MAPS = proc.MAPS
 #: Memory that files may lie in outside of the scratch.
 _SHARED = "/dev/shm/"
 _MAGIC = b"\x7fELF\x02\x01"
@@ -70,8 +72,7 @@ def read(path: Path) -> Native:
 
 def _mapped(scratch: str) -> list[Path]:
     places = (scratch.rstrip("/") + "/", _SHARED)
-    paths = {line.split(maxsplit=5)[5] for line in _MAPS.read_text(errors="replace").splitlines() if line.count("/")}
-    return [Path(path) for path in sorted(paths) if path.startswith(places)]
+    return [Path(path) for path in sorted(proc.mapped_files(_MAPS)) if path.startswith(places)]
 
 
 def _symbols(data: mmap.mmap) -> Iterator[tuple[str, bool, bool]]:

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from .. import coded, tree
 from ..devices import filling, seeding
+from ..shared import small_floats, tree
 
 _LAYERS: tuple[type[torch.nn.Module], ...] = (
     torch.nn.modules.batchnorm._NormBase,
@@ -58,7 +58,7 @@ class Construction:
 
     def assign(self, name: str, start: int, values: torch.Tensor) -> None:
         """Give a part of a tensor, elements in their logical order from `start` on, these values."""
-        tensor = coded.raw(self._state()[name])
+        tensor = small_floats.raw(self._state()[name])
         whole = tensor.contiguous()
         whole.view(-1)[start : start + values.numel()] = values
         if whole.data_ptr() != tensor.data_ptr():
@@ -100,7 +100,7 @@ class Construction:
 
 
 def _is_constant(tensor: torch.Tensor) -> bool:
-    if not tensor.is_floating_point() or coded.is_coded(tensor.dtype):
+    if not tensor.is_floating_point() or small_floats.is_coded(tensor.dtype):
         return False
     return tensor.numel() >= 2 and bool((tensor == tensor.reshape(-1)[0]).all())
 

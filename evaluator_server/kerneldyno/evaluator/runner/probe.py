@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from ..devices.base import Device
+from ..shared import proc
 from ..walls import Layer, limits, root
-from . import attempts, sandbox
+from . import escapes, sandbox
 
 _Attempt = Callable[[dict[str, Any]], None]
 
@@ -31,29 +32,29 @@ _NAMESPACES = (
 
 def probe(target: dict[str, Any], device: Device) -> list[Layer]:
     """Try each wall. `target` tells what the judge has put up to be reached, and what it sees of the host itself."""
-    status = _own_status()
-    alone = os.readlink("/proc/self/ns/user") != target["namespaces"]["user"]
+    status = proc.facts(proc.STATUS)
+    alone = proc.namespace("user") != target["namespaces"]["user"]
     return [
         *(
-            Layer(name, os.readlink(f"/proc/self/ns/{kind}") != target["namespaces"][kind], detail)
+            Layer(name, proc.namespace(kind) != target["namespaces"][kind], detail)
             for kind, name, detail in _NAMESPACES
         ),
-        _filter("landlock", attempts.make_device, target),
-        _filter("seccomp", attempts.unshare_nothing, target),
+        _filter("landlock", escapes.make_device, target),
+        _filter("seccomp", escapes.unshare_nothing, target),
         sandbox.raised.get("cgroup", Layer("cgroup", False, "none was tried")),
         _denied(
             *("network", "TCP, UDP and abstract sockets to the outside fail", target),
-            *(attempts.connect_tcp, attempts.send_udp, attempts.connect_abstract),
+            *(escapes.connect_tcp, escapes.send_udp, escapes.connect_abstract),
         ),
-        _denied("processes", "signals to the judge fail", target, attempts.signal_judge),
-        _denied("process_list", "other processes are not listed in /proc", target, attempts.list_processes),
+        _denied("processes", "signals to the judge fail", target, escapes.signal_judge),
+        _denied("process_list", "other processes are not listed in /proc", target, escapes.list_processes),
         _denied(
             *("memory_of_others", "tracing the judge and reading memory or environment of others fail", target),
-            *(attempts.trace_judge, attempts.read_judge, attempts.read_others),
+            *(escapes.trace_judge, escapes.read_judge, escapes.read_others),
         ),
-        _denied("files", "writing outside the scratch fails", target, attempts.write_outside),
-        _denied("private_files", "reading others' files and scratches fails", target, attempts.read_bait),
-        _denied("one_gpu", "no other GPU can be opened", target, attempts.open_other_gpus),
+        _denied("files", "writing outside the scratch fails", target, escapes.write_outside),
+        _denied("private_files", "reading others' files and scratches fails", target, escapes.read_bait),
+        _denied("one_gpu", "no other GPU can be opened", target, escapes.open_other_gpus),
         _scratch(),
         Layer("unprivileged_uid", os.getuid() != 0, f"runs as uid {os.getuid()}"),
         Layer("no_capabilities", int(status.get("CapEff", "1"), 16) == 0, "holds no capability and can gain none"),
@@ -71,14 +72,9 @@ def probe(target: dict[str, Any], device: Device) -> list[Layer]:
         _works(device),
         _denied(
             *("kernel", "mounts, user namespaces, bpf, perf, userfaultfd, io_uring and keyrings are refused", target),
-            *(attempts.use_dark_corners, attempts.mount, attempts.new_user_namespace),
+            *(escapes.use_dark_corners, escapes.mount, escapes.new_user_namespace),
         ),
     ]
-
-
-def _own_status() -> dict[str, str]:
-    with open("/proc/self/status") as file:
-        return {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
 
 
 def _denied(name: str, detail: str, target: dict[str, Any], *tried: _Attempt) -> Layer:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..devices.base import Device
-from ..spec import EvalSpec
+from ..shared.spec import EvalSpec
 from ..toolkits import toolkits
 from ..toolkits.base import REFERENCE_FILE as FILE
 from ..toolkits.torch_settings import seclude

@@ -16,7 +16,7 @@ import os
 import tempfile
 from collections.abc import Callable
 
-from .. import linux
+from ..shared import linux
 from ..walls import Layer, Unavailable, Walls, landlock, limits, namespaces, root, seccomp
 
 #: Environment variables that a runner keeps: where libraries are, and nothing that could be a secret.

@@ -20,7 +20,7 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import linux, wire
+from ..shared import linux, proc, wire
 from ..walls import Layer, Walls, cgroup, limits, root
 from . import harness, sandbox
 
@@ -275,7 +275,7 @@ class _Warden:
         return True
 
     def _pids(self) -> set[int]:
-        return _visible_pids() - {1} if self._walls.namespaces else _descendants(os.getpid())
+        return proc.processes() - {1} if self._walls.namespaces else _descendants(os.getpid())
 
     def _excess(self, pids: set[int]) -> str:
         """Return which limit of processes is exceeded, in words, or nothing.
@@ -284,7 +284,7 @@ class _Warden:
         """
         if len(pids) > limits.MAX_PROCESSES:
             return f"{limits.MAX_PROCESSES} processes"
-        if not self._walls.namespaces and sum(map(_threads, pids)) > limits.MAX_TASKS:
+        if not self._walls.namespaces and sum(map(proc.threads, pids)) > limits.MAX_TASKS:
             return f"{limits.MAX_TASKS} processes and threads"
         return ""
 
@@ -296,7 +296,7 @@ class _Warden:
 
     def _memory(self, pids: set[int]) -> int:
         """Return the memory of processes `pids` in bytes, shared pages counted once where it matters."""
-        resident = {pid: _resident(pid) for pid in pids}
+        resident = {pid: proc.resident_bytes(pid) for pid in pids}
         total = sum(resident.values())
         if total - self._baseline <= self._memory_limit or len(pids) == 1:
             return total
@@ -307,7 +307,7 @@ class _Warden:
         until = time.monotonic() + _COUNTING_SECONDS
         counted = exact = last = 0
         for number, pid in enumerate(sorted(resident, key=lambda pid: -resident[pid])):
-            last = _proportional(pid)
+            last = proc.proportional_bytes(pid)
             exact += last
             counted += resident[pid]
             if number and time.monotonic() > until:
@@ -352,19 +352,13 @@ def _close_all_but(keep: list[int]) -> None:
     os.closerange(low, 65536)
 
 
-def _visible_pids() -> set[int]:
-    return {int(name) for name in os.listdir("/proc") if name.isdigit()}
-
-
 def _descendants(root: int) -> set[int]:
     children: dict[int, list[int]] = {}
-    for pid in _visible_pids():
+    for pid in proc.processes():
         try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                parent = int(file.read().rpartition(b")")[2].split()[1])
+            children.setdefault(proc.parent(pid), []).append(pid)
         except OSError:
             continue
-        children.setdefault(parent, []).append(pid)
     found: set[int] = set()
     pending = [root]
     while pending:
@@ -390,26 +384,3 @@ def _reap_descendants() -> None:
         except ChildProcessError:
             return
         time.sleep(0.005)
-
-
-def _threads(pid: int) -> int:
-    try:
-        return len(os.listdir(f"/proc/{pid}/task"))
-    except OSError:
-        return 0
-
-
-def _resident(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
-        return 0
-
-
-def _proportional(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            return sum(int(line.split()[1]) * 1024 for line in file if line.startswith(b"Pss:"))
-    except OSError:
-        return 0

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .. import linux, process, wire
+from ..shared import linux, startup, wire
 from ..walls import Unavailable, cgroup
 from . import sandbox, warden
 
@@ -35,7 +35,7 @@ def main() -> None:
     args = parser.parse_args()
     _leave_secrets_behind(args.device)
     if args.exit_with_parent:
-        process.die_with(args.exit_with_parent)
+        startup.die_with(args.exit_with_parent)
     linux.become_subreaper()
     _import_heavy(args.device.partition(":")[0])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -60,7 +60,7 @@ def _leave_secrets_behind(device: str) -> None:
     if os.environ.get(_CLEAN):
         return
     wanted = {name: os.environ[name] for name in sandbox.KEPT_ENVIRONMENT if name in os.environ}
-    wanted.update(PYTHONSAFEPATH="1", PYTHONDONTWRITEBYTECODE="1", **process.device_environment(device))
+    wanted.update(PYTHONSAFEPATH="1", PYTHONDONTWRITEBYTECODE="1", **startup.device_environment(device))
     if device.startswith("cpu"):
         # Triton reads it when a kernel is decorated, torch's OpenMP when it starts.
         wanted.update(TRITON_INTERPRET="1", OMP_NUM_THREADS="1")

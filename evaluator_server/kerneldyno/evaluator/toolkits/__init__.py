@@ -6,9 +6,11 @@ import functools
 import importlib
 import importlib.metadata
 
+from ..shared.precision import round_to
+from ..shared.spec import EvalSpec
 from .base import Problem, ReferenceFailure, Toolkit
 
-__all__ = ["Problem", "ReferenceFailure", "Toolkit", "toolkits"]
+__all__ = ["EvalSpec", "Problem", "ReferenceFailure", "Toolkit", "round_to", "toolkits"]
 
 #: Used when the distribution's metadata is not installed, as when the sources are run from PYTHONPATH.
 _BUILT_IN = ("kernelbench", "kernel_simple")

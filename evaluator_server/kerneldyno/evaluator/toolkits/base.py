@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from ..shortage import asked_bytes, is_lack_of_memory, tells_of_it
-from ..spec import EvalSpec
-from ..tracebacks import describe_error
+from ..shared.out_of_memory import asked_bytes, is_lack_of_memory, tells_of_it
+from ..shared.spec import EvalSpec
+from ..shared.tracebacks import describe_error
 
 #: Name under which tracebacks show a reference's source.
 REFERENCE_FILE = "reference.py"

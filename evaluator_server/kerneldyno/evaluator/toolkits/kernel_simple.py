@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..spec import EvalSpec
+from ..shared.spec import EvalSpec
 from .base import Problem, ReferenceFailure, Toolkit, run_source, to_device, unload_with
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from .. import tree
-from ..coded import is_coded
 from ..devices import filling, seeding
-from ..precision import round_to
-from ..shortage import is_lack_of_memory
-from ..spec import EvalSpec
+from ..shared import tree
+from ..shared.out_of_memory import is_lack_of_memory
+from ..shared.precision import round_to
+from ..shared.small_floats import is_coded
+from ..shared.spec import EvalSpec
 from .base import Problem, ReferenceFailure, Toolkit, run_source, to_device, unload_with
 
 

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..shared import proc
 from . import Unavailable
 
 #: Nodes of the driver as a whole. Not nvidia-modeset (displays) nor those of switches and fabric.
@@ -42,10 +43,7 @@ def own_nodes(gpu: Gpu, root: Path = Path("/")) -> tuple[str, ...]:
 
 def _minor(gpu: Gpu, root: Path) -> int:
     for information in sorted(root.glob("proc/driver/nvidia/gpus/*/information")):
-        facts = {}
-        for line in information.read_text().splitlines():
-            name, _, value = line.partition(":")
-            facts[name.strip()] = value.strip()
+        facts = proc.facts(information)
         domain, bus, device = re.split(r"[:.]", information.parent.name)[:3]
         same_address = (int(domain, 16), int(bus, 16), int(device, 16)) == gpu.pci
         if (facts.get("GPU UUID") == gpu.uuid or same_address) and facts.get("Device Minor", "").isdigit():

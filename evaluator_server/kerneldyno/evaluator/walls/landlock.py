@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Iterable
 
-from .. import linux
+from ..shared import linux
 from . import Unavailable
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446

@@ -6,6 +6,7 @@ import os
 import resource
 import time
 
+from ..shared import proc
 from .root import SCRATCH_BYTES, SCRATCH_FILES
 
 #: Processes that one candidate may have; the warden ends who has more. Inductor starts 32 workers, ninja a few processes
@@ -41,9 +42,7 @@ def lower(*, alone: bool) -> None:
 
 def limit_address_space(nbytes: int) -> None:
     """Let this process map at most `nbytes` more than it has. Not for CUDA, which reserves far more than it uses."""
-    with open("/proc/self/statm") as file:
-        mapped = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    _limit(resource.RLIMIT_AS, mapped + nbytes)
+    _limit(resource.RLIMIT_AS, proc.mapped_bytes() + nbytes)
 
 
 def scratch_is_full(directory: str) -> bool:

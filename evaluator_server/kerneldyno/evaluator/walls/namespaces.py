@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .. import linux
+from ..shared import linux, proc
 
 #: The uid and gid that candidates run under when the evaluator runs as root ("nobody").
 NOBODY = 65534
@@ -16,9 +16,7 @@ def host_is_root() -> bool:
     """Say whether this process can become another user. Root of a container may know no user but itself."""
     if os.geteuid() != 0:
         return False
-    with open("/proc/self/uid_map") as file:
-        ranges = [[int(word) for word in line.split()] for line in file]
-    return any(first <= NOBODY < first + count for first, _, count in ranges)
+    return any(first <= NOBODY < first + count for first, _, count in proc.uid_ranges())
 
 
 def enter() -> None:

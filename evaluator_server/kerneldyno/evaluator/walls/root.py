@@ -10,7 +10,7 @@ import os
 import sys
 import sysconfig
 
-from .. import linux
+from ..shared import linux
 
 #: What a candidate may store, scratch and /dev/shm together; both are in memory.
 SCRATCH_BYTES = 1 << 30

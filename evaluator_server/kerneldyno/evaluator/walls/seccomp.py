@@ -14,7 +14,7 @@ import socket
 import struct
 from collections.abc import Sequence
 
-from .. import linux
+from ..shared import linux
 from . import Unavailable
 
 _SET_MODE_FILTER = 1

@@ -1,0 +1,45 @@
+"""Clocks, power, temperature and host of a CUDA device, as the driver tells them. Read by the judge.
+
+NVML counts the GPUs of the host, CUDA those of the process: they are matched by UUID. Where NVML is missing or refuses, the
+answer is empty, and nothing else depends on it.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from ..shared.nvml import Driver, GpuError
+
+
+@functools.cache
+def _gpu(index: int) -> tuple[Driver, Any] | None:
+    try:
+        driver = Driver()
+        return driver, driver.find(f"GPU-{torch.cuda.get_device_properties(index).uuid}")
+    except Exception:  # no library, no driver, no permission: all the same to us
+        return None
+
+
+def state(index: int) -> dict[str, Any]:
+    """Return clocks (MHz), temperature (Celsius), power (watts) and reasons for throttling of CUDA device `index`."""
+    if (gpu := _gpu(index)) is None:
+        return {}
+    driver, handle = gpu
+    try:
+        return driver.state(handle)
+    except GpuError:
+        return {}
+
+
+def near_processors(index: int) -> set[int]:
+    """Return the host's processors that CUDA device `index` is attached to; none where the driver does not say."""
+    if (gpu := _gpu(index)) is None:
+        return set()
+    driver, handle = gpu
+    try:
+        return driver.near_processors(handle)
+    except GpuError:
+        return set()

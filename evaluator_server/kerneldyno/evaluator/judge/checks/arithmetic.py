@@ -1,0 +1,225 @@
+"""What kind of arithmetic made an answer's errors: that of a precision tier, or none that only rounds.
+
+Rounding moves each element by about as much as the element depends on what was rounded, to either side; so the float64 twin
+of the reference, run again on operands that are moved by half a unit of the tier, tells how large the error of each element
+may be. A mistake of a kernel does not keep to that: it moves elements that no rounding moves (a ReLU clamped at 0.01), or
+all to one side (a bias, a factor). The size of all errors together cannot tell the two apart.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ...devices.base import Device
+from ...shared import tree
+from ...shared.precision import BITS, RECOGNISED, half_unit, of_dtype, recognise, rms
+from ...toolkits import Problem, ReferenceFailure
+from ..comparison.compare import NOISE_FACTOR, relative_tolerance
+from ..problems import trial
+from ..problems.trial import Change, Trial
+
+#: An error this many times the reference's own is looked at more closely: it may be that of coarser arithmetic.
+_CONSPICUOUS = 4.0
+#: The largest error may be this many times the largest that a tier's rounding makes.
+_EXCESS = 8.0
+#: Float64 runs with moved operands by which it is known how far rounding moves each element.
+_RUNS = 3
+#: An element may be off by this many times what rounding does to it: a few sigma, intermediate results that are rounded as
+#: well, and hardware that cuts off where this rounds.
+_SPREAD = 16.0
+#: How many of the elements may be off by more: where intermediate results cancel out, and where the few runs differ little.
+_STRAY = 0.01
+#: Errors of this, relative to the element and the typical size, say nothing about the arithmetic: eight units of float32.
+_FINE = 2.0**-20
+#: Errors in one direction, less those in the other, as a share of all: more than this is no chance.
+_ONE_SIDED = 0.8
+#: So one-sided may rounding itself be, in any of so many runs, where errors that go one way mean something.
+_BALANCED, _SIDE_RUNS = 0.2, 8
+#: Fewer errors than this are not asked for their direction.
+_FEW = 64
+
+_ORDER = ("UNSPECIFIED", "FP64", "FP32", "TF32", "FP16", "BF16", "FP8")
+
+
+def rank(precision: str) -> int:
+    """Return the place of a precision from fine to coarse."""
+    return _ORDER.index(precision.removeprefix("PRECISION_"))
+
+
+def short_name(precision: str) -> str:
+    """Return the name of a precision as people write it: "bf16"."""
+    return precision.removeprefix("PRECISION_").lower()
+
+
+def observed(
+    problem: Problem,
+    device: Device,
+    current: Trial,
+    slot: torch.Tensor,
+    so_far: str = "PRECISION_UNSPECIFIED",
+) -> str:
+    """Return the coarsest tier that the errors of an answer in `slot` look like, or `so_far` if that is coarser."""
+    current, views = _precisely_known(current, slot)
+    found = so_far
+    twins: dict[str, list[torch.Tensor]] = {}
+    for index, (leaf, value) in enumerate(zip(current.expected.leaves, views, strict=True)):
+        if not leaf.has_twin or not value.is_floating_point():
+            continue  # no float64 twin
+        stored = of_dtype(leaf.value.dtype)
+        own = rms(leaf.value.double() - leaf.truth)
+        error = rms(value.double() - leaf.truth)
+        tier = stored
+        if error > _CONSPICUOUS * own and stored in ("PRECISION_FP64", "PRECISION_FP32"):
+            tier = recognise(error, own, _errors(problem, device, current, index, twins), stored)
+            # Rounding is everywhere about as large; an answer that is far off in places is wrong in another way.
+            if rank(tier) > max(rank(found), rank(stored)) and (
+                _largest(value, leaf.truth) > _EXCESS * _largest(twins[tier][index], leaf.truth)
+                or _unlike(problem, device, current, tier, index, value, _FINE)
+            ):
+                tier = stored
+        if rank(tier) > rank(found):
+            found = tier
+    return found
+
+
+def _errors(
+    problem: Problem, device: Device, current: Trial, index: int, twins: dict[str, list[torch.Tensor]]
+) -> Iterator[tuple[str, float]]:
+    """Yield how far each tier's rounding moves one output, in root mean square; `twins` are kept from output to output."""
+    for name in RECOGNISED:
+        if name not in twins:
+            twins[name] = _twin(problem, device, current, name)
+        if twins[name]:
+            yield name, rms(twins[name][index] - current.expected.leaves[index].truth)
+
+
+def unlike_rounding(
+    problem: Problem, device: Device, current: Trial, slot: torch.Tensor, precision: str
+) -> dict[str, Any] | None:
+    """Return the proto-JSON of IncorrectEvidence where rounding to `precision` does not make the errors of an answer."""
+    current, views = _precisely_known(current, slot)
+    for index, (leaf, value) in enumerate(zip(current.expected.leaves, views, strict=True)):
+        if not leaf.has_twin or BITS[precision] >= BITS.get(of_dtype(value.dtype), 0):
+            continue  # nothing coarser is allowed
+        if rms(value.double() - leaf.truth) <= _CONSPICUOUS * rms(leaf.value.double() - leaf.truth):
+            continue
+        least = relative_tolerance(leaf.value.dtype)
+        if said := _unlike(problem, device, current, precision, index, value, least):
+            return {"output": current.expected.name_of(index), "kind": "precision", "detail": said}
+    return None
+
+
+def _precisely_known(current: Trial, slot: torch.Tensor) -> tuple[Trial, list[torch.Tensor]]:
+    """Return that part of a trial that was answered in float64 as well, and the same part of the answer in `slot`."""
+    views = tree.views(slot, [leaf.spec for leaf in current.expected.leaves])
+    if current.block is None:
+        return current, views
+    return current.block.trial, [view.index_select(0, current.block.which) for view in views]
+
+
+def _unlike(
+    problem: Problem, device: Device, current: Trial, precision: str, index: int, value: torch.Tensor, least: float
+) -> str:
+    """Say in what way the errors of one output are unlike rounding to `precision`; "" where they are like it.
+
+    Errors of `least`, relative to the element and the typical size, are nobody's mistake.
+    """
+    leaf = current.expected.leaves[index]
+    error = value.double() - leaf.truth
+    off = _largest(leaf.value, leaf.truth)
+    name = short_name(precision)
+    if (most := limits(problem, device, current, precision, index, least, off)) is None:
+        return ""
+    stray = int((error.abs() > most).sum())
+    if stray > _STRAY * error.numel():
+        return f"{stray} of {error.numel()} elements are off by more than rounding to {name} does to them"
+    sides = _sides(error, leaf.truth, off)
+    if max(sides) >= _ONE_SIDED and _balanced(problem, device, current, precision, index, sides, off):
+        return f"the errors go one way, away from zero, and those of rounding to {name} go both ways"
+    return ""
+
+
+def limits(
+    problem: Problem, device: Device, current: Trial, precision: str, index: int, least: float, off: float
+) -> torch.Tensor | None:
+    """Return how far each element of an output may be off, shaped like it; `off` is how far float32 is. None: unknown."""
+    leaf = current.expected.leaves[index]
+    squares, count = torch.zeros_like(leaf.truth), 0
+    for run in itertools.islice(_runs(problem, device, current, precision, index), _RUNS):
+        squares += (run - leaf.truth).square_()
+        count += 1
+    if not count:
+        return None
+    size = leaf.truth.abs()
+    rounding = squares.div_(count).sqrt_().add_(size, alpha=half_unit(precision)).mul_(_SPREAD)
+    return rounding.add_(size, alpha=least).add_(least * leaf.typical + NOISE_FACTOR * off)
+
+
+def _balanced(
+    problem: Problem,
+    device: Device,
+    current: Trial,
+    precision: str,
+    index: int,
+    sides: tuple[float, float],
+    off: float,
+) -> bool:
+    """Say whether rounding to `precision` errs both ways on those `sides` on which the errors of an answer go one way."""
+    truth = current.expected.leaves[index].truth
+    of_interest = [at for at, side in enumerate(sides) if side >= _ONE_SIDED]
+    # Where operands that are cut off err away from zero, hardware that does so is no mistake.
+    cut = _twin(problem, device, current, precision, lambda tensor: tensor.double() * (1 - half_unit(precision)))
+    if cut and any(_sides(cut[index] - truth, truth, off)[at] > _BALANCED for at in of_interest):
+        return False
+    runs = itertools.islice(_runs(problem, device, current, precision, index), _SIDE_RUNS)
+    return all(abs(_sides(run - truth, truth, off)[at]) <= _BALANCED for run in runs for at in of_interest)
+
+
+def _sides(error: torch.Tensor, truth: torch.Tensor, off: float) -> tuple[float, float]:
+    """Return the share of errors away from zero less that of errors towards it, of positive and of negative elements.
+
+    Errors of no more than `off` do not count; 0 where too few are left.
+    """
+    counts = error.abs() > off
+    found = []
+    for sign in (1.0, -1.0):
+        directions = torch.sign(error[counts & (torch.sign(truth) == sign)]) * sign
+        found.append(float(directions.mean()) if directions.numel() >= _FEW else 0.0)
+    return found[0], found[1]
+
+
+def _runs(problem: Problem, device: Device, current: Trial, precision: str, index: int) -> Iterator[torch.Tensor]:
+    """Yield float64 answers, each for operands that are moved by other random parts of half a unit of `precision`."""
+    half = half_unit(precision)
+    # Of its own: each run of the reference sets torch's to the same seed again.
+    generator = torch.Generator(device.torch_device).manual_seed(secrets.randbits(63))
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        parts = torch.rand(tensor.shape, dtype=torch.float64, device=tensor.device, generator=generator)
+        return parts.mul_(2 * half).add_(1 - half).mul_(tensor)
+
+    while moved := _twin(problem, device, current, precision, move):
+        yield moved[index]
+
+
+def _twin(
+    problem: Problem, device: Device, current: Trial, precision: str, change: Change | None = None
+) -> list[torch.Tensor]:
+    """Return the float64 answer for operands of a tier; nothing where there is none, or another number of outputs."""
+    try:
+        twin = trial.twin_at(problem, device, current, precision, change) or []
+    except (ReferenceFailure, RuntimeError):  # a reference without a rounded form: its tiers cannot be told
+        return []
+    wanted = [leaf.spec.shape for leaf in current.expected.leaves]
+    return twin if [tuple(each.shape) for each in twin] == [tuple(shape) for shape in wanted] else []
+
+
+def _largest(value: torch.Tensor, truth: torch.Tensor) -> float:
+    """Return the largest difference; where neither is a number, or both are the same infinity, there is none."""
+    return float((value.double() - truth).abs_().nan_to_num_(0.0, math.inf).max()) if value.numel() else 0.0

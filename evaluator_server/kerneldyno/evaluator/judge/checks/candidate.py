@@ -1,0 +1,262 @@
+"""The candidate as the judge drives it: one runner, the arenas between them, and an order for each thing it can do.
+
+Every order is answered within the limit of its stage, or the evaluation ends there: whatever a runner does instead of
+answering becomes a verdict. Nothing in an answer is believed; what counts is in the arenas, which the judge owns.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ...devices.base import Device
+from ...shared import small_floats, tree, wire
+from ...shared.spec import EvalSpec
+from ...toolkits import Problem, ReferenceFailure
+from ..problems.inputs import Inputs
+from ..problems.trial import Trial
+from ..results import verdict
+from ..results.record import Finished, Record
+from ..results.stages import LIMITED_AS
+from ..runners.answers import Called, read_call, read_listing, read_parameters
+from ..runners.handle import Runner, RunnerLate
+from ..runners.lease import Lease
+from ..runners.side import Side, Sizes
+
+#: What slots hold before a call, and the arena behind the inputs: as a float of any size, not a number.
+POISON = 0xFF
+#: Bytes behind the inputs that are poisoned before each call: who reads past the end shall notice.
+_GUARD_BYTES = 1 << 20
+#: Bytes of parameters that are handed over at a time, at least.
+_HANDED = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """Names of the reference's tensors: those whose values the candidate was given."""
+
+    given: list[str] = field(default_factory=list)
+    #: Where there are none: those that it does not have, and has others that could stand for them.
+    missing: list[str] = field(default_factory=list)
+
+
+class Candidate(Side):
+    """One candidate in its runner."""
+
+    def __init__(
+        self,
+        spec: EvalSpec,
+        device: Device,
+        lease: Lease,
+        runner: Runner,
+        record: Record,
+        memory: verdict.Limits,
+    ) -> None:
+        super().__init__(device, lease, runner)
+        self.spec = spec
+        self.record = record
+        #: What it may have.
+        self.memory = memory
+        self._spent = 0.0
+        #: For how long it had been stopped when the stage began, in seconds.
+        self._stopped = 0.0
+        #: The quickest call so far, as the runner says, in seconds: what is planned by.
+        self.quickest_call = math.inf
+        #: As evidence and limits call it; see `LIMITED_AS`.
+        self.stage = LIMITED_AS["STAGE_LOADING"]
+        self.overdue = False
+
+    def enter(self, stage: str) -> None:
+        """Begin a stage, as STAGE_LOADING: its limit counts from here."""
+        self.stage = LIMITED_AS[stage]
+        self._spent = 0.0
+        self._stopped = self.runner.stopped_seconds
+
+    async def open_for(self, problem: Problem, trials: Sequence[Trial], sizes: Sizes) -> None:
+        """Open arenas of `sizes` that hold the inputs of each of `trials` and the secret parameters as well."""
+        _, state_bytes = tree.layout([tree.describe(tensor) for tensor in problem.state().values()])
+        room = max(state_bytes, min(problem.parameter_bytes(), _HANDED), *(each.inputs.set_bytes for each in trials))
+        await self.open_arenas(sizes, room=room, memory_bytes=self.memory.device)
+
+    async def load(self, symbol: str) -> None:
+        """Have the source imported."""
+        order = {"op": "load", "source": self.spec.kernel_code, "backend": self.spec.backend, "symbol": symbol}
+        answer = await self.ask(order)
+        if not (isinstance(answer, dict) and answer.get("defines") is True):
+            raise Finished(verdict.invalid("kernel_code", f"defines no {symbol}"))
+
+    async def construct(self, problem: Problem) -> None:
+        """Have the callable made, with the parameters of the reference where those are secret."""
+        try:
+            arguments, tensors = tree.flatten(list(problem.init_args))
+            keywords, more = tree.flatten(problem.init_kwargs)
+            if tensors or more:
+                raise tree.UnsupportedValueError("a tensor; pass shapes and build tensors in the constructor")
+        except tree.UnsupportedValueError as error:
+            raise ReferenceFailure("build", TypeError(f"get_init_inputs() returned {error}")) from error
+        order = {
+            "op": "construct",
+            "symbol": problem.symbol,
+            "instantiate": problem.instantiate,
+            "args": arguments,
+            "kwargs": keywords,
+            "seed": problem.init_seed,
+        }
+        state = problem.state()
+        listing = read_listing(await self.ask({**order, "listing": bool(state)}))
+        if not state:
+            return
+        specs = {name: tree.describe(tensor, keep_layout=False) for name, tensor in state.items()}
+        pairs = match(specs, listing)
+        async with self._lease.work():
+            region = self._arenas[0].data
+            chosen = [state[source] for source in pairs.values()]
+            for view, tensor in zip(
+                tree.views(region, [specs[source] for source in pairs.values()]), chosen, strict=True
+            ):
+                view.copy_(tensor)
+            self.device.synchronize()
+        names = [[target, specs[source].to_json()] for target, source in pairs.items()]
+        await self.ask({**order, "op": "reconstruct", "state": names})
+        self.record.parameters_perturbed = len(pairs)
+
+    async def adopt(self, problem: Problem) -> Adopted:
+        """Have the callable made again, with the reference's values in the tensors of its names that have others.
+
+        A module that creates the same parameters in another order draws other values for them. Nothing is made again
+        where there are none of these.
+        """
+        ours = problem.parameters()
+        if not (problem.instantiate and ours):
+            return Adopted()
+        theirs = read_parameters(await self.ask({"op": "parameters"}))
+        async with self._lease.work():
+            kinds = {name: tree.describe(tensor, keep_layout=False) for name, tensor in ours.items()}
+            here = [name for name, kind in kinds.items() if name in theirs and _same(theirs[name][0], kind)]
+            other = [name for name in here if theirs[name][1] != tree.checksum(ours[name])]
+        if not other:
+            # Constants have been paired by more than their names, or are missed already (`correctness`).
+            missing = [name for name in ours if name not in here and name not in problem.state()]
+            return Adopted(missing=missing if len(theirs) > len(here) else [])
+        await self.construct(problem)
+        region = self._arenas[0].data
+        for batch in _batches([(name, ours[name]) for name in other], region.numel()):
+            specs = [tree.describe(values) for _, _, values in batch]
+            async with self._lease.work():
+                for view, (_, _, values) in zip(tree.views(region, specs), batch, strict=True):
+                    view.copy_(values)
+                self.device.synchronize()
+            parts = [[name, start, spec.to_json()] for (name, start, _), spec in zip(batch, specs, strict=True)]
+            await self.ask({"op": "adopt", "parts": parts})
+        return Adopted(given=other)
+
+    async def call(self, trial: Trial, *, ghost: bool = False) -> Called:
+        """Call once on a trial's inputs; with `ghost`, with the candidate's own kernels doing nothing.
+
+        Slot 0 then holds the output, slots 1 and 2 what the calls before returned, as it is now.
+        """
+        station = self.station
+        inputs = trial.inputs
+        if inputs.set_bytes > station.arena.numel() or trial.slot_bytes > station.outputs.shape[1]:
+            raise ReferenceFailure("inputs", ValueError("get_inputs() returned larger inputs than the first time"))
+        async with self._lease.work():
+            if not trial.staged:
+                self.stage_inputs(inputs)
+            station.arena[inputs.set_bytes :][:_GUARD_BYTES].fill_(POISON)
+            station.outputs[:3].fill_(POISON)
+            self.device.synchronize()
+        specs = [spec.to_json() for spec in inputs.specs]
+        order = {"op": "call", "seed": trial.seed, "structure": inputs.structure, "specs": specs, "ghost": ghost}
+        called = read_call(await self.ask(order))
+        self.quickest_call = min(self.quickest_call, called.seconds)
+        return called
+
+    def stage_inputs(self, inputs: Inputs) -> None:
+        """Put inputs where the next call finds them."""
+        self.station.arena[: inputs.set_bytes].copy_(inputs.master)
+
+    async def profile(self, trial: Trial, calls: int) -> Any:
+        """Profile `calls` calls on a trial's inputs; returns what the harness says, unread."""
+        return await self._look("profile", trial, calls=calls)
+
+    async def survey(self, trial: Trial) -> Any:
+        """Have one call on a trial's inputs looked at for what else does its work; returns what the harness says, unread."""
+        return await self._look("survey", trial)
+
+    async def _look(self, operation: str, trial: Trial, **more: int) -> Any:
+        if trial.inputs.master.numel():  # else those of the last call are there still
+            async with self._lease.work():
+                self.stage_inputs(trial.inputs)
+                self.device.synchronize()
+        specs = [spec.to_json() for spec in trial.inputs.specs]
+        return await self.ask({"op": operation, "structure": trial.inputs.structure, "specs": specs, **more})
+
+    async def _frame(self) -> wire.Frame:
+        """Return the next frame, within what is left of the stage's limit; every other event ends the evaluation."""
+        limit = getattr(self.spec.limits, self.stage)
+        begin, stopped = time.monotonic(), self.runner.stopped_seconds
+        try:
+            return await self.runner.answer(max(0.0, limit - self._spent))
+        except RunnerLate:
+            self.overdue = True
+            raise Finished(verdict.late(self.stage, limit, self.runner.stopped_seconds - self._stopped)) from None
+        finally:
+            self._spent += time.monotonic() - begin - (self.runner.stopped_seconds - stopped)
+
+    def _heed(self, answer: wire.Frame) -> Any:
+        if "ok" in answer:
+            return answer["ok"]
+        raise Finished(verdict.raised(self.stage, answer.get("error"), self.memory, self.record.findings))
+
+
+def _batches(tensors: Sequence[tuple[str, torch.Tensor]], room: int) -> Iterator[list[tuple[str, int, torch.Tensor]]]:
+    """Cut tensors into flat parts, (name, first element, values), and yield as many at a time as `room` bytes hold."""
+    batch: list[tuple[str, int, torch.Tensor]] = []
+    left = room
+    for name, tensor in tensors:
+        flat, start = small_floats.raw(tensor).contiguous().view(-1), 0
+        while start < flat.numel():
+            count = min(flat.numel() - start, left // tree.ALIGNMENT * tree.ALIGNMENT // flat.dtype.itemsize)
+            if count <= 0:
+                yield batch
+                batch, left = [], room
+                continue
+            batch.append((name, start, flat[start : start + count]))
+            start += count
+            left -= -(-count * flat.dtype.itemsize // tree.ALIGNMENT) * tree.ALIGNMENT
+    if batch:
+        yield batch
+
+
+def match(wanted: dict[str, tree.TensorSpec], listing: dict[str, tree.TensorSpec]) -> dict[str, str]:
+    """Pair the candidate's constant tensors (`listing`) with the reference's (`wanted`); return {candidate: reference}.
+
+    By name; what is left by the last part of its name and its shape, then by shape alone, in order, and only where both
+    sides have equally many of a kind.
+    """
+    pairs = {name: name for name, spec in wanted.items() if _same(listing.get(name), spec)}
+    for key in (
+        lambda name, spec: (name.rpartition(".")[2], spec.shape, spec.dtype),
+        lambda _, spec: (spec.shape, spec.dtype),
+    ):
+        ours: dict[Any, list[str]] = {}
+        theirs: dict[Any, list[str]] = {}
+        for name, spec in wanted.items():
+            if name not in pairs.values():
+                ours.setdefault(key(name, spec), []).append(name)
+        for name, spec in listing.items():
+            if name not in pairs:
+                theirs.setdefault(key(name, spec), []).append(name)
+        for kind, names in ours.items():
+            if len(theirs.get(kind, ())) == len(names):
+                pairs.update(zip(theirs[kind], names, strict=True))
+    return pairs
+
+
+def _same(left: tree.TensorSpec | None, right: tree.TensorSpec) -> bool:
+    return left is not None and (left.shape, left.dtype) == (right.shape, right.dtype)

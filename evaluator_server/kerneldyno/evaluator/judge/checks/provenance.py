@@ -1,0 +1,221 @@
+"""Provenance: whether the candidate's own kernels did the work, by taking them away, and by looking at what ran.
+
+The ghost replay calls the candidate once more on fresh inputs while launches of its own kernels do nothing: an output that
+is still right was not made by them (S20). The profile says which kernels ran and whose they are; without one, a survey says
+which operators of torch and which libraries were called. All of this happens inside the candidate's process. A candidate
+that takes its harness over can falsify it, at the price of nothing but a label: its outputs and its time are judged
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from ...backends import backends
+from ...shared import small_floats, tree
+from ..problems import trial
+from ..problems.cache import Announce, BuiltProblem, Problems
+from ..problems.stress import Stress
+from ..results import verdict
+from ..results.record import Finished
+from ..runners.answers import Profile, ProfileRow, read_profile, read_survey
+from ..runners.handle import RunnerGone
+from .candidate import Candidate
+
+_PROFILED_CALLS = 5
+_MOST_ROWS = 50
+#: A profile without any kernel says nothing (CUPTI loses buffers, or another tool holds it), and is made again so often.
+_PROFILES = 3
+#: Most names in one finding.
+_MOST_NAMED = 6
+#: Mutants that need no kernels: where one of them passes, a right output does not show that any ran.
+_IDLE_MUTANTS = {
+    "zeros",
+    "ones",
+    "a copy of the input",
+    "another draw's mean",
+    "another draw's mean row",
+    "another draw's answer",
+}
+_OWNERS = ("OWNER_CANDIDATE", "OWNER_TORCH", "OWNER_LIBRARY", "OWNER_MEMORY")
+#: Below this share of device time in its own kernels, a candidate is called a wrapper around somebody else's (B01).
+_WRAPPER = 0.5
+_MEMORY = re.compile(r"^(memcpy|memset)", re.IGNORECASE)
+_TORCH = re.compile(
+    r"\bat::|\bat_cuda_detail|c10::|^void at_|triton_(poi|red|per|tem)_fused|_scatter_gather|elementwise_kernel"
+)
+#: A kernel of ATen by its full name, whatever the candidate calls its own.
+_ATEN = re.compile(r"^(void\s+)?(at|c10)::")
+#: Errors this many times the tolerance are no accident.
+_CLEARLY = 10.0
+#: Policies that reject, by how much they ask for.
+_REJECT_DECOYS = ("PROVENANCE_POLICY_REJECT_DECOYS", "PROVENANCE_POLICY_REQUIRE_OWN_KERNELS")
+
+
+def check_launches(candidate: Candidate) -> None:
+    """A candidate of a backend that has kernels, and launched none in any call, is a decoy (S19)."""
+    record, spec = candidate.record, candidate.spec
+    if backends()[spec.backend].must_launch and record.launches == 0:
+        evidence = f"no {spec.backend} kernel was launched in {record.trials} calls; the outputs come from elsewhere"
+        _judge(candidate, "S19", evidence)
+
+
+async def replay_as_ghost(candidate: Candidate, built: BuiltProblem, problems: Problems, announce: Announce) -> None:
+    """Take the candidate's kernels away and see whether anything changes.
+
+    Memory that the kernels would have written may still hold the answer to an earlier call, and a copy of the input may be
+    right on nominal inputs. So every kind of stress must come out right, and on one of them at least the answer to nominal
+    inputs must be clearly wrong.
+    """
+    examined = built.examination
+    if not candidate.record.launches or not examined.varies or _IDLE_MUTANTS.intersection(examined.pass_all):
+        return  # nothing to take away, or a problem for which memory of an earlier call is as good as an answer
+    nominal = await _prepare(candidate, built, None, problems, announce)
+    telling = False
+    for kind in examined.held or (None, None):
+        current = await _prepare(candidate, built, kind, problems, announce)
+        telling = telling or _differs(candidate, current, nominal)
+        try:
+            called = await candidate.call(current, ghost=True)
+        except (Finished, RunnerGone):
+            return  # without its kernels it does not even run
+        async with problems.executing(announce):
+            slot = candidate.station.outputs[0]
+            comparison = trial.judge(current, candidate.spec, called.structure, called.specs, slot)
+        if comparison.mismatch is not None or called.launches is None:
+            return
+        left_out = called.launches
+    if telling:
+        evidence = (
+            f"{left_out} launches of its kernels were left out" if left_out else "it launches its kernels no more"
+        )
+        _judge(candidate, "S20", f"{evidence}, and the output was still right")
+
+
+async def _prepare(
+    candidate: Candidate, built: BuiltProblem, kind: Stress | None, problems: Problems, announce: Announce
+) -> trial.Trial:
+    async with problems.executing(announce):
+        return built.prepare(candidate.spec, candidate.device, 0, kind, candidate.stage_inputs)
+
+
+def _differs(candidate: Candidate, current: trial.Trial, nominal: trial.Trial) -> bool:
+    """Say whether the answer to nominal inputs is clearly wrong for the current ones."""
+    slot = torch.zeros_like(candidate.station.outputs[0])
+    leaves = nominal.expected.leaves
+    for view, leaf in zip(tree.views(slot, [leaf.spec for leaf in leaves]), leaves, strict=True):
+        small_floats.raw(view).copy_(small_floats.raw(leaf.value))
+    return trial.judge_bytes(current, candidate.spec, slot).max_error_ratio > _CLEARLY
+
+
+async def profile(candidate: Candidate, last: trial.Trial) -> verdict.Result:
+    """Profile a few calls; return the part of the result that says which kernels ran, or nothing where none can be had."""
+    for _ in range(_PROFILES):
+        profiled = read_profile(await candidate.profile(last, _PROFILED_CALLS))
+        uses = [(row, _owner(row, profiled.own)) for row in profiled.rows]
+        total = sum(row.device_seconds for row, _ in uses)
+        if total > 0:
+            break
+    else:
+        why = f" ({profiled.failed})" if profiled.failed else ""
+        evidence = f"{_PROFILES} profiles showed no kernel{why}: there is no coverage, which is not a coverage of 0"
+        if candidate.spec.provenance_policy == "PROVENANCE_POLICY_REQUIRE_OWN_KERNELS":
+            raise candidate.record.reject("B01", f"that its own kernels did the work could not be seen: {evidence}")
+        candidate.record.find("D21", "SEVERITY_INFO", evidence)
+        return {}
+    launches = sum(row.launches for row, _ in uses)
+    shares = {name: sum(row.device_seconds for row, owner in uses if owner == name) / total for name in _OWNERS}
+    coverage = shares["OWNER_CANDIDATE"]
+    _label(candidate, {owner for _, owner in uses}, len(uses), shares)
+    return {
+        "coverage": coverage,
+        "profile": {
+            "kernels": [
+                {
+                    "name": verdict.clean(row.name, 200),
+                    "owner": owner,
+                    "launches": row.launches,
+                    "device_seconds": row.device_seconds,
+                }
+                for row, owner in sorted(uses, key=lambda use: -use[0].device_seconds)[:_MOST_ROWS]
+            ],
+            "device_time_coverage": coverage,
+            "launch_coverage": sum(row.launches for row, owner in uses if owner == "OWNER_CANDIDATE") / launches,
+            "kernelgym_coverage": kernelgym_coverage(profiled),
+            "device_seconds": total / _PROFILED_CALLS,
+            "calls": _PROFILED_CALLS,
+            "torch_share": shares["OWNER_TORCH"],
+            "library_share": shares["OWNER_LIBRARY"],
+            "memory_share": shares["OWNER_MEMORY"],
+        },
+    }
+
+
+def kernelgym_coverage(profiled: Profile) -> float:
+    """Return the time coverage of KernelGYM's release, from 0 to 1.
+
+    Over all rows of the profiler's averages that have device time (operators, whose device time is that of the kernels that
+    they launched, beside these kernels themselves): device time of those that have a name of the candidate's kernels,
+    over device and host time of all. Names are alike, in small letters, where one contains the other.
+    Source: KernelGYM, kernelgym/toolkit/kernelbench/profiling.py. Its self-test, which adds rows of its own, is left out.
+    """
+    everything = sum(row.device_seconds + row.host_seconds for row in profiled.averages)
+    own = [name.lower() for name in profiled.own]
+    matched = [row for row in profiled.averages if any(_alike(row.name.lower(), name) for name in own)]
+    return sum(row.device_seconds for row in matched) / everything if everything else 0.0
+
+
+def _alike(one: str, other: str) -> bool:
+    return one in other or other in one
+
+
+async def survey(candidate: Candidate, last: trial.Trial) -> None:
+    """Say, without a profile, what besides the candidate's own kernels did work in a call (B11): a label.
+
+    The last thing that is asked of a candidate: it was right, and if this fails there is no label.
+    """
+    try:
+        said = read_survey(await candidate.survey(last))
+    except (Finished, RunnerGone):
+        return
+    parts = []
+    if said.operators:
+        parts.append(f"torch's own operators did work in a call: {', '.join(said.operators[:_MOST_NAMED])}")
+    if said.libraries:
+        parts.append(f"its native code calls {', '.join(said.libraries[:_MOST_NAMED])}")
+    if parts:
+        candidate.record.find("B11", "SEVERITY_INFO", "; ".join(parts))
+
+
+def _owner(row: ProfileRow, own: Sequence[str]) -> str:
+    """Say whose kernel a row is: by the names that the candidate's own have, exactly, and by how others name theirs."""
+    if _MEMORY.match(row.name):
+        return "OWNER_MEMORY"
+    if row.name in own and not _ATEN.match(row.name):
+        return "OWNER_CANDIDATE"
+    return "OWNER_TORCH" if _TORCH.search(row.name) else "OWNER_LIBRARY"
+
+
+def _label(candidate: Candidate, owners: set[str], kernels: int, shares: Mapping[str, float]) -> None:
+    if "OWNER_CANDIDATE" not in owners and candidate.spec.backend != "torch":
+        _judge(candidate, "S19", f"{kernels} different kernels ran, none of them the candidate's")
+    own = shares["OWNER_CANDIDATE"]
+    if own < _WRAPPER:
+        evidence = (
+            f"{own:.0%} of the device time is in the candidate's own kernels, {shares['OWNER_LIBRARY']:.0%} in libraries,"
+            f" {shares['OWNER_TORCH']:.0%} in PyTorch's, {shares['OWNER_MEMORY']:.0%} in copies and fills"
+        )
+        if candidate.spec.provenance_policy == "PROVENANCE_POLICY_REQUIRE_OWN_KERNELS":
+            raise candidate.record.reject("B01", evidence)
+        candidate.record.find("B01", "SEVERITY_INFO", evidence)
+        if "OWNER_CANDIDATE" in owners:
+            candidate.record.find("S21", "SEVERITY_INFO", "its own kernels do the smaller part of the work")
+
+
+def _judge(candidate: Candidate, identifier: str, evidence: str) -> None:
+    if candidate.spec.provenance_policy in _REJECT_DECOYS:
+        raise candidate.record.reject(identifier, evidence)
+    candidate.record.find(identifier, "SEVERITY_INFO", evidence)

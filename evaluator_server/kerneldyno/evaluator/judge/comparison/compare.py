@@ -1,0 +1,479 @@
+"""Comparing what a candidate left in the judge's memory with what is right: structure, dtype, shape, then every element.
+
+Pure functions on tensors that the judge owns. The calibrated rule allows, for each element, an error of
+rtol * (|expected| + typical(expected)) + 8 * noise, where `typical` is the size of most elements, whatever a few outliers
+are, and noise the reference's own largest rounding error against a float64 run, or what arithmetic of the allowed precision
+does to that run: it scales with the output, so zeros never pass for small values, and an honest float32 product of any
+length passes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ...shared import small_floats
+from ...shared.spec import ToleranceRule
+from ...shared.tree import TensorSpec, describe, position
+from .by_code import compare_codes
+from .evidence import Comparison
+
+#: Relative error allowed by output dtype: about 8 units in the last place of half precision, and for float32 well above
+#: the rounding of long reductions yet below what TF32 products do to zero-mean data (3e-4 and more).
+_RTOL = {
+    torch.float64: 1e-7,
+    torch.float32: 1e-4,
+    torch.float16: 4e-3,
+    torch.bfloat16: 3e-2,
+    torch.complex128: 1e-7,
+    torch.complex64: 1e-4,
+    torch.complex32: 4e-3,
+}
+#: How many times the noise may the error of an element be.
+NOISE_FACTOR = 8.0
+#: How many times the error of rounded operands is allowed to a single element (times the factor above), and to all.
+_ROUNDINGS = 2.0
+_COARSE = 5.0
+#: A float64 twin that is further off than this, relative to the output, is no twin.
+_MOST_ROUNDING = 0.05
+#: Elements compared at a time, so that float64 copies stay small.
+_CHUNK = 1 << 24
+#: Mean squares below this may be of elements whose squares float32 does not hold.
+_LEAST_SQUARE = 1e-32
+#: Largest number that results carry; JSON has no infinity.
+_LARGEST = 1e300
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One expected tensor: `value` as the reference gave it, `truth` in float64 where that exists, and its noise."""
+
+    spec: TensorSpec
+    value: torch.Tensor
+    truth: torch.Tensor
+    noise: float
+    #: The same relative to the element and the typical size of elements, for float32 arithmetic.
+    relative_noise: float
+    #: Size of most elements: the root mean square, or twice the mean where a few outliers make it larger than that.
+    typical: float
+    #: Root mean square of what operands rounded to the allowed precision do to the output; 0 where none coarser is allowed.
+    rounding: float = 0.0
+    #: Whether the noise was measured: against a float64 twin, of all or of some rows, or against another run.
+    noise_known: bool = False
+
+    @property
+    def has_twin(self) -> bool:
+        """Whether the truth is a float64 twin's."""
+        return self.truth is not self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A whole expected return value."""
+
+    structure: Any
+    leaves: Sequence[Leaf]
+
+    def name_of(self, index: int) -> str:
+        """Return what a leaf is called in results."""
+        return "output" if len(self.leaves) == 1 else f"output[{index}]"
+
+    def as_noisy_as(self, other: Expected) -> Expected:
+        """Return this with the noise of another answer: twice, where the reference's output now stands for the truth."""
+        if len(self.leaves) != len(other.leaves):
+            return self
+        pairs = zip(self.leaves, other.leaves, strict=True)
+        return Expected(self.structure, [replace(leaf, noise=like.noise * (1 + like.has_twin)) for leaf, like in pairs])
+
+    def outline(self) -> Expected:
+        """Return this without the tensors: what outputs look like, and how noisy they are."""
+        nothing = torch.empty(0)
+        leaves = [
+            replace(leaf, value=nothing, truth=torch.empty(0) if leaf.has_twin else nothing) for leaf in self.leaves
+        ]
+        return Expected(self.structure, leaves)
+
+    def element_by_element(self) -> Expected:
+        """Return this without what is known of all elements together, which holds for inputs like the timed ones only."""
+        return Expected(self.structure, [replace(leaf, rounding=0.0) for leaf in self.leaves])
+
+
+def relative_tolerance(dtype: torch.dtype) -> float:
+    """Return the relative error that the calibrated rule allows for outputs of `dtype`."""
+    return _RTOL.get(dtype, 1e-4)
+
+
+def expect(
+    structure: Any,
+    values: Sequence[torch.Tensor],
+    precise: Sequence[torch.Tensor] | None,
+    others: Sequence[Sequence[torch.Tensor]] = (),
+    rounded: Sequence[torch.Tensor] = (),
+    allowed: float = math.inf,
+) -> Expected:
+    """Make an Expected of the reference's output and, if there is one, its float64 twin.
+
+    `others` are twins on inputs moved by as much as arithmetic may be wrong: what they are off is allowed as well, unless
+    it is more than `allowed`, relative to the outputs: then a step was crossed, and no rounding excuses that. `rounded` is
+    the twin on operands of the precision that the request allows, and what it is off is allowed more than once: arithmetic
+    rounds what lies between as well, and hardware cuts off where this rounds.
+    """
+    leaves = []
+    for index, value in enumerate(values):
+        truth, noise, relative, typical, rounding = value, 0.0, 0.0, None, 0.0
+        if precise is not None and index < len(precise) and is_measured(value):
+            twin = precise[index]
+            if twin.shape == value.shape and twin.dtype == torch.float64:
+                root_mean_square, mean = _moments(twin)
+                off = value.double().sub(twin).abs_()
+                error = _largest(off)
+                # A twin that disagrees by more than rounding is a different function (random layers, dtype branches).
+                # Where a few elements are far larger than most, their rounding may be as large as those.
+                if error <= _MOST_ROUNDING * root_mean_square or bool(
+                    (off <= _MOST_ROUNDING * (twin.abs() + root_mean_square)).all()
+                ):
+                    truth, typical = twin, _typical(root_mean_square, mean)
+                    noise = error
+                    size = twin.abs().add_(typical)
+                    relative = _largest(off.div_(size))
+                    for other in (other[index] for other in others if index < len(other)):
+                        off = other.sub(twin).abs_()
+                        largest = _largest(off)
+                        moved = _largest(off.div_(size))
+                        relative = max(relative, moved)
+                        if moved <= allowed:
+                            noise = max(noise, largest)
+                    if index < len(rounded) and rounded[index].shape == twin.shape:
+                        off = rounded[index].sub(twin).abs_()
+                        largest, rounding = _largest(off), _moments(off)[0]
+                        relative = max(relative, _largest(off.div_(size)))
+                        noise = max(noise, _ROUNDINGS * largest)
+        if typical is None:
+            typical = _typical(*_moments(truth))
+        spec = describe(value, keep_layout=False)
+        leaves.append(Leaf(spec, value, truth, noise, relative, typical, rounding, noise_known=truth is not value))
+    return Expected(structure, leaves)
+
+
+def expect_like(
+    value: torch.Tensor,
+    noise: float = 0.0,
+    *,
+    relative_noise: float = 0.0,
+    rounding: float = 0.0,
+    noise_known: bool = False,
+    typical: float | None = None,
+) -> Leaf:
+    """Make a Leaf of the reference's output, which stands for the truth, and of what is known of its noise."""
+    if typical is None:
+        typical = _typical(*_moments(value))
+    spec = describe(value, keep_layout=False)
+    return Leaf(spec, value, value, noise, relative_noise, typical, rounding, noise_known)
+
+
+def differences(value: torch.Tensor, other: torch.Tensor, typical: float) -> tuple[float, float]:
+    """Return the largest difference, and the largest one relative to the element and the `typical` size of elements.
+
+    0 where they are not finite, as for `expect`.
+    """
+    # So small a number is one in the dtypes that are looked at, and no division by it is one by 0.
+    bounds = max(typical, 1e-300 if other.dtype == torch.float64 else 1e-37), 1.0
+    got, wanted = value.reshape(-1), other.reshape(-1)
+    found = [] if (fused := _fused_errors(got, wanted, bounds)) is None else _looked_at([fused])
+    if not all(map(math.isfinite, itertools.chain(*found))) or not found:
+        found = _looked_at([_errors(*pair, bounds) for pair in zip(chunks(got), chunks(wanted), strict=True)])
+    finite = [(error, share) for error, share in found if math.isfinite(error) and math.isfinite(share)]
+    return max((error for error, _ in finite), default=0.0), max((share for _, share in finite), default=0.0)
+
+
+def is_measured(tensor: torch.Tensor) -> bool:
+    """Say whether elements have errors that can be measured: floats of more than eight bits."""
+    return tensor.is_floating_point() and not small_floats.is_coded(tensor.dtype)
+
+
+def all_finite(tensor: torch.Tensor) -> bool:
+    """Say whether no element is infinite or not a number; their sum nearly always tells."""
+    tensor = small_floats.widened(tensor)
+    if not tensor.is_complex() and math.isfinite(float(tensor.sum())):
+        return True
+    return bool(torch.isfinite(tensor).all())
+
+
+def compare(
+    expected: Expected,
+    structure: Any,
+    specs: Sequence[TensorSpec],
+    values: Sequence[torch.Tensor],
+    rule: ToleranceRule,
+) -> Comparison:
+    """Compare a returned value, described by `structure` and `specs` and stored in `values`, with `expected`."""
+    result = Comparison()
+    difference = _structural_difference(expected.structure, structure, "output")
+    if difference:
+        result.mismatch = {"output": difference[0], "kind": difference[1], "detail": difference[2]}
+        return result
+    if len(specs) != len(expected.leaves):  # an honest harness describes what its structure names
+        detail = f"{len(specs)} tensors are described, expected {len(expected.leaves)}"
+        result.mismatch = {"output": "output", "kind": "structure", "detail": detail}
+        return result
+    for index, (leaf, spec) in enumerate(zip(expected.leaves, specs, strict=True)):
+        name = expected.name_of(index)
+        for kind, got, wanted in (
+            ("shape", spec.shape, leaf.spec.shape),
+            ("dtype", spec.dtype, leaf.spec.dtype),
+            ("device", spec.on_device, leaf.spec.on_device),
+        ):
+            if got != wanted:
+                result.mismatch = {"output": name, "kind": kind, "detail": f"{kind} {got}, expected {wanted}"}
+                return result
+    for index, leaf in enumerate(expected.leaves):
+        name = expected.name_of(index)
+        _compare_leaf(result, name, leaf, values[index], rule)
+        if result.mismatch:
+            return result
+    return result
+
+
+def beyond(leaf: Leaf, value: torch.Tensor, rule: ToleranceRule) -> torch.Tensor:
+    """Return which elements of `value` (floats of more than eight bits) are out of tolerance, shaped like it."""
+    absolute, relative = _bounds(leaf, rule)
+    truth = leaf.truth.double()
+    error = (value.double() - truth).abs_()
+    return ~((error <= truth.abs().mul_(relative).add_(absolute)) | (value == leaf.value))
+
+
+def _structural_difference(expected: Any, got: Any, where: str) -> tuple[str, str, str] | None:
+    """Return (place, kind, sentence) of the first difference between two flattened structures, or None."""
+    if isinstance(expected, bool | str) or expected is None or isinstance(got, bool | str) or got is None:
+        if expected == got and type(expected) is type(got):
+            return None
+        return where, "structure", f"{where} is {_name(got)}, expected {_name(expected)}"
+    if isinstance(expected, int | float) and isinstance(got, int | float):
+        if _is_close(expected, got):
+            return None
+        return where, "values", f"{where} is a wrong number"
+    if isinstance(expected, list) and isinstance(got, list):
+        if len(expected) != len(got):
+            return where, "structure", f"{where} has {len(got)} parts, expected {len(expected)}"
+        for index, (left, right) in enumerate(zip(expected, got, strict=True)):
+            found = _structural_difference(left, right, f"{where}[{index}]")
+            if found:
+                return found
+        return None
+    if isinstance(expected, dict) and isinstance(got, dict) and expected.keys() == got.keys():
+        (kind,) = expected
+        if kind in ("tensor", "dtype", "device"):
+            return None if expected == got else (where, "structure", f"{where} differs in structure")
+        return _structural_difference(expected[kind], got[kind], where)
+    return where, "structure", f"{where} is {_name(got)}, expected {_name(expected)}"
+
+
+def _is_close(expected: float, got: float) -> bool:
+    try:
+        return math.isclose(expected, got, rel_tol=1e-4, abs_tol=1e-6)
+    except OverflowError:  # a whole number that no float holds
+        return expected == got
+
+
+def _name(structure: Any) -> str:
+    if isinstance(structure, dict) and len(structure) == 1:
+        return f"a {next(iter(structure))}"
+    return "None" if structure is None else f"a {type(structure).__name__}"
+
+
+def _compare_leaf(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor, rule: ToleranceRule) -> None:
+    total = leaf.value.numel()
+    if not total:
+        return
+    if small_floats.is_coded(leaf.value.dtype):
+        if rule.preset == "PRESET_CALIBRATED":
+            compared = compare_codes(name, leaf.value, value, leaf.typical)
+            result.mismatch = compared.mismatch
+            result.max_abs_error = max(result.max_abs_error, compared.max_abs_error)
+            result.max_error_ratio = max(result.max_error_ratio, compared.max_error_ratio)
+            return
+        value, leaf = small_floats.widened(value), _widened(leaf)
+        total = leaf.value.numel()
+    flat_value, flat_truth = value.reshape(-1), leaf.truth.reshape(-1)
+    bounds = _bounds(leaf, rule)
+    if _all_within(result, flat_value, flat_truth, bounds):
+        # Which is so nearly always, and takes a fraction of the time of finding out what is wrong.
+        result.mismatch = _too_coarse(name, leaf, flat_value, flat_truth, rule)
+        return
+    wrong = 0
+    worst_ratio, worst_error, worst_index = 0.0, 0.0, 0
+    non_finite = False
+    for start in range(0, total, _CHUNK):
+        got = _wide(flat_value[start : start + _CHUNK])
+        truth = _wide(flat_truth[start : start + _CHUNK])
+        same = (got == truth) | (torch.isnan(got) & torch.isnan(truth))
+        error = torch.where(same, 0.0, (got - truth).abs())
+        allowed = bounds[0] + bounds[1] * truth.abs()
+        # A difference that is not finite is as wrong as can be; where the truth itself is not, only `same` is right.
+        broken = ~torch.isfinite(error) | (~torch.isfinite(truth) & ~same)
+        ratio = torch.where(error == 0, 0.0, error / allowed.clamp_min(1e-300))
+        ratio = torch.where(broken, _LARGEST, ratio)
+        wrong += int((ratio > 1).sum())
+        top, where = ratio.max(0)
+        if float(top) > worst_ratio:
+            worst_ratio, worst_index = float(top), start + int(where)
+        worst_error = max(worst_error, _largest(torch.where(broken, 0.0, error)))  # an error is no less than 0
+        non_finite = non_finite or bool((broken & ~torch.isfinite(got)).any())
+    result.max_abs_error = max(result.max_abs_error, worst_error)
+    result.max_error_ratio = min(max(result.max_error_ratio, worst_ratio), _LARGEST)
+    if wrong:
+        result.mismatch = {
+            "output": name,
+            "kind": "non-finite" if non_finite else "values",
+            "detail": f"{wrong} of {total} elements of {name} are out of tolerance"
+            + (", some of them not finite" if non_finite else ""),
+            "mismatched_elements": str(wrong),
+            "total_elements": str(total),
+            "max_abs_error": worst_error,
+            "max_error_ratio": min(worst_ratio, _LARGEST),
+            "worst_index": [str(index) for index in position(worst_index, leaf.spec.shape)],
+        }
+
+
+def _widened(leaf: Leaf) -> Leaf:
+    value = small_floats.widened(leaf.value)
+    return replace(leaf, spec=describe(value, keep_layout=False), value=value, truth=value)
+
+
+def _too_coarse(
+    name: str, leaf: Leaf, value: torch.Tensor, truth: torch.Tensor, rule: ToleranceRule
+) -> dict[str, Any] | None:
+    """Say what is wrong where coarser arithmetic than the allowed one has passed: single elements tell the two apart by
+    chance, all of them together never fail to (bfloat16 errs eight times as much as TF32)."""
+    if not leaf.rounding or rule.preset != "PRESET_CALIBRATED":
+        return None
+    error = _moments(value.double() - truth)[0]
+    limit = _COARSE * leaf.rounding + relative_tolerance(leaf.value.dtype) * leaf.typical
+    if error <= limit:
+        return None
+    return {
+        "output": name,
+        "kind": "precision",
+        "detail": f"the errors of {name} are {error / leaf.rounding:.1f} times those of the allowed precision",
+        "max_error_ratio": error / limit,
+    }
+
+
+def _bounds(leaf: Leaf, rule: ToleranceRule) -> tuple[float, float]:
+    """Return (absolute, relative) error allowed for the elements of `leaf`."""
+    dtype = leaf.value.dtype
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return 0.0, 0.0
+    if rule.preset == "PRESET_LOOSE":
+        return 1e-2, 1e-2
+    if rule.preset == "PRESET_ALLCLOSE":
+        default = 1e-4 if dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128) else 1e-2
+        return (
+            default if rule.atol is None else rule.atol,
+            default if rule.rtol is None else rule.rtol,
+        )
+    rtol = relative_tolerance(dtype)
+    return rtol * leaf.typical + NOISE_FACTOR * leaf.noise, rtol
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128) if tensor.is_complex() else tensor.double()
+
+
+def _moments(tensor: torch.Tensor) -> tuple[float, float]:
+    """Root mean square and mean size of the finite elements."""
+    flat = tensor.reshape(-1)
+    parts = chunks(flat)
+    squares, sizes, count = 0.0, 0.0, 0
+    # All at once: each look at the device waits for it.
+    for chunk, (norm, size) in zip(parts, _looked_at([_norms(part) for part in parts]), strict=True):
+        square = norm * norm
+        if math.isfinite(square) and square > _LEAST_SQUARE * chunk.numel():
+            squares += square
+            sizes += size
+            count += chunk.numel()
+            continue
+        # Not all elements are finite, or float32 does not reach to their squares, or all are 0.
+        wide = _wide(small_floats.widened(chunk))
+        finite = torch.isfinite(wide)
+        wide = torch.where(finite, wide.abs(), 0.0)
+        squares += float(wide.square().sum())
+        sizes += float(wide.sum())
+        count += int(finite.sum())
+    return (math.sqrt(squares / count), sizes / count) if count else (0.0, 0.0)
+
+
+def chunks(flat: torch.Tensor) -> list[torch.Tensor]:
+    """Return a flat tensor in parts that are looked at one after the other."""
+    return [flat[start : start + _CHUNK] for start in range(0, flat.numel(), _CHUNK)]
+
+
+def _norms(chunk: torch.Tensor) -> torch.Tensor:
+    """Return the 2-norm and the 1-norm of all elements. A GPU sums in a tree, for which float32 is enough."""
+    narrow = chunk.is_cuda and chunk.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    wide = chunk if narrow else _wide(small_floats.widened(chunk))
+    wide = wide.abs() if wide.is_complex() else wide
+    dtype = torch.float32 if narrow else torch.float64
+    return torch.stack([torch.linalg.vector_norm(wide, order, dtype=dtype).double() for order in (2, 1)])
+
+
+def _looked_at(pairs: Sequence[torch.Tensor]) -> list[tuple[float, float]]:
+    """Return what pairs of numbers on a device are."""
+    return [(first, second) for first, second in torch.stack(list(pairs)).tolist()] if pairs else []
+
+
+def _typical(root_mean_square: float, mean: float) -> float:
+    return min(root_mean_square, 2 * mean)
+
+
+def _all_within(result: Comparison, value: torch.Tensor, truth: torch.Tensor, bounds: tuple[float, float]) -> bool:
+    """Say whether every element is certainly right, and note the errors. What this leaves open, the long way decides."""
+    if value.is_complex():
+        return bool(torch.equal(torch.view_as_real(value), torch.view_as_real(truth)))
+    if not value.is_floating_point():
+        return bool(torch.equal(value, truth))
+    worst_error = worst_ratio = 0.0
+    if (fused := _fused_errors(value, truth, bounds)) is not None:
+        pairs = [fused]
+    else:
+        pairs = [_errors(got, wanted, bounds) for got, wanted in zip(chunks(value), chunks(truth), strict=True)]
+    for largest, ratio in _looked_at(pairs):
+        if not ratio <= 1:  # not a number where anything is: neither infinities nor what is no number are right here
+            return False
+        worst_error = max(worst_error, largest)
+        worst_ratio = max(worst_ratio, ratio)
+    result.max_abs_error = max(result.max_abs_error, worst_error)
+    result.max_error_ratio = max(result.max_error_ratio, worst_ratio)
+    return True
+
+
+def _fused_errors(value: torch.Tensor, truth: torch.Tensor, bounds: tuple[float, float]) -> torch.Tensor | None:
+    """Return what `_errors` says of all elements, in one pass over a GPU's memory; None where that cannot be."""
+    if not value.is_cuda:
+        return None
+    from . import fused  # Triton, which nobody needs where there is no GPU
+
+    found: torch.Tensor | None = fused.errors(value, truth, *bounds)
+    return found
+
+
+def _errors(got: torch.Tensor, wanted: torch.Tensor, bounds: tuple[float, float]) -> torch.Tensor:
+    """Return the largest error, and the largest one relative to what is allowed."""
+    error = got.sub(wanted).abs_()  # in the wider dtype of the two
+    allowed = wanted.abs().mul_(bounds[1]).add_(bounds[0])
+    if not bounds[0]:
+        allowed.clamp_min_(1e-300)
+    return torch.stack((error.max(), error.div_(allowed).max()))
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    """The largest of sizes, which are no less than 0; 0 where that is not finite."""
+    if not tensor.numel():
+        return 0.0
+    largest = float(tensor.max())
+    return largest if math.isfinite(largest) else 0.0

@@ -1,0 +1,54 @@
+"""Fingerprints of outputs: whether bytes are still what they were is known without a copy of them.
+
+Keyed, and the key is secret and of one candidate only, so that nobody can make other bytes with the same fingerprint. A
+sum of 32-bit words times random 64-bit numbers, modulo 2**64: of two given arrays that differ, the sums agree with a
+probability of at most 2**-32 (multiplicative universal hashing: Dietzfelbinger et al., 1997).
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import torch
+
+from ...devices.base import Device
+
+#: Words that share numbers with others; each such part counts by a number of its own.
+_WORDS = 1 << 22
+_MODULUS = 1 << 64
+
+
+class Fingerprint:
+    """Takes fingerprints under one secret key."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._key = torch.empty(0, dtype=torch.int64, device=device.torch_device)
+        self._factors: list[int] = []
+        #: The same key where a GPU makes its numbers as it goes; with the highest bit set, so that they are all of a kind.
+        self._secrets = [secrets.randbits(61) | 1 << 61 for _ in range(2)]
+
+    def of(self, data: torch.Tensor) -> int:
+        """Return the fingerprint of bytes (uint8, 1-D, a multiple of four)."""
+        words = data.view(torch.int32)
+        if words.is_cuda:
+            from . import fused  # Triton, which nobody needs where there is no GPU
+
+            if (total := fused.weighted_sum(words, *self._secrets)) is not None:
+                return total
+        self._lengthen(min(len(words), _WORDS))
+        parts = [words[start : start + _WORDS] for start in range(0, len(words), _WORDS)]
+        while len(self._factors) < len(parts):
+            self._factors.append(secrets.randbits(64) | 1)
+        sums: list[int] = torch.stack([(part * self._key[: len(part)]).sum() for part in parts]).tolist()
+        return sum(total * factor for total, factor in zip(sums, self._factors, strict=False)) % _MODULUS
+
+    def _lengthen(self, length: int) -> None:
+        if len(self._key) >= length:
+            return
+        generator = torch.Generator(self._device.torch_device).manual_seed(secrets.randbits(63))
+        low, high = -(1 << 63), (1 << 63) - 1
+        more = torch.randint(
+            low, high, (length - len(self._key),), generator=generator, device=self._device.torch_device
+        )
+        self._key = torch.cat((self._key, more))

@@ -1,0 +1,325 @@
+"""Examining a problem, once: which stress inputs it bears, and whether it can tell a kernel from a shrug.
+
+Kept with the problem. A kind of stress is used only where the reference itself stays finite and close to its float64 twin,
+at the strongest amplitude at which it does. A problem is weak in a mutant's sense when that mutant passes every trial that
+candidates get; results of weak problems say so (finding D06).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from ...devices.base import Device
+from ...shared import small_floats, tree
+from ...shared.precision import BITS
+from ...shared.spec import EvalSpec
+from ...toolkits import Problem, ReferenceFailure
+from ..comparison.compare import Expected, compare, is_measured, relative_tolerance
+from ..results import verdict
+from . import stress, trial
+from .inputs import Vary
+from .mutants import MUTANTS, Material, Mutant
+
+#: A stressed reference may be off from its twin by this many times the relative tolerance. What it loses is allowed to
+#: candidates as well, but on inputs on which it loses more, nothing much could be told any more.
+_CONDITION = 2.0
+#: Answers in half precision stay this far from its largest number: partial sums are larger than sums.
+_HEADROOM = 16.0
+#: Kinds that make equal elements, which argmax and its like may break in any way.
+_MAKES_TIES = {"sparse"}
+#: Mutants that keep every bit of the work and only some of the precision: a label of their own.
+PRECISION_MUTANTS = {mutant.name for mutant in MUTANTS if mutant.bits is not None}
+#: Elements that are looked at before all are.
+_GLANCE = 4096
+#: Further draws before answers are said to be always the same.
+_DRAWS = 8
+
+
+@dataclass(slots=True)
+class Examination:
+    """What is known about a problem."""
+
+    traits: list[stress.Trait]
+    #: Kinds of stress that its trials use.
+    held: list[stress.Stress] = field(default_factory=list)
+    #: For each leaf of the output, whether its noise can be measured on nominal inputs.
+    noise_known: list[bool] = field(default_factory=list)
+    #: Whether draws have different right answers, by the problem's own tolerance.
+    varies: bool = True
+    #: Mutants that pass nominal trials, and those that pass all.
+    pass_nominal: list[str] = field(default_factory=list)
+    pass_all: list[str] = field(default_factory=list)
+
+    def vary(self, kind: stress.Stress, device: Device) -> Vary:
+        """Return the change that makes stressed inputs of nominal ones."""
+
+        def change(tensors: Sequence[torch.Tensor], seed: int, targets: Sequence[torch.Tensor]) -> None:
+            stress.apply(kind, tensors, self.traits, _generator(device, seed), targets)
+
+        return change
+
+    def can_tell(self, expected: Expected) -> bool:
+        """Say whether the reference's own noise is known on stressed inputs as well, wherever it is on nominal ones."""
+        return all(leaf.noise_known for leaf, known in zip(expected.leaves, self.noise_known, strict=False) if known)
+
+    def season(self, device: Device, data: torch.Tensor, specs: Sequence[tree.TensorSpec], draws: int) -> None:
+        """Change a few secret elements of each of `draws` input sets, which lie one after the other in `data`."""
+        if self.held:
+            stress.season(
+                tree.stacked(data, specs, draws), self.traits, self.held, _generator(device, secrets.randbits(31))
+            )
+
+
+def _generator(device: Device, seed: int) -> torch.Generator:
+    return torch.Generator(device.torch_device).manual_seed(seed ^ 0x5EA50)
+
+
+def examine(
+    problem: Problem, spec: EvalSpec, device: Device, traits: Sequence[stress.Trait] | None = None
+) -> Examination:
+    """Examine `problem`, an excerpt of a large one whose inputs have these `traits`.
+
+    Raises ReferenceFailure only when the reference fails on its own inputs, or memory runs out.
+    """
+    nominal = trial.prepare(problem, spec, device, 0)
+    found = Examination(list(traits or [stress.trait(tensor) for tensor in nominal.inputs.tensors()]))
+    found.noise_known = [leaf.noise_known for leaf in nominal.expected.leaves]
+    if problem.cases is not None:
+        return found
+    passing = _look_for_weakness(problem, spec, device, nominal, found)
+    if spec.stress_inputs and any(trait.free for trait in found.traits):
+        passing = _hold(problem, spec, device, nominal, found, passing)
+    # A line that is right under stress as well is the operator itself; precision that is allowed need not be told apart.
+    allowed = BITS.get(spec.allowed_precision, math.inf)
+    found.pass_all = sorted(
+        mutant.name
+        for mutant in passing
+        if not (mutant.whole and found.held) and (mutant.bits is None or mutant.bits < allowed)
+    )
+    return found
+
+
+def _look_for_weakness(
+    problem: Problem, spec: EvalSpec, device: Device, nominal: trial.Trial, found: Examination
+) -> list[Mutant]:
+    """Return the mutants that pass a nominal trial."""
+    other = trial.prepare(problem, spec, device, 0, like=nominal.expected)  # of it only the values are looked at
+    if [leaf.spec for leaf in other.expected.leaves] != [leaf.spec for leaf in nominal.expected.leaves]:
+        return []  # outputs of varying shape: nothing to compare with
+    found.varies = _varies(problem, spec, device, nominal, other)
+    if not nominal.expected.leaves:
+        return []  # a number or nothing at all: mutants are made of tensors
+    passing = surviving(MUTANTS, problem, spec, device, nominal, other)
+    found.pass_nominal = sorted(mutant.name for mutant in passing)
+    return passing
+
+
+def _varies(problem: Problem, spec: EvalSpec, device: Device, nominal: trial.Trial, other: trial.Trial) -> bool:
+    """Say whether answers differ between draws: two counts, or two indices, may well be the same by chance."""
+    answers = itertools.chain([other], (trial.prepare(problem, spec, device, 0) for _ in range(_DRAWS)))
+    return any(
+        answer.expected.structure != nominal.expected.structure
+        or not right(nominal, spec, [leaf.value for leaf in answer.expected.leaves])
+        for answer in answers
+    )
+
+
+def _hold(
+    problem: Problem,
+    spec: EvalSpec,
+    device: Device,
+    nominal: trial.Trial,
+    found: Examination,
+    passing: list[Mutant],
+) -> list[Mutant]:
+    """Find the stress that the problem bears; return those of `passing` that pass its trials, too."""
+    discrete = any(not is_measured(leaf.value) for leaf in nominal.expected.leaves)
+    limits = [
+        max(_CONDITION * relative_tolerance(leaf.value.dtype), 3 * leaf.relative_noise)
+        for leaf in nominal.expected.leaves
+    ]
+    for kind, amplitudes in stress.KINDS:
+        if (spec.stress_kinds and stress.name_of(kind) not in spec.stress_kinds) or (discrete and kind in _MAKES_TIES):
+            continue
+        candidates = [stress.Stress(kind, size, signed) for size in amplitudes for signed in (True, False)]
+        for candidate in candidates:
+            if kind == "signs" and not candidate.signed:
+                continue
+            this = _borne(problem, spec, device, found, candidate, limits)
+            if this is None:
+                continue
+            # Mutants are made of two draws. How far the second may be off is not looked at.
+            other = _stressed(problem, spec, device, found, candidate, this.expected) if passing else this
+            if other is not None:
+                found.held.append(candidate)
+                passing = surviving(passing, problem, spec, device, this, other, unmade=True)
+                break
+    return passing
+
+
+def _borne(
+    problem: Problem,
+    spec: EvalSpec,
+    device: Device,
+    found: Examination,
+    candidate: stress.Stress,
+    limits: Sequence[float],
+) -> trial.Trial | None:
+    """Return a trial under a stress, or None where the reference is not finite, or less precise than `limits`."""
+    tried = _stressed(problem, spec, device, found, candidate)
+    if tried is None:
+        return None
+    leaves = tried.expected.leaves
+    if any(_overflows_soon(leaf.value) for leaf in leaves):
+        return None
+    if len(leaves) != len(limits) or not found.can_tell(tried.expected):
+        return None
+    if any(leaf.relative_noise > limit for leaf, limit in zip(leaves, limits, strict=True)):
+        return None
+    return tried
+
+
+def _overflows_soon(value: torch.Tensor) -> bool:
+    """Say whether an answer in half precision is so large that what it is honestly made of may be infinite."""
+    if value.dtype != torch.float16 or not value.numel():
+        return False
+    return float(value.abs().max()) > torch.finfo(torch.float16).max / _HEADROOM
+
+
+def _stressed(
+    problem: Problem,
+    spec: EvalSpec,
+    device: Device,
+    found: Examination,
+    candidate: stress.Stress,
+    like: Expected | None = None,
+) -> trial.Trial | None:
+    """Return a trial under a stress, `like` another one; None where the reference fails on it, or is not finite."""
+    vary = found.vary(candidate, device)
+    try:
+        return trial.prepare(problem, spec, device, 0, vary, like=like, must_be_finite=True)
+    except ReferenceFailure as failure:
+        if failure.lacked_memory:
+            raise  # which says nothing of the stress
+        return None
+    except (ValueError, trial.NotFiniteError):
+        return None
+
+
+def surviving(
+    tried: Sequence[Mutant],
+    problem: Problem,
+    spec: EvalSpec,
+    device: Device,
+    this: trial.Trial,
+    other: trial.Trial,
+    *,
+    unmade: bool = False,
+) -> list[Mutant]:
+    """Return those of the `tried` mutants that pass `this` trial; `other` is another draw of the same kind.
+
+    `unmade` says what becomes of mutants that these draws have nothing for: a trial that cannot try them does not fail them.
+    """
+    material = materials(problem, device, this, other)
+    passing, too_coarse = [], False
+    for mutant in tried:
+        if mutant.bits is not None and too_coarse:
+            continue  # told apart at a finer tier already
+        passes = survives(mutant, material, this, spec)
+        if unmade if passes is None else passes:
+            passing.append(mutant)
+        elif mutant.bits is not None and passes is not None:
+            too_coarse = True
+    return passing
+
+
+def materials(problem: Problem, device: Device, this: trial.Trial, other: trial.Trial) -> Material:
+    """Return what mutants of `this` trial are made of."""
+
+    def rerun(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        region = this.inputs.master.clone()
+        for view, tensor in zip(tree.views(region, this.inputs.specs), tensors, strict=True):
+            small_floats.raw(view).copy_(small_floats.raw(small_floats.narrowed(tensor, view.dtype)))
+        _, values = tree.flatten(problem.expected(0, this.inputs.arguments(region, device), this.seed))
+        return _plain(values)
+
+    return Material(
+        _plain(this.inputs.tensors()),
+        _plain([leaf.value for leaf in this.expected.leaves]),
+        _plain(other.inputs.tensors()),
+        _plain([leaf.value for leaf in other.expected.leaves]),
+        rerun,
+    )
+
+
+def _plain(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return tensors that can be computed with: eight bits are too few. Packed ones are bytes to a mutant, as to torch."""
+    return [
+        small_floats.widened(tensor) if small_floats.can_vary(tensor.dtype) else small_floats.raw(tensor)
+        for tensor in tensors
+    ]
+
+
+def survives(mutant: Mutant, material: Material, this: trial.Trial, spec: EvalSpec) -> bool | None:
+    """Say whether a mutant passes, or None where it cannot be made."""
+    try:
+        leaves = mutant.make(material)
+    except Exception:  # the reference refuses a mutant's inputs: then no candidate gets far with them either
+        return False
+    if leaves is None:
+        return None
+    wanted = [leaf.value.dtype for leaf in this.expected.leaves]
+    if len(wanted) == len(leaves):
+        leaves = [_as(dtype, leaf) for dtype, leaf in zip(wanted, leaves, strict=True)]
+    return right(this, spec, leaves)
+
+
+def _as(dtype: torch.dtype, leaf: torch.Tensor) -> torch.Tensor:
+    """Return what a mutant made in the format of the answer, where `_plain` had changed that."""
+    if small_floats.can_vary(dtype):
+        return small_floats.narrowed(leaf, dtype)
+    return leaf.view(dtype) if small_floats.is_coded(dtype) and leaf.dtype == torch.uint8 else leaf
+
+
+def right(this: trial.Trial, spec: EvalSpec, leaves: Sequence[torch.Tensor]) -> bool:
+    """Say whether `leaves` would be taken for the answer; a few elements of each tell nearly always."""
+    wanted = this.expected.leaves
+    if [(leaf.value.shape, leaf.value.dtype) for leaf in wanted] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
+        return False
+    if any(leaf.value.numel() > _GLANCE for leaf in wanted):
+        few = [
+            replace(leaf, spec=tree.describe(glance), value=glance, truth=_glance(leaf.truth))
+            for leaf in wanted
+            for glance in [_glance(leaf.value)]
+        ]
+        if not _matches(Expected(this.expected.structure, few), spec, [_glance(leaf) for leaf in leaves]):
+            return False
+    return _matches(this.expected, spec, leaves)
+
+
+def _glance(leaf: torch.Tensor) -> torch.Tensor:
+    flat = leaf.reshape(-1)
+    return flat[:: max(1, len(flat) // _GLANCE)].contiguous()
+
+
+def _matches(expected: Expected, spec: EvalSpec, leaves: Sequence[torch.Tensor]) -> bool:
+    specs = [leaf.spec for leaf in expected.leaves]
+    return compare(expected, expected.structure, specs, leaves, spec.tolerance).mismatch is None
+
+
+def warnings(found: Examination) -> list[verdict.Result]:
+    """Return the findings that results of a weak problem carry."""
+    weak = [name for name in found.pass_all if name not in PRECISION_MUTANTS]
+    if weak:
+        evidence = f"this problem cannot tell a kernel from {', '.join(weak)}"
+        return [verdict.finding("D06", "SEVERITY_WARNING", evidence)]
+    if found.pass_all:
+        evidence = f"this problem cannot tell float32 arithmetic from {', '.join(found.pass_all)}"
+        return [verdict.finding("D06", "SEVERITY_INFO", evidence)]
+    return []

@@ -1,0 +1,190 @@
+"""Excerpts of large problems: some rows of the batch, on which is asked what would take too long, or too much, of all.
+
+An excerpt is a problem of the same kind. Where each row of the output depends on the same row of the inputs only, what a
+float64 run says of some rows holds of all; elsewhere (statistics over the batch, losses) the excerpt still shows which
+inputs the reference bears and which mutants pass, and what holds of all is measured on all (`noise`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...devices.base import Device
+from ...shared import small_floats, tree
+from ...toolkits import Problem, ReferenceFailure
+from ..comparison.compare import is_measured
+from .inputs import Inputs
+
+#: About how many bytes of inputs and of what the reference makes of them an excerpt has.
+_BYTES = 32 << 20
+#: How far rows of the output may be from those of an excerpt, relative to their size: other algorithms, never other data.
+_ALIKE = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """How a problem is cut along the first dimension."""
+
+    rows: int
+    #: How many rows there are in all.
+    of: int
+    #: For each input tensor, whether it is cut.
+    cut: tuple[bool, ...]
+    #: Whether each row of the output depends on the same row of those inputs only.
+    separable: bool = False
+
+    def pick(self, inputs: Inputs, which: torch.Tensor, device: Device) -> Inputs:
+        """Return the rows `which` of an input set, as a set of its own."""
+        tensors = [
+            tensor.index_select(0, which) if cut else tensor
+            for tensor, cut in zip(inputs.tensors(), self.cut, strict=True)
+        ]
+        specs = [tree.describe(tensor) for tensor in tensors]
+        master = torch.zeros(tree.layout(specs)[1], dtype=torch.uint8, device=device.torch_device)
+        for view, tensor in zip(tree.views(master, specs), tensors, strict=True):
+            view.copy_(tensor)
+        return Inputs(inputs.structure, specs, master)
+
+    def telling_rows(self, values: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return which rows tell most about an answer: half of them the largest ones, the others at random."""
+        device = values[0].device
+        sizes = torch.zeros(self.of, device=device)
+        for value in values:
+            if is_measured(value):
+                largest_of_each = torch.linalg.vector_norm(value.reshape(self.of, -1), math.inf, dim=1)
+                sizes = torch.maximum(sizes, largest_of_each.float().nan_to_num_(0.0))
+        largest = torch.topk(sizes, (self.rows + 1) // 2).indices
+        others = torch.randperm(self.of, device=device)
+        others = others[~torch.isin(others, largest)][: self.rows - len(largest)]
+        return torch.cat((largest, others)).sort().values
+
+
+class Excerpted(Problem):
+    """A problem on some rows of its inputs, others each time."""
+
+    def __init__(self, problem: Problem, excerpt: Excerpt) -> None:
+        self._problem = problem
+        self._excerpt = excerpt
+        #: The inputs that were drawn last, and where rows begin that nobody has been given.
+        self._drawn: tuple[Any, list[torch.Tensor]] = (None, [])
+        self._unused: list[int] = []
+        self.symbol, self.instantiate = problem.symbol, problem.instantiate
+        self.init_args, self.init_kwargs, self.init_seed = problem.init_args, problem.init_kwargs, problem.init_seed
+
+    def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
+        excerpt = self._excerpt
+        # Drawing all of it takes long. What is not cut would be the same again.
+        if not self._unused or not all(excerpt.cut):
+            self._drawn = tree.flatten(list(self._problem.inputs(trial, seed)))
+            self._unused = list(range(0, excerpt.of - excerpt.rows + 1, excerpt.rows))
+            random.Random(seed).shuffle(self._unused)
+        structure, tensors = self._drawn
+        start = self._unused.pop()
+        rows = [
+            tensor[start : start + excerpt.rows].clone() if cut else tensor
+            for tensor, cut in zip(tensors, excerpt.cut, strict=True)
+        ]
+        return tuple(tree.rebuild(structure, rows, rows[0].device))
+
+    def expected(self, trial: int, arguments: Sequence[Any], seed: int) -> Any:
+        return self._problem.expected(trial, arguments, seed)
+
+    def precise(self, arguments: Sequence[Any], seed: int) -> Any:
+        return self._problem.precise(arguments, seed)
+
+    def precise_at(self, arguments: Sequence[Any], seed: int, bits: int) -> Any:
+        return self._problem.precise_at(arguments, seed, bits)
+
+    def parameter_bytes(self) -> int:
+        return self._problem.parameter_bytes()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return self._problem.state()
+
+
+def find(
+    problem: Problem, device: Device, inputs: Inputs, values: Sequence[torch.Tensor], seed: int, nbytes: int
+) -> Excerpt | None:
+    """Return how a problem can be cut of which one answer is known, and which takes `nbytes` in all; None where it cannot.
+
+    Raises ReferenceFailure only where memory runs out.
+    """
+    found = None
+    for of, cut in _cuts(inputs, values):
+        rows = max(2 if of >= 4 else 1, min(of // 2, _BYTES * of // max(nbytes, 1)))
+        excerpt = Excerpt(rows, of, cut)
+        with contextlib.suppress(_UnlikeError):
+            if all(_holds(problem, device, inputs, values, seed, excerpt, start) for start in (0, of - rows)):
+                return Excerpt(rows, of, cut, separable=True)
+            found = found or excerpt
+    return found
+
+
+class _UnlikeError(Exception):
+    """A reference does not take what was cut, or makes something of another kind of it."""
+
+
+def _cuts(inputs: Inputs, values: Sequence[torch.Tensor]) -> Iterator[tuple[int, tuple[bool, ...]]]:
+    """Yield how many rows there may be, and which tensors have them: those of the output, or else of the largest input."""
+    tensors = inputs.tensors()
+    if not tensors:
+        return
+    largest = max(tensors, key=lambda tensor: tensor.nbytes)
+    wanted = [value.shape[0] for value in values[:1] if value.dim()]
+    wanted += [largest.shape[0]] if largest.dim() else []
+    seen = set()
+    for of in dict.fromkeys(wanted):
+        those = tuple(tensor.dim() > 0 and tensor.shape[0] == of for tensor in tensors)
+        first = tuple(at == those.index(True) for at in range(len(those))) if any(those) else those
+        for cut in (those, first):
+            chosen = [tensor for tensor, is_cut in zip(tensors, cut, strict=True) if is_cut]
+            if of < 2 or not chosen or (of, cut) in seen or any(_is_symmetric(tensor) for tensor in chosen):
+                continue
+            seen.add((of, cut))
+            yield of, cut
+
+
+def _is_symmetric(tensor: torch.Tensor) -> bool:
+    return tensor.dim() == 2 and tensor.shape[0] == tensor.shape[1] and bool(torch.equal(tensor, tensor.T))
+
+
+def _holds(
+    problem: Problem,
+    device: Device,
+    inputs: Inputs,
+    values: Sequence[torch.Tensor],
+    seed: int,
+    excerpt: Excerpt,
+    start: int,
+) -> bool:
+    """Say whether an excerpt's answer is a part of the whole answer. Raises _UnlikeError."""
+    which = torch.arange(start, start + excerpt.rows, device=device.torch_device)
+    part = excerpt.pick(inputs, which, device)
+    try:
+        _, made = tree.flatten(problem.expected(0, part.arguments(part.master, device), seed))
+        device.synchronize()
+    except torch.OutOfMemoryError as error:
+        raise ReferenceFailure("reference", error) from error
+    except BaseException as error:
+        raise _UnlikeError from error
+    if len(made) != len(values) or any(one.dtype != other.dtype for one, other in zip(made, values, strict=True)):
+        raise _UnlikeError
+    return all(_is_part(one, value, which, excerpt) for one, value in zip(made, values, strict=True))
+
+
+def _is_part(made: torch.Tensor, value: torch.Tensor, which: torch.Tensor, excerpt: Excerpt) -> bool:
+    if value.dim() == 0 or value.shape[0] != excerpt.of or made.shape != (excerpt.rows, *value.shape[1:]):
+        return False
+    rows = value.index_select(0, which)
+    if not is_measured(rows):
+        return bool(torch.equal(small_floats.widened(made), small_floats.widened(rows)))
+    off, size = (made - rows).abs_().float(), rows.float()
+    typical = float(size.square().mean().sqrt()) if size.numel() else 0.0
+    return bool((off <= _ALIKE * (size.abs_() + typical)).all())

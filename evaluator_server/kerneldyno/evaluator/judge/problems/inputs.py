@@ -1,0 +1,72 @@
+"""Input sets: what a reference's `get_inputs` gives, as bytes that can be copied to whoever shall work on them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...devices.base import Device
+from ...shared import small_floats, tree
+from ...toolkits import Problem, ReferenceFailure
+
+#: Changes drawn inputs. Gets the tensors, a secret seed, and where to put tensors of the same shapes.
+Vary = Callable[[Sequence[torch.Tensor], int, Sequence[torch.Tensor]], None]
+
+
+@dataclass(slots=True)
+class Inputs:
+    """One input set: its structure, descriptions, and the bytes as drawn."""
+
+    structure: Any
+    specs: list[tree.TensorSpec]
+    master: torch.Tensor
+
+    @property
+    def set_bytes(self) -> int:
+        """Size of one input set in an arena."""
+        return tree.layout(self.specs)[1]
+
+    def tensors(self) -> list[torch.Tensor]:
+        """The tensors themselves, over the bytes of `master`."""
+        return tree.views(self.master, self.specs)
+
+    def outline(self) -> Inputs:
+        """Return what they are like, without their bytes."""
+        return Inputs(self.structure, self.specs, torch.empty(0, dtype=torch.uint8))
+
+    def arguments(self, region: torch.Tensor, device: Device) -> list[Any]:
+        """Return positional arguments over the bytes of `region`."""
+        arguments: list[Any] = tree.rebuild(self.structure, tree.views(region, self.specs), device.torch_device)
+        return arguments
+
+
+def draw(
+    problem: Problem, device: Device, number: int, vary: Vary | None = None, into: torch.Tensor | None = None
+) -> Inputs:
+    """Draw one input set from entropy that did not exist before, `into` zeros if given. Raises ReferenceFailure."""
+    seed = secrets.randbits(31)
+    try:
+        structure, tensors = tree.flatten(list(problem.inputs(number, seed)))
+        specs = [tree.describe(tensor) for tensor in tensors]
+        _, nbytes = tree.layout(specs)
+        if into is None:
+            master = torch.zeros(nbytes, dtype=torch.uint8, device=device.torch_device)
+        elif nbytes == into.numel():
+            master = into
+        else:
+            return Inputs(structure, specs, into).outline()  # the caller sees that they differ
+        views = tree.views(master, specs)
+        if vary is not None:
+            vary(tensors, seed, views)
+        else:
+            for view, tensor in zip(views, tensors, strict=True):
+                small_floats.raw(view).copy_(small_floats.raw(tensor))
+        return Inputs(structure, specs, master)
+    except tree.UnsupportedValueError as error:
+        raise ReferenceFailure("inputs", TypeError(f"get_inputs() returned {error}")) from error
+    except BaseException as error:
+        raise ReferenceFailure("inputs", error) from error

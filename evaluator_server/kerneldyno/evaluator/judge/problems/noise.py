@@ -1,0 +1,134 @@
+"""How far the answer of a large problem may be off, where a float64 run of all of it would take too much.
+
+Either from some rows, computed in float64 (`Block`), or from a second run of the reference on inputs that are moved by as
+much as float32 arithmetic may be wrong: what differs then is rounding, the algorithm that a call goes by, and conditioning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ...devices.base import Device
+from ...shared import tree
+from ...shared.precision import BITS, round_to
+from ...toolkits import Problem
+from ..comparison.compare import Expected, Leaf, chunks, differences, expect_like, is_measured
+from .inputs import Inputs
+from .pieces import pieces
+
+#: Relative change of inputs that arithmetic can be as wrong as: four units in the last place, of float32 and of float64.
+_SHAKE, _SHAKE_DOUBLE = 2.0**-22, 2.0**-51
+#: Outputs that move by more than this, relative to their size, have crossed a step: that is no conditioning.
+STEP = 2.5e-3
+#: A reference that differs by more than this from run to run, relative to its size, has no answer to compare with.
+_MOST_RANDOM = 0.05
+#: What one run shows is this much less than what others may show.
+_UNSEEN = 2.0
+
+
+def shake_of(values: Sequence[torch.Tensor]) -> float:
+    """Return by how much inputs may move in arithmetic that is good enough for a reference which returned `values`."""
+    measured = [value for value in values if is_measured(value)]
+    doubles = measured and all(value.dtype == torch.float64 for value in measured)
+    return _SHAKE_DOUBLE if doubles else _SHAKE
+
+
+def shaken(tensor: torch.Tensor, most: float, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    """Return a tensor of which each element is moved by a random part of `most`, its relative change, in `dtype`."""
+    factor = torch.rand(tensor.shape, dtype=dtype, device=tensor.device).mul_(2 * most).add_(1 - most)
+    return factor.mul_(tensor)
+
+
+def from_rows(structure: object, values: Sequence[torch.Tensor], which: torch.Tensor, rows: Expected) -> Expected:
+    """Make an Expected of the reference's answer and of what is known of its rows `which`."""
+    leaves = []
+    for value, leaf in zip(values, rows.leaves, strict=True):
+        noise = leaf.noise
+        if is_measured(value) and leaf.noise_known:
+            # All of it at once may go by another algorithm than some rows do.
+            noise = max(noise, differences(value.index_select(0, which), leaf.truth, leaf.typical)[0])
+        leaves.append(
+            expect_like(
+                value,
+                _UNSEEN * noise,
+                relative_noise=leaf.relative_noise,
+                rounding=leaf.rounding,
+                noise_known=leaf.noise_known,
+            )
+        )
+    return Expected(structure, leaves)
+
+
+def from_another_run(
+    structure: object,
+    values: Sequence[torch.Tensor],
+    problem: Problem,
+    device: Device,
+    number: int,
+    inputs: Inputs,
+    seed: int,
+    allowed: str,
+) -> Expected:
+    """Make an Expected of the reference's answer and of another one, to inputs that are moved a little."""
+    most = shake_of(values)
+    least = torch.float32 if most == _SHAKE else torch.float64  # no wider than need be: the inputs are large
+    move = lambda part: shaken(part, most, torch.promote_types(part.dtype, least))  # noqa: E731
+    moved = _run(problem, device, number, inputs, seed, move)
+    again: Sequence[torch.Tensor] | None = None
+    coarse: Sequence[torch.Tensor] = []
+    if allowed in BITS:
+        coarse = _run(problem, device, number, inputs, seed, lambda part: round_to(part, BITS[allowed]))
+    leaves: list[Leaf] = []
+    for at, value in enumerate(values):
+        if not is_measured(value) or at >= len(moved) or moved[at].shape != value.shape:
+            leaves.append(expect_like(value))
+            continue
+        leaf = expect_like(value)
+        noise, relative = differences(moved[at], value, leaf.typical)
+        known = relative <= STEP
+        if not known:  # a step was crossed, unless the reference differs by as much on the very same inputs
+            again = again or _run(problem, device, number, inputs, seed)
+            noise, relative = differences(again[at], value, leaf.typical)
+            known = 0 < relative <= _MOST_RANDOM
+        rounding = 0.0
+        if at < len(coarse) and coarse[at].shape == value.shape:
+            # Parameters are not rounded here, and would add as much again.
+            largest, off = differences(coarse[at], value, leaf.typical)
+            noise, relative = max(noise, _UNSEEN * largest), max(relative, off)
+            rounding = _UNSEEN * _rms(coarse[at], value)
+        noise = _UNSEEN * noise if known or rounding else 0.0
+        leaves.append(
+            expect_like(
+                value, noise, relative_noise=relative, rounding=rounding, noise_known=known, typical=leaf.typical
+            )
+        )
+    return Expected(structure, leaves)
+
+
+def _run(
+    problem: Problem,
+    device: Device,
+    number: int,
+    inputs: Inputs,
+    seed: int,
+    change: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> list[torch.Tensor]:
+    """Run the reference again, on inputs that are changed."""
+    region = inputs.master.clone()
+    if change is not None:
+        for view in tree.views(region, inputs.specs):
+            if is_measured(view):
+                for part in pieces(view):
+                    part.copy_(change(part))
+    _, values = tree.flatten(problem.expected(number, inputs.arguments(region, device), seed))
+    return values
+
+
+def _rms(one: torch.Tensor, other: torch.Tensor) -> float:
+    total = 0.0
+    for left, right in zip(chunks(one.reshape(-1)), chunks(other.reshape(-1)), strict=True):
+        total += float((left - right).float().square_().sum(dtype=torch.float64))
+    return math.sqrt(total / max(1, one.numel()))

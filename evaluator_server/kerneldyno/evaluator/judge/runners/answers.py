@@ -1,0 +1,169 @@
+"""What a runner answers, read with suspicion: what the harness could not have said means that it was taken over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...shared import tree
+from .handle import RunnerGarbled
+
+#: What a time of nothing at all counts as, in seconds: no clock ticks faster, and ratios of times must exist.
+SHORTEST = 1e-9
+#: Largest device time that a runner may report for one call, in seconds: a day.
+_LONGEST = 86400.0
+#: Most constant tensors of a candidate that are looked at, and most rows of a profile.
+_MOST_TENSORS = 10_000
+_MOST_ROWS = 10_000
+#: Longest name of a kernel that is read, in characters.
+_MOST_NAME = 400
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """One kernel of a profile, as the runner says."""
+
+    name: str
+    launches: int
+    device_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    """A row of torch's table of averages, as the runner says: an operator with what it launched, or a kernel."""
+
+    name: str
+    device_seconds: float
+    host_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A profile, as the runner says: kernels, the names of the candidate's own, averages, and why it failed."""
+
+    rows: list[ProfileRow]
+    own: list[str]
+    averages: list[Average]
+    failed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What else may have done a call's work, as the runner says: operators of torch, functions of libraries."""
+
+    operators: list[str]
+    libraries: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What a runner says of one call."""
+
+    structure: Any
+    specs: list[tree.TensorSpec]
+    #: Launches of the candidate's own kernels, or None where they cannot be counted.
+    launches: int | None
+    #: How long it took, which decides how many calls are planned for, and nothing else.
+    seconds: float
+
+
+def read_call(answer: Any) -> Called:
+    """Return the answer to a call. Raises RunnerGarbled."""
+    try:
+        count = answer["launches"]
+        if count is not None and (type(count) is not int or not 0 <= count < 1 << 40):
+            raise TypeError("launches")
+        specs = answer["specs"]
+        if not isinstance(specs, list):
+            raise TypeError("specs")
+        (seconds,) = read_burst([answer["seconds"]], 1)
+        return Called(answer["structure"], [tree.TensorSpec.from_json(spec) for spec in specs], count, seconds)
+    except (KeyError, TypeError, tree.UnsupportedValueError) as error:
+        raise RunnerGarbled(f"malformed answer: {error}") from None
+
+
+def read_burst(answer: Any, length: int) -> list[float]:
+    """Return the device seconds of each call of a burst. Raises RunnerGarbled."""
+    return [max(seconds, SHORTEST) for seconds in _seconds(answer, length)]
+
+
+def _seconds(answer: Any, length: int) -> list[float]:
+    # Neither negative, nor infinite, nor not a number, nor a whole number that no float can hold.
+    if (
+        isinstance(answer, list)
+        and len(answer) == length
+        and all(type(value) in (int, float) and 0 <= value < _LONGEST for value in answer)
+    ):
+        return [float(value) for value in answer]
+    raise RunnerGarbled("malformed answer to a burst")
+
+
+def read_listing(answer: Any) -> dict[str, tree.TensorSpec]:
+    """Return the constant tensors that a candidate says it has, by name. Raises RunnerGarbled."""
+    try:
+        listing = answer["state"]
+        if not isinstance(listing, list) or len(listing) > _MOST_TENSORS:
+            raise TypeError("state")
+        found = {}
+        for name, spec in listing:
+            if not isinstance(name, str):
+                raise TypeError("state")
+            found[name] = tree.TensorSpec.from_json(spec)
+        return found
+    except (KeyError, TypeError, ValueError, tree.UnsupportedValueError) as error:
+        raise RunnerGarbled(f"malformed answer: {error}") from None
+
+
+def read_parameters(answer: Any) -> dict[str, tuple[tree.TensorSpec, int]]:
+    """Return the parameters and buffers that a candidate says it has: description and checksum. Raises RunnerGarbled."""
+    try:
+        listing = answer["parameters"]
+        if not isinstance(listing, list) or len(listing) > _MOST_TENSORS:
+            raise TypeError("parameters")
+        found = {}
+        for name, spec, checksum in listing:
+            if not isinstance(name, str) or type(checksum) is not int:
+                raise TypeError("parameters")
+            found[name] = (tree.TensorSpec.from_json(spec), checksum)
+        return found
+    except (KeyError, TypeError, ValueError, tree.UnsupportedValueError) as error:
+        raise RunnerGarbled(f"malformed answer: {error}") from None
+
+
+def read_profile(answer: Any) -> Profile:
+    """Return a profile. Raises RunnerGarbled."""
+    try:
+        rows = [_row(row) for row in answer["kernels"][:_MOST_ROWS]]
+        averages = [_average(row) for row in answer["averages"][:_MOST_ROWS]]
+        return Profile(rows, _names(answer["own"]), averages, str(answer["failed"])[:500])
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunnerGarbled(f"malformed answer: {error}") from None
+
+
+def read_survey(answer: Any) -> Survey:
+    """Return a survey. Raises RunnerGarbled."""
+    try:
+        return Survey(_names(answer["operators"]), _names(answer["libraries"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunnerGarbled(f"malformed answer: {error}") from None
+
+
+def _names(said: Any) -> list[str]:
+    if not isinstance(said, list):
+        raise TypeError("names")
+    return [str(name)[:_MOST_NAME] for name in said[:_MOST_ROWS]]
+
+
+def _average(row: Any) -> Average:
+    name, device, host = row
+    if not isinstance(name, str):
+        raise TypeError("averages")
+    return Average(name[:_MOST_NAME], *_seconds([device, host], 2))
+
+
+def _row(row: Any) -> ProfileRow:
+    name, launches, seconds = row
+    if not isinstance(name, str) or type(launches) is not int or not 0 < launches < 1 << 31:
+        raise TypeError("kernels")
+    (checked,) = read_burst([seconds], 1)
+    return ProfileRow(name[:_MOST_NAME], launches, checked)

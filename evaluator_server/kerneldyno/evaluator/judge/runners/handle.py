@@ -1,0 +1,227 @@
+"""A runner as the judge holds it: one warm, single-use process for one candidate, and the ways it can fail to answer.
+
+A runner has two sockets: the channel, whose other end is the candidate's process and may say anything, and the control,
+whose other end is the warden and is trusted. Made by the pool, driven by a lane, stopped by the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+from dataclasses import dataclass
+
+from ...shared import wire
+
+_log = logging.getLogger("kerneldyno.judge")
+
+#: A runner that is not warm after this long (fork, sandbox, device context, eight at once) never will be, in seconds.
+_READY_TIMEOUT = 60.0
+#: Killing a process tree takes milliseconds; a CUDA context with much memory up to a second or two.
+_EXIT_TIMEOUT = 20.0
+_STOP_TIMEOUT = 5.0
+#: A process that has closed its channel by ending is reaped within milliseconds; a loaded host may take longer.
+_GONE_TIMEOUT = 5.0
+
+
+class RunnerStartError(Exception):
+    """No runner could be started; the cause is on our side."""
+
+
+class RunnerGone(Exception):  # noqa: N818
+    """The runner has ended or closed its channel."""
+
+
+class RunnerLate(Exception):  # noqa: N818
+    """The runner did not answer within the limit."""
+
+
+class RunnerGarbled(Exception):  # noqa: N818
+    """What came on the channel was no answer of the harness: something else wrote to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExitReport:
+    """How a runner ended, from its warden."""
+
+    signal: int
+    exit_code: int | None
+    killed: bool
+    out_of_memory: bool
+    peak_memory_bytes: int
+    logs: str
+    #: The warden ended without a report. No candidate can bring that about from inside its namespaces.
+    lost: bool = False
+
+
+class Runner:
+    """One process for one candidate."""
+
+    def __init__(self, channel: socket.socket, control: socket.socket, descriptors: list[int]) -> None:
+        self._sockets = (channel, control)
+        self.descriptors = descriptors
+        #: Whether a candidate was put into it.
+        self.has_candidate = False
+        #: Whether it stands still whatever the lease does, except where its owner has it go on.
+        self.parked = False
+        #: How long a kernel that does next to nothing takes in it, in cycles, as it was before any candidate was there.
+        self.pace = 0.0
+        #: The class of processes that it belongs to by that; 0 until `Pool.class_of` has said.
+        self.pace_class = 0
+        self._stopped_total = 0.0
+        self._stopped_since: float | None = None
+        self._exit: asyncio.Future[ExitReport] = asyncio.get_running_loop().create_future()
+        self._stopped = asyncio.Event()
+        self._channel: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._control: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._listener: asyncio.Task[None] | None = None
+        self._reading: asyncio.Future[wire.Frame | None] | None = None
+
+    async def start(self) -> None:
+        """Wait until the runner is warm. Raises RunnerStartError."""
+        channel, control = self._sockets
+        self._channel = await wire.connect(channel)
+        self._control = await wire.connect(control)
+        self._listener = asyncio.create_task(self._listen())
+        try:
+            answer = await self.answer(_READY_TIMEOUT)
+        except (RunnerGone, RunnerLate, RunnerGarbled) as error:
+            report = await self.end()
+            raise RunnerStartError(f"{type(error).__name__}: {report.logs.strip()[-2000:] or 'no output'}") from None
+        match answer:
+            case {"ok": "ready", "pace": float(pace)}:
+                self.pace = pace
+            case _:
+                await self.end()
+                raise RunnerStartError(f"unexpected greeting {str(answer)[:200]}")
+        wire.write_frame(self._control[1], {"op": "baseline"})
+
+    async def ask(self, order: wire.Frame, timeout: float) -> wire.Frame:
+        """Send `order`, return the answer. Raises RunnerLate after `timeout` seconds (not counting stops), RunnerGone,
+        RunnerGarbled."""
+        self.send(order)
+        return await self.answer(timeout)
+
+    def send(self, order: wire.Frame) -> None:
+        """Send `order` without waiting."""
+        assert self._channel is not None
+        with contextlib.suppress(ConnectionError, RuntimeError):  # a runner that is gone shows in the answer
+            wire.write_frame(self._channel[1], order)
+
+    async def answer(self, timeout: float) -> wire.Frame:
+        """Return the next answer; raises as `ask` does. What comes after RunnerLate can still be waited for."""
+        assert self._channel is not None
+        begin, stopped = time.monotonic(), self.stopped_seconds
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(wire.read_frame(self._channel[0], wire.MAX_RUNNER_FRAME))
+        reading = self._reading
+        while not reading.done():
+            spent = time.monotonic() - begin - (self.stopped_seconds - stopped)
+            if spent >= timeout:
+                raise RunnerLate
+            await asyncio.wait({reading}, timeout=timeout - spent)
+        self._reading = None
+        try:
+            frame = reading.result()
+        except wire.ProtocolError as error:
+            raise RunnerGarbled(str(error)) from None
+        if frame is None:
+            raise RunnerGone
+        return frame
+
+    @property
+    def stopped_seconds(self) -> float:
+        """Seconds for which this runner has been stopped so far; they do not count towards any limit."""
+        return self._stopped_total + (0.0 if self._stopped_since is None else time.monotonic() - self._stopped_since)
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether it is stopped now."""
+        return self._stopped_since is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the warden has reported the runner's end."""
+        return self._exit.done()
+
+    async def stop(self) -> None:
+        """Stop the whole process tree; returns when it stands still."""
+        if self._control is None or self._exit.done():
+            return
+        self._stopped_since = time.monotonic()
+        self._stopped.clear()
+        self._order("stop")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_TIMEOUT):
+                await self._stopped.wait()
+
+    async def park(self) -> None:
+        """Stop it for good, but for what its owner has it do."""
+        self.parked = True
+        await self.stop()
+
+    def resume(self) -> None:
+        """Let a stopped process tree go on."""
+        if self._stopped_since is not None:
+            self._order("cont")
+            self._stopped_total = self.stopped_seconds
+            self._stopped_since = None
+
+    async def end(self) -> ExitReport:
+        """Kill whatever is left of the runner and return how it ended. May be called again."""
+        if self._listener is None:  # nobody listens yet: a warden whose control is closed ends everything itself
+            for end in self._sockets:
+                end.close()
+            self._close()
+            return ExitReport(9, None, True, False, 0, "")
+        self._order("kill")
+        try:
+            async with asyncio.timeout(_EXIT_TIMEOUT):
+                report = await asyncio.shield(self._exit)
+        except TimeoutError:
+            _log.error("a warden did not report its runner's end within %.0f s", _EXIT_TIMEOUT)
+            report = ExitReport(9, None, True, False, 0, "")
+        finally:
+            self._close()
+        return report
+
+    async def gone(self) -> ExitReport:
+        """Return how a runner ended that has closed its channel; one that only pretends to be gone is killed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GONE_TIMEOUT):
+                return await asyncio.shield(self._exit)
+        return await self.end()
+
+    def _order(self, order: str) -> None:
+        if self._control is not None and not self._exit.done():
+            with contextlib.suppress(ConnectionError, RuntimeError):
+                wire.write_frame(self._control[1], {"op": order})
+
+    async def _listen(self) -> None:
+        assert self._control is not None
+        report = ExitReport(9, None, False, False, 0, "", lost=True)
+        try:
+            while (frame := await wire.read_frame(self._control[0])) is not None:
+                if frame["op"] == "stopped":
+                    self._stopped.set()
+                elif frame["op"] == "exit":
+                    report = ExitReport(**{name: value for name, value in frame.items() if name != "op"})
+                    break
+        finally:
+            self._stopped.set()
+            if not self._exit.done():
+                self._exit.set_result(report)
+            self._control[1].close()  # the warden waits for this before it ends
+
+    def _close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+        if self._channel is not None:
+            self._channel[1].close()
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors = []

@@ -1,0 +1,211 @@
+"""One side of a comparison: a runner, the memory it shares with the judge, and the orders that are the same for both sides.
+
+Candidate and reference are timed through this class, and by nothing else, so that neither can be treated differently.
+Nothing in an answer is believed; what counts is in the arenas and on the judge's own clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...devices.base import Arena, Device, Gate
+from ...devices.signals import Signals
+from ...devices.timed_loops import Plan, Station
+from ...shared import tree, wire
+from .answers import read_burst
+from .handle import Runner, RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
+from .lease import Lease
+
+#: How long a runner may take to reach memory that the judge has made for it, in seconds.
+_REACHING_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the arenas of one side hold: `sets` input sets of these descriptions, and `slots` outputs of `slot_bytes`."""
+
+    structure: Any
+    specs: Sequence[tree.TensorSpec]
+    sets: int
+    slots: int
+    slot_bytes: int
+
+    @property
+    def set_bytes(self) -> int:
+        """Size of one input set."""
+        return tree.layout(self.specs)[1]
+
+
+class Side(ABC):
+    """A runner with its arenas. `open_arenas` first, `settle` when it has the device to itself, then bursts."""
+
+    def __init__(self, device: Device, lease: Lease, runner: Runner) -> None:
+        self.device = device
+        self.runner = runner
+        self._lease = lease
+        self._arenas: list[Arena] = []
+        self._station: Station | None = None
+        self._signals: Signals | None = None
+        self.gate: Gate | None = None
+        #: Orders that have not been answered.
+        self.unanswered = 0
+        self._pending: asyncio.Future[wire.Frame] | None = None
+        #: What calls are launched from.
+        self._processor: int | None = None
+
+    @property
+    def station(self) -> Station:
+        """Input sets and output slots."""
+        assert self._station is not None
+        return self._station
+
+    @property
+    def signals(self) -> Signals:
+        """The page through which this side is paced."""
+        assert self._signals is not None
+        return self._signals
+
+    def close(self) -> None:
+        """Give the arenas back."""
+        if self._pending is not None:
+            self._pending.cancel()
+        self._station = None
+        for arena in self._arenas:
+            arena.close()
+        self._arenas = []
+
+    @property
+    def arena_bytes(self) -> int:
+        """What the arenas take."""
+        return sum(arena.data.numel() for arena in self._arenas)
+
+    async def open_arenas(self, sizes: Sizes, *, room: int = 0, memory_bytes: int = 0) -> None:
+        """Allocate the shared memory, `room` bytes for inputs at least, and have the runner reach it.
+
+        Beside it the runner may take `memory_bytes` of the device, if that is not 0.
+
+        What fails here is nobody's doing who is judged: raises RunnerStartError, OutOfMemoryError.
+        """
+        async with self._lease.work():
+            inputs = max(room, sizes.sets * sizes.set_bytes)
+            for number, size in enumerate((inputs, sizes.slots * sizes.slot_bytes)):
+                self._arenas.append(self.device.new_arena(size, self.runner.descriptors, number))
+            arena_in, arena_out = (arena.data for arena in self._arenas)
+            self._signals = self.device.signals(self.runner.descriptors)
+            self.gate = self.device.gate(self._signals, queues=False)
+        order = {
+            "op": "arenas",
+            "tickets": [arena.ticket() for arena in self._arenas],
+            "structure": sizes.structure,
+            "specs": [spec.to_json() for spec in sizes.specs],
+            "sets": sizes.sets,
+            "slots": sizes.slots,
+            "memory_bytes": memory_bytes,
+        }
+        try:
+            answer = await self.runner.ask(order, _REACHING_SECONDS)
+        except (RunnerGone, RunnerLate) as error:
+            raise RunnerStartError(f"the runner could not reach the arenas: {type(error).__name__}") from None
+        if "error" in answer:
+            raise RunnerStartError(f"the runner could not reach the arenas: {answer['error']}")
+        self._station = Station.over(
+            self.device, sizes.structure, sizes.specs, arena_in, arena_out, sets=sizes.sets, slots=sizes.slots
+        )
+
+    async def settle(self, processor: int | None) -> None:
+        """Have the runner begin to be timed: on one processor, and with no memory kept from what came before."""
+        await self.ask({"op": "settle", "processor": processor})
+        self._processor = processor
+
+    async def place(self, processor: int | None, memory: int) -> None:
+        """Have calls launched from a processor, and unless `memory` is 0, have it moved to where that says (`displace`)."""
+        if memory or processor != self._processor:
+            await self.ask({"op": "place", "processor": processor, "memory": memory})
+            self._processor = processor
+
+    async def capture(self, count: int) -> bool:
+        """Have the call captured on the first `count` input sets of the arena; say whether bursts can replay it."""
+        return await self.ask({"op": "capture", "count": count}) is True
+
+    def order_burst(
+        self,
+        plan: Plan,
+        value: int,
+        *,
+        paced: bool,
+        gated: bool,
+        replay: bool,
+        nothing: bool = False,
+        lead_in: int = 0,
+    ) -> None:
+        """Send the order for a burst; `queued`, for a gated one, and `answer` read what comes back."""
+        self.unanswered += 1
+        self.runner.send(
+            {
+                "op": "burst",
+                "sets": list(plan.sets),
+                "slots": list(plan.slots),
+                "seeds": list(plan.seeds),
+                "cold": plan.cold,
+                "value": value,
+                "paced": paced,
+                "gated": gated,
+                "replay": replay,
+                "nothing": nothing,
+                "lead_in": lead_in,
+            }
+        )
+
+    async def queued(self, patience: float) -> float | None:
+        """Wait until a gated burst is queued; return the host seconds of one call, or None after `patience` seconds."""
+        try:
+            answer = await self.runner.answer(patience)
+        except RunnerLate:
+            return None
+        return self._read_queued(answer)
+
+    async def late_queued(self) -> None:
+        """Read what `queued` did not wait for."""
+        self._read_queued(await self._next_frame())
+
+    def _read_queued(self, answer: wire.Frame) -> float:
+        if self._heed(answer) != "queued":
+            raise RunnerGarbled("a burst that was never queued")
+        (launching,) = read_burst([answer.get("launching")], 1)
+        return launching
+
+    async def ask(self, order: wire.Frame) -> Any:
+        """Send an order and return its answer. Raises what ends the evaluation."""
+        self.unanswered += 1
+        self.runner.send(order)
+        return await self.answer()
+
+    async def answer(self) -> Any:
+        """Return the next answer. Raises what ends the evaluation."""
+        frame = await self._next_frame()
+        self.unanswered -= 1
+        return self._heed(frame)
+
+    async def is_over(self) -> bool:
+        """Say whether the runner has answered, or has ended or used up its time: what `answer` then returns or raises."""
+        if self._pending is None:
+            self._pending = asyncio.ensure_future(self._frame())
+            self._pending.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, if only here
+        await asyncio.sleep(0)
+        return self._pending.done()
+
+    async def _next_frame(self) -> wire.Frame:
+        pending, self._pending = self._pending, None
+        return await (pending or self._frame())
+
+    @abstractmethod
+    async def _frame(self) -> wire.Frame:
+        """Return the next frame from the runner, within the limits of this side."""
+
+    @abstractmethod
+    def _heed(self, answer: wire.Frame) -> Any:
+        """Return what a frame answers, or raise what it means for this side that there is an error in it."""

@@ -1,0 +1,174 @@
+"""What a timing comes to: the part of a result that says how fast a candidate is, by both times. Called by the lane.
+
+A speedup is a ratio of two times of one regime (`bursts.Regime`). Times of two regimes are never held against each
+other: that they should be is a failure of ours, and is reported as one.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from ..results import verdict
+from ..results.record import Finished, Record
+from ..runners.answers import SHORTEST
+from . import device_time, end_to_end_time, ratio
+from .device_time import Timing
+from .end_to_end_time import PacedBurst
+from .measured import Measured, Visit, evidence
+
+_log = logging.getLogger("kerneldyno.judge")
+
+
+def report(record: Record, measured: Measured, paces: tuple[float, float], device_kind: str) -> verdict.Result:
+    """Return times, speedups and intervals; whatever is doubted becomes a finding. Raises Finished.
+
+    `paces` are those of the processes of reference and candidate, in seconds; 0 where processes do not differ in that.
+    """
+    require_one_regime(measured)
+    _log.debug("%s", _summary(measured))
+    found: verdict.Result = {"correctness": record.report(), "timing_effort": _effort(measured)}
+    if measured.state:
+        found["device_state"] = measured.state
+    fixed = end_to_end_time.overhead(measured.paced_nothing)
+    like = device = None
+    ours, theirs = measured.reference, measured.candidate
+    if measured.queued:
+        like = measured.device_ratio() if ours else None
+        rounds = list(range(len(theirs))) if like is None else like.rounds
+        device = device_time.conclude(evidence(measured, rounds))
+        _find(record, device)
+    between = measured.paced_ratio(fixed) if ours else None
+    waiting = [visit.paced for visit in (_kept(theirs, between.rounds) if between else theirs)]
+    device_seconds = device.median if device else 0.0
+    end_to_end = end_to_end_time.conclude_paced(waiting, measured.paced_nothing, device_kind, device_seconds)
+    _find(record, end_to_end)
+    labels = {"regime": measured.regime, "launch_mode": _mode(measured)}
+    as_called = {**labels, "regime": "REGIME_AS_CALLED"}
+    candidate = device or end_to_end
+    found["candidate_timing"] = {
+        **candidate.to_json(),
+        **labels,
+        "launch_seconds": _launching(theirs),
+        "pace_seconds": paces[1],
+    }
+    found["candidate_end_to_end"] = {**end_to_end.to_json(), **as_called}
+    if not between:
+        return found
+    queued = [visit.queued for visit in _kept(ours, like.reference_rounds) if visit.queued] if like else []
+    trusted = device_time.conclude_trusted(queued) if queued else None
+    our_waiting = [visit.paced for visit in _kept(ours, between.reference_rounds)]
+    waited = _trusted(our_waiting, fixed, trusted.median if trusted else 0.0)
+    reference = trusted or waited
+    found["reference_timing"] = {
+        **reference.to_json(),
+        **labels,
+        "launch_seconds": _launching(ours),
+        "pace_seconds": paces[0],
+        "queued_seconds": measured.queued_reference,
+    }
+    found["reference_end_to_end"] = {**waited.to_json(), **as_called}
+    between = between.scaled(
+        _raised(end_to_end, waiting, fixed, measured.least(theirs))
+        / _raised(waited, our_waiting, fixed, measured.least(ours))
+    )
+    host = max(0.0, 1 - device.median / end_to_end.median) if device else 1.0
+    low, high = ratio.widened(between, waited.median, end_to_end.median, host=host, kind=device_kind)
+    found["end_to_end_speedup"], found["end_to_end_speedup_interval"] = between.value, {"low": low, "high": high}
+    speedup = between
+    if device and like:
+        speedup = like.scaled(_raised_device(device, _kept(theirs, like.rounds)))
+        low, high = ratio.widened(
+            speedup, reference.median, device.median, kernels=measured.kernels, same_pace=measured.same_pace
+        )
+    found["speedup"], found["speedup_interval"] = speedup.value, {"low": low, "high": high}
+    if measured.queued_reference:
+        record.find("T31", "SEVERITY_WARNING", _waits(measured, candidate))
+    return found
+
+
+def _summary(measured: Measured) -> str:
+    """Return what every round has seen, in microseconds, for a log."""
+
+    def seen(visits: Sequence[Visit]) -> str:
+        device = " ".join(f"{visit.device_seconds * 1e6:.1f}" for visit in visits if visit.queued)
+        return f"device={device} paced={' '.join(f'{visit.paced_seconds * 1e6:.1f}' for visit in visits)}"
+
+    checked = f" {device_time.summary(evidence(measured))}" if measured.queued else ""
+    spent = " ".join(f"{name}={seconds:.3f}" for name, seconds in measured.phases.items())
+    return (
+        f"event=timed regime={measured.regime} effort={measured.effort} candidate: {seen(measured.candidate)}"
+        f" reference: {seen(measured.reference)}{checked} spent: {spent}"
+    )
+
+
+def require_one_regime(measured: Measured) -> None:
+    """Raise Finished, as a failure of ours, where visits of both sides are not all of one regime."""
+    visits = (*measured.candidate, *measured.reference)
+    seen = {visit.regime for visit in visits} | ({measured.regime} if visits else set())
+    pairs = zip(measured.candidate, measured.reference, strict=False)
+    if len(seen) != 1 or any((ours.queued is None) != (theirs.queued is None) for ours, theirs in pairs):
+        detail = f"calls were timed in different regimes, which cannot be compared: {', '.join(sorted(seen))}"
+        raise Finished(verdict.infrastructure("MIXED_REGIMES", detail, retryable=True))
+
+
+def _waits(measured: Measured, candidate: Timing) -> str:
+    reached = measured.queued_reference / candidate.median
+    return (
+        "the candidate cannot be queued ahead of the device, and its reference can: both were timed as called. Queued"
+        f" ahead, the reference takes {measured.queued_reference * 1e6:.1f} us, which is {reached:.3g} times what the"
+        " candidate takes"
+    )
+
+
+def _kept(visits: Sequence[Visit], rounds: Sequence[int]) -> list[Visit]:
+    return [visits[at] for at in rounds]
+
+
+def _raised_device(device: Timing, visits: Sequence[Visit]) -> float:
+    """Return by which factor the candidate's device times were raised, because they could not be believed."""
+    claimed = statistics.median(second for visit in visits if visit.queued for second in visit.queued.device_seconds)
+    return max(1.0, device.median / max(claimed, SHORTEST))
+
+
+def _raised(concluded: Timing, bursts: Sequence[PacedBurst], fixed: float, least: float) -> float:
+    """Return by which factor the end-to-end times of a side were raised, because they take more than was seen."""
+    seen = statistics.median(max(least, second - fixed) for burst in bursts for second in burst.seconds)
+    return max(1.0, concluded.median / seen)
+
+
+def _trusted(bursts: Sequence[PacedBurst], fixed: float, device_seconds: float) -> Timing:
+    """Return the end-to-end times of the reference, in which nothing is hidden: what looks like that is the host's noise."""
+    samples = [max(SHORTEST, second - fixed) for burst in bursts for second in burst.seconds]
+    samples = end_to_end_time.no_less_than_device(samples, device_seconds)
+    return Timing(samples, "CLOCK_EACH_CALL", statistics.fmean(samples))
+
+
+def _find(record: Record, concluded: Timing) -> None:
+    known = {finding["id"] for finding in record.findings}
+    if concluded.doubt is not None and concluded.doubt[0] not in known:
+        record.find(concluded.doubt[0], "SEVERITY_WARNING", concluded.doubt[1])
+
+
+def _mode(measured: Measured) -> str:
+    return "LAUNCH_MODE_CUDA_GRAPH" if measured.replayed else "LAUNCH_MODE_EAGER"
+
+
+def _launching(visits: Sequence[Visit]) -> float:
+    return device_time.launching([visit.queued for visit in visits if visit.queued])
+
+
+def _effort(measured: Measured) -> dict[str, Any]:
+    """The proto-JSON of TimingEffort."""
+
+    def calls(visits: Sequence[Visit]) -> int:
+        return sum(visit.paced.calls + (visit.queued.calls if visit.queued else 0) for visit in visits)
+
+    return {
+        "lease_seconds": measured.seconds,
+        "rounds": len(measured.candidate),
+        "candidate_calls": calls(measured.candidate) + sum(burst.calls for burst in measured.warm),
+        "reference_calls": calls(measured.reference),
+    }

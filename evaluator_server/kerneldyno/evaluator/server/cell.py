@@ -1,0 +1,425 @@
+"""A cell: one device with its zygote and its judge, kept alive.
+
+The node assigns attempts and reads `ready` and `free_lanes`; the cell speaks the judge's protocol (frames of `wire`),
+restarts both processes when one of them dies, and says who is to blame: an attempt whose reference the judge was in
+when it died gets its verdict here, the others go back to the node. It judges nothing, and never imports torch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from google.protobuf import json_format
+from kerneldyno.rpc import jsonio
+from kerneldyno.v1 import evaluation_pb2 as pb
+from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
+
+from ..shared import wire
+from . import failure_results
+from .attempt import Attempt
+from .child_process import Child, describe_exit
+from .metrics import DeviceMetrics
+
+log = logging.getLogger(__name__)
+
+#: Seconds from start to ready: imports of torch and triton from a slow disk, a CUDA context on each side.
+_START_SECONDS = 300.0
+#: Tries to make a device ready for the first time before the server gives up on it.
+_START_TRIES = 3
+#: A judge speaks every second. One that is silent for this long (seconds), outside of any reference, hangs.
+_SILENCE_SECONDS = 180.0
+#: Seconds to end a cancelled attempt, beyond what a reference may take that it happens to wait for.
+_CANCEL_SECONDS = 30.0
+#: Seconds between looks at the limits above, and at the reference's.
+_WATCH_PERIOD = 0.25
+#: Wait before a restart (seconds): nothing after a useful life, then doubling from the first to the last value.
+_FIRST_BACKOFF, _LAST_BACKOFF = 0.25, 30.0
+#: Seconds to learn how a process ended, and to read what it had sent, once one of the two is known.
+_SETTLE_SECONDS = 1.0
+#: Seconds in which a judge that has closed its socket must have ended: a CUDA context with much memory takes a few.
+_DEATH_SECONDS = 10.0
+#: Seconds for which a verdict of "killed by SIGKILL" is held back: a runner is also killed when its zygote dies, and the
+#: judge may see the first before the second.
+_KILLED_SECONDS = 0.5
+#: Seconds that a judge may take to leave when asked to.
+_SHUTDOWN_SECONDS = 2.0
+#: Seconds that a zygote may take to clean up once its judge is gone.
+_ZYGOTE_SECONDS = 1.0
+_READ_BUFFER = 1024 * 1024
+#: What a malformed frame raises on its way through `_handle`.
+_BROKEN_PROTOCOL = (wire.ProtocolError, json_format.ParseError, LookupError, TypeError, ValueError, AttributeError)
+
+
+class CellFailedError(Exception):
+    """The device can never become ready; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellSettings:
+    """What a cell is started with. Commands are without the flags that every zygote or judge takes."""
+
+    device: str
+    node_id: str
+    lanes: int
+    spares: int
+    sandbox: str = "auto"
+    reference_seconds: float = 120.0
+    #: The device's number among those of the server, and how many these are.
+    share: tuple[int, int] = (0, 1)
+    zygote_command: tuple[str, ...] = (sys.executable, "-m", "kerneldyno.evaluator.runner.zygote")
+    judge_command: tuple[str, ...] = (sys.executable, "-m", "kerneldyno.evaluator.judge")
+
+    def zygote(self, fd: int) -> list[str]:
+        """The zygote's whole command line."""
+        return [*self.zygote_command, f"--fd={fd}", *self._common()]
+
+    def judge(self, control_fd: int, zygote_fd: int) -> list[str]:
+        """The judge's whole command line."""
+        own = [f"--control-fd={control_fd}", f"--zygote-fd={zygote_fd}"]
+        size = [f"--lanes={self.lanes}", f"--spares={self.spares}", f"--node-id={self.node_id}"]
+        share = [f"--number={self.share[0]}", f"--devices={self.share[1]}"]
+        return [*self.judge_command, *own, *size, *share, f"--sandbox={self.sandbox}", *self._common()]
+
+    def _common(self) -> list[str]:
+        return [f"--device={self.device}", f"--exit-with-parent={os.getpid()}"]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a judge said of its device when it was ready."""
+
+    device: fleet_pb.Device
+    environment: pb.Environment
+    sandbox_layers: tuple[fleet_pb.SandboxLayer, ...]
+    spare_runners: int
+    candidate_memory_bytes: int
+    gpu_uuid: str
+    """As NVML has it; empty on the CPU."""
+
+    @classmethod
+    def from_frame(cls, frame: wire.Frame) -> Description:
+        """Read a ready frame."""
+        return cls(
+            json_format.ParseDict(frame["device"], fleet_pb.Device(), ignore_unknown_fields=True),
+            json_format.ParseDict(frame["environment"], pb.Environment(), ignore_unknown_fields=True),
+            tuple(
+                json_format.ParseDict(layer, fleet_pb.SandboxLayer(), ignore_unknown_fields=True)
+                for layer in frame["sandbox_layers"]
+            ),
+            int(frame["spare_runners"]),
+            int(frame["candidate_memory_bytes"]),
+            str(frame.get("gpu_uuid", "")),
+        )
+
+
+class Owner(Protocol):
+    """What a cell tells its node."""
+
+    def finished(self, attempt: Attempt, result: pb.EvalResult) -> None:
+        """The attempt has its result."""
+
+    def lost(self, attempts: Sequence[Attempt], detail: str) -> None:
+        """The judge died under these attempts, and they did not kill it as far as anyone knows."""
+
+    def changed(self) -> None:
+        """A lane is free, or the device has become ready or is ready no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Death:
+    """Why a judge's life ended. `cause` is one of metrics.RESTART_CAUSES, `guilty` a token when it is certain."""
+
+    cause: str
+    detail: str
+    guilty: str | None = None
+
+
+class Cell:
+    """One device. `run` lives as long as the server; everything else is called from the same event loop."""
+
+    def __init__(self, settings: CellSettings, owner: Owner, metrics: DeviceMetrics) -> None:
+        self.settings = settings
+        self.ready = False
+        #: What the last ready judge said; None until the first one.
+        self.description: Description | None = None
+        self._owner = owner
+        self._metrics = metrics
+        self._running: dict[str, Attempt] = {}
+        #: Attempts whose reference is being executed, with the time at which that began.
+        self._in_reference: dict[str, float] = {}
+        #: Results that are held back.
+        self._held: dict[str, asyncio.TimerHandle] = {}
+        #: When running attempts were cancelled.
+        self._cancelled: dict[str, float] = {}
+        self._writer: asyncio.StreamWriter | None = None
+        self._last_frame = 0.0
+        self._useful = False
+
+    @property
+    def name(self) -> str:
+        """The device's name."""
+        return self.settings.device
+
+    @property
+    def free_lanes(self) -> int:
+        """Attempts that could start now."""
+        return self.settings.lanes - len(self._running) if self.ready else 0
+
+    @property
+    def running(self) -> int:
+        """Attempts on the device."""
+        return len(self._running)
+
+    def accepts(self, attempt: Attempt) -> bool:
+        """Whether `attempt` could start now. A suspect runs alone, so that the next death names the guilty one."""
+        if attempt.suspect:
+            return self.ready and not self._running
+        return self.free_lanes > 0 and not any(other.suspect for other in self._running.values())
+
+    def assign(self, attempt: Attempt) -> None:
+        """Give `attempt` to the judge. The lanes bound the frames in flight, so nothing waits for the socket here."""
+        assert self._writer is not None
+        self._last_frame = asyncio.get_running_loop().time()
+        self._running[attempt.token] = attempt
+        attempt.runs += 1
+        attempt.move(pb.STAGE_PREPARING, self.name)
+        request = jsonio.request_to_json(attempt.request)
+        wire.write_frame(self._writer, {"op": "evaluate", "attempt": attempt.token, "request": request})
+        self._show_running()
+
+    def cancel(self, attempt: Attempt) -> None:
+        """Ask the judge to end `attempt`; its result comes as any other."""
+        if attempt.token in self._running and self._writer is not None:
+            self._cancelled.setdefault(attempt.token, asyncio.get_running_loop().time())
+            wire.write_frame(self._writer, {"op": "cancel", "attempt": attempt.token})
+
+    async def run(self) -> None:
+        """Keep a judge alive until cancelled. Raises CellFailedError when the device never becomes ready."""
+        failures = 0
+        while True:
+            death = await self._live()
+            failures = 0 if self._useful else failures + 1
+            if self.description is None and failures >= _START_TRIES:
+                raise CellFailedError(f"{self.name}: {death.detail}")
+            self._metrics.judge_restarted(death.cause)
+            delay = min(_LAST_BACKOFF, _FIRST_BACKOFF * 2 ** (failures - 1)) if failures else 0.0
+            log.warning("event=judge_restart device=%s cause=%s delay=%.2f", self.name, death.cause, delay)
+            await asyncio.sleep(delay)
+
+    async def _live(self) -> _Death:
+        """Start zygote and judge, serve until one of them ends, and settle what becomes of the attempts."""
+        self._useful = False
+        self._metrics.judge_started()
+        try:
+            async with AsyncExitStack() as stack:
+                judge, zygote, reader = await self._start(stack)
+                log.info("event=judge_started device=%s pid=%d zygote_pid=%d", self.name, judge.pid, zygote.pid)
+                death = await self._until_death(judge, zygote, reader)
+        except OSError as error:  # no memory, no processes, no descriptors
+            death = _Death("start", f"cannot start: {error}")
+        finally:
+            self.ready, self._writer = False, None
+            self._metrics.judge_ended()
+        self._bury(death)
+        return death
+
+    async def _start(self, stack: AsyncExitStack) -> tuple[Child, Child, asyncio.StreamReader]:
+        ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
+        judge_end, zygote_end = (stack.enter_context(end) for end in socket.socketpair())
+        zygote = await Child.start(
+            f"zygote/{self.name}", self.settings.zygote(zygote_end.fileno()), [zygote_end.fileno()]
+        )
+        stack.push_async_callback(zygote.end, _ZYGOTE_SECONDS)
+        self._metrics.child_started("zygote", zygote.pid)
+        fds = [theirs.fileno(), judge_end.fileno()]
+        judge = await Child.start(f"judge/{self.name}", self.settings.judge(*fds), fds)
+        stack.push_async_callback(judge.end)
+        self._metrics.child_started("judge", judge.pid)
+        for end in (theirs, judge_end, zygote_end):  # so that each side sees when the other is gone
+            end.close()
+        reader, self._writer = await wire.connect(ours, _READ_BUFFER)
+        stack.callback(self._writer.close)
+        stack.push_async_callback(self._ask_to_leave, judge, self._writer)
+        return judge, zygote, reader
+
+    async def _until_death(self, judge: Child, zygote: Child, reader: asyncio.StreamReader) -> _Death:
+        frames = asyncio.create_task(self._read(reader), name=f"frames {self.name}")
+        watch = asyncio.create_task(self._watch(), name=f"watch {self.name}")
+        ends = {judge.exited, zygote.exited}
+        try:
+            await asyncio.wait({frames, watch, *ends}, return_when=asyncio.FIRST_COMPLETED)
+            if watch.done():
+                return watch.result()
+            if frames.done() and (death := frames.result()):
+                return death
+            if not any(end.done() for end in ends):
+                await asyncio.wait(ends, timeout=_DEATH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if not judge.exited.done() and zygote.exited.done() and zygote.exited.result() == 0:
+                # It left because its judge has died, which is seen a moment later.
+                await asyncio.wait({judge.exited}, timeout=_DEATH_SECONDS)
+            if judge.exited.done():  # results that it sent before it died count
+                await asyncio.wait({frames}, timeout=_SETTLE_SECONDS)
+            if frames.done() and (death := frames.result()):
+                return death
+            if judge.exited.done() and judge.exited.result() >= 0:  # did it leave because its zygote was killed?
+                await asyncio.wait({zygote.exited}, timeout=_SETTLE_SECONDS)
+            return self._autopsy(judge, zygote)
+        finally:
+            for task in (frames, watch):
+                task.cancel()
+            await asyncio.gather(frames, watch, return_exceptions=True)
+
+    def _autopsy(self, judge: Child, zygote: Child) -> _Death:
+        ends = {child: child.exited.result() for child in (judge, zygote) if child.exited.done()}
+        # A judge may leave because its zygote did; a zygote that left because of its judge has status 0.
+        if ends.get(zygote) and ends.get(judge, 0) >= 0:
+            return _Death("zygote", f"the zygote ended: {describe_exit(ends[zygote])}{_last_words(zygote)}")
+        if judge not in ends:
+            return _Death("protocol", "the judge closed its control socket")
+        how = describe_exit(ends[judge])
+        if len(self._in_reference) == 1:
+            return _Death("reference", f"the reference killed the judge: {how}", *self._in_reference)
+        return _Death("judge", f"the judge died: {how}{_last_words(judge)}")
+
+    async def _watch(self) -> _Death:
+        loop = asyncio.get_running_loop()
+        self._last_frame = started = loop.time()
+        while True:
+            await asyncio.sleep(_WATCH_PERIOD)
+            now = loop.time()
+            limit = self.settings.reference_seconds
+            if not self.ready and now - started > _START_SECONDS:
+                return _Death("start", f"the judge was not ready within {_START_SECONDS:g} s")
+            if self._in_reference:
+                token, since = min(self._in_reference.items(), key=lambda item: item[1])
+                if now - since > limit:
+                    told = f"the reference, or measuring its precision, took longer than {limit:g} s"
+                    return _Death("reference_timeout", f"{told}; an evaluator's --reference-timeout allows more", token)
+            if any(now - since > _CANCEL_SECONDS + limit for since in self._cancelled.values()):
+                return _Death("silent", "the judge did not end a cancelled attempt")
+            if self._running and not self._in_reference and now - self._last_frame > _SILENCE_SECONDS:
+                return _Death("silent", f"the judge said nothing for {_SILENCE_SECONDS:g} s")
+
+    async def _read(self, reader: asyncio.StreamReader) -> _Death | None:
+        """Handle frames until the judge closes; a judge that breaks the protocol dies of it."""
+        try:
+            while (frame := await wire.read_frame(reader)) is not None:
+                self._last_frame = asyncio.get_running_loop().time()
+                if frame.get("op") == "fatal":
+                    return self._fatal(str(frame.get("detail", "no detail"))[:2000])
+                self._handle(frame)
+        except _BROKEN_PROTOCOL as error:
+            return _Death("protocol", f"the judge broke the protocol: {type(error).__name__}: {str(error)[:200]}")
+        return None
+
+    def _fatal(self, detail: str) -> _Death:
+        if self.description is None:
+            raise CellFailedError(f"{self.name}: {detail}")
+        return _Death("start", detail)
+
+    def _handle(self, frame: wire.Frame) -> None:
+        match frame["op"]:
+            case "stage":
+                if attempt := self._running.get(frame["attempt"]):
+                    attempt.move(_running_stage(frame["stage"]), self.name)
+                    self._show_running()
+            case "reference":
+                if frame["state"] == "end":
+                    self._in_reference.pop(frame["attempt"], None)
+                elif frame["attempt"] in self._running:
+                    self._in_reference[frame["attempt"]] = self._last_frame
+            case "result":
+                self._result(frame["attempt"], jsonio.result_from_json(frame["result"]))
+            case "stats":
+                self._metrics.update(frame)
+            case "ready":
+                self.description = Description.from_frame(frame)
+                self.ready = True
+                self._metrics.judge_ready(self.description.sandbox_layers, self.description.gpu_uuid)
+                log.info("event=judge_ready device=%s lanes=%d", self.name, self.settings.lanes)
+                self._owner.changed()
+            case _:
+                raise wire.ProtocolError("unknown op")
+
+    def _result(self, token: str, result: pb.EvalResult) -> None:
+        if result.outcome not in pb.EvalResult.Outcome.values()[1:]:
+            raise wire.ProtocolError(f"a result with outcome {result.outcome}")
+        attempt = self._running.get(token)
+        if attempt and not attempt.cancelled and not attempt.done and result.infrastructure_error.cause == "CANCELLED":
+            # Nobody asked for it: the judge is leaving. The attempt goes to the next one; if the judge stays after
+            # all, it dies of the cancellation that it did not finish.
+            self._cancelled.setdefault(token, self._last_frame)
+            return
+        self._in_reference.pop(token, None)
+        if attempt and result.runtime_error.signal == signal.SIGKILL:
+            later = asyncio.get_running_loop().call_later(_KILLED_SECONDS, self._accept, token, result)
+            self._held[token] = later
+            return
+        self._accept(token, result)
+
+    def _accept(self, token: str, result: pb.EvalResult) -> None:
+        self._useful = True
+        attempt = self._running.get(token)
+        for book in (self._running, self._in_reference, self._cancelled, self._held):
+            book.pop(token, None)
+        self._show_running()
+        if attempt is not None:
+            self._owner.finished(attempt, result)
+        self._owner.changed()
+
+    def _bury(self, death: _Death) -> None:
+        """Give the guilty attempt its verdict, and the others back to the node."""
+        lost, suspects = list(self._running.values()), set(self._in_reference) if death.cause == "judge" else set()
+        self._running.clear()
+        self._in_reference.clear()
+        self._cancelled.clear()
+        for later in self._held.values():
+            later.cancel()
+        self._held.clear()
+        self._show_running()
+        guilty = next((attempt for attempt in lost if attempt.token == death.guilty), None)
+        log.warning(
+            "event=judge_died device=%s cause=%s lost=%d guilty=%s detail=%r",
+            *(self.name, death.cause, len(lost), guilty.token if guilty else "none", death.detail),
+        )
+        if guilty is not None:
+            self._useful = True
+            kind = "Timeout" if death.cause == "reference_timeout" else "JudgeDied"
+            result = failure_results.reference_error(kind, death.detail)
+            if self.description is not None:
+                result.environment.CopyFrom(self.description.environment)
+            self._owner.finished(guilty, result)
+        for attempt in lost:
+            attempt.suspect = attempt.suspect or attempt.token in suspects
+        self._owner.lost([attempt for attempt in lost if attempt is not guilty], death.detail)
+        self._owner.changed()
+
+    def _show_running(self) -> None:
+        self._metrics.show_running(attempt.snapshot.stage for attempt in self._running.values())
+
+    async def _ask_to_leave(self, judge: Child, writer: asyncio.StreamWriter) -> None:
+        """Give a healthy judge the time to let its runners go; one that is being replaced is killed at once."""
+        task = asyncio.current_task()
+        if task is not None and task.cancelling() and not judge.exited.done():
+            wire.write_frame(writer, {"op": "shutdown"})
+            await asyncio.wait({judge.exited}, timeout=_SHUTDOWN_SECONDS)
+
+
+def _running_stage(name: Any) -> pb.Stage.ValueType:
+    stage = pb.Stage.Value(name)
+    if stage != pb.STAGE_AWAITING_MEMORY and not pb.STAGE_PREPARING <= stage <= pb.STAGE_PROFILING:
+        raise wire.ProtocolError(f"a judge cannot be in {name}")
+    return stage
+
+
+def _last_words(child: Child) -> str:
+    return f"; last output: {child.last_lines[-1]}" if child.last_lines else ""

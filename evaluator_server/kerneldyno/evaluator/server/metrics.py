@@ -1,0 +1,207 @@
+"""The evaluator's own Prometheus series; calls are counted by the interceptor of `rpc`, GPUs looked at by `gpu_metrics`.
+
+Judges report counters as totals since their start; `DeviceMetrics` turns them into series that outlive a judge.
+No label is ever per request.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kerneldyno.rpc.jsonio import stage_name
+from kerneldyno.rpc.metrics import Series
+from kerneldyno.v1 import evaluation_pb2 as pb
+from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
+from prometheus_client import CollectorRegistry, Counter
+
+from ..shared.nvml import THROTTLE_REASONS
+from .gpu_metrics import GpuHealth
+from .process_metrics import ProcessCollectors
+
+OUTCOMES = tuple(pb.EvalResult.Outcome.keys()[1:])
+#: What a judge can find, by id of docs/threat-model.md; what is not here is counted as "other".
+FINDINGS = (
+    "S19",
+    "S20",
+    "S21",
+    "B01",
+    "B11",
+    "S23",
+    "S29",
+    "T04",
+    "T26",
+    "E03",
+    "T01",
+    "T16",
+    "T21",
+    "T27",
+    "T28",
+    "T31",
+    "S30",
+    "D06",
+    "D07",
+    "D21",
+    "other",
+)
+#: Why a judge was started anew.
+RESTART_CAUSES = ("judge", "zygote", "reference", "reference_timeout", "protocol", "silent", "start")
+RUNNER_EXITS = ("clean", "killed", "signal", "error")
+SEVERITIES = ("info", "warning", "reject")
+CLOCKS = {
+    pb.TimingStats.CLOCK_DEVICE_EVENTS: "device_events",
+    pb.TimingStats.CLOCK_JUDGE: "judge",
+    pb.TimingStats.CLOCK_EACH_CALL: "each_call",
+}
+#: Those in which an attempt is on a device.
+STAGES = ("awaiting_memory", "preparing", "loading", "compiling", "checking", "awaiting_lease", "timing", "profiling")
+#: Seconds, two to a decade; fewer than elsewhere, since there is a histogram for each stage and outcome.
+_STAGE_SECONDS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
+#: Dense around 1, where it is decided what a kernel is worth.
+_SPEEDUPS = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
+#: Seconds; short calls have at most two, others five or ten calls.
+_LEASE_SECONDS = (0.03, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
+
+
+class Metrics:
+    """All series of one evaluator with these devices."""
+
+    def __init__(self, registry: CollectorRegistry, devices: Iterable[str]) -> None:
+        make = Series(registry)
+        counter, gauge, histogram = make.counter, make.gauge, make.histogram
+        device = tuple(devices)
+        self._devices = frozenset(device)
+
+        self._attempts = counter("attempts", "Attempts finished, by outcome.", outcome=OUTCOMES)
+        self._findings = counter("findings", "Findings of finished attempts.", finding=FINDINGS, severity=SEVERITIES)
+        self._stage_seconds = histogram(
+            "stage_seconds", "Time that attempts spent in a stage.", _STAGE_SECONDS, stage=STAGES, outcome=OUTCOMES
+        )
+        self._speedups = histogram("speedup", "Speedups by device time, of attempts that were right.", _SPEEDUPS)
+        self._end_to_end_speedups = histogram(
+            "end_to_end_speedup", "Speedups by end-to-end time, of attempts that were right.", _SPEEDUPS
+        )
+        self._lease_seconds = histogram(
+            "timing_lease_seconds", "Time that a device was held to time one candidate.", _LEASE_SECONDS
+        )
+        self._timings = counter("timings", "Timings, by the clock that counted.", clock=CLOCKS.values())
+        self._throttled = counter(
+            "throttled_timings", "Timings on a throttled GPU.", device=device, reason=THROTTLE_REASONS.values()
+        )
+        self.waiting = gauge("waiting_attempts", "Attempts that wait for a lane.")
+
+        self.ready = gauge("device_ready", "1 while the device takes work.", device=device)
+        self.lanes = gauge("device_lanes", "Attempts that the device takes at once.", device=device)
+        self.busy_seconds = counter("device_busy_seconds", "Time under the timing lease.", device=device)
+        self.running = gauge("running_attempts", "Attempts on the device.", device=device, stage=STAGES)
+        self.spares = gauge("spare_runners", "Warm runners that wait for a candidate.", device=device)
+        self.starting = gauge("starting_runners", "Runners that are not warm yet.", device=device)
+        self.taken = gauge("taken_runners", "Runners that have a candidate.", device=device)
+        self.runner_spawns = counter("runner_spawns", "Runners asked for.", device=device)
+        self.runner_exits = counter("runner_exits", "Runners ended, by how.", device=device, how=RUNNER_EXITS)
+        self.cache_hits = counter("reference_cache_hits", "Evaluations whose problem was built.", device=device)
+        self.cache_misses = counter("reference_cache_misses", "Evaluations whose problem was not.", device=device)
+        self.cache_problems = gauge("reference_cache_problems", "Problems that are kept built.", device=device)
+        self.restarts = counter("judge_restarts", "Judges started anew.", device=device, cause=RESTART_CAUSES)
+        self.layers = gauge("sandbox_layer_active", "1 when the layer holds.", device=device, layer=())
+        self.children = ProcessCollectors(registry)
+        self.gpus = GpuHealth(registry)
+
+    def record(self, result: pb.EvalResult) -> None:
+        """Count a finished attempt, what was found of it, and the time that its stages took."""
+        outcome = pb.EvalResult.Outcome.Name(result.outcome)
+        self._attempts.labels(outcome).inc()
+        for finding in result.findings:
+            severity = pb.Finding.Severity.Name(finding.severity).removeprefix("SEVERITY_").lower()
+            if severity in SEVERITIES:
+                self._findings.labels(finding.id if finding.id in FINDINGS else "other", severity).inc()
+        for span in result.stages:
+            stage = stage_name(span.stage)
+            if stage in STAGES:
+                self._stage_seconds.labels(stage, outcome).observe(span.duration.ToNanoseconds() / 1e9)
+        if result.HasField("candidate_timing"):
+            self._timings.labels(CLOCKS.get(result.candidate_timing.clock, "device_events")).inc()
+            if result.environment.device in self._devices:
+                for reason in result.device_state.throttle_reasons:
+                    if reason in THROTTLE_REASONS.values():
+                        self._throttled.labels(result.environment.device, reason).inc()
+        if result.outcome == pb.EvalResult.CORRECT and result.speedup > 0:
+            self._speedups.observe(result.speedup)
+        if result.outcome == pb.EvalResult.CORRECT and result.end_to_end_speedup > 0:
+            self._end_to_end_speedups.observe(result.end_to_end_speedup)
+        if result.HasField("timing_effort"):
+            self._lease_seconds.observe(result.timing_effort.lease_seconds)
+
+
+class DeviceMetrics:
+    """The series of one device, which is among those of `metrics`."""
+
+    def __init__(self, metrics: Metrics, device: str, lanes: int) -> None:
+        self._metrics = metrics
+        self._device = device
+        self._spawns = metrics.runner_spawns.labels(device)
+        self._exits = {how: metrics.runner_exits.labels(device, how) for how in RUNNER_EXITS}
+        self._busy = metrics.busy_seconds.labels(device)
+        self._hits = metrics.cache_hits.labels(device)
+        self._misses = metrics.cache_misses.labels(device)
+        self._problems = metrics.cache_problems.labels(device)
+        self._restarts = {cause: metrics.restarts.labels(device, cause) for cause in RESTART_CAUSES}
+        self._running = {stage: metrics.running.labels(device, stage) for stage in STAGES}
+        self._ready = metrics.ready.labels(device)
+        self._spares = metrics.spares.labels(device)
+        self._starting = metrics.starting.labels(device)
+        self._taken = metrics.taken.labels(device)
+        self._seen: dict[Counter, float] = {}
+        metrics.lanes.labels(device).set(lanes)
+
+    def child_started(self, process: str, pid: int) -> None:
+        """Note the judge or the zygote ("judge", "zygote") of the device, for as long as the process lives."""
+        self._metrics.children.watch(self._device, process, pid)
+
+    def judge_started(self) -> None:
+        """Forget the totals of the judge before: the new one counts from 0."""
+        self._seen.clear()
+
+    def judge_ready(self, layers: Iterable[fleet_pb.SandboxLayer], gpu_uuid: str) -> None:
+        """Note that the device takes work, and what its judge found out; `gpu_uuid` is empty on the CPU."""
+        self._ready.set(1)
+        for layer in layers:
+            self._metrics.layers.labels(self._device, layer.name).set(layer.active)
+        if gpu_uuid:
+            self._metrics.gpus.watch(self._device, gpu_uuid)
+
+    def judge_ended(self) -> None:
+        """Note that the device takes no work for now."""
+        for gauge in (self._ready, self._spares, self._starting, self._taken, self._problems):
+            gauge.set(0)
+
+    def judge_restarted(self, cause: str) -> None:
+        """Count one restart."""
+        self._restarts[cause].inc()
+
+    def show_running(self, stages: Iterable[pb.Stage.ValueType]) -> None:
+        """Show the attempts on the device by the stages they are in."""
+        tally = Tally(map(stage_name, stages))
+        for stage, series in self._running.items():
+            series.set(tally[stage])
+
+    def update(self, stats: Mapping[str, Any]) -> None:
+        """Take over a judge's totals. Raises ValueError or TypeError when they are no numbers."""
+        exits = stats.get("runner_exits", {})
+        self._advance(self._spawns, stats.get("runner_spawns", 0))
+        for how, series in self._exits.items():
+            self._advance(series, exits.get(how, 0))
+        self._advance(self._busy, stats.get("device_busy_seconds", 0))
+        self._advance(self._hits, stats.get("reference_cache_hits", 0))
+        self._advance(self._misses, stats.get("reference_cache_misses", 0))
+        self._problems.set(float(stats.get("reference_cache_problems", 0)))
+        spares, taken = float(stats.get("spares", 0)), float(stats.get("taken", 0))
+        self._spares.set(spares)
+        self._taken.set(taken)
+        self._starting.set(max(0.0, float(stats.get("runners", 0)) - spares - taken))
+
+    def _advance(self, series: Counter, total: Any) -> None:
+        before = self._seen.get(series, 0.0)
+        self._seen[series] = float(total)
+        series.inc(max(0.0, self._seen[series] - before))
