@@ -17,8 +17,11 @@ ROOT = Path(__file__).resolve().parents[2]
 BASE = ""
 #: The extra that a module needs, by the longest prefix of its name.
 NEEDS = {
+    "kerneldyno.cli": BASE,
     "kerneldyno.client": BASE,
     "kerneldyno.client.spans": "tracing",
+    "kerneldyno.doctor": BASE,
+    "kerneldyno.report": BASE,
     "kerneldyno.rewards": BASE,
     "kerneldyno.rpc": BASE,
     "kerneldyno.rpc.interceptor": "scheduler",  # the services' end of a connection
