@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
-from kerneldyno.cli.cards import outcome_text, plain, speedup_words, stage_words
+from kerneldyno.cli.cards import outcome_text, plain
 from kerneldyno.cli.common import (
     Address,
     Json,
@@ -21,6 +21,7 @@ from kerneldyno.cli.common import (
     to_json,
 )
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
+from kerneldyno.report.wording import speedup_words, stage_words
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation
 from rich.table import Table

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kerneldyno.cli.cards import plain, times
+from kerneldyno.cli.cards import plain
 from kerneldyno.cli.common import lasting
 from kerneldyno.report.candidates import Candidate, colour
 from kerneldyno.report.elapsed import WAITING
 from kerneldyno.report.fast import FastRow
 from kerneldyno.report.figures import StageTimes
 from kerneldyno.report.making import Material
+from kerneldyno.report.wording import times
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text

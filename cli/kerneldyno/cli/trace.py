@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
-from kerneldyno.cli.cards import outcome_text, plain, speedup_words, stage_words
+from kerneldyno.cli.cards import outcome_text, plain
 from kerneldyno.cli.common import (
     NO_VERDICT,
     Address,
@@ -28,6 +28,7 @@ from kerneldyno.cli.common import (
 )
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
 from kerneldyno.client.errors import EvaluationNotFoundError
+from kerneldyno.report.wording import speedup_words, stage_words
 from kerneldyno.rpc.turns import AGAIN
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation

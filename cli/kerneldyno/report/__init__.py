@@ -1,6 +1,7 @@
 """`kerneldyno report`: a file of results or of trajectories as one HTML page that needs nothing else.
 
 reading     the file: which kind it is, line by line
+wording     a result in words
 candidates  a candidate, from a result or a turn
 joining     requests: sources, references, problems
 shelf       long texts within a budget

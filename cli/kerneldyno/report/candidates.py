@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kerneldyno.cli import cards
 from kerneldyno.client.jsonl import LINE_LABEL
 from kerneldyno.client.problem_names import REFERENCE_LABEL
+from kerneldyno.report import wording
 from kerneldyno.report.elapsed import Span
 from kerneldyno.report.shelf import Kept, Shelf
 from kerneldyno.rewards.factors import factor
@@ -107,7 +107,7 @@ class Candidate:
 def colour(outcome: str) -> str:
     """The colour of an outcome in the terminal's cards; of words that no result has, red like any failure."""
     known = EvalResult.Outcome.Value(outcome) if outcome in EvalResult.Outcome.keys() else EvalResult.RUNTIME_ERROR  # noqa: SIM118
-    return cards.colour(known)
+    return wording.colour(known)
 
 
 def of_result(result: EvalResult, shelf: Shelf, problem_label: str) -> Candidate:
@@ -178,14 +178,16 @@ def _common(result: EvalResult, shelf: Shelf) -> Candidate:
         shared=result.cached or result.merged,
         malformed=LINE_LABEL in result.labels,
         cause=result.infrastructure_error.cause[:_FACT_CHARS],
-        stages=[(cards.stage_words(span.stage), max(span.duration.ToNanoseconds(), 0) / 1e9) for span in result.stages],
+        stages=[
+            (wording.stage_words(span.stage), max(span.duration.ToNanoseconds(), 0) / 1e9) for span in result.stages
+        ],
         findings=[
             Noticed(finding.id, _SEVERITIES.get(finding.severity, "info"), finding.evidence)
             for finding in result.findings
         ],
         message=result.message,
-        facts=[(name, value[:_FACT_CHARS]) for name, value in cards.facts(result)],
-        texts=[(heading, shelf.keep(text)) for heading, text in cards.texts(result)],
+        facts=[(name, value[:_FACT_CHARS]) for name, value in wording.facts(result)],
+        texts=[(heading, shelf.keep(text)) for heading, text in wording.texts(result)],
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element
 
-from kerneldyno.cli.cards import seconds, times
 from kerneldyno.report import charts
 from kerneldyno.report.candidates import BLAMELESS, Candidate, colour
 from kerneldyno.report.elapsed import WAITING
 from kerneldyno.report.figures import Curve, Figures, StageTimes
 from kerneldyno.report.markup import Child, node
+from kerneldyno.report.wording import seconds, times
 from kerneldyno.training.metrics import THRESHOLDS
 
 #: Classes of the terminal's colours.
