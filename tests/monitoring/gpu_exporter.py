@@ -15,7 +15,7 @@ from kerneldyno.evaluator import gpu_metrics
 from kerneldyno.evaluator.gpu import THROTTLE_REASONS, GpuError, Reading
 from kerneldyno.evaluator.metrics import DeviceMetrics, Metrics
 from kerneldyno.rpc import serving
-from kerneldyno.rpc.metrics import new_registry
+from kerneldyno.rpc.metric_series import new_registry
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1.fleet_service_pb2 import SandboxLayer
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from kerneldyno.rpc import bearer, roles
 from kerneldyno.rpc.errors import PermissionDeniedError, RateLimitedError, UnauthenticatedError
-from kerneldyno.rpc.rates import TokenBucket
 from kerneldyno.rpc.roles import Role
+from kerneldyno.rpc.token_bucket import TokenBucket
 from kerneldyno.rpc.tokens import ANONYMOUS, Principal, TokenFile, Tokens
 
 #: How often the file of tokens is looked at, in seconds, when calls come.

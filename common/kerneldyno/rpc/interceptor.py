@@ -19,7 +19,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from kerneldyno.rpc import audit, errors, trace_context
 from kerneldyno.rpc.auth import Gate
-from kerneldyno.rpc.metrics import SECONDS
+from kerneldyno.rpc.metric_series import SECONDS
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 The scheduler and the evaluator's server process call `start` once, the client when it is opened. Without configuration
 nothing of OpenTelemetry is imported. Judges, zygotes and runners never come here, and do not see the variables
-(`forget_settings`). Sending is kerneldyno.rpc.spans; what is traced is decided by the callers. docs/tracing.md tells it all.
+(`forget_settings`). kerneldyno.rpc.span_export sends spans; callers decide what is traced. docs/tracing.md has the whole.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kerneldyno.rpc import installing
 
 if TYPE_CHECKING:  # importing it costs a tenth of a second and 20 MB
-    from kerneldyno.rpc.spans import Spans
+    from kerneldyno.rpc.span_export import Spans
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def start(service: str) -> Spans | None:
     if not configured():
         return None
     try:
-        from kerneldyno.rpc.spans import Spans
+        from kerneldyno.rpc.span_export import Spans
 
         return Spans(service)
     except ImportError as error:

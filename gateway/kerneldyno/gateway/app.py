@@ -21,7 +21,10 @@ from typing import Any
 from kerneldyno.client import AsyncClient
 from kerneldyno.client.errors import KernelDynoError
 from kerneldyno.gateway.environment import SCHEMA, Environment, Episodes
-from kerneldyno.gateway.errors import (
+from kerneldyno.gateway.guard import Guard, Limits
+from kerneldyno.gateway.labels import Labels
+from kerneldyno.gateway.metrics import Metrics
+from kerneldyno.gateway.refusals import (
     Refusal,
     answer_call_error,
     answer_defect,
@@ -29,9 +32,6 @@ from kerneldyno.gateway.errors import (
     answer_refusal,
     bad,
 )
-from kerneldyno.gateway.guard import Guard, Limits
-from kerneldyno.gateway.labels import Labels
-from kerneldyno.gateway.metrics import Metrics
 from kerneldyno.gateway.rewards import MAX_IN_FLIGHT, Rewards
 from kerneldyno.gateway.tasks import Tasks
 from kerneldyno.gateway.trainers import TrainerRoutes

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kerneldyno.client.errors import KernelDynoError
-from kerneldyno.gateway.errors import Refusal, bad, refusal_of
 from kerneldyno.gateway.labels import Labels
+from kerneldyno.gateway.refusals import Refusal, bad, refusal_of
 from kerneldyno.gateway.rewards import Rewards
 from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rollout import prompts

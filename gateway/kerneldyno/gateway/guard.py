@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kerneldyno.gateway.errors import Refusal
+from kerneldyno.gateway.refusals import Refusal
 from kerneldyno.rpc.channel import is_loopback
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from kerneldyno.gateway.errors import Refusal, bad, malformed, unavailable
+from kerneldyno.gateway.refusals import Refusal, bad, malformed, unavailable
 from kerneldyno.rewards.scoring import callers_fault
 from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rpc.jsonio import request_from_json, result_to_json

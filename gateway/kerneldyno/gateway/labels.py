@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from kerneldyno.gateway.errors import Refusal, bad
+from kerneldyno.gateway.refusals import Refusal, bad
 from kerneldyno.rollout.problems import Problem, ProblemError, from_row
 
 _FORMS = "a label is the id of a problem of --problems, a reference's source, or JSON with problem or reference_code"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kerneldyno.rpc.metrics import LoopLag, Series, new_registry
+from kerneldyno.rpc.metric_series import LoopLag, Series, new_registry
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)

@@ -16,7 +16,7 @@ from typing import Any
 
 from kerneldyno.client import NoRewardError, RewardStream
 from kerneldyno.client.errors import KernelDynoError
-from kerneldyno.gateway.errors import Refusal, bad, malformed, refusal_of, unavailable
+from kerneldyno.gateway.refusals import Refusal, bad, malformed, refusal_of, unavailable
 from kerneldyno.rewards.scoring import callers_fault
 from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rollout.problems import Problem, ProblemError

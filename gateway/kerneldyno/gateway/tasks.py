@@ -16,8 +16,8 @@ from typing import Any
 from kerneldyno.client import AsyncClient
 from kerneldyno.client.errors import EvaluationNotFoundError, KernelDynoError
 from kerneldyno.gateway import kernelgym
-from kerneldyno.gateway.errors import Refusal, bad, refusal_of
 from kerneldyno.gateway.metrics import Metrics
+from kerneldyno.gateway.refusals import Refusal, bad, refusal_of
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation
 

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kerneldyno.gateway.errors import Refusal, bad
 from kerneldyno.gateway.labels import Labels
+from kerneldyno.gateway.refusals import Refusal, bad
 from kerneldyno.gateway.rewards import Rewards
 from kerneldyno.rewards.extraction import continued
 from kerneldyno.rewards.speedups import counted_speedup

@@ -19,7 +19,7 @@ from kerneldyno.scheduler.observer import Observer
 from kerneldyno.scheduler.store.base import Journal
 
 if TYPE_CHECKING:  # imported only where tracing is configured
-    from kerneldyno.rpc.spans import Attributes, Spans
+    from kerneldyno.rpc.span_export import Attributes, Spans
 
 EVALUATION, ACCEPT, QUEUE, ATTEMPT = (
     f"kerneldyno.scheduler.{name}" for name in ("evaluation", "accept", "queue", "attempt")

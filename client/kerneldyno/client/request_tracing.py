@@ -1,7 +1,7 @@
-"""Whether the client's requests are traced, and what a session tells of them. By default nothing is, and nothing imported.
+"""Whether the client's requests are traced. By default none is, and nothing of OpenTelemetry is imported.
 
 A program that has set up OpenTelemetry itself keeps its own provider; without one, the standard variables make one for
-this process. Spans themselves are in spans.py.
+this process. Spans themselves are in request_spans.py.
 """
 
 from __future__ import annotations
@@ -11,28 +11,12 @@ import functools
 import sys
 from typing import TYPE_CHECKING
 
+from kerneldyno.client.item_spans import ItemSpans
 from kerneldyno.rpc import tracing
-from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, TraceContext
-from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse, Turn
+from kerneldyno.v1.evaluation_pb2 import TraceContext
 
 if TYPE_CHECKING:  # imported only where tracing is configured
     from opentelemetry.trace import Tracer
-
-
-class ItemSpans:
-    """What becomes of the items of one call. This one is for calls that are not traced: it takes note of nothing."""
-
-    def begin(self, item: EvalRequest | Turn) -> None:
-        """An item goes on its way. It is told which trace it is in."""
-
-    def end(self, answer: EvalResult | StreamRewardsResponse) -> None:
-        """Its answer is there."""
-
-    def drop(self, id: str, error: str = "CANCELLED") -> None:
-        """It was given up. `error` says why, in one word."""
-
-    def close(self, error: str = "CANCELLED") -> None:
-        """All that have no answer were given up."""
 
 
 def item_spans(address: str, client_id: str, method: str) -> ItemSpans:
@@ -40,7 +24,7 @@ def item_spans(address: str, client_id: str, method: str) -> ItemSpans:
     tracer = _tracer()
     if tracer is None:
         return ItemSpans()
-    from kerneldyno.client.spans import RequestSpans
+    from kerneldyno.client.request_spans import RequestSpans
 
     return RequestSpans(tracer, address, client_id, method)
 
@@ -49,7 +33,7 @@ def current() -> TraceContext | None:
     """Return the span that the caller's program has open, for an item that another task will send."""
     if "opentelemetry.trace" not in sys.modules:
         return None
-    from kerneldyno.client.spans import context_of
+    from kerneldyno.client.request_spans import context_of
     from opentelemetry.trace import get_current_span
 
     return context_of(get_current_span())

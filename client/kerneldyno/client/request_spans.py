@@ -1,12 +1,12 @@
 """The client's span of each request: from when it is taken from the caller until its answer is there.
 
-Imported only where tracing is configured (tracing.py). The span that is open where evaluate() is iterated, or that a request
-names already, is above ours. The context travels inside each request, for many share a stream.
+Imported only where tracing is configured (request_tracing.py). The span that is open where evaluate() is iterated, or that
+a request names already, is above ours. The context travels inside each request, for many share a stream.
 """
 
 from __future__ import annotations
 
-from kerneldyno.client.tracing import ItemSpans
+from kerneldyno.client.item_spans import ItemSpans
 from kerneldyno.rewards.speedups import NAMES, counted_speedup
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, TraceContext
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse, Turn
