@@ -1,8 +1,8 @@
 """Print how the packages of a checkout depend on each other: sizes, arrows, floors and circles, read from the imports.
 
 `kerneldyno` is one namespace package spread over top-level folders. An arrow from one folder to another means that files of
-the first import modules of the second, anywhere: in functions and for type checking as well. Folders on one floor import
-only from floors below and from the folders named before them.
+the first import modules of the second, anywhere: in functions and for type checking as well. A folder's floor is one above
+the highest that it imports from.
 
     python tools/layout.py                      # this checkout, by top-level folder
     python tools/layout.py --by package         # by package: kerneldyno.client, kerneldyno.rpc ...
@@ -24,7 +24,7 @@ NAMESPACE = "kerneldyno"
 SOURCES = {".py", ".pyi", ".js", ".css", ".html"}
 ROOT = Path(__file__).resolve().parents[1]
 
-#: (importer, imported): number of import statements, each counted once for each module that it imports.
+#: By (importer, imported), the number of import statements; one that imports several modules counts for each.
 Arrows = Mapping[tuple[str, str], int]
 
 
@@ -79,55 +79,37 @@ def modules(root: Path) -> dict[str, Module]:
     return found
 
 
-def imports(module: Module) -> list[str]:
-    """List the absolute names that a file imports, in the order of its lines, also in functions and for type checking.
+def imports(known: Mapping[str, Module]) -> list[tuple[Module, Module]]:
+    """List who imports whom among all modules, as (importer, imported), once for each import statement.
 
-    `from a import b` gives `a` and `a.b`, since `b` may be a module or a name inside of `a`.
+    `from package import name` counts for `package.name` where that is a module, and else for `package`.
     """
+    return [(module, known[name]) for module in known.values() for name in _imported(module, known) if name in known]
+
+
+def _imported(module: Module, known: Mapping[str, Module]) -> list[str]:
     package = module.name.split(".") if module.path.name == "__init__.py" else module.name.split(".")[:-1]
-    found = []
+    found: list[str] = []
     for node in ast.walk(ast.parse(module.path.read_text())):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
-            name = ".".join([*base, *([node.module] if node.module else [])])
-            found += [name, *(f"{name}.{alias.name}" for alias in node.names)]
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            names = {f"{source}.{alias.name}" for alias in node.names}
+            found += sorted({name if name in known else source for name in names})
     return found
 
 
-def imported_modules(module: Module, known: Mapping[str, Module]) -> list[Module]:
-    """List the modules of `known` that a file imports, once for each import statement.
-
-    `from package import name` counts for `package.name` alone where that is a module, and else for `package`.
-    """
-    found = []
-    package = module.name.split(".") if module.path.name == "__init__.py" else module.name.split(".")[:-1]
-    for node in ast.walk(ast.parse(module.path.read_text())):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            name = ".".join([*base, *([node.module] if node.module else [])])
-            inner = {f"{name}.{alias.name}" for alias in node.names}
-            submodules = sorted(inner & known.keys())
-            found += submodules + ([name] if len(submodules) < len(inner) else [])
-    return [known[name] for name in found if name in known]
-
-
-def arrows(known: Mapping[str, Module], group: Callable[[Module], str]) -> Arrows:
+def arrows(found: Iterable[tuple[Module, Module]], group: Callable[[Module], str]) -> Arrows:
     """Count the imports between different groups of modules.
 
     Args:
-        known: all modules, as `modules` finds them.
+        found: who imports whom, as `imports` lists it.
         group: gives the name of a module's group, one of `GROUPS`.
     """
-    counts: Counter[tuple[str, str]] = Counter()
-    for module in known.values():
-        for target in imported_modules(module, known):
-            if group(module) != group(target):
-                counts[group(module), group(target)] += 1
-    return counts
+    named = ((group(importer), group(imported)) for importer, imported in found)
+    return Counter(arrow for arrow in named if arrow[0] != arrow[1])
 
 
 def circles(names: Iterable[str], drawn: Arrows) -> list[list[str]]:
@@ -204,7 +186,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     known = modules(options.root)
     group = GROUPS[options.by]
     names = {group(module) for module in known.values()}
-    drawn = arrows(known, group)
+    found = imports(known)
+    drawn = arrows(found, group)
 
     counted = sizes(options.root, deep=options.by != "folder")
     print("files  lines  folder")
@@ -218,9 +201,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for level, floor in enumerate(floors(names, drawn)):
         print(f"{level:5}  {', '.join(floor)}")
     for by in dict.fromkeys(("folder", "package", options.by, "module")):
-        found = circles({GROUPS[by](module) for module in known.values()}, arrows(known, GROUPS[by]))
-        print(f"\ncircles by {by}: {len(found) or 'none'}")
-        for circle in found:
+        rounds = circles({GROUPS[by](module) for module in known.values()}, arrows(found, GROUPS[by]))
+        print(f"\ncircles by {by}: {len(rounds) or 'none'}")
+        for circle in rounds:
             print(f"       {', '.join(circle)}")
 
 
