@@ -59,7 +59,7 @@ def test_wall(folder: Path, forbidden: str) -> None:
         assert not crossing, f"{path.relative_to(ROOT)} imports {sorted(crossing)}"
 
 
-@pytest.mark.parametrize("module", ["kerneldyno.evaluator.server", "kerneldyno.evaluator.node", "kerneldyno.client"])
+@pytest.mark.parametrize("module", ["kerneldyno.evaluator.server", "kerneldyno.evaluator.node", "kerneldyno.cli"])
 def test_torch_stays_out_of_the_process(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'triton' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
