@@ -627,7 +627,7 @@ def test_a_document_that_is_too_long_is_not_cut(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_line_that_is_too_long_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("rpc.input_files", "client.report.reading"):
+    for module in ("rpc.input_files", "report.reading"):
         monkeypatch.setattr(f"kerneldyno.{module}.MAX_LINE_BYTES", 1 << 20)
     long = lines(result("p/long", logs="x" * (1 << 20)))
     assert "line 1 is longer than 1 MiB" in run(tmp_path, long + MANY).stderr
