@@ -4,7 +4,7 @@ SYSTEM_PYTHON ?= python3
 VENV ?= .venv
 ifeq ($(VENV),)
 PYTHON ?= python3
-export PYTHONPATH := client:scheduler:evaluator_server:training:$(PYTHONPATH)
+export PYTHONPATH := common:client:scheduler:evaluator_server:training:gateway:deploy:cli:$(PYTHONPATH)
 READY :=
 else
 PYTHON := $(VENV)/bin/python
@@ -14,7 +14,7 @@ PROTO_VENV := .venv-proto
 TRAINERS_VENV := .venv-trainers
 RELEASE_VENV := .venv-release
 
-.PHONY: help setup setup-trainers demo test test-gpu test-trainers chaos lint typecheck proto proto-check bench tiny-rl dashboards docs release-check matrix sbom clean
+.PHONY: help setup setup-trainers demo test test-gpu test-trainers chaos lint typecheck proto proto-check layout bench tiny-rl dashboards docs release-check matrix sbom clean
 
 help:
 	@echo "make demo       judge 80 real candidates (76 without a GPU) through a real scheduler and evaluator (GPU if there is one)"
@@ -24,6 +24,7 @@ help:
 	@echo "make chaos      break a scheduler and its nodes in every known way; writes docs/reliability.md"
 	@echo "make lint       ruff, buf lint; make typecheck: mypy --strict"
 	@echo "make proto      generate the stubs from protos/; make proto-check: fail when they are stale"
+	@echo "make layout     show how the packages depend on each other: sizes, arrows, floors, circles"
 	@echo "make docs       write docs/api.md from the protos, and build the site (build/docs/docs/index.html)"
 	@echo "make bench      run the benchmarks and print their tables"
 	@echo "make dashboards  write the JSON of Grafana's dashboards (deploy/dashboards)"
@@ -96,11 +97,14 @@ proto: $(PROTO_VENV)/.ready
 	$(PROTO_VENV)/bin/buf lint
 	$(PROTO_VENV)/bin/buf build -o build/image.binpb
 	PATH=$(CURDIR)/$(PROTO_VENV)/bin:$$PATH $(PROTO_VENV)/bin/python -m grpc_tools.protoc --descriptor_set_in=build/image.binpb \
-	  --python_out=client --grpc_python_out=client --mypy_out=client --mypy_grpc_out=client \
+	  --python_out=common --grpc_python_out=common --mypy_out=common --mypy_grpc_out=common \
 	  $$(cd protos && find . -name '*.proto' | sed 's|^\./||' | sort)
 
 proto-check: proto
-	git diff --exit-code -- protos client/kerneldyno/v1
+	git diff --exit-code -- protos common/kerneldyno/v1
+
+layout: $(READY)
+	$(PYTHON) tools/layout.py
 
 bench: $(READY)
 	$(PYTHON) benchmarks/throughput.py
@@ -117,7 +121,7 @@ tiny-rl: $(READY)
 	$(PYTHON) examples/tiny_rl/plot.py build/tiny_rl/results.json --images build/tiny_rl
 
 dashboards: $(READY)
-	$(PYTHON) -m deploy.dashboards
+	$(PYTHON) -m dashboards
 
 # The pages, as a site: build/docs/docs/index.html.
 docs: $(READY)

@@ -9,7 +9,7 @@ for `--turns` repairs. Where the text does not help it guesses, so each row has 
 all rows are told of the same result; which inputs it was wrong on is chance, so all of it is done `--draws` times, with new
 services that know no result. Slow programs need a GPU, whose profile they are about, and are left out on a CPU: a
 slow one is repaired when it reaches 80 % of the speedup of the program that it was made from. `--compare` takes the file
-client/kerneldyno/rewards/feedback.py of another commit and tells its texts as well, of the same results.
+common/kerneldyno/rewards/feedback.py of another commit and tells its texts as well, of the same results.
 
 It is no language model: rows can be compared with each other, and say which part of a text carries what a repair needs. No
 row says how many programs a model would repair.

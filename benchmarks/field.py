@@ -22,8 +22,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kerneldyno.cli.suite_folders import Entry, find_problems, renamed
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
-from kerneldyno.client.suite import Entry, find_problems, renamed
 from kerneldyno.rollout.problems import ProblemError
 from kerneldyno.v1.evaluation_pb2 import TimingStats, Tolerance
 from service import capacity, collect, common_options, device_list, environment_of, outcome_of, write

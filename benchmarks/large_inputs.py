@@ -26,8 +26,8 @@ from typing import Any
 
 import psutil
 import torch
+from kerneldyno.cli.suite_folders import renamed
 from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
-from kerneldyno.client.suite import renamed
 from kerneldyno.rollout.problems import Problem
 from service import capacity, collect, device_list, environment_of, outcome_of, stage_seconds
 

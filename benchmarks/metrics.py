@@ -165,7 +165,7 @@ def gateway(scheduler: str) -> Iterator[tuple[str, psutil.Process]]:
     command = [
         sys.executable,
         "-m",
-        "kerneldyno.client",
+        "kerneldyno.cli",
         "gateway",
         "--listen",
         "127.0.0.1:0",

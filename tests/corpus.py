@@ -3,7 +3,7 @@
     python tests/corpus.py [--jobs N] [--json FILE] [FILE or FOLDER ...]     (without arguments: all folders)
 
 The device is the first GPU when KERNELDYNO_REQUIRE_GPU is set, else the CPU. Exit status 1 if anything is not as it
-should be. How files are read and judged is in kerneldyno.client.corpus, which `kerneldyno selftest` uses as well.
+should be. How files are read and judged is in kerneldyno.cli.corpus, which `kerneldyno selftest` uses as well.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ TESTS = Path(__file__).resolve().parent
 sys.path.append(str(TESTS / "evaluator"))
 
 from judge_harness import DEVICE, Judge  # noqa: E402
-from kerneldyno.client import corpus  # noqa: E402
-from kerneldyno.client.corpus import CorpusError, Entry  # noqa: E402
+from kerneldyno.cli import corpus  # noqa: E402
+from kerneldyno.cli.corpus import CorpusError, Entry  # noqa: E402
 from kerneldyno.rpc import validation  # noqa: E402
 from kerneldyno.rpc.jsonio import request_to_json, result_from_json  # noqa: E402
 

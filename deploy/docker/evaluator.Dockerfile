@@ -32,10 +32,14 @@ COPY constraints.txt ./
 RUN pip install --no-cache-dir --disable-pip-version-check -c constraints.txt \
         ${TORCH_INDEX:+--extra-index-url "${TORCH_INDEX}/${TORCH_CUDA}"} torch
 COPY pyproject.toml README.md LICENSE ./
+COPY common common
 COPY client client
 COPY scheduler scheduler
 COPY evaluator_server evaluator_server
 COPY training training
+COPY gateway gateway
+COPY deploy/kerneldyno deploy/kerneldyno
+COPY cli cli
 COPY tests/attacks tests/attacks
 COPY tests/honest tests/honest
 COPY tests/problems tests/problems

@@ -9,10 +9,14 @@ FROM ${PYTHON_IMAGE} AS build
 ARG VERSION=
 WORKDIR /source
 COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY common common
 COPY client client
 COPY scheduler scheduler
 COPY evaluator_server evaluator_server
 COPY training training
+COPY gateway gateway
+COPY deploy/kerneldyno deploy/kerneldyno
+COPY cli cli
 COPY tests/attacks tests/attacks
 COPY tests/honest tests/honest
 COPY tests/problems tests/problems

@@ -64,7 +64,7 @@ def _section(outcome: Outcome, scale: float, seed: int) -> str:
 
 
 def _circumstances() -> str:
-    changed = _git("status", "--porcelain", "-uno", "--", ".", "../../scheduler", "../../client")
+    changed = _git("status", "--porcelain", "-uno", "--", ".", "../../scheduler", "../../client", "../../common")
     commit = _git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, commit {commit}, Python {platform.python_version()}, "

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kerneldyno.client.cli import app
+from kerneldyno.cli import app
 from typer.testing import CliRunner
 
 #: Where no scheduler listens.
@@ -41,7 +41,7 @@ async def started(
     """A command as a process. `program` is Python that runs the command line; the module itself without it."""
     kept = {name: value for name, value in os.environ.items() if name != "KERNELDYNO_ADDRESS"}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *(("-m", "kerneldyno.client") if program is None else ("-c", program)), *map(str, arguments)),
+        *(sys.executable, *(("-m", "kerneldyno.cli") if program is None else ("-c", program)), *map(str, arguments)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**kept, **environment},

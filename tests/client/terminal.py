@@ -99,6 +99,6 @@ _IN_TERMINAL = """
 import fcntl, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 sys.argv[0] = "kerneldyno"
-from kerneldyno.client.cli import main
+from kerneldyno.cli import main
 main()
 """

@@ -154,7 +154,7 @@ with Client({served.address!r}) as client:
 
 def test_importing_the_client_imports_neither_torch_nor_prometheus() -> None:
     program = """
-import sys, kerneldyno.client, kerneldyno.client.cli
+import sys, kerneldyno.client, kerneldyno.cli
 print([name for name in sys.modules if name.split(".")[0] in ("torch", "triton", "numpy", "prometheus_client")])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

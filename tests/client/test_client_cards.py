@@ -6,8 +6,9 @@ import io
 from collections import Counter
 
 from google.protobuf.duration_pb2 import Duration
+from kerneldyno.cli.cards import plain, summary_table, verdict_card
 from kerneldyno.client import EvalResult
-from kerneldyno.client.cli.cards import facts, plain, seconds, speedup_words, summary_table, verdict_card
+from kerneldyno.report.wording import facts, seconds, speedup_words
 from kerneldyno.v1.evaluation_pb2 import (
     LAUNCH_MODE_CUDA_GRAPH,
     SPEEDUP_KIND_DEVICE,

@@ -14,7 +14,7 @@ from command import invoke
 _PROGRAM = """#!{python}
 import sys
 sys.argv[0] = "kerneldyno"
-from kerneldyno.client.cli import main
+from kerneldyno.cli import main
 main()
 """
 

@@ -18,8 +18,8 @@ from certificates import Authority
 from command import NOBODY, Ran, invoke, run
 from fake_scheduler import FakeScheduler
 from kerneldyno.client import LocalServices
-from kerneldyno.client.doctor import software
 from kerneldyno.client.errors import PermissionDeniedError
+from kerneldyno.doctor import software
 from kerneldyno.rpc import installing
 from kerneldyno.v1 import fleet_service_pb2 as fleet
 

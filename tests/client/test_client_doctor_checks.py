@@ -20,8 +20,8 @@ import pytest
 from certificates import Authority
 from hypothesis import given
 from hypothesis import strategies as st
-from kerneldyno.client.doctor import certificates, machine, ports, sandbox, software
-from kerneldyno.client.doctor.checks import Check, Examination, State, conduct
+from kerneldyno.doctor import certificates, machine, ports, sandbox, software
+from kerneldyno.doctor.checks import Check, Examination, State, conduct
 from kerneldyno.rpc.credentials import Credentials
 from kerneldyno.v1.fleet_service_pb2 import SandboxLayer
 from waiting import free_port
@@ -86,7 +86,7 @@ class TestJournal:
 
 _LOOK_AT_JOURNAL = """
 import resource, sys
-from kerneldyno.client.doctor import machine
+from kerneldyno.doctor import machine
 if "limit" in sys.argv:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 for check in machine.journal(sys.argv[1]):
@@ -118,7 +118,7 @@ class TestMachine:
     def test_few_open_files(self) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         code = (
-            "import resource, sys; from kerneldyno.client.doctor import machine\n"
+            "import resource, sys; from kerneldyno.doctor import machine\n"
             f"resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), {hard}))\n"
             "print(*(check.state for check in machine.open_files()))"
         )
@@ -135,7 +135,7 @@ class TestMachine:
 
     def test_no_scratch(self, tmp_path: Path) -> None:
         code = (
-            "import sys, tempfile; from kerneldyno.client.doctor import machine\n"
+            "import sys, tempfile; from kerneldyno.doctor import machine\n"
             "tempfile.tempdir = sys.argv[1]\n"
             "print(*(check.state for check in machine.scratch()))"
         )

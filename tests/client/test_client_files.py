@@ -40,7 +40,7 @@ def place(tmp_path: Path) -> Path:
 def shell(place: Path, script: str, address: str = NOBODY) -> Ran:
     """Runs a shell's command in the folder, with `$K` for the command line, and little memory."""
 
-    environment = {**os.environ, "KERNELDYNO_ADDRESS": address, "K": f"{sys.executable} -m kerneldyno.client"}
+    environment = {**os.environ, "KERNELDYNO_ADDRESS": address, "K": f"{sys.executable} -m kerneldyno.cli"}
     ran = subprocess.run(
         ["bash", "-o", "pipefail", "-c", f"ulimit -v {MEMORY_KIB}; {script}"],
         cwd=place,
@@ -187,7 +187,7 @@ async def test_a_slow_writer_holds_up_no_result(scheduler: FakeScheduler, place:
 def test_a_fifo_without_a_writer_is_waited_for_and_said(place: Path, arguments: tuple[str, ...]) -> None:
     os.mkfifo(place / "fifo")
     with (place / "said").open("w+") as said:
-        command = [sys.executable, "-m", "kerneldyno.client", *arguments]
+        command = [sys.executable, "-m", "kerneldyno.cli", *arguments]
         with subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=said) as process:
             try:
                 wait_until(lambda: "waiting for a process that writes to fifo" in (place / "said").read_text())

@@ -8,9 +8,9 @@ import resource
 from pathlib import Path
 
 import pytest
+from kerneldyno.cli.results_file import NotResultsError, ResultsFile
 from kerneldyno.client import EvalRequest, EvalResult
 from kerneldyno.client.jsonl import BadLine, read_requests
-from kerneldyno.client.results_file import NotResultsError, ResultsFile
 from kerneldyno.rpc.channel import MAX_MESSAGE_BYTES
 from kerneldyno.rpc.input_files import MAX_LINE_BYTES
 

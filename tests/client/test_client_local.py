@@ -150,7 +150,7 @@ def test_what_is_missing_is_named_with_the_extra_that_installs_it(monkeypatch: p
 def test_up_prints_addresses_and_stops_in_order(install: Install, number: signal.Signals) -> None:
     install(WELL_BEHAVED)
     before = descendants()
-    command = [sys.executable, "-m", "kerneldyno.client", "up", "--listen", "127.0.0.1:0", "--devices", "cpu"]
+    command = [sys.executable, "-m", "kerneldyno.cli", "up", "--listen", "127.0.0.1:0", "--devices", "cpu"]
     up = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert up.stdout is not None
     assert up.stdout.readline().startswith("scheduler 127.0.0.1:")
@@ -165,7 +165,7 @@ def test_up_prints_addresses_and_stops_in_order(install: Install, number: signal
 
 def test_up_says_which_service_died(install: Install) -> None:
     install(DYING_LATER)
-    command = [sys.executable, "-m", "kerneldyno.client", "up", "--listen", "127.0.0.1:0", "--devices", "cpu", "--json"]
+    command = [sys.executable, "-m", "kerneldyno.cli", "up", "--listen", "127.0.0.1:0", "--devices", "cpu", "--json"]
     began = time.monotonic()
     up = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert up.returncode == 3

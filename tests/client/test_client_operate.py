@@ -9,8 +9,8 @@ import pytest
 from command import NOBODY, finished, invoke, started
 from fake_scheduler import FakeScheduler
 from google.protobuf.timestamp_pb2 import Timestamp
-from kerneldyno.client.cli.evaluations import _time
-from kerneldyno.client.cli.nodes import _state
+from kerneldyno.cli.evaluations import _time
+from kerneldyno.cli.nodes import _state
 from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_END_TO_END, EvalRequest
 from waiting import eventually

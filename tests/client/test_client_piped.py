@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from command import Ran, invoke, run
 from fake_scheduler import FakeScheduler
-from kerneldyno.client.cli.cards import summary_table, verdict_card
-from kerneldyno.client.cli.piped import PipedConsole
+from kerneldyno.cli.cards import summary_table, verdict_card
+from kerneldyno.cli.piped import PipedConsole
 from kerneldyno.v1 import fleet_service_pb2 as fleet
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from waiting import eventually

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from fake_scheduler import FakeScheduler
 from hatchling.builders.wheel import WheelBuilder
-from kerneldyno.client import corpus
-from kerneldyno.client.cli.selftest import _plan
+from kerneldyno.cli import corpus
+from kerneldyno.cli.selftest import _plan
 from kerneldyno.v1.evaluation_pb2 import Environment, EvalResult, Finding, TimingStats
 from kerneldyno.v1.fleet_service_pb2 import Device
 from test_client_cli import NOBODY, run
@@ -162,9 +162,9 @@ def test_a_wheel_has_the_corpus(tmp_path: Path) -> None:
     (wheel,) = builder.build(directory=str(tmp_path), versions=["standard"])
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
-    files = {path.name for path in (tmp_path / "site/kerneldyno/client/corpus_files/attacks").iterdir()}
+    files = {path.name for path in (tmp_path / "site/kerneldyno/cli/corpus_files/attacks").iterdir()}
     assert files == {entry.path.name for entry in corpus.entries(ROOT / "tests" / "attacks")}
-    code = "from kerneldyno.client import corpus; r = corpus.find(); print(r, len(list(corpus.entries(r / 'attacks'))))"
+    code = "from kerneldyno.cli import corpus; r = corpus.find(); print(r, len(list(corpus.entries(r / 'attacks'))))"
     installed = subprocess.run(
         [sys.executable, "-c", code],
         env={"PYTHONPATH": str(tmp_path / "site")},
@@ -173,7 +173,7 @@ def test_a_wheel_has_the_corpus(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert installed.stdout.split() == [str(tmp_path / "site/kerneldyno/client/corpus_files"), str(len(files))]
+    assert installed.stdout.split() == [str(tmp_path / "site/kerneldyno/cli/corpus_files"), str(len(files))]
 
 
 async def test_an_attack_that_gets_through_is_shown(scheduler: FakeScheduler) -> None:
@@ -222,7 +222,7 @@ def test_a_real_installation_stops_attacks() -> None:
     command = [
         sys.executable,
         "-m",
-        "kerneldyno.client",
+        "kerneldyno.cli",
         "selftest",
         "--local",
         "--devices",

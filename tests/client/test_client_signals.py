@@ -14,13 +14,9 @@ from waiting import eventually
 PROBLEM = "import torch\nclass Model(torch.nn.Module): ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"
 
 #: Starts the command line as a shell starts a command in the background: with SIGINT ignored.
-_IN_BACKGROUND = (
-    "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nfrom kerneldyno.client.cli import main\nmain()"
-)
+_IN_BACKGROUND = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nfrom kerneldyno.cli import main\nmain()"
 #: As `nohup` starts it.
-_NO_HANGUP = (
-    "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\nfrom kerneldyno.client.cli import main\nmain()"
-)
+_NO_HANGUP = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\nfrom kerneldyno.cli import main\nmain()"
 
 
 def arguments(command: str, folder: Path) -> list[object]:

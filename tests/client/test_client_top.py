@@ -13,9 +13,9 @@ import pytest
 from cluster import scheduler_process
 from command import NOBODY, finished, invoke, run, started
 from fake_scheduler import FakeScheduler
+from kerneldyno.cli.top_meter import Meter
 from kerneldyno.client import AsyncClient
 from kerneldyno.client.errors import PermissionDeniedError
-from kerneldyno.client.rates import Meter
 from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from scheduler_harness import request, scheduler
@@ -54,7 +54,7 @@ class TestUnhappy:
         assert "the role read is needed" in ran.err
 
     async def test_a_reader_that_has_enough(self, cluster: str) -> None:
-        command = [sys.executable, "-m", "kerneldyno.client", "top", "--json", "-d", "0.1", "--address", cluster]
+        command = [sys.executable, "-m", "kerneldyno.cli", "top", "--json", "-d", "0.1", "--address", cluster]
         process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert process.stdout is not None
         assert process.stderr is not None

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import cluster  # noqa: F401 - the way to the harness of the scheduler
 import pytest
 from command import NOBODY, Ran, invoke
+from kerneldyno.cli.common import lasting
+from kerneldyno.cli.trace import _steps
 from kerneldyno.client import AsyncClient, turn
-from kerneldyno.client.cli.common import lasting
-from kerneldyno.client.cli.trace import _steps
 from kerneldyno.v1.evaluation_pb2 import (
     STAGE_CHECKING,
     STAGE_COMPILING,

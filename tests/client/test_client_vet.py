@@ -105,7 +105,7 @@ async def test_without_torch_it_says_what_to_install(constant: Path) -> None:
     hidden = "import sys; sys.modules['torch'] = None; import importlib.util as u; f = u.find_spec\n"
     hidden += "u.find_spec = lambda name, *more: None if name == 'torch' else f(name, *more)\n"
     hidden += f"sys.argv = ['kerneldyno', 'vet', {str(constant)!r}]\n"
-    hidden += "from kerneldyno.client.cli import main\nmain()\n"
+    hidden += "from kerneldyno.cli import main\nmain()\n"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", hidden), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )

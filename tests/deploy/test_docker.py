@@ -78,10 +78,10 @@ def test_a_wheel_can_be_built_from_what_is_copied(file: Path, tmp_path: Path) ->
     for module in (
         f"kerneldyno.{SERVICES[file.name]}.__main__",
         "kerneldyno.deploy.health",
-        "kerneldyno.client.cli.up",
+        "kerneldyno.cli.up",
     ):
         assert f"{module.replace('.', '/')}.py" in files or f"{module.replace('.', '/')}/__init__.py" in files, module
-    assert any(name.startswith("kerneldyno/client/corpus_files/attacks/") for name in files)
+    assert any(name.startswith("kerneldyno/cli/corpus_files/attacks/") for name in files)
 
 
 @image

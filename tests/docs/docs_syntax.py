@@ -12,7 +12,7 @@ import tomllib
 
 import typer
 from docs_pages import ROOT, Block, commands
-from kerneldyno.client.cli import app
+from kerneldyno.cli import app
 
 _BETWEEN = {"|", ";", "&&", "||", "&", "(", ")", "|&"}
 _MODULE = re.compile(r"kerneldyno\.[\w.]+")

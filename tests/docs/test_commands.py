@@ -16,7 +16,7 @@ import pytest
 import typer
 from docs_desk import Desk, Page
 from docs_pages import PAGES, ROOT, RUN, Block, blocks, commands, name
-from kerneldyno.client.cli import app
+from kerneldyno.cli import app
 from needed import needs
 
 ALL = {page: blocks(page) for page in PAGES}

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kerneldyno.cli import app
 from kerneldyno.client import Client, EvalResult, LocalServices, turn
-from kerneldyno.client.cli import app
 from kerneldyno.rpc.jsonio import request_from_json
 from typer.testing import CliRunner
 

@@ -14,7 +14,7 @@ BODIES = {"1_relu": "x.relu()", "2_softmax": "x.softmax(-1)", "3_mean": "x.mean(
 
 
 def suite(*arguments: object) -> dict[str, Any]:
-    command = [sys.executable, "-m", "kerneldyno.client", "suite", *map(str, arguments), "--json"]
+    command = [sys.executable, "-m", "kerneldyno.cli", "suite", *map(str, arguments), "--json"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     assert ran.returncode == 0, ran.stderr
     found: dict[str, Any] = json.loads(ran.stdout)

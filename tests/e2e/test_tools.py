@@ -34,7 +34,7 @@ def curl(address: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def kerneldyno(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return run(sys.executable, "-m", "kerneldyno.client", *map(str, arguments))
+    return run(sys.executable, "-m", "kerneldyno.cli", *map(str, arguments))
 
 
 def parsed(done: subprocess.CompletedProcess[str]) -> Any:
@@ -212,7 +212,7 @@ def test_batch_resumes_after_sigkill(services: LocalServices, tmp_path: Path) ->
     ids = [f"k{number}" for number in range(24)]
     tasks.write_text("".join(task(id, "time.sleep(0.1)", num_correct_trials=1) + "\n" for id in ids))
     command = ("batch", str(tasks), "--output", str(results), "--address", services.address, "--json")
-    begun = subprocess.Popen([sys.executable, "-m", "kerneldyno.client", *command], stdout=subprocess.DEVNULL)
+    begun = subprocess.Popen([sys.executable, "-m", "kerneldyno.cli", *command], stdout=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 60
         while len(read(results)) < 4:

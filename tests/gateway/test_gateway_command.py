@@ -20,7 +20,7 @@ from gateway_harness import REFERENCE, gateway, response
 @asynccontextmanager
 async def started(*arguments: object) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kerneldyno.client", "gateway", *map(str, arguments)),
+        *(sys.executable, "-m", "kerneldyno.cli", "gateway", *map(str, arguments)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "NO_COLOR": "1", "COLUMNS": "160"},

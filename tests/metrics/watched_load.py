@@ -116,7 +116,7 @@ def gateway(scheduler: str, folder: Path) -> Iterator[str]:
     options = ["--listen", "127.0.0.1:0", "--scheduler", scheduler, "--problems", str(problems)]
     fields = {"backend": "torch", "num_correct_trials": 1, "stress_inputs": False, "num_perf_trials": 5}
     options += ["--request", json.dumps(fields)]
-    command = [sys.executable, "-m", "kerneldyno.client", "gateway", *options]
+    command = [sys.executable, "-m", "kerneldyno.cli", "gateway", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -15,7 +15,7 @@ from kerneldyno.evaluator.server import gpu_metrics
 from kerneldyno.evaluator.server.metrics import DeviceMetrics, Metrics
 from kerneldyno.evaluator.shared.nvml import THROTTLE_REASONS, GpuError, Reading
 from kerneldyno.rpc import serving
-from kerneldyno.rpc.metrics import new_registry
+from kerneldyno.rpc.metric_series import new_registry
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1.fleet_service_pb2 import SandboxLayer
 

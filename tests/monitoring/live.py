@@ -108,7 +108,7 @@ def gateway(scheduler: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     problems.write_text(json.dumps({"id": "mine", "reference_code": REFERENCE}) + "\n")
     options = ["--listen", "127.0.0.1:0", "--scheduler", scheduler, "--problems", str(problems)]
     options += ["--request", json.dumps({"backend": "torch", **FAST})]
-    command = [sys.executable, "-m", "kerneldyno.client", "gateway", *options]
+    command = [sys.executable, "-m", "kerneldyno.cli", "gateway", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             yield process

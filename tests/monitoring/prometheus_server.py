@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from dashboards.reading import Prometheus, PrometheusError
 from needed import needs
 from waiting import free_port
-
-from deploy.dashboards.reading import Prometheus, PrometheusError
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "prometheus"

@@ -21,15 +21,14 @@ from typing import Any
 
 import psutil
 import pytest
+from dashboards import pictures
+from dashboards.reading import Panel, Prometheus, dashboards, filled, panels
 from kerneldyno.client import Client
 from kerneldyno.client.errors import KernelDynoError
 from kerneldyno.v1.evaluation_pb2 import DeviceSelector
 from live import MAX_QUEUED, Cluster, candidate, candidates, cheating_turns, cluster, hopeless_turns, request, turns
 from PIL import Image
 from prometheus_server import impatient, serving, tool
-
-from deploy.dashboards import pictures
-from deploy.dashboards.reading import Panel, Prometheus, dashboards, filled, panels
 
 SCRIPTED_NODE = Path(__file__).parents[1] / "scheduler" / "scripted_node.py"
 #: What Grafana would put in: everything that can be chosen, and a window of several scrapes.

@@ -43,7 +43,7 @@ def test_the_wheel_is_whole(release: Release) -> None:
     assert list(artifacts.faults_of_wheel(release.wheel)) == []
     with zipfile.ZipFile(release.wheel) as archive:
         points = archive.read(f"kerneldyno-{VERSION}.dist-info/entry_points.txt").decode()
-    assert "kerneldyno = kerneldyno.client.cli:main" in points
+    assert "kerneldyno = kerneldyno.cli:main" in points
 
 
 def test_the_wheel_from_the_sdist_is_that_of_the_tree(release: Release) -> None:

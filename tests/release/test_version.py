@@ -12,9 +12,7 @@ from extras import ROOT
 from kerneldyno.rpc.version import VERSION
 from packaging.version import Version
 
-SOURCES = [
-    path for room in ("client", "scheduler", "evaluator_server", "training") for path in (ROOT / room).rglob("*.py")
-]
+SOURCES = sorted(ROOT.glob("*/kerneldyno/**/*.py"))
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 
 

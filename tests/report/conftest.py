@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kerneldyno.cli import app
+from kerneldyno.cli.results_file import ResultsFile
 from kerneldyno.client import Client, EvalRequest, LocalServices, turn
-from kerneldyno.client.cli import app
-from kerneldyno.client.results_file import ResultsFile
 from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
 from kerneldyno.rpc.jsonio import request_from_json, request_to_json
 from needed import needs

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kerneldyno.client.cli import app, cards
+from kerneldyno.cli import app, cards
 from playwright.sync_api import Browser, Page
 from report_candidates import BATCH, EPISODES, HOSTILE, OUTCOMES, Recorded
 from typer.testing import CliRunner

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kerneldyno.client.report.candidates import Candidate
-from kerneldyno.client.report.fast import FastRow, Wins, fast_rows
+from kerneldyno.report.candidates import Candidate
+from kerneldyno.report.fast import FastRow, Wins, fast_rows
 
 NAMES = [("a/1", "a"), ("a/2", "a"), ("a/3", "a"), ("b/1", "b")]
 

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kerneldyno.client.cli import app
-from kerneldyno.client.report.candidates import Candidate
-from kerneldyno.client.report.figures import figures
-from kerneldyno.client.report.joining import join
-from kerneldyno.client.report.reading import ReportInputError, read
-from kerneldyno.client.report.shelf import MAX_TEXT_BYTES, Shelf
+from kerneldyno.cli import app
+from kerneldyno.report.candidates import Candidate
+from kerneldyno.report.figures import figures
+from kerneldyno.report.joining import join
+from kerneldyno.report.reading import ReportInputError, read
+from kerneldyno.report.shelf import MAX_TEXT_BYTES, Shelf
 from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
 from kerneldyno.rpc.jsonio import result_to_json
 from kerneldyno.v1.evaluation_pb2 import EvalResult, Interval, Stage
@@ -515,7 +515,7 @@ def test_one_document(tmp_path: Path) -> None:
 
 def test_standard_input_with_the_base_install_alone(tmp_path: Path) -> None:
     extras = ("torch", "numpy", "httpx", "pyarrow", "matplotlib", "starlette", "prometheus_client")
-    code = f"import sys; sys.modules.update(dict.fromkeys({extras})); from kerneldyno.client.cli import main; main()"
+    code = f"import sys; sys.modules.update(dict.fromkeys({extras})); from kerneldyno.cli import main; main()"
     command = [sys.executable, "-c", code, "report", "-", "-o", str(tmp_path / "page.html")]
     subprocess.run(command, input=gzip.compress(MANY), check=True, timeout=60)
     assert "from standard input" in (tmp_path / "page.html").read_text()
@@ -612,7 +612,7 @@ def turn_data() -> dict[str, Any]:
 
 
 def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kerneldyno.client.report.reading.MAX_CANDIDATES", 5)
+    monkeypatch.setattr("kerneldyno.report.reading.MAX_CANDIDATES", 5)
     for data in (MANY, b"[\n" + b",".join(MANY.splitlines()) + b"]"):
         with pytest.raises(ReportInputError, match="more than 5 candidates"):
             candidates(data)
@@ -620,14 +620,14 @@ def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_document_that_is_too_long_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b"[\n" + b",".join(MANY.splitlines()) + b"]"
-    monkeypatch.setattr("kerneldyno.client.report.reading.MAX_DOCUMENT_BYTES", len(data))
+    monkeypatch.setattr("kerneldyno.report.reading.MAX_DOCUMENT_BYTES", len(data))
     assert len(candidates(data)) == 6
     with pytest.raises(ReportInputError, match="longer than"):
         candidates(data + b" ")
 
 
 def test_a_line_that_is_too_long_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("rpc.input_files", "client.report.reading"):
+    for module in ("rpc.input_files", "report.reading"):
         monkeypatch.setattr(f"kerneldyno.{module}.MAX_LINE_BYTES", 1 << 20)
     long = lines(result("p/long", logs="x" * (1 << 20)))
     assert "line 1 is longer than 1 MiB" in run(tmp_path, long + MANY).stderr

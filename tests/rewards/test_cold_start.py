@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kerneldyno.client.cli import app
+from kerneldyno.cli import app
 from kerneldyno.rewards.cold_start import ThresholdError, turn_examples
 from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
 from typer.testing import CliRunner

@@ -110,7 +110,7 @@ async def start(*arguments: object, **environment: str) -> asyncio.subprocess.Pr
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "kerneldyno.client",
+        "kerneldyno.cli",
         *map(str, arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

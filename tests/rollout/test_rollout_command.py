@@ -204,7 +204,7 @@ async def test_a_dry_run_needs_neither_model_nor_services(tmp_path: Path) -> Non
 def test_a_missing_extra_is_named(name: str, extra: str, tmp_path: Path) -> None:
     missing = {"rollout": "httpx", "gateway": "starlette"}[name]
     hide = f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['kerneldyno', {name!r}, *sys.argv[1:]]"
-    program = f"{hide}\nfrom kerneldyno.client.cli import main\nmain()"
+    program = f"{hide}\nfrom kerneldyno.cli import main\nmain()"
     more = [str(write_problems(tmp_path, 1))] if name == "rollout" else []
     done = subprocess.run([sys.executable, "-c", program, *more], capture_output=True, text=True, timeout=60)
     assert (done.returncode, installing.command(extra) in done.stderr) == (2, True), done.stderr

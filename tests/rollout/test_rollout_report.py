@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kerneldyno.client.cli.trajectories import report_tables
+from kerneldyno.cli.trajectories import report_tables
 from kerneldyno.rewards.trajectories import Trajectory, TrajectoryFileError, TurnRecord
 from kerneldyno.rollout.plot import plot
 from kerneldyno.rollout.recorded import light, light_episodes

@@ -14,8 +14,8 @@ from grpc_reflection.v1alpha import reflection_pb2
 from kerneldyno.rpc import audit, auth, channel, errors, reflection, roles, tokens
 from kerneldyno.rpc.auth import Gate
 from kerneldyno.rpc.credentials import Credentials, choose
-from kerneldyno.rpc.rates import TokenBucket
 from kerneldyno.rpc.roles import Role
+from kerneldyno.rpc.token_bucket import TokenBucket
 from kerneldyno.rpc.tokens import ANONYMOUS
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 from kerneldyno.v1 import scheduler_service_pb2 as scheduler_pb

@@ -151,7 +151,7 @@ async def test_a_node_without_the_role_does_not_get_in(place: Place) -> None:
 async def command(*arguments: str, **environment: str) -> tuple[int | None, str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("KERNELDYNO_")}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kerneldyno.client", *arguments),
+        *(sys.executable, "-m", "kerneldyno.cli", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**kept, **environment},
@@ -208,7 +208,7 @@ async def test_the_sandbox_of_a_fleet_with_tls_is_seen_without_reaching_its_node
             (("doctor", "--no-canary"), "all layers are active"),
         ):
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "kerneldyno.client", *command, "--address", address),
+                *(sys.executable, "-m", "kerneldyno.cli", *command, "--address", address),
                 stdout=asyncio.subprocess.PIPE,
                 env={**os.environ, **credentials},
             )

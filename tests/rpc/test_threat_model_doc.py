@@ -12,7 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from kerneldyno.client.corpus import Entry, entries
+from kerneldyno.cli.corpus import Entry, entries
 from kerneldyno.evaluator.judge.timing import device_time
 
 ROOT = Path(__file__).parents[2]

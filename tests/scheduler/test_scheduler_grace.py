@@ -68,7 +68,7 @@ async def test_killed_evaluates_free_the_lanes_of_their_node(tmp_path: Path) -> 
         for number in range(2):
             (tmp_path / "candidate.py").write_text(f"id={number} sleep=600")
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "kerneldyno.client", "evaluate", "--address", str(app.address)),
+                *(sys.executable, "-m", "kerneldyno.cli", "evaluate", "--address", str(app.address)),
                 *(str(tmp_path / "reference.py"), str(tmp_path / "candidate.py")),
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.DEVNULL,

@@ -54,7 +54,7 @@ async def full_disk(pid: int) -> AsyncIterator[None]:
 async def kerneldyno(*arguments: str) -> tuple[int, str, str]:
     """Run a command to its end: exit status, standard output, standard error."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kerneldyno.client", *arguments),
+        *(sys.executable, "-m", "kerneldyno.cli", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -74,7 +74,7 @@ async def test_everything_that_looks_says_that_the_journal_is_stalled(
         assert await asyncio.to_thread(health, [address]) == 0
         async with full_disk(pid):
             waits = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "kerneldyno.client", "evaluate", *sources, "--address", address),
+                *(sys.executable, "-m", "kerneldyno.cli", "evaluate", *sources, "--address", address),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
             )
@@ -105,7 +105,7 @@ async def test_everything_that_looks_says_that_the_journal_is_stalled(
             assert status == 1
             assert "cannot write its journal" in said
             late = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "kerneldyno.client", "evaluate", *sources, "--address", address),
+                *(sys.executable, "-m", "kerneldyno.cli", "evaluate", *sources, "--address", address),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
             )

@@ -88,7 +88,7 @@ async def test_the_command_says_at_once_that_there_is_no_such_device(tmp_path: P
         await eventually(lambda: bool(app.core.fleet.nodes))
         command = ("evaluate", "--device", "cuda", "--address", str(app.address))
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "kerneldyno.client", *command),
+            *(sys.executable, "-m", "kerneldyno.cli", *command),
             *(str(tmp_path / "reference.py"), str(tmp_path / "candidate.py")),
             stdout=asyncio.subprocess.PIPE,
         )

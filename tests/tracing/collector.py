@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import grpc
-from kerneldyno.client import tracing
+from kerneldyno.client import request_tracing
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -152,10 +152,10 @@ def settings(endpoint: str, **more: str) -> dict[str, str]:
 @contextmanager
 def traced_client(endpoint: str, **more: str) -> Iterator[None]:
     """Have clients of this process traced, as a process of their own with these variables is."""
-    tracing._own_tracer.cache_clear()
+    request_tracing._own_tracer.cache_clear()
     try:
         with environment(**settings(endpoint, **more)):
-            assert tracing._own_tracer() is not None
+            assert request_tracing._own_tracer() is not None
         yield
     finally:
-        tracing._own_tracer.cache_clear()
+        request_tracing._own_tracer.cache_clear()

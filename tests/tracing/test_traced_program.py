@@ -75,7 +75,7 @@ def test_its_provider_is_used_and_its_spans_are_above_ours() -> None:
 
 _LAST_WORDS = """
 import os
-from kerneldyno.client.tracing import item_spans
+from kerneldyno.client.request_tracing import item_spans
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
 spans = item_spans("127.0.0.1:1", "client", "SchedulerService/Evaluate")

@@ -14,7 +14,7 @@ import pytest
 from scheduler_harness import scheduler
 from scripted_node import node
 
-DOCTOR = (sys.executable, "-m", "kerneldyno.client", "doctor", "verl")
+DOCTOR = (sys.executable, "-m", "kerneldyno.cli", "doctor", "verl")
 REGISTRIES = """
 import verl
 from verl.experimental.agent_loop.agent_loop import _agent_loop_registry

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from packaging.metadata import Metadata
 
 #: Where files come from that a wheel has besides its modules.
-_CORPUS = "kerneldyno/client/corpus_files/"
+_CORPUS = "kerneldyno/cli/corpus_files/"
 
 
 def build(source: Path, out: Path, kind: str) -> Path:

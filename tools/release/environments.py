@@ -60,7 +60,7 @@ def faults(interpreter: Path, extra: str, promised: Iterable[str], version: str)
         yield "torch came along"
     if (said := version_of(interpreter)) != version:
         yield f"`kerneldyno --version` says {said!r}"
-    programs = ["client", *sorted({"scheduler", "evaluator"} & included(extra))]
+    programs = ["cli", *sorted({"scheduler", "evaluator"} & included(extra))]
     for program in programs:
         if "usage:" not in _run(interpreter, "-I", "-m", f"kerneldyno.{program}", "--help").lower():
             yield f"python -m kerneldyno.{program} --help shows no usage"

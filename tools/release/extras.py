@@ -17,15 +17,18 @@ ROOT = Path(__file__).resolve().parents[2]
 BASE = ""
 #: The extra that a module needs, by the longest prefix of its name.
 NEEDS = {
+    "kerneldyno.cli": BASE,
     "kerneldyno.client": BASE,
-    "kerneldyno.client.spans": "tracing",
+    "kerneldyno.client.request_spans": "tracing",
+    "kerneldyno.doctor": BASE,
+    "kerneldyno.report": BASE,
     "kerneldyno.rewards": BASE,
     "kerneldyno.rpc": BASE,
     "kerneldyno.rpc.interceptor": "scheduler",  # the services' end of a connection
-    "kerneldyno.rpc.metrics": "scheduler",
+    "kerneldyno.rpc.metric_series": "scheduler",
     "kerneldyno.rpc.security": "scheduler",
     "kerneldyno.rpc.serving": "scheduler",
-    "kerneldyno.rpc.spans": "tracing",
+    "kerneldyno.rpc.span_export": "tracing",
     "kerneldyno.v1": BASE,
     "kerneldyno.deploy": BASE,
     "kerneldyno.deploy.health": "scheduler",

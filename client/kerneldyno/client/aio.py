@@ -21,11 +21,12 @@ import grpc.aio
 from kerneldyno.client.errors import ClientClosedError, check_loop, from_call
 from kerneldyno.client.evaluation_ledger import EvaluationLedger
 from kerneldyno.client.history import MAX_CANCEL_IDS, Outcome, listing, pages
+from kerneldyno.client.item_spans import ItemSpans
+from kerneldyno.client.request_tracing import item_spans
 from kerneldyno.client.reward_ledger import RewardLedger
 from kerneldyno.client.rewarding import OnMissing, RewardSession, RewardStream, rewards_of
 from kerneldyno.client.session import Session, Terms
 from kerneldyno.client.sources import Requests, Turns, open_source, open_turns
-from kerneldyno.client.tracing import ItemSpans, item_spans
 from kerneldyno.client.watching import watch_cluster
 from kerneldyno.rewards import presets
 from kerneldyno.rpc import channel, credentials

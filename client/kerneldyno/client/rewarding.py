@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from kerneldyno.client.errors import ClientClosedError, DuplicateIdError, NoRewardError, check_loop
+from kerneldyno.client.request_tracing import current
 from kerneldyno.client.reward_ledger import expired_answer
 from kerneldyno.client.session import Session
 from kerneldyno.client.sources import prepared_turn
-from kerneldyno.client.tracing import current
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, TraceContext
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsRequest, StreamRewardsResponse, Turn
 

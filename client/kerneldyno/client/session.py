@@ -27,8 +27,8 @@ from kerneldyno.client.errors import (
     from_call,
     is_passing,
 )
+from kerneldyno.client.item_spans import ItemSpans
 from kerneldyno.client.ledger import MAX_ITEM_BYTES, Item, Ledger
-from kerneldyno.client.tracing import ItemSpans
 from kerneldyno.rpc.credentials import Credentials
 
 Answer = TypeVar("Answer")

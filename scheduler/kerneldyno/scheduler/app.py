@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from kerneldyno.rpc import serving, tracing
 from kerneldyno.rpc.interceptor import ServerInterceptor
-from kerneldyno.rpc.metrics import LoopLag, new_registry
+from kerneldyno.rpc.metric_series import LoopLag, new_registry
 from kerneldyno.scheduler.clock import Clock, SystemClock
 from kerneldyno.scheduler.core import TICK_SECONDS, Core
 from kerneldyno.scheduler.desk import Desk
+from kerneldyno.scheduler.evaluation_spans import EvaluationSpans, passed_on
 from kerneldyno.scheduler.failpoints import failpoint
 from kerneldyno.scheduler.fleet_service import FleetServicer
 from kerneldyno.scheduler.metrics import Metrics
@@ -26,7 +27,6 @@ from kerneldyno.scheduler.store.base import Store
 from kerneldyno.scheduler.store.journal import Journal, Retention
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.scheduler.store.sqlite import SqliteStore
-from kerneldyno.scheduler.tracing import EvaluationSpans, passed_on
 from kerneldyno.scheduler.transitions import TransitionLog
 from kerneldyno.scheduler.translate import fingerprint_of, spec_of
 from kerneldyno.scheduler.watch import ClusterWatch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kerneldyno.rpc.metrics import Series
+from kerneldyno.rpc.metric_series import Series
 from kerneldyno.scheduler.ages import JobClass
 from kerneldyno.scheduler.core import Core
 from kerneldyno.scheduler.model import Attempt, ClientKind, Evaluation, Job, Node, NodeState, Priority, Verdict

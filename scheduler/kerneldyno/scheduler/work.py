@@ -19,11 +19,11 @@ from kerneldyno.rpc.serving import Address
 from kerneldyno.rpc.trace_context import TraceContext
 from kerneldyno.rpc.validation import Violation
 from kerneldyno.scheduler.core import Core
+from kerneldyno.scheduler.evaluation_spans import passed_on
 from kerneldyno.scheduler.failpoints import failpoint
 from kerneldyno.scheduler.model import Attempt, Node, Verdict
 from kerneldyno.scheduler.observer import Observer
 from kerneldyno.scheduler.store.journal import Journal
-from kerneldyno.scheduler.tracing import passed_on
 from kerneldyno.scheduler.translate import invalid_result, verdict_of
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import fleet_service_pb2 as pb

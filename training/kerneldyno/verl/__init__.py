@@ -7,7 +7,7 @@
     score       `compute_score`, the same as a custom reward function
     correction  mismatch rejection (MRS) in verl's own words
     dataset     problems as rows that verl reads: `python -m kerneldyno.verl.dataset`
-    doctor      did the plugin load? `kerneldyno doctor verl`
+    probe       did the plugin load? `kerneldyno doctor verl` runs it in a process of its own
 
 What does not need verl is in kerneldyno.trainers. Importing this package imports nothing; plugin, estimator, agent_loop and
 manager need verl.

@@ -20,7 +20,7 @@ from grpc_health.v1._async import HealthServicer
 from kerneldyno.rpc import credentials, serving, tokens, tracing
 from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.rpc.interceptor import ServerInterceptor
-from kerneldyno.rpc.metrics import LoopLag, new_registry
+from kerneldyno.rpc.metric_series import LoopLag, new_registry
 from kerneldyno.v1 import evaluator_service_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2_grpc as pb_grpc
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kerneldyno.rpc.jsonio import stage_name
-from kerneldyno.rpc.metrics import Series
+from kerneldyno.rpc.metric_series import Series
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 from prometheus_client import CollectorRegistry, Counter

@@ -16,7 +16,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 from .attempt import Attempt
 
 if TYPE_CHECKING:  # imported only where tracing is configured
-    from kerneldyno.rpc.spans import Attributes, Spans
+    from kerneldyno.rpc.span_export import Attributes, Spans
 
 ATTEMPT = "kerneldyno.evaluator.attempt"
 

@@ -1,0 +1,178 @@
+"""The options that say how candidates are judged, the same ones for `evaluate`, `batch` and `suite`: one row for each field.
+
+A command has a parameter `chosen: Chosen`; `with_chosen` gives it the options instead, and fills it from them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+from kerneldyno.cli.common import UsageError
+from kerneldyno.v1.evaluation_pb2 import StressKind
+
+#: What --candidate-memory takes.
+_SIZE = re.compile(r"(?P<number>[0-9]{1,19}(\.[0-9]{1,9})?) ?(?P<unit>MiB|GiB|)", re.ASCII | re.IGNORECASE)
+_UNITS = {"": 1, "mib": 1 << 20, "gib": 1 << 30}
+_STRESS_KINDS = tuple(name.removeprefix("STRESS_KIND_").lower() for name, number in StressKind.items() if number)
+
+
+def _one_of(*names: str) -> Callable[[str, str], str]:
+    def read(option: str, text: str) -> str:
+        name = text.strip().lower().replace("_", "-")
+        if name not in names:
+            choices = " or ".join(names) if len(names) == 2 else f"one of {', '.join(names)}"
+            raise UsageError(f"{option} {text!r} is unknown; choose {choices}")
+        return name
+
+    return read
+
+
+def _kinds(option: str, text: str) -> list[str]:
+    read = _one_of(*_STRESS_KINDS)
+    kinds = [read(option, name) for name in text.split(",")]
+    if len(set(kinds)) < len(kinds):
+        raise UsageError(f"{option} {text!r} has a kind twice; name each once")
+    return kinds
+
+
+def _memory(option: str, text: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    size = int(float(found["number"]) * _UNITS[found["unit"].lower()]) if found is not None else -1
+    if not 0 <= size < 1 << 63:
+        raise UsageError(f"{option} {text!r} is no size; give bytes, or a number with MiB or GiB (8GiB)")
+    return size
+
+
+def _as_given(option: str, value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """An option: the field that it sets, its type, and what makes the field's value of what was given."""
+
+    field: str
+    name: str
+    type: type
+    metavar: str | None
+    help: str
+    read: Callable[[str, Any], Any] = _as_given
+
+    @property
+    def flag(self) -> str:
+        """The option as it is written."""
+        return self.name.partition("/")[0]
+
+
+_OPTIONS = (
+    _Option(
+        *("timing_precision", "--timing-precision", float, "0.001..1"),
+        "Stop timing when both speedups are known to this share of themselves, with 95 % confidence. Default 0.01.",
+    ),
+    _Option(
+        *("speedup_kind", "--speedup-kind", str, "device|end-to-end"),
+        "The speedup that counts: by device time, or by the time that a caller waits. Default device.",
+        _one_of("device", "end-to-end"),
+    ),
+    _Option(
+        *("candidate_device_memory_bytes", "--candidate-memory", str, "BYTES|MiB|GiB"),
+        "Most device memory of the candidate, at least 64MiB, as 8GiB. Default twice the reference's, and 4GiB more.",
+        _memory,
+    ),
+    _Option(
+        *("allowed_precision", "--allowed-precision", str, "tf32|fp16|bf16|fp8"),
+        "Least precise arithmetic that a candidate may use inside. Default: the reference's own.",
+        _one_of("tf32", "fp16", "bf16", "fp8"),
+    ),
+    _Option(
+        *("stress_inputs", "--stress/--no-stress", bool, None),
+        "Whether candidates must be right on stress inputs too. Default: yes, unless a tolerance is given and no kind.",
+    ),
+    _Option(
+        *("stress_kinds", "--stress-kinds", str, "KIND,..."),
+        f"The kinds of stress to use: {', '.join(_STRESS_KINDS)}. Default all.",
+        _kinds,
+    ),
+    _Option(
+        *("output_reuse", "--output-reuse", str, "label|reject"),
+        "What becomes of a candidate whose calls overwrite earlier outputs: a finding, or wrong. Default label.",
+        _one_of("label", "reject"),
+    ),
+    _Option(
+        *("provenance_policy", "--provenance", str, "label|reject-decoys|require-own-kernels"),
+        "What becomes of one whose own kernels did not do the work. Default reject-decoys.",
+        _one_of("label", "reject-decoys", "require-own-kernels"),
+    ),
+    _Option(
+        *("launch_mode", "--launch-mode", str, "eager|cuda-graph"),
+        "How timed calls of both sides reach the device. Default eager.",
+        _one_of("eager", "cuda-graph"),
+    ),
+    _Option(
+        *("reference_backend", "--reference-backend", str, "eager|torch-compile"),
+        "What the candidate is timed against: PyTorch as it is, or compiled. Default eager.",
+        _one_of("eager", "torch-compile"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What was given of these options."""
+
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    def fields(self) -> dict[str, Any]:
+        """Returns the fields of a request that were chosen, as `request_from_json` takes them. Raises UsageError."""
+        if self.given.get("stress_inputs") is False and self.given.get("stress_kinds") is not None:
+            raise UsageError("--stress-kinds and --no-stress contradict each other; give one of them")
+        return {
+            option.field: option.read(option.flag, self.given[option.field])
+            for option in _OPTIONS
+            if self.given.get(option.field) is not None
+        }
+
+
+#: What a command has where nothing was given.
+NOTHING_CHOSEN = Chosen()
+
+
+def with_chosen(command: Callable[..., None]) -> Callable[..., None]:
+    """Returns `command` with these options in the place of its parameter `chosen`, if it has one."""
+    signature = inspect.signature(command, eval_str=True)
+    if "chosen" not in signature.parameters:
+        return command
+
+    @functools.wraps(command)
+    def run(**arguments: Any) -> None:
+        given = {option.field: arguments.pop(option.field) for option in _OPTIONS}
+        command(**arguments, chosen=Chosen(given))
+
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in signature.parameters.items():
+        parameters += _parameters() if name == "chosen" else [parameter]
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _parameters() -> list[inspect.Parameter]:
+    return [
+        inspect.Parameter(
+            option.field,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                option.type | None,
+                typer.Option(option.name, metavar=option.metavar, help=option.help),
+            ],
+        )
+        for option in _OPTIONS
+    ]

@@ -1,0 +1,222 @@
+"""What the commands share: the options that choose a service, the consoles, and how errors end a command.
+
+Results go to standard output, everything else (progress, errors) to standard error. An error is one line that says what
+to do; nothing here prints a Python traceback.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+from kerneldyno.cli.piped import PipedConsole
+from kerneldyno.client.aio import DEFAULT_ADDRESS
+from kerneldyno.client.errors import (
+    DeadlineExceededError,
+    KernelDynoError,
+    LocalServiceError,
+    UnavailableError,
+    WrongServiceError,
+)
+from kerneldyno.client.local import LocalServices
+from kerneldyno.rpc import credentials
+from kerneldyno.rpc.errors import AddressError, CredentialsError
+from kerneldyno.rpc.input_files import read_text
+from rich.console import Console
+
+NO_VERDICT, USAGE, UNREACHABLE, NOT_AS_REQUIRED, INTERRUPTED = 1, 2, 3, 4, 130
+
+Address = Annotated[
+    str,
+    typer.Option("--address", envvar="KERNELDYNO_ADDRESS", metavar="HOST:PORT", help="The scheduler."),
+]
+Local = Annotated[
+    bool,
+    typer.Option(
+        "--local", help="Start a scheduler and an evaluator for this command and stop them after it; no --address then."
+    ),
+]
+Devices = Annotated[
+    str | None, typer.Option("--devices", metavar="auto|cpu|cuda|cuda:0,...", help="Devices of the started evaluator.")
+]
+Sandbox = Annotated[
+    str | None, typer.Option("--sandbox", metavar="auto|require|off", help="Sandboxing by the started evaluator.")
+]
+Lanes = Annotated[
+    int | None, typer.Option("--lanes", min=1, help="Candidates on one device at once, of the started evaluator.")
+]
+#: Options of every command with an --address: name, the variable that each overrides, help.
+_CREDENTIALS = (
+    ("tls_ca", credentials.CA_VARIABLE, 'CA of the scheduler\'s certificate, or "public"; turns on TLS.'),
+    ("tls_cert", credentials.CERT_VARIABLE, "Your certificate, for a scheduler that asks for one."),
+    ("tls_key", credentials.KEY_VARIABLE, "Its private key."),
+    ("token_file", credentials.TOKEN_FILE_VARIABLE, f"Your token; {credentials.TOKEN_VARIABLE} has it itself."),
+)
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
+
+
+class UsageError(Exception):
+    """The command was given something it cannot work with."""
+
+
+def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
+    """Returns `command` with the options --tls-ca, --tls-cert, --tls-key and --token-file, if it has an --address.
+
+    They stand for the environment's variables, which is where clients look for what they are not given.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    if "address" not in signature.parameters:
+        return command
+
+    @functools.wraps(command)
+    def run(**arguments: Any) -> None:
+        for name, variable, _ in _CREDENTIALS:
+            if (given := arguments.pop(name)) is not None:
+                os.environ[variable] = given
+                if name == "token_file":
+                    os.environ.pop(credentials.TOKEN_VARIABLE, None)
+        command(**arguments)
+
+    added = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                str | None,
+                typer.Option("--" + name.replace("_", "-"), metavar="FILE", help=f"{text} ({variable})"),
+            ],
+        )
+        for name, variable, text in _CREDENTIALS
+    ]
+    parameters = [*signature.parameters.values(), *added]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def stdout() -> Console:
+    """The console for results. Colours only in a terminal, and never with NO_COLOR.
+
+    Tables are fitted to a terminal, or to the variable COLUMNS where it is set; in a pipe or a file each row is one line.
+    """
+    console = Console(highlight=False)
+    return console if console.is_terminal or os.environ.get("COLUMNS") else PipedConsole()
+
+
+def stderr() -> Console:
+    """The console for progress."""
+    return Console(stderr=True, highlight=False)
+
+
+def print_json(data: Any) -> None:
+    """Prints one JSON document on standard output."""
+    print(json.dumps(data, indent=2), flush=True)
+
+
+def to_json(message: Message) -> dict[str, Any]:
+    """Returns a message as proto-JSON with the original field names, empty fields included."""
+    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+
+
+def clock_time(stamp: Timestamp) -> str:
+    """A time for a person, in this machine's time zone; nothing for one that was not set."""
+    return f"{stamp.ToDatetime(UTC).astimezone():%Y-%m-%d %H:%M:%S}" if stamp.ToNanoseconds() else ""
+
+
+def lasting(seconds: float) -> str:
+    """A duration for a person, short or long: "3.2 ms", "45 s", "1 h 20 min"."""
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 120.0:
+        return f"{seconds:.3g} s"
+    minutes = round(seconds / 60.0)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def read_source(path: Path) -> str:
+    """Reads a Python source file."""
+    try:
+        return read_text(path)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Shows in a terminal what the block is busy with."""
+    console = stderr()
+    if console.is_terminal:
+        with console.status(what):
+            yield
+    else:
+        yield
+
+
+def say_stalled(why: str) -> None:
+    """Tells whoever waits for verdicts why none come, and that they do again: AsyncClient's `on_stalled`."""
+    text = f"waiting: the scheduler cannot write its journal, and tells no verdict until it can: {why}"
+    print(f"kerneldyno: {text if why else 'the scheduler can write its journal again'}", file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The service that a command is to use."""
+
+    address: str = DEFAULT_ADDRESS
+    local: bool = False
+    devices: str | None = None
+    sandbox: str | None = None
+    lanes: int | None = None
+
+    @contextmanager
+    def open(self) -> Iterator[str]:
+        """Yields the scheduler's address, of services started for the block when they are to be local."""
+        if not self.local:
+            if self.devices is not None or self.sandbox is not None or self.lanes is not None:
+                raise UsageError("--devices, --sandbox and --lanes need --local: a running service has chosen its own")
+            yield self.address
+            return
+        for variable in credentials.VARIABLES:  # of a service elsewhere
+            os.environ.pop(variable, None)
+        services = LocalServices(devices=self.devices, sandbox=self.sandbox, lanes=self.lanes)
+        with ExitStack() as stack:
+            with waiting("starting a scheduler and an evaluator"):
+                stack.enter_context(services)
+            yield services.address
+
+
+@contextmanager
+def reporting() -> Iterator[None]:
+    """Ends the command with a line on standard error and a status when its block raises something expected."""
+    try:
+        yield
+    except (UsageError, AddressError, CredentialsError) as error:
+        fail(str(error), USAGE)
+    except (LocalServiceError, UnavailableError, DeadlineExceededError, WrongServiceError) as error:
+        fail(str(error), UNREACHABLE)
+    except KernelDynoError as error:
+        fail(str(error), NO_VERDICT)
+    except KeyboardInterrupt:
+        fail("interrupted", INTERRUPTED)
+
+
+def fail(message: str, status: int) -> NoReturn:
+    """Prints an error and exits."""
+    print(f"kerneldyno: {message}", file=sys.stderr, flush=True)
+    raise typer.Exit(status)

@@ -1,0 +1,146 @@
+"""`kerneldyno doctor`: are this machine and its services fit, before a run finds out? `doctor verl`: is a trainer's?"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from enum import StrEnum
+from itertools import chain
+from typing import Annotated
+
+import typer
+from kerneldyno.cli.cards import plain
+from kerneldyno.cli.common import (
+    NO_VERDICT,
+    Devices,
+    Json,
+    Lanes,
+    Local,
+    Sandbox,
+    Service,
+    UsageError,
+    print_json,
+    reporting,
+    stdout,
+    waiting,
+)
+from kerneldyno.client.aio import DEFAULT_ADDRESS
+from kerneldyno.client.errors import LocalServiceError
+from kerneldyno.doctor import CANARY_SECONDS, Check, State, of_machine, of_services
+from rich.text import Text
+
+
+class Trainer(StrEnum):
+    """Whose environment is looked at."""
+
+    VERL = "verl"
+
+
+_STYLES = {State.OK: "green", State.NOTE: "yellow", State.FAILED: "bold red"}
+_NAME_WIDTH = 22
+
+
+def doctor(
+    trainer: Annotated[
+        Trainer | None,
+        typer.Argument(metavar="verl", help="Look at the environment of a verl run instead.", show_default=False),
+    ] = None,
+    canary: Annotated[
+        bool, typer.Option("--canary/--no-canary", help="Have a right and a wrong candidate judged by the service.")
+    ] = True,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1.0, metavar="SECONDS", help="Longest time for the canary.")
+    ] = CANARY_SECONDS,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="sqlite:PATH|memory", help="The scheduler's --store, if not its default."),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address",
+            envvar="KERNELDYNO_ADDRESS",
+            metavar="HOST:PORT",
+            help=f"The scheduler; {DEFAULT_ADDRESS} without it, and none for verl.",
+        ),
+    ] = None,
+    local: Local = False,
+    devices: Devices = None,
+    sandbox: Sandbox = None,
+    lanes: Lanes = None,
+    as_json: Json = False,
+) -> None:
+    """Tell whether this machine and its services are fit.
+
+    Looks at versions, GPUs, sandbox, disk, clocks, ports, TLS, scheduler and nodes, and has two candidates judged. Each
+    problem comes with its cure. Exit status 1 when something must be mended; notes do not count. Where several machines
+    work together, run it on each of them.
+    """
+    with reporting():
+        checks: Iterable[Check]
+        if trainer is not None:
+            if local:
+                raise UsageError("--local does not go with verl: give the --address of a running scheduler")
+            checks = _of_trainer(trainer, address)
+        else:
+            service = Service(address or DEFAULT_ADDRESS, local, devices, sandbox, lanes)
+            if not local and (devices is not None or sandbox is not None or lanes is not None):
+                raise UsageError("--devices, --sandbox and --lanes need --local: a running service has chosen its own")
+            checks = chain(
+                _watched("looking at this machine", of_machine(store)), _of_service(service, canary, timeout)
+            )
+        found = list(checks) if as_json else _shown(checks)
+        if as_json:
+            print_json([dataclasses.asdict(check) for check in found])
+    if any(check.state is State.FAILED for check in found):
+        raise typer.Exit(NO_VERDICT)
+
+
+def _of_trainer(trainer: Trainer, address: str | None) -> list[Check]:
+    from kerneldyno.doctor.verl import diagnose
+
+    with waiting(f"importing {trainer.value}"):
+        return diagnose(address)
+
+
+def _of_service(service: Service, canary: bool, timeout: float) -> Iterator[Check]:
+    with ExitStack() as stack:
+        try:
+            reached = stack.enter_context(service.open())
+        except LocalServiceError as error:
+            reason, *log = str(error).splitlines()
+            text = f"{reason} {log[-1].strip() if log else ''}".strip()
+            yield Check(
+                "local services", State.FAILED, text, "mend what stands above; `kerneldyno up` shows whole logs"
+            )
+            return
+        what = "asking the services, and judging two candidates" if canary else "asking the services"
+        yield from _watched(what, of_services(reached, with_canary=canary, canary_seconds=timeout))
+
+
+def _watched(what: str, checks: Iterator[Check]) -> Iterator[Check]:
+    """Shows what is being waited for between two findings."""
+    while True:
+        with waiting(what):
+            check = next(checks, None)
+        if check is None:
+            return
+        yield check
+
+
+def _shown(checks: Iterable[Check]) -> list[Check]:
+    """Prints each finding as it comes, a line each and a line for its cure: nothing is folded, so that it can be copied."""
+    console = stdout()
+    found = []
+    for check in checks:
+        line = Text.assemble((f"{check.state:<7}", _STYLES[check.state]), f"{check.name:<{_NAME_WIDTH}} ")
+        line.append_text(plain(" ".join(check.detail.split())))
+        console.print(line, soft_wrap=True)
+        if check.remedy:
+            console.print(plain(f"{'':<{_NAME_WIDTH + 7}} -> {check.remedy}"), soft_wrap=True)
+        found.append(check)
+    counts = {state: sum(check.state is state for check in found) for state in State}
+    verdict = f"{counts[State.FAILED]} to mend" if counts[State.FAILED] else "nothing to mend"
+    console.print(f"{len(found)} checks: {verdict}, {counts[State.NOTE]} to note", soft_wrap=True)
+    return found

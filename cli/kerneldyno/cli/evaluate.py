@@ -1,0 +1,241 @@
+"""`kerneldyno evaluate`: one candidate, one verdict, for a person to read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from kerneldyno.cli.cards import verdict_card
+from kerneldyno.cli.chosen import NOTHING_CHOSEN, Chosen
+from kerneldyno.cli.common import (
+    NO_VERDICT,
+    NOT_AS_REQUIRED,
+    Address,
+    Devices,
+    Json,
+    Lanes,
+    Local,
+    Sandbox,
+    Service,
+    UsageError,
+    fail,
+    print_json,
+    read_source,
+    reporting,
+    say_stalled,
+    stdout,
+    waiting,
+)
+from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
+from kerneldyno.client.problem_names import PROBLEM_LABEL, name_of_file
+from kerneldyno.rewards.extraction import defines
+from kerneldyno.rewards.speedups import counted_speedup
+from kerneldyno.rpc.input_files import STDIN
+from kerneldyno.rpc.jsonio import request_from_json, request_to_json, result_to_json
+from kerneldyno.rpc.source import without_mark
+from kerneldyno.rpc.validation import DEFAULT_BACKEND, DEFAULT_ENTRY_POINT, DEFAULT_TOOLKIT
+from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+
+#: Fields that are programs, or stand for one.
+_SOURCES = {"reference_code", "kernel_code", "cases_code", "cases"}
+
+
+def evaluate(
+    reference: Annotated[
+        Path | None, typer.Argument(metavar="REFERENCE.py", help="The reference; with --cases the candidate, alone.")
+    ] = None,
+    candidate: Annotated[
+        Path | None, typer.Argument(metavar="CANDIDATE.py", help="The candidate; - is standard input.")
+    ] = None,
+    cases: Annotated[
+        Path | None, typer.Option("--cases", help="Python file with get_cases(), for the kernel_simple toolkit.")
+    ] = None,
+    request_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--request",
+            metavar="FILE",
+            help="JSON object with fields of a request, as a line of `batch` has them; - is standard input. Options and"
+            " sources that are given count more, and sources may be in it.",
+        ),
+    ] = None,
+    backend: Annotated[
+        str | None, typer.Option("--backend", help="triton (default), cuda, torch, a plug-in's.")
+    ] = None,
+    toolkit: Annotated[
+        str | None,
+        typer.Option("--toolkit", help="kernelbench, kernel_simple (so with --cases), or a plug-in's."),
+    ] = None,
+    entry_point: Annotated[
+        str | None, typer.Option("--entry-point", help="Class of the reference, or the callable. Default Model.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option("--trials", help="Correctness trials, 1 to 20. Default 5.")] = None,
+    perf_trials: Annotated[
+        int | None, typer.Option("--perf-trials", help="Most timed calls for each time, up to 1000. Default 100.")
+    ] = None,
+    chosen: Chosen = NOTHING_CHOSEN,
+    atol: Annotated[float | None, typer.Option("--atol", help="Absolute tolerance (with allclose).")] = None,
+    rtol: Annotated[float | None, typer.Option("--rtol", help="Relative tolerance (with allclose).")] = None,
+    stage_timeout: Annotated[float | None, typer.Option("--timeout", help="Limit of each stage, in seconds.")] = None,
+    device: Annotated[str | None, typer.Option("--device", metavar="cuda|cpu", help="Kind of device.")] = None,
+    no_performance: Annotated[bool, typer.Option("--no-performance", help="Judge correctness only.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Profile a correct candidate.")] = False,
+    skip_cache: Annotated[
+        bool, typer.Option("--skip-cache", help="Run it again, even where an earlier run could answer.")
+    ] = False,
+    require: Annotated[
+        str | None, typer.Option("--require", metavar="OUTCOME", help="Exit with status 4 unless this is the outcome.")
+    ] = None,
+    require_speedup: Annotated[
+        float | None,
+        typer.Option(
+            "--require-speedup",
+            metavar="P",
+            help="Exit with status 4 unless it is CORRECT and the whole interval of its speedup is above P.",
+        ),
+    ] = None,
+    address: Address = DEFAULT_ADDRESS,
+    local: Local = False,
+    devices: Devices = None,
+    sandbox: Sandbox = None,
+    lanes: Lanes = None,
+    as_json: Json = False,
+) -> None:
+    """Judge CANDIDATE.py against REFERENCE.py (or against --cases) and show the verdict."""
+    with reporting():
+        wanted = _outcome(require, require_speedup)
+        if [reference, candidate, cases, request_file].count(STDIN) > 1:
+            raise UsageError("- is standard input, and can be only one of the files")
+        filed: dict[str, Any] = {} if request_file is None else _read_request(request_file)
+        if (reference, candidate, cases) == (None, None, None) and filed.keys() & _SOURCES:
+            sources = {}
+        elif reference is not None and candidate is None and "kernel_code" not in filed and filed.keys() & _SOURCES:
+            sources = {"kernel_code": read_source(reference)}  # the file has what it is held against
+        elif given_twice := sorted(filed.keys() & _SOURCES):
+            raise UsageError(f"{', '.join(given_twice)}: in {request_file} and on the command line; give it once")
+        else:
+            sources = _sources(reference, candidate, cases, toolkit or filed.get("toolkit"))
+        kernelbench = (toolkit or filed.get("toolkit", DEFAULT_TOOLKIT)) == DEFAULT_TOOLKIT
+        if reference is not None and candidate is not None and kernelbench:
+            _check_order(reference, candidate, sources, entry_point or filed.get("entry_point", DEFAULT_ENTRY_POINT))
+        fields: dict[str, object] = {**filed, **sources}
+        optional = {
+            "backend": backend,
+            "toolkit": toolkit,
+            "entry_point": entry_point,
+            "num_correct_trials": trials,
+            "num_perf_trials": perf_trials,
+            "timeouts": stage_timeout,
+            "device": None if device is None else {**filed.get("device", {}), "kind": device},
+            "run_performance": False if no_performance else None,
+            "enable_profiling": profile or None,
+            "skip_cache": skip_cache or None,
+        }
+        fields |= {name: value for name, value in optional.items() if value is not None}
+        fields |= chosen.fields()
+        tolerance = {name: value for name, value in (("atol", atol), ("rtol", rtol)) if value is not None}
+        if tolerance:
+            fields["tolerance"] = {**filed.get("tolerance", {}), "preset": "allclose", **tolerance}
+        try:
+            request = request_from_json(fields)
+            request.backend = request.backend or DEFAULT_BACKEND
+            if (name := _problem(reference, candidate, cases)) and PROBLEM_LABEL not in request.labels:
+                request.labels[PROBLEM_LABEL] = name
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        with Service(address, local, devices, sandbox, lanes).open() as target:
+            result = asyncio.run(_judge(target, request))
+        if as_json:
+            print_json(result_to_json(result))
+        else:
+            stdout().print(verdict_card(result))
+        if result.outcome == EvalResult.INFRASTRUCTURE_ERROR:
+            raise typer.Exit(NO_VERDICT)
+        if wanted is not None and (missing := _shortfall(result, wanted, require_speedup)):
+            fail(missing, NOT_AS_REQUIRED)
+
+
+def _read_request(path: Path) -> dict[str, Any]:
+    """Returns the fields in a file of --request, by the names that the contract gives them. Raises UsageError."""
+    name = "standard input" if path == STDIN else str(path)
+    try:
+        data = json.loads(without_mark(read_source(path)))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name} is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise UsageError(f"{name} holds a {type(data).__name__}: give one JSON object, as a line of `kerneldyno batch`")
+    try:
+        return request_to_json(request_from_json(data))
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from error
+
+
+def _outcome(name: str | None, speedup: float | None) -> EvalResult.Outcome.ValueType | None:
+    """Returns the outcome that --require asks for, or --require-speedup; None where any will do."""
+    wanted = name.strip().upper() if name is not None else "CORRECT" if speedup is not None else None
+    if wanted is None:
+        return None
+    known = [each for each, number in EvalResult.Outcome.items() if number]
+    if wanted not in known:
+        raise UsageError(f"--require {name!r} is unknown; choose one of {', '.join(known)}")
+    if speedup is not None and wanted != "CORRECT":
+        raise UsageError(f"--require-speedup needs a candidate that is right, and --require asks for {wanted}")
+    return EvalResult.Outcome.Value(wanted)
+
+
+def _shortfall(result: EvalResult, wanted: EvalResult.Outcome.ValueType, speedup: float | None) -> str:
+    """Says what the result lacks of what is required; nothing where it has it all."""
+    if result.outcome != wanted:
+        names = EvalResult.Outcome.Name
+        return f"the outcome is {names(result.outcome)}, and {names(wanted)} is required"
+    if speedup is None:
+        return ""
+    counted = counted_speedup(result)
+    if counted.interval is None:
+        return f"no interval of a speedup was measured, and one above {speedup:g} is required"
+    low, high = counted.interval.low, counted.interval.high
+    return "" if low > speedup else f"the speedup is in [{low:.4g}, {high:.4g}], and all above {speedup:g} is required"
+
+
+def _check_order(reference: Path, candidate: Path, sources: Mapping[str, str], entry_point: str) -> None:
+    """Raises UsageError when the files look as if they were given the wrong way round: no verdict could come of it."""
+    theirs, new = sources["reference_code"], f"{entry_point}New"
+    if defines(theirs, [new]) and not defines(theirs, [entry_point]):
+        found = f"{reference}, given as the reference, defines {new} and no {entry_point}"
+    elif new not in (own := sources["kernel_code"]) and defines(own, [entry_point]) and defines(own, ["get_inputs"]):
+        found = f"{candidate}, given as the candidate, defines {entry_point} and get_inputs, and no {new}"
+    else:
+        return
+    raise UsageError(f"{found}: are the arguments swapped? Give REFERENCE.py first, then CANDIDATE.py")
+
+
+def _sources(first: Path | None, second: Path | None, cases: Path | None, toolkit: str | None) -> dict[str, str]:
+    if first is None:
+        raise UsageError("give REFERENCE.py and CANDIDATE.py, or a --request FILE that has the sources")
+    if cases is not None:
+        if second is not None:
+            raise UsageError("with --cases give the candidate alone: the cases say what is expected")
+        code = {"kernel_code": read_source(first), "cases_code": read_source(cases)}
+        return {"toolkit": toolkit or "kernel_simple", **code}
+    if second is not None:
+        return {"reference_code": read_source(first), "kernel_code": read_source(second)}
+    if toolkit in (None, "kernelbench", "kernel_simple"):
+        raise UsageError("give REFERENCE.py and CANDIDATE.py, or CANDIDATE.py with --cases CASES.py")
+    return {"kernel_code": read_source(first)}
+
+
+def _problem(first: Path | None, second: Path | None, cases: Path | None) -> str:
+    """What lists and reports call the problem: the file of the reference, or that of the cases; nothing without either."""
+    reference = cases or (first if second is not None else None)
+    return "" if reference is None else name_of_file(reference)
+
+
+async def _judge(address: str, request: EvalRequest) -> EvalResult:
+    async with AsyncClient(address, on_stalled=say_stalled) as client:
+        await client.capabilities()  # fails at once where evaluate() would wait for a scheduler to come back
+        with waiting("judging"):
+            return await anext(client.evaluate([request]))

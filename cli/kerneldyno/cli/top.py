@@ -1,0 +1,142 @@
+"""`kerneldyno top`: the cluster as it is now, again and again: in a terminal as a picture, elsewhere as lines.
+
+What it shows is what FleetService.WatchCluster and GetCapabilities tell. It outlives the scheduler: while that is away it
+says so, and goes on when it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from kerneldyno.cli.common import Address, Json, reporting, stdout
+from kerneldyno.cli.top_view import Cluster, line, picture, report
+from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
+from kerneldyno.client.backoff import Backoff
+from kerneldyno.client.errors import DeadlineExceededError, UnavailableError
+from rich.live import Live
+
+#: How long the first snapshot and each call may take, in seconds, and how often the scheduler is asked for its limits.
+_FIRST_SECONDS, _CALL_SECONDS, _ASK_SECONDS = 10.0, 5.0, 3.0
+
+
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Show the cluster once and end.")] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", "-d", min=0.1, metavar="SECONDS", help="Time between two pictures or lines.")
+    ] = 1.0,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: Json = False,
+) -> None:
+    """Watch the cluster live, until Ctrl-C.
+
+    Nodes, devices, lanes, queue, evaluations a second, verdicts. It waits for a scheduler that goes away.
+    Without a terminal it prints a line each interval; with --json each line is a JSON object.
+    """
+    with reporting():
+        try:
+            asyncio.run(_top(address, once, interval, as_json))
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            return
+        except BrokenPipeError:  # whoever read the lines has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+async def _top(address: str, once: bool, interval: float, as_json: bool) -> None:
+    async with AsyncClient(address, reconnect_timeout=0.0, call_timeout=_CALL_SECONDS) as client:
+        cluster = Cluster(address, await client.capabilities())
+        watching = asyncio.gather(_watch(client, cluster), _ask(client, cluster))
+        try:
+            await _first(cluster, watching)
+            if once:
+                _once(cluster, as_json)
+            else:
+                await _show(cluster, watching, interval, as_json)
+        finally:
+            watching.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await watching
+
+
+async def _first(cluster: Cluster, watching: asyncio.Future[Any]) -> None:
+    """Waits for the first snapshot."""
+    deadline = time.monotonic() + _FIRST_SECONDS
+    while cluster.snapshot is None:
+        if watching.done():
+            watching.result()
+        if cluster.away is not None:
+            raise UnavailableError(cluster.away)
+        if time.monotonic() > deadline:
+            raise DeadlineExceededError(f"{cluster.address} shows no state of the cluster; is a proxy on the way?")
+        await asyncio.sleep(0.02)
+
+
+def _once(cluster: Cluster, as_json: bool) -> None:
+    now = time.monotonic()
+    if as_json:
+        print(json.dumps(report(cluster, now, datetime.now(UTC))), flush=True)
+    else:
+        console = stdout()
+        console.print(picture(cluster, now, console.width, None))
+
+
+async def _show(cluster: Cluster, watching: asyncio.Future[Any], interval: float, as_json: bool) -> None:
+    console = stdout()
+    if console.is_terminal and not console.is_dumb_terminal and not as_json:
+        with Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+            await _repeat(
+                lambda now: live.update(picture(cluster, now, console.width, console.height), refresh=True),
+                watching,
+                interval,
+            )
+        return
+
+    def write(now: float) -> None:
+        if as_json:
+            print(json.dumps(report(cluster, now, datetime.now(UTC))), flush=True)
+        else:
+            print(f"{datetime.now():%H:%M:%S} {line(cluster, now)}", flush=True)
+
+    await _repeat(write, watching, interval)
+
+
+async def _repeat(show: Callable[[float], None], watching: asyncio.Future[Any], interval: float) -> None:
+    """Shows the cluster until cancelled, or until the scheduler refuses to be watched."""
+    while True:
+        show(time.monotonic())
+        done, _ = await asyncio.wait([watching], timeout=interval)
+        if done:
+            watching.result()
+
+
+async def _watch(client: AsyncClient, cluster: Cluster) -> None:
+    """Takes each snapshot, across restarts of the scheduler."""
+    backoff = Backoff()
+    while True:
+        try:
+            async with aclosing(client.watch()) as snapshots:
+                async for snapshot in snapshots:
+                    cluster.seen(snapshot, time.monotonic())
+                    backoff.reset()
+        except UnavailableError as error:
+            cluster.lost(str(error), time.monotonic())
+        await asyncio.sleep(backoff.pause())
+
+
+async def _ask(client: AsyncClient, cluster: Cluster) -> None:
+    """Asks for limits now and then: a cluster where nothing changes sends no snapshots, nor does a scheduler that hangs."""
+    while True:
+        await asyncio.sleep(_ASK_SECONDS)
+        try:
+            cluster.able = await client.capabilities()
+            cluster.answered()
+        except (UnavailableError, DeadlineExceededError) as error:
+            cluster.lost(str(error), time.monotonic())

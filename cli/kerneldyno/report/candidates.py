@@ -1,0 +1,211 @@
+"""A candidate as a report shows it, from a result or from a turn of a trajectory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kerneldyno.client.jsonl import LINE_LABEL
+from kerneldyno.client.problem_names import REFERENCE_LABEL
+from kerneldyno.report import wording
+from kerneldyno.report.elapsed import Span
+from kerneldyno.report.shelf import Kept, Shelf
+from kerneldyno.rewards.factors import factor
+from kerneldyno.rewards.speedups import (
+    DEVICE,
+    NAMES,
+    WORDS,
+    counted_in_json,
+    counted_speedup,
+    other_speedup,
+)
+from kerneldyno.rewards.trajectories import TurnRecord
+from kerneldyno.rollout.report import verdict
+from kerneldyno.rpc.jsonio import result_from_json
+from kerneldyno.v1.evaluation_pb2 import EvalResult, Finding, TimingStats
+
+#: The outcome of problems that no device can hold.
+TOO_LARGE = "PROBLEM_TOO_LARGE"
+#: Outcomes that say nothing about the candidate.
+BLAMELESS = ("INFRASTRUCTURE_ERROR", "REFERENCE_ERROR", TOO_LARGE)
+#: The longest fact in a candidate's details, in characters; longer texts have a place of their own.
+_FACT_CHARS = 2000
+#: By the word that a turn has for its time.
+_BY = {NAMES[kind]: words for kind, words in WORDS.items()}
+_SEVERITIES = {Finding.SEVERITY_INFO: "info", Finding.SEVERITY_WARNING: "warning", Finding.SEVERITY_REJECT: "reject"}
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """A finding: its id, "info", "warning" or "reject", and what was seen."""
+
+    id: str
+    severity: str
+    evidence: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Candidate:
+    """One verdict, and what it is about. Times are in seconds."""
+
+    id: str
+    outcome: str
+    problem: str = ""
+    #: Tells its reference from others, where no label names the problem.
+    reference: str = ""
+    #: The group of its problem where a label says it; None: the problem's name does.
+    group: str | None = None
+    #: Group, sample and turn, where it is a turn of an episode.
+    place: tuple[str, int, int] | None = None
+    #: The speedup that counts: None unless it is right and was timed; so the interval of 95 %.
+    speedup: float | None = None
+    low: float | None = None
+    high: float | None = None
+    #: By which time that is: a value of `speedups.WORDS`; "" where there is no speedup.
+    by: str = ""
+    #: The speedup by the other time.
+    other: float | None = None
+    #: By the time that counts.
+    candidate_seconds: float | None = None
+    reference_seconds: float | None = None
+    reward: float | None = None
+    environment: str = ""
+    #: Its times are those of a CPU or of Triton's interpreter.
+    interpreted: bool = False
+    #: Another request's run answered it, and the stages are that one's.
+    shared: bool = False
+    #: What the file has is no request at all.
+    malformed: bool = False
+    #: What infrastructure failed of, in one word.
+    cause: str = ""
+    stages: list[tuple[str, float]] = field(default_factory=list)
+    span: Span = field(default_factory=Span)
+    findings: list[Noticed] = field(default_factory=list)
+    message: str = ""
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    texts: list[tuple[str, Kept]] = field(default_factory=list)
+    source: Kept | None = None
+
+    @property
+    def correct(self) -> bool:
+        """Whether it is right."""
+        return self.outcome == "CORRECT"
+
+    @property
+    def counts(self) -> bool:
+        """Whether it belongs to the denominators: there is a verdict on the candidate."""
+        return self.outcome not in BLAMELESS and not self.malformed
+
+    def kept(self) -> Iterator[Kept]:
+        """Its long texts."""
+        yield from (text for _, text in self.texts)
+        if self.source is not None:
+            yield self.source
+
+
+def colour(outcome: str) -> str:
+    """The colour of an outcome in the terminal's cards; of words that no result has, red like any failure."""
+    known = EvalResult.Outcome.Value(outcome) if outcome in EvalResult.Outcome.keys() else EvalResult.RUNTIME_ERROR  # noqa: SIM118
+    return wording.colour(known)
+
+
+def of_result(result: EvalResult, shelf: Shelf, problem_label: str) -> Candidate:
+    """Return the candidate of a result; its source is elsewhere. Raises ValueError for words this release has not."""
+    labels = result.labels
+    candidate = _common(result, shelf)
+    candidate.problem = labels.get(problem_label, "") or labels.get("group", "")
+    candidate.reference = labels.get(REFERENCE_LABEL, "")
+    if {"group", "sample", "turn"} <= set(labels) and labels["sample"].isdecimal() and labels["turn"].isdecimal():
+        candidate.place = labels["group"], int(labels["sample"]), int(labels["turn"])
+    return candidate
+
+
+def of_turn(turn: TurnRecord, shelf: Shelf) -> Candidate:
+    """Return the candidate of a turn with an outcome. Raises ValueError as `of_result`."""
+    result = result_from_json(dict(turn.result)) if turn.result else EvalResult()
+    candidate = _common(result, shelf)
+    candidate.id = result.id or f"{turn.group} sample {turn.sample} turn {turn.turn_index}"
+    candidate.problem = turn.problem_id or turn.group
+    candidate.place = turn.group, turn.sample, turn.turn_index
+    candidate.outcome = turn.outcome
+    candidate.reward = turn.reward
+    found = verdict(turn)
+    if turn.remeasured and found.correct is not None:
+        again = turn.remeasured.get("outcome")
+        candidate.facts.insert(
+            0, ("measured again", f"{again}, {factor(counted_in_json(turn.remeasured), 3)}x; the smaller counts")
+        )
+        candidate.outcome = str(turn.outcome if found.correct or turn.outcome != "CORRECT" else again)
+    if candidate.correct:
+        candidate.speedup = positive(found.speedup)
+        candidate.low, candidate.high = positive(found.low), positive(found.high)
+        candidate.by = _BY.get(turn.speedup_kind, WORDS[DEVICE]) if candidate.speedup is not None else ""
+    else:
+        candidate.speedup = candidate.low = candidate.high = candidate.other = None
+        candidate.by = ""
+    if turn.reward is not None:
+        parts = ", ".join(f"{name} {value:.4g}" for name, value in turn.parts.items() if value)
+        candidate.facts.insert(0, ("reward", f"{turn.reward:.4g}" + (f" ({parts})" if parts else "")))
+    if turn.extra.get("error"):
+        candidate.message = candidate.message or str(turn.extra["error"])
+    if turn.feedback:
+        candidate.texts.insert(0, ("The model was told", shelf.keep(turn.feedback)))
+    if turn.kernel_code:
+        candidate.source = shelf.keep(turn.kernel_code)
+    elif turn.response:
+        candidate.texts.insert(0, ("The answer, which holds no candidate", shelf.keep(turn.response)))
+    return candidate
+
+
+def _common(result: EvalResult, shelf: Shelf) -> Candidate:
+    right = result.outcome == EvalResult.CORRECT
+    counted = counted_speedup(result)
+    interval = counted.interval if right else None
+    where = result.environment
+    return Candidate(
+        id=result.id,
+        outcome=EvalResult.Outcome.Name(result.outcome),
+        speedup=positive(counted.value) if right else None,
+        low=None if interval is None else positive(interval.low),
+        high=None if interval is None else positive(interval.high),
+        by=counted.words if right and positive(counted.value) else "",
+        other=positive(other_speedup(result, counted).value) if right else None,
+        candidate_seconds=_median(counted.candidate),
+        reference_seconds=_median(counted.reference),
+        environment=_fingerprint(result),
+        interpreted=where.triton_interpreter or where.device.startswith("cpu"),
+        shared=result.cached or result.merged,
+        malformed=LINE_LABEL in result.labels,
+        cause=result.infrastructure_error.cause[:_FACT_CHARS],
+        stages=[
+            (wording.stage_words(span.stage), max(span.duration.ToNanoseconds(), 0) / 1e9) for span in result.stages
+        ],
+        findings=[
+            Noticed(finding.id, _SEVERITIES.get(finding.severity, "info"), finding.evidence)
+            for finding in result.findings
+        ],
+        message=result.message,
+        facts=[(name, value[:_FACT_CHARS]) for name, value in wording.facts(result)],
+        texts=[(heading, shelf.keep(text)) for heading, text in wording.texts(result)],
+    )
+
+
+def _median(timing: TimingStats | None) -> float | None:
+    return None if timing is None else positive(timing.median_seconds)
+
+
+def _fingerprint(result: EvalResult) -> str:
+    """Where it ran: times are comparable within one such."""
+    where = result.environment
+    if not where.device:
+        return ""
+    versions = [("driver", where.driver_version), ("CUDA", where.cuda_version), ("torch", where.torch_version)]
+    triton = where.triton_version + (" (interpreter)" if where.triton_interpreter else "")
+    parts = [f"{name} {version}" for name, version in [*versions, ("triton", triton)] if version]
+    return ", ".join([where.device_model or where.device, *parts])
+
+
+def positive(value: object) -> float | None:
+    """Return a time or a ratio that can be one, or None."""
+    return float(value) if isinstance(value, (int, float)) and 0 < value < math.inf else None

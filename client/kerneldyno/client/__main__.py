@@ -1,8 +1,0 @@
-"""`python -m kerneldyno.client`: the command line, for installations without the `kerneldyno` script."""
-
-from __future__ import annotations
-
-from kerneldyno.client.cli import main
-
-if __name__ == "__main__":
-    main()
