@@ -17,10 +17,10 @@ from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 async def watch_cluster(
     channel: grpc.aio.Channel, address: str, credentials: Credentials, reconnect_seconds: float
 ) -> AsyncGenerator[WatchClusterResponse, None]:
-    """Yields snapshots until the caller has enough.
+    """Yield snapshots until the caller stops.
 
     Raises:
-        UnavailableError: the scheduler was away for longer than `reconnect_seconds`.
+        UnavailableError: the scheduler was unreachable for longer than `reconnect_seconds`.
         ClientClosedError: the channel was closed.
         KernelDynoError: the scheduler refused the watch.
     """
@@ -36,7 +36,7 @@ async def watch_cluster(
             while isinstance(snapshot := await _next(call), WatchClusterResponse):
                 backoff.reset()
                 yield snapshot
-                lost_at = time.monotonic()  # however long the caller took
+                lost_at = time.monotonic()  # now, because the caller may have taken long
         except grpc.aio.AioRpcError as error:
             broken = error
         finally:
@@ -59,5 +59,5 @@ async def _next(call: grpc.aio.UnaryStreamCall[WatchClusterRequest, WatchCluster
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        # Not this task was cancelled but the call, with its channel.
+        # The call was cancelled together with its channel, not this task.
         raise ClientClosedError("the client was closed while it watched") from None

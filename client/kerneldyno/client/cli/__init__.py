@@ -1,8 +1,9 @@
 """The `kerneldyno` command. One module per command; what they share is in common.py.
 
 Exit status of every command: 0 done, 1 no verdict (infrastructure failed; for `selftest` also an attack that got
-through, for `vet` a problem that is not strong, for `doctor` something to mend), 2 usage, 3 the service cannot be reached,
-4 `evaluate --require`: another verdict; 128 and the number of the signal that interrupted it (130 after Ctrl-C).
+through, for `vet` a problem that is not strong, for `doctor` something to mend), 2 usage, 3 the service cannot be
+reached, 4 `evaluate --require`: another verdict; 128 and the number of the signal that interrupted it (130 after
+Ctrl-C).
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ for _command in (
 
 
 def main() -> None:
-    """Runs the command line and exits with its status."""
+    """Run the command line and exits with its status."""
     try:
         try:
             with interrupting():

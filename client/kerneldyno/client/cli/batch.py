@@ -93,7 +93,7 @@ def batch(
 
 @contextmanager
 def _opened(tasks: Path) -> Iterator[io.BufferedReader]:
-    """Opens the requests. Raises UsageError, which names the file."""
+    """Open the requests. Raises UsageError, which names the file."""
     try:
         with open_input(tasks) as stream:
             yield stream
@@ -102,14 +102,14 @@ def _opened(tasks: Path) -> Iterator[io.BufferedReader]:
 
 
 def _check_output(output: Path) -> None:
-    """Refuses the file that standard output goes to: the summary would be written over results."""
+    """Refuse the file that standard output goes to: the summary would be written over results."""
     with suppress(OSError, ValueError):  # no such file yet, or no standard output
         if os.path.samestat(os.fstat(sys.stdout.fileno()), output.stat()):
             raise UsageError(f"--output {output} is standard output, where the summary goes; give another file")
 
 
 def _filled(items: Iterable[EvalRequest | BadLine], defaults: EvalRequest) -> Iterator[EvalRequest | BadLine]:
-    """Yields the lines of the file; requests get the fields of `defaults` that they leave open, and a label for reports."""
+    """Yield the lines of the file; requests get the fields of `defaults` that they leave open, and a label for reports."""
     for item in items:
         if isinstance(item, BadLine):
             yield item

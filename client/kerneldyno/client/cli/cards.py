@@ -57,7 +57,7 @@ _REGIMES = {
 
 
 def verdict_card(result: EvalResult) -> RenderableType:
-    """Shows one result: outcome, times, why, where, and the candidate's own traceback and output."""
+    """Show one result: outcome, times, why, where, and the candidate's own traceback and output."""
     border = colour(result.outcome)
     title = EvalResult.Outcome.Name(result.outcome)
     if result.outcome == EvalResult.CORRECT and (speedup := speedup_words(result)):
@@ -94,7 +94,7 @@ class _Card:
 
 
 def summary_table(outcomes: Counter[str], title: str) -> RenderableType:
-    """Shows how many results had which outcome; the title alone when there are none."""
+    """Show how many results had which outcome; the title alone when there are none."""
     if not outcomes:
         return Text(f"{title}: nothing was judged in this run", style="italic")
     table = Table(show_edge=False)

@@ -129,7 +129,7 @@ class Chosen:
     given: Mapping[str, Any] = field(default_factory=dict)
 
     def fields(self) -> dict[str, Any]:
-        """Returns the fields of a request that were chosen, as `request_from_json` takes them. Raises UsageError."""
+        """Return the fields of a request that were chosen, as `request_from_json` takes them. Raises UsageError."""
         if self.given.get("stress_inputs") is False and self.given.get("stress_kinds") is not None:
             raise UsageError("--stress-kinds and --no-stress contradict each other; give one of them")
         return {
@@ -144,7 +144,7 @@ NOTHING_CHOSEN = Chosen()
 
 
 def with_chosen(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns `command` with these options in the place of its parameter `chosen`, if it has one."""
+    """Return `command` with these options in the place of its parameter `chosen`, if it has one."""
     signature = inspect.signature(command, eval_str=True)
     if "chosen" not in signature.parameters:
         return command

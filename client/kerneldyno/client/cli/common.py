@@ -73,7 +73,7 @@ class UsageError(Exception):
 
 
 def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns `command` with the options --tls-ca, --tls-cert, --tls-key and --token-file, if it has an --address.
+    """Return `command` with the options --tls-ca, --tls-cert, --tls-key and --token-file, if it has an --address.
 
     They stand for the environment's variables, which is where clients look for what they are not given.
     """
@@ -111,7 +111,8 @@ def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
 def stdout() -> Console:
     """The console for results. Colours only in a terminal, and never with NO_COLOR.
 
-    Tables are fitted to a terminal, or to the variable COLUMNS where it is set; in a pipe or a file each row is one line.
+    Tables are fitted to a terminal, or to the variable COLUMNS where it is set; in a pipe or a file each row is one
+    line.
     """
     console = Console(highlight=False)
     return console if console.is_terminal or os.environ.get("COLUMNS") else PipedConsole()
@@ -123,12 +124,12 @@ def stderr() -> Console:
 
 
 def print_json(data: Any) -> None:
-    """Prints one JSON document on standard output."""
+    """Print one JSON document on standard output."""
     print(json.dumps(data, indent=2), flush=True)
 
 
 def to_json(message: Message) -> dict[str, Any]:
-    """Returns a message as proto-JSON with the original field names, empty fields included."""
+    """Return a message as proto-JSON with the original field names, empty fields included."""
     return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
 
 
@@ -148,7 +149,7 @@ def lasting(seconds: float) -> str:
 
 
 def read_source(path: Path) -> str:
-    """Reads a Python source file."""
+    """Read a Python source file."""
     try:
         return read_text(path)
     except OSError as error:
@@ -159,7 +160,7 @@ def read_source(path: Path) -> str:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Shows in a terminal what the block is busy with."""
+    """Show in a terminal what the block is busy with."""
     console = stderr()
     if console.is_terminal:
         with console.status(what):
@@ -169,7 +170,7 @@ def waiting(what: str) -> Iterator[None]:
 
 
 def say_stalled(why: str) -> None:
-    """Tells whoever waits for verdicts why none come, and that they do again: AsyncClient's `on_stalled`."""
+    """Tell whoever waits for verdicts why none come, and that they do again: AsyncClient's `on_stalled`."""
     text = f"waiting: the scheduler cannot write its journal, and tells no verdict until it can: {why}"
     print(f"kerneldyno: {text if why else 'the scheduler can write its journal again'}", file=sys.stderr, flush=True)
 
@@ -186,7 +187,7 @@ class Service:
 
     @contextmanager
     def open(self) -> Iterator[str]:
-        """Yields the scheduler's address, of services started for the block when they are to be local."""
+        """Yield the scheduler's address, of services started for the block when they are to be local."""
         if not self.local:
             if self.devices is not None or self.sandbox is not None or self.lanes is not None:
                 raise UsageError("--devices, --sandbox and --lanes need --local: a running service has chosen its own")
@@ -203,7 +204,7 @@ class Service:
 
 @contextmanager
 def reporting() -> Iterator[None]:
-    """Ends the command with a line on standard error and a status when its block raises something expected."""
+    """End the command with a line on standard error and a status when its block raises something expected."""
     try:
         yield
     except (UsageError, AddressError, CredentialsError) as error:
@@ -217,6 +218,6 @@ def reporting() -> Iterator[None]:
 
 
 def fail(message: str, status: int) -> NoReturn:
-    """Prints an error and exits."""
+    """Print an error and exits."""
     print(f"kerneldyno: {message}", file=sys.stderr, flush=True)
     raise typer.Exit(status)

@@ -120,7 +120,7 @@ def _of_service(service: Service, canary: bool, timeout: float) -> Iterator[Chec
 
 
 def _watched(what: str, checks: Iterator[Check]) -> Iterator[Check]:
-    """Shows what is being waited for between two findings."""
+    """Show what is being waited for between two findings."""
     while True:
         with waiting(what):
             check = next(checks, None)
@@ -130,7 +130,7 @@ def _watched(what: str, checks: Iterator[Check]) -> Iterator[Check]:
 
 
 def _shown(checks: Iterable[Check]) -> list[Check]:
-    """Prints each finding as it comes, a line each and a line for its cure: nothing is folded, so that it can be copied."""
+    """Print each finding as it comes, a line each and a line for its cure: nothing is folded, so that it can be copied."""
     console = stdout()
     found = []
     for check in checks:

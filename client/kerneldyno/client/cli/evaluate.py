@@ -160,7 +160,7 @@ def evaluate(
 
 
 def _read_request(path: Path) -> dict[str, Any]:
-    """Returns the fields in a file of --request, by the names that the contract gives them. Raises UsageError."""
+    """Return the fields in a file of --request, by the names that the contract gives them. Raises UsageError."""
     name = "standard input" if path == STDIN else str(path)
     try:
         data = json.loads(without_mark(read_source(path)))
@@ -175,7 +175,7 @@ def _read_request(path: Path) -> dict[str, Any]:
 
 
 def _outcome(name: str | None, speedup: float | None) -> EvalResult.Outcome.ValueType | None:
-    """Returns the outcome that --require asks for, or --require-speedup; None where any will do."""
+    """Return the outcome that --require asks for, or --require-speedup; None where any will do."""
     wanted = name.strip().upper() if name is not None else "CORRECT" if speedup is not None else None
     if wanted is None:
         return None
@@ -188,7 +188,7 @@ def _outcome(name: str | None, speedup: float | None) -> EvalResult.Outcome.Valu
 
 
 def _shortfall(result: EvalResult, wanted: EvalResult.Outcome.ValueType, speedup: float | None) -> str:
-    """Says what the result lacks of what is required; nothing where it has it all."""
+    """Say what the result lacks of what is required; nothing where it has it all."""
     if result.outcome != wanted:
         names = EvalResult.Outcome.Name
         return f"the outcome is {names(result.outcome)}, and {names(wanted)} is required"
@@ -202,7 +202,7 @@ def _shortfall(result: EvalResult, wanted: EvalResult.Outcome.ValueType, speedup
 
 
 def _check_order(reference: Path, candidate: Path, sources: Mapping[str, str], entry_point: str) -> None:
-    """Raises UsageError when the files look as if they were given the wrong way round: no verdict could come of it."""
+    """Raise UsageError when the files look as if they were given the wrong way round: no verdict could come of it."""
     theirs, new = sources["reference_code"], f"{entry_point}New"
     if defines(theirs, [new]) and not defines(theirs, [entry_point]):
         found = f"{reference}, given as the reference, defines {new} and no {entry_point}"

@@ -103,7 +103,7 @@ def cancel(
 
 
 async def _list(address: str, filters: dict[str, Any], limit: int) -> tuple[list[Evaluation], bool]:
-    """Returns the newest, and whether there are more."""
+    """Return the newest, and whether there are more."""
     found: list[Evaluation] = []
     async with AsyncClient(address) as client:
         async for evaluation in client.list(**filters, page_size=min(limit + 1, _MAX_PAGE)):
@@ -133,7 +133,7 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _time(option: str, text: str) -> datetime:
-    """Reads an age, or a time; one without a zone is in this machine's."""
+    """Read an age, or a time; one without a zone is in this machine's."""
     if age := _AGE.fullmatch(text.strip()):
         return datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: int(age[1])})
     try:

@@ -48,7 +48,7 @@ class Judging:
         return self.judged + self.kept
 
     def notes(self) -> list[str]:
-        """Says what became of earlier verdicts, where that is not plain."""
+        """Say what became of earlier verdicts, where that is not plain."""
         notes = []
         if self.changed:
             notes.append(f"judged again, because a source or a setting has changed since the verdict: {self.changed}")
@@ -62,7 +62,7 @@ class Judging:
         return notes
 
     def run(self, service: Service, window: int) -> None:
-        """Evaluates everything that has no verdict yet; at most `window` requests are under way at once."""
+        """Evaluate everything that has no verdict yet; at most `window` requests are under way at once."""
         with service.open() as target, self._shown():
             asyncio.run(self._go(target, window))
 
@@ -98,7 +98,7 @@ class Judging:
 
     @contextmanager
     def _shown(self) -> Iterator[None]:
-        """Shows a progress bar in a terminal, and nothing elsewhere."""
+        """Show a progress bar in a terminal, and nothing elsewhere."""
         console = stderr()
         if not console.is_terminal:
             yield
@@ -115,7 +115,7 @@ class Judging:
 
 @contextmanager
 def resumable(output: Path) -> Iterator[None]:
-    """Says of what ends a run how to go on with it."""
+    """Say of what ends a run how to go on with it."""
     try:
         yield
     except NotResultsError as error:

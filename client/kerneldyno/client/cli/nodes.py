@@ -122,7 +122,7 @@ def _table(found: list[pb.Node]) -> Table:
 
 
 def _state(node: pb.Node) -> str:
-    """Says in a word or a few what a node is doing."""
+    """Say in a word or a few what a node is doing."""
     if node.state == pb.NODE_STATE_DRAINING:
         return ("draining" if node.running else "drained") if node.drained else "stopping"
     words = [pb.NodeState.Name(node.state).removeprefix("NODE_STATE_").lower()]

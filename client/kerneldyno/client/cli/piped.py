@@ -11,13 +11,13 @@ _WIDTH = 100_000
 
 
 class PipedConsole(Console):
-    """Prints each row of a table on one line, as wide as it is: nothing is folded, cut or padded at its end."""
+    """Print each row of a table on one line, as wide as it is: nothing is folded, cut or padded at its end."""
 
     def __init__(self) -> None:
         super().__init__(highlight=False, width=_WIDTH)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Prints as rich's console does, without the spaces that fill a line up."""
+        """Print as rich's console does, without the spaces that fill a line up."""
         with self.capture() as captured:
             super().print(*objects, **options)
         self.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))

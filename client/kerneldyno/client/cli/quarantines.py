@@ -73,7 +73,7 @@ async def _release(address: str, target: str) -> Quarantine:
 
 
 def _choose(found: Sequence[Quarantine], target: str) -> Quarantine:
-    """Returns the quarantine of the node, or else of the work, that `target` names."""
+    """Return the quarantine of the node, or else of the work, that `target` names."""
     for one in found:
         if one.node_id and one.node_id == target:
             return one

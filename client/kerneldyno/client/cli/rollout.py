@@ -244,7 +244,7 @@ class _Progress:
 
     @contextmanager
     def shown(self, counts: Counts) -> Iterator[None]:
-        """Shows it while the block lasts."""
+        """Show it while the block lasts."""
         console = stderr()
         if not console.is_terminal:
             yield
@@ -253,7 +253,7 @@ class _Progress:
             yield
 
     def show(self, counts: Counts) -> None:
-        """Takes note of new counts."""
+        """Take note of new counts."""
         if self._status is not None:
             self._status.update(progress_line(counts))
         elif time.monotonic() - self._logged > _LOG_SECONDS:

@@ -1,7 +1,7 @@
 """`kerneldyno selftest`: every known attack against a user's own installation, and which of them are stopped.
 
-The corpus comes with the package. An attack is stopped when it ends as its file says: found out, or CORRECT with the time
-that honest work has, which is measured here as well. Exit status 1 when one got through or has no verdict.
+The corpus comes with the package. An attack is stopped when it ends as its file says: found out, or CORRECT with the
+time that honest work has, which is measured here as well. Exit status 1 when one got through or has no verdict.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Report:
 
     @property
     def judged(self) -> bool:
-        """Whether there is a verdict: the service's own failures say nothing about its walls."""
+        """Return whether there is a verdict: the service's own failures say nothing about its walls."""
         return self.result.outcome != EvalResult.INFRASTRUCTURE_ERROR
 
     @property

@@ -16,10 +16,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def interrupting() -> Iterator[None]:
-    """Has SIGTERM and SIGHUP interrupt the block as SIGINT does. The exit status is then 128 and the signal's number.
+    """Have SIGTERM and SIGHUP interrupt the block as SIGINT does. The exit status is then 128 and the signal's number.
 
-    A signal that is ignored stays so: `nohup` ignores SIGHUP, and a shell ignores SIGINT for what it runs in the background.
-    Outside the main thread nothing changes.
+    A signal that is ignored stays so: `nohup` ignores SIGHUP, and a shell ignores SIGINT for what it runs in the
+    background. Outside the main thread nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

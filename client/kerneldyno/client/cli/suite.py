@@ -1,6 +1,7 @@
 """`kerneldyno suite`: a folder of problems, with a candidate each, as a table of wins and a report.
 
-It may be stopped and started again: what has a verdict is not evaluated again, unless its sources or settings are others.
+It may be stopped and started again: what has a verdict is not evaluated again, unless its sources or settings are
+others.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ def _settings(
     stage_timeout: float | None,
     skip_cache: bool,
 ) -> dict[str, Any]:
-    """Returns the fields of every request that were chosen."""
+    """Return the fields of every request that were chosen."""
     fields = {
         "backend": backend or ("torch" if against_itself else "triton"),
         "num_correct_trials": trials,
@@ -164,7 +165,7 @@ def _settings(
 def _planned(
     paths: list[Path], folder: Path | None, against_itself: bool, sample: int, settings: dict[str, Any]
 ) -> _Plan:
-    """Finds problems and candidates. Raises UsageError, ProblemError, OSError."""
+    """Find problems and candidates. Raises UsageError, ProblemError, OSError."""
     if (folder is None) == (not against_itself):
         raise UsageError("give --candidates FOLDER, or --against-itself, and not both")
     entries = suites.find_problems(paths)
@@ -219,7 +220,7 @@ def _judged(plan: _Plan, folder: Path, service: Service) -> _Shown:
 
 
 def _saved(path: Path) -> _Shown:
-    """Reads a run's folder, or a file of results."""
+    """Read a run's folder, or a file of results."""
     from kerneldyno.client.report.candidates import TOO_LARGE
     from kerneldyno.client.report.making import Gatherer
     from kerneldyno.client.report.reading import ReportInputError

@@ -21,7 +21,7 @@ _MESSAGE_CHARS = 100
 
 
 def suite_tables(rows: Sequence[FastRow], material: Material, slowest: int) -> Iterator[RenderableType]:
-    """Yields headings and tables, those that have nothing to say left out."""
+    """Yield headings and tables, those that have nothing to say left out."""
     yield _heading("won, by the speedup; sure: its whole 95 % interval is above p (in brackets: a part)")
     yield _fast(rows)
     figures = material.figures

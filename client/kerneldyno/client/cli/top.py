@@ -1,7 +1,7 @@
 """`kerneldyno top`: the cluster as it is now, again and again: in a terminal as a picture, elsewhere as lines.
 
-What it shows is what FleetService.WatchCluster and GetCapabilities tell. It outlives the scheduler: while that is away it
-says so, and goes on when it is back.
+What it shows is what FleetService.WatchCluster and GetCapabilities tell. It outlives the scheduler: while that is away
+it says so, and goes on when it is back.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ async def _top(address: str, once: bool, interval: float, as_json: bool) -> None
 
 
 async def _first(cluster: Cluster, watching: asyncio.Future[Any]) -> None:
-    """Waits for the first snapshot."""
+    """Wait for the first snapshot."""
     deadline = time.monotonic() + _FIRST_SECONDS
     while cluster.snapshot is None:
         if watching.done():
@@ -109,7 +109,7 @@ async def _show(cluster: Cluster, watching: asyncio.Future[Any], interval: float
 
 
 async def _repeat(show: Callable[[float], None], watching: asyncio.Future[Any], interval: float) -> None:
-    """Shows the cluster until cancelled, or until the scheduler refuses to be watched."""
+    """Show the cluster until cancelled, or until the scheduler refuses to be watched."""
     while True:
         show(time.monotonic())
         done, _ = await asyncio.wait([watching], timeout=interval)
@@ -118,7 +118,7 @@ async def _repeat(show: Callable[[float], None], watching: asyncio.Future[Any], 
 
 
 async def _watch(client: AsyncClient, cluster: Cluster) -> None:
-    """Takes each snapshot, across restarts of the scheduler."""
+    """Take each snapshot, across restarts of the scheduler."""
     backoff = Backoff()
     while True:
         try:
@@ -132,7 +132,7 @@ async def _watch(client: AsyncClient, cluster: Cluster) -> None:
 
 
 async def _ask(client: AsyncClient, cluster: Cluster) -> None:
-    """Asks for limits now and then: a cluster where nothing changes sends no snapshots, nor does a scheduler that hangs."""
+    """Ask for limits now and then: a cluster where nothing changes sends no snapshots, nor does a scheduler that hangs."""
     while True:
         await asyncio.sleep(_ASK_SECONDS)
         try:

@@ -26,7 +26,8 @@ _WIDE = 110
 #: Between two columns; and columns that may be shortened, in this order, with what is left of them at least.
 _GAP = 2
 _NARROWEST = {"labels": 10, "devices": 16, "state": 24, "node": 16, "lanes": 2}
-#: Lines beside the rows of both tables: three of the head, two heads of tables with a blank line before each, "... more".
+#: Lines beside the rows of both tables: three of the head, two heads of tables with a blank line before each, "...
+#: more".
 _OTHER_LINES = 9
 _FEWEST_ROWS, _MOST_OUTCOMES = 2, 6
 #: In a terminal: shares that are shown, where it has so many lines.
@@ -46,17 +47,17 @@ class Cluster:
         self.away_since = 0.0
 
     def seen(self, snapshot: pb.WatchClusterResponse, now: float) -> None:
-        """Takes a snapshot."""
+        """Take a snapshot."""
         self.snapshot = snapshot
         self.meter.add(now, snapshot.outcomes)
         self.away = None
 
     def answered(self) -> None:
-        """Notes that the scheduler is there."""
+        """Note that the scheduler is there."""
         self.away = None
 
     def lost(self, why: str, now: float) -> None:
-        """Notes that it is not."""
+        """Note that it is not."""
         if self.away is None:
             self.away_since = now
         self.away = why
@@ -254,7 +255,7 @@ def _node_table(nodes: Sequence[pb.Node], width: int) -> Table:
 
 
 def _widths(rows: Sequence[Mapping[str, Text]], width: int) -> dict[str, int]:
-    """Returns how wide each column is: as wide as it wants to be, or less where there is no room."""
+    """Return how wide each column is: as wide as it wants to be, or less where there is no room."""
     widths = {name: max(len(name), *(row[name].cell_len for row in rows)) for name in rows[0]}
     beyond = sum(widths.values()) + _GAP * (len(widths) - 1) - width
     for name, least in _NARROWEST.items():

@@ -37,7 +37,7 @@ RequestFields = Annotated[
 
 @contextmanager
 def needing(extra: str) -> Iterator[None]:
-    """Turns the failed import of something that `extra` installs into what to do about it."""
+    """Turn the failed import of something that `extra` installs into what to do about it."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -22,7 +22,7 @@ _SERVICES_SECONDS = 60.0
 
 
 def of_machine(store: str | None = None) -> Iterator[Check]:
-    """Yields findings on this machine. `store` is the scheduler's --store; None means its default."""
+    """Yield findings on this machine. `store` is the scheduler's --store; None means its default."""
     yield from conduct(
         [
             Examination("python", software.python),
@@ -42,7 +42,7 @@ def of_machine(store: str | None = None) -> Iterator[Check]:
 
 
 def of_services(address: str, *, with_canary: bool = True, canary_seconds: float = CANARY_SECONDS) -> Iterator[Check]:
-    """Yields findings on the scheduler at `address` and its nodes, with a canary's evaluation if asked for."""
+    """Yield findings on the scheduler at `address` and its nodes, with a canary's evaluation if asked for."""
 
     async def collect(found: list[Check]) -> None:
         async with (

@@ -62,7 +62,7 @@ CANDIDATES = {
 
 
 async def fly(client: AsyncClient, ready: Sequence[Node], backends: Collection[str], seconds: float) -> list[Check]:
-    """Sends both to one device of each model, and returns a finding for each model."""
+    """Send both to one device of each model, and returns a finding for each model."""
     if "triton" not in backends:
         text = f"not sent: it is written in triton, the nodes have {', '.join(backends) or 'no backend'}"
         return [Check("canary", State.NOTE, text)]

@@ -31,7 +31,7 @@ class Validity:
 
 
 def validity(der: bytes) -> Validity:
-    """Returns the dates of a certificate in DER form. Raises ValueError when it is none."""
+    """Return the dates of a certificate in DER form. Raises ValueError when it is none."""
     fields = list(_fields(_content(_content(der, _SEQUENCE), _SEQUENCE)))
     if fields and fields[0][0] == _VERSION:
         del fields[0]
@@ -101,7 +101,7 @@ def _content(der: bytes, tag: int) -> bytes:
 
 
 def _fields(der: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields tag and content of each field. Raises ValueError."""
+    """Yield tag and content of each field. Raises ValueError."""
     at = 0
     while at < len(der):
         if at + 2 > len(der):

@@ -51,13 +51,13 @@ class ProbeError(Exception):
 
 
 def conduct(examinations: Sequence[Examination]) -> Iterator[Check]:
-    """Starts all examinations and yields their findings, in the order of `examinations`."""
+    """Start all examinations and yields their findings, in the order of `examinations`."""
     for running in [_Running(examination) for examination in examinations]:
         yield from running.findings()
 
 
 def output_of(command: Sequence[str], seconds: float) -> str:
-    """Returns what a program writes to its standard output.
+    """Return what a program writes to its standard output.
 
     Raises:
         ProbeError: it cannot be started, takes too long, or fails.

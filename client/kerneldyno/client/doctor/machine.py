@@ -134,7 +134,7 @@ def journal(store: str | None) -> Iterator[Check]:
 
 
 def clocks() -> Iterator[Check]:
-    """Whether the wall clock runs as fast as the monotonic one, and whether something keeps it in time."""
+    """Return whether the wall clock runs as fast as the monotonic one, and whether something keeps it in time."""
     name = "clock"
     wall, steady = time.time(), time.monotonic()
     time.sleep(_CLOCK_SAMPLE)
@@ -161,7 +161,7 @@ def _free(path: str) -> int:
 
 
 def _write(folder: str) -> float:
-    """Writes a small file there, syncs and removes it. Returns the seconds that syncing took. Raises OSError."""
+    """Write a small file there, syncs and removes it. Returns the seconds that syncing took. Raises OSError."""
     with tempfile.TemporaryFile(dir=folder) as file:
         file.write(b"\0" * 4096)
         file.flush()
@@ -189,7 +189,7 @@ def _filesystem(path: str) -> str:
 
 
 def _synchronized() -> bool | None:
-    """Whether the kernel believes its clock; None where it does not tell."""
+    """Return whether the kernel believes its clock; None where it does not tell."""
     try:
         adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
     except (OSError, AttributeError):

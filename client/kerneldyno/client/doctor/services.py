@@ -31,15 +31,15 @@ from kerneldyno.v1.scheduler_service_pb2 import SchedulerServiceGetCapabilitiesR
 
 #: How long each call may take, in seconds.
 _CALL_SECONDS = 5.0
-#: How far the scheduler's clock may seem to be ahead of this machine's, and behind it, in seconds. Behind is what a node's
-#: last sign of life is anyway: by a heartbeat, or by nearly a lease.
+#: How far the scheduler's clock may seem to be ahead of this machine's, and behind it, in seconds. Behind is what a
+#: node's last sign of life is anyway: by a heartbeat, or by nearly a lease.
 _CLOCK_AHEAD, _CLOCK_BEHIND = 5.0, 20.0
 #: Nodes whose whole sandbox is listed; in a large fleet some stand for all.
 _MOST_NODES = 8
 
 
 async def examine(address: str, *, with_canary: bool, canary_seconds: float) -> AsyncGenerator[Check, None]:
-    """Yields findings on the scheduler at `address`, its nodes, and a canary's way through them."""
+    """Yield findings on the scheduler at `address`, its nodes, and a canary's way through them."""
     try:
         credentials = given.choose()
         async with channel.open(address, credentials):
@@ -132,7 +132,7 @@ def _scheduler(address: str, able: SchedulerServiceGetCapabilitiesResponse) -> C
 
 
 async def _clock(client: AsyncClient, nodes: Sequence[fleet.Node]) -> Check:
-    """Compares the scheduler's clock with this machine's, by when it last heard of a node and by a snapshot's time.
+    """Compare the scheduler's clock with this machine's, by when it last heard of a node and by a snapshot's time.
 
     Both may be older than the answer: a snapshot as old as the last change, a node's sign of life as old as its lease.
     """

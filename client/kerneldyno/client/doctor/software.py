@@ -141,7 +141,7 @@ def compilers() -> Iterator[Check]:
 
 
 def _fits(name: str, text: str, said: dict[str, Any], found: Driver | None) -> Check:
-    """Whether torch, as it describes itself, fits the driver."""
+    """Return whether torch, as it describes itself, fits the driver."""
     if said["cuda"] is None:
         text += ", without CUDA"
         if found is not None and found.devices:
@@ -166,7 +166,7 @@ def _fits(name: str, text: str, said: dict[str, Any], found: Driver | None) -> C
 
 
 def _driver() -> Driver:
-    """Asks NVML. Raises ProbeError when there is none, or it does not answer."""
+    """Ask NVML. Raises ProbeError when there is none, or it does not answer."""
     try:
         import pynvml
     except ImportError:

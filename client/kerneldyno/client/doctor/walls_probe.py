@@ -21,7 +21,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Prints {"namespaces": ..., "landlock": ..., "seccomp": ...}: "" for what can be had, else why it cannot."""
+    """Print {"namespaces": ..., "landlock": ..., "seccomp": ...}: "" for what can be had, else why it cannot."""
     # Filters first: they are only asked for, while namespaces are entered.
     found = {"landlock": _landlock(), "seccomp": _seccomp()}
     try:
@@ -60,7 +60,7 @@ def _enter_namespaces() -> None:
 
 
 def _is_host_root() -> bool:
-    """Whether this process can become another user. Root of a container may know no user but itself."""
+    """Return whether this process can become another user. Root of a container may know no user but itself."""
     if os.geteuid() != 0:
         return False
     with open("/proc/self/uid_map") as file:

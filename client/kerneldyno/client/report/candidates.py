@@ -89,12 +89,12 @@ class Candidate:
 
     @property
     def correct(self) -> bool:
-        """Whether it is right."""
+        """Return whether it is right."""
         return self.outcome == "CORRECT"
 
     @property
     def counts(self) -> bool:
-        """Whether it belongs to the denominators: there is a verdict on the candidate."""
+        """Return whether it belongs to the denominators: there is a verdict on the candidate."""
         return self.outcome not in BLAMELESS and not self.malformed
 
     def kept(self) -> Iterator[Kept]:

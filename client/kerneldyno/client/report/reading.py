@@ -83,7 +83,7 @@ def uncompressed(stream: io.BufferedReader) -> io.BufferedReader:
 
 
 class _Reader:
-    """Reads one file."""
+    """Read one file."""
 
     def __init__(self, shelf: Shelf, problem_label: str, group_label: str) -> None:
         self._shelf = shelf
@@ -112,7 +112,7 @@ class _Reader:
         return None
 
     def finish(self) -> Recorded:
-        """Returns what was read, with notes about what was not."""
+        """Return what was read, with notes about what was not."""
         recorded = self.recorded
         if not recorded.kind:
             raise ReportInputError(self._nothing())
@@ -141,7 +141,7 @@ class _Reader:
         return f"holds neither results nor trajectories: {self._bad[0] if self._bad else 'no verdicts'}"
 
     def _document(self, data: bytes) -> None:
-        """Takes the output of `kerneldyno evaluations --json` or `evaluate --json`."""
+        """Take the output of `kerneldyno evaluations --json` or `evaluate --json`."""
         if len(data) > MAX_DOCUMENT_BYTES:
             raise ReportInputError(
                 f"is one JSON document, and longer than {MAX_DOCUMENT_BYTES >> 20} MiB: give JSON lines"

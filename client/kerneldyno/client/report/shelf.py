@@ -22,7 +22,7 @@ class Kept:
 
     @property
     def is_cut(self) -> bool:
-        """Whether some of it is missing."""
+        """Return whether some of it is missing."""
         return _size(self.text) < self.size
 
 
@@ -36,7 +36,7 @@ class Shelf:
         self._held = 0
 
     def keep(self, text: str) -> Kept:
-        """Takes a text, with what is hidden in it made visible."""
+        """Take a text, with what is hidden in it made visible."""
         shown = visible(text)
         kept = Kept(_cut(shown, self._cap), _size(shown))
         self._texts[id(kept)] = kept
@@ -46,7 +46,7 @@ class Shelf:
         return kept
 
     def forget(self, kept: Kept) -> None:
-        """Gives a text up."""
+        """Give a text up."""
         self._held -= _size(self._texts.pop(id(kept)).text)
 
     def settle(self) -> str:
