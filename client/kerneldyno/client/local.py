@@ -13,26 +13,19 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
 from kerneldyno.client.blocking import Client
 from kerneldyno.client.errors import KernelDynoError, LocalServiceError
-from kerneldyno.rpc import credentials, installing, tokens
+from kerneldyno.client.service_process import ServiceProcess, indented
+from kerneldyno.rpc import installing
 
-#: Lines of a service's standard error that are shown when it dies.
-_TAIL_LINES = 20
 #: Seconds that a service may take to stop after each signal: SIGTERM makes it drain, a second one makes it hurry.
 _STOP_SECONDS = (5.0, 5.0)
-
-#: Variables for services elsewhere. These two services trust this machine, as its users trust each other.
-_NOT_PASSED_ON = {*credentials.VARIABLES, tokens.TOKENS_VARIABLE}
 
 #: Modules that each service imports, by the extra that installs them.
 _NEEDS = {
@@ -124,7 +117,7 @@ class LocalServices:
             service.check()
 
     def _start(self, name: str, options: list[str]) -> _Service:
-        service = _Service(name, [*options, "--exit-with-parent"], self._echo)
+        service = _Service(name, options, self._echo)
         self._services.append(service)
         return service
 
@@ -141,91 +134,55 @@ class LocalServices:
 
 
 class _Service:
-    """One child process, and the threads that read its output."""
+    """One of the two services: waiting for it, checking it, and stopping it."""
 
     def __init__(self, name: str, options: list[str], echo: bool) -> None:
         self._name = name
         self._echo = echo
-        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._ready: SimpleQueue[dict[str, str]] = SimpleQueue()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", f"kerneldyno.{name}", *options],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            env={name: value for name, value in os.environ.items() if name not in _NOT_PASSED_ON},
-        )
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        # Read to the end in any case: a full pipe would block the service.
-        self._readers = [
-            threading.Thread(target=self._read_stdout, args=(self._process.stdout,), daemon=True),
-            threading.Thread(target=self._read_stderr, args=(self._process.stderr,), daemon=True),
-        ]
-        for reader in self._readers:
-            reader.start()
+        self._child = ServiceProcess(name, sys.executable, options, echo=_to_stderr if echo else None)
 
     def wait_ready(self, deadline: float) -> dict[str, str]:
         """Return the fields of the ready line."""
         while True:
-            try:
-                return self._ready.get(timeout=0.05)
-            except Empty:
-                self.check()
+            if (ready := self._child.wait_ready(0.05)) is not None:
+                return dict(ready)
+            self.check()
             if time.monotonic() > deadline:
                 raise LocalServiceError(f"the {self._name} was not ready in time{self._log()}")
 
     def check(self) -> None:
         """Raise LocalServiceError if the process has ended."""
-        status = self._process.poll()
-        if status is None:
-            return
-        for reader in self._readers:
-            reader.join(timeout=1.0)  # a grandchild may hold the pipe open
-        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-        raise LocalServiceError(f"the {self._name} ended with {how}{self._last_words()}")
+        if (how := self._child.ended()) is not None:
+            raise LocalServiceError(f"the {self._name} {how}{self._last_words()}")
 
     def stop(self) -> None:
         """Send SIGTERM, send it again, then SIGKILL to the process and everything it started."""
+        process = self._child.process
         for seconds in _STOP_SECONDS:
-            if self._process.poll() is not None:
+            if process.poll() is not None:
                 break
-            self._process.terminate()
+            process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(seconds)
+                process.wait(seconds)
         else:
-            if self._process.poll() is None:
-                _kill_tree(self._process.pid)
-        self._process.wait()
-        for reader in self._readers:
-            reader.join(timeout=1.0)
-
-    def _read_stdout(self, stream: IO[str]) -> None:
-        with stream:
-            for line in stream:
-                words = line.split()
-                if words[:2] == [f"kerneldyno-{self._name}", "ready"]:
-                    self._ready.put(dict(word.split("=", 1) for word in words[2:] if "=" in word))
-
-    def _read_stderr(self, stream: IO[str]) -> None:
-        with stream:
-            for line in stream:
-                self._tail.append(line.rstrip("\n"))
-                if self._echo:
-                    sys.stderr.write(line)
-                    sys.stderr.flush()
+            if process.poll() is None:
+                _kill_tree(process.pid)
+        process.wait()
+        self._child.read_rest()
 
     def _last_words(self) -> str:
         """Return the service's own words about its end if its log was already shown, else the end of its log."""
         begin = f"kerneldyno-{self._name}: "
-        words = [line.removeprefix(begin) for line in self._tail if line.startswith(begin)]
+        words = [line.removeprefix(begin) for line in self._child.tail() if line.startswith(begin)]
         return f": {'; '.join(words)}" if self._echo and words else self._log()
 
     def _log(self) -> str:
-        return "; its log is above" if self._echo else "".join(f"\n  {line}" for line in self._tail)
+        return "; its log is above" if self._echo else indented(self._child.tail())
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line)
+    sys.stderr.flush()
 
 
 def refuse_missing(service: str) -> None:
