@@ -62,7 +62,7 @@ def shell(place: Path, script: str, address: str = NOBODY) -> Ran:
         ("$K evaluate ref.py folder", "cannot read folder: Is a directory"),
         ("$K evaluate ref.py latin.py", "latin.py is not UTF-8 text"),
         ("$K vet large.py", "cannot read large.py: is longer than 16 MiB"),
-        ("$K vet <(cat ref.py)", "is no plain file, and another process has to read it again"),
+        ("$K vet <(cat ref.py)", "is not a regular file, but another process must read it again"),
         ("$K batch large.jsonl -o r", "large.jsonl: this is not JSON Lines: its first line is longer than"),
         ("$K batch /dev/zero -o r", "/dev/zero: is a device, not a file"),
         ("$K batch folder -o r", "folder: Is a directory"),
@@ -74,9 +74,9 @@ def shell(place: Path, script: str, address: str = NOBODY) -> Ran:
         ("$K rollout /dev/zero --dry-run", "/dev/zero is none of: a folder, a .py, .jsonl or .parquet file"),
         ("$K rollout ref.py --request large.json --dry-run", "--request large.json: No such file"),
         ("ln large.py large.json; $K rollout ref.py --reward large.json --dry-run", "large.json: is longer than"),
-        ("$K rollout ref.py --model m -o /dev/full", "/dev/full is no plain file"),
+        ("$K rollout ref.py --model m -o /dev/full", "/dev/full is not a regular file"),
         ("$K trajectories large.jsonl", "large.jsonl, line 1: longer than"),
-        ("$K trajectories /dev/zero", "/dev/zero is no plain file"),
+        ("$K trajectories /dev/zero", "/dev/zero is not a regular file"),
         ("$K report large.jsonl -o r", "large.jsonl holds neither results nor trajectories: line 1 is longer than"),
         ("$K report /dev/zero -o r", "/dev/zero: is a device, not a file"),
         ("$K report results.jsonl --requests /dev/zero -o r", "/dev/zero: is a device, not a file"),
@@ -113,7 +113,7 @@ def test_an_input_that_cannot_be_read(place: Path, script: str, said: str) -> No
         ("$K report results.jsonl -o folder", "folder: Is a directory"),
         ("$K report results.jsonl -o p.html --json > /dev/full", "standard output: No space left on device"),
         ("$K suite --saved results.jsonl > /dev/full", "standard output: No space left on device"),
-        ("$K trajectories results.jsonl --parquet /dev/null", "--parquet /dev/null: is no plain file"),
+        ("$K trajectories results.jsonl --parquet /dev/null", "--parquet /dev/null: is not a regular file"),
         ("$K --help > /dev/full", "standard output: No space left on device"),
         ("$K completion bash > /dev/full", "standard output: No space left on device"),
     ],
@@ -181,7 +181,7 @@ async def test_a_slow_writer_holds_up_no_result(scheduler: FakeScheduler, place:
         ran = await finished(process)
         writer.close()
     assert ran.status == 130
-    assert "run the same command to go on" in ran.err
+    assert "run the same command to continue" in ran.err
 
 
 @pytest.mark.parametrize(

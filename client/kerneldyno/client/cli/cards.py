@@ -1,6 +1,6 @@
-"""How results look in a terminal: the card of one verdict, and the summary of many.
+"""Show results in a terminal: the card of one verdict, and the summary of many.
 
-Everything that a candidate may have written (messages, logs, tracebacks) is shown as plain text: no markup, no escapes.
+Text that a candidate may have written (messages, logs, tracebacks) is shown as plain text: no markup, no escapes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from rich.table import Table
 from rich.text import Text
 
 _GOOD, _BAD, _ODD = "green", "red", "yellow"
-#: Colours of outcomes: right, the candidate's fault, nobody's or our own.
+#: Colours of outcomes: correct; the candidate's fault; infrastructure's or nobody's.
 _COLOURS = {
     EvalResult.CORRECT: _GOOD,
     EvalResult.INVALID: _ODD,
@@ -46,9 +46,9 @@ _COLOURS = {
     EvalResult.INFRASTRUCTURE_ERROR: _ODD,
     EvalResult.PROBLEM_TOO_LARGE: _ODD,
 }
-#: Kinds of wrong outputs that have no numbers to compare.
+#: Kinds of wrong outputs without numbers to compare.
 _NOT_NUMERIC = ("structure", "shape", "dtype", "device")
-#: Digits of a speedup beside its interval.
+#: Digits of a speedup when shown with its interval.
 _EXACT = 3
 _REGIMES = {
     TimingStats.REGIME_QUEUED_AHEAD: "queued ahead: device time is without the host's work",
@@ -57,7 +57,7 @@ _REGIMES = {
 
 
 def verdict_card(result: EvalResult) -> RenderableType:
-    """Show one result: outcome, times, why, where, and the candidate's own traceback and output."""
+    """Return the card of one result: outcome, times, evidence, place, and the candidate's own traceback and output."""
     border = colour(result.outcome)
     title = EvalResult.Outcome.Name(result.outcome)
     if result.outcome == EvalResult.CORRECT and (speedup := speedup_words(result)):
@@ -79,7 +79,7 @@ def verdict_card(result: EvalResult) -> RenderableType:
 
 @dataclass(frozen=True, slots=True)
 class _Card:
-    """A box with a heading in a terminal, the heading and what is below it elsewhere: a box would fold long lines."""
+    """Draw a box with a heading in a terminal; elsewhere the heading and the lines, as a box would fold long lines."""
 
     title: Text
     content: Group
@@ -94,7 +94,7 @@ class _Card:
 
 
 def summary_table(outcomes: Counter[str], title: str) -> RenderableType:
-    """Show how many results had which outcome; the title alone when there are none."""
+    """Return a table of outcomes and their counts; the title alone if there are none."""
     if not outcomes:
         return Text(f"{title}: nothing was judged in this run", style="italic")
     table = Table(show_edge=False)
@@ -105,11 +105,11 @@ def summary_table(outcomes: Counter[str], title: str) -> RenderableType:
     for outcome, count in outcomes.most_common():
         table.add_row(outcome_text(EvalResult.Outcome.Value(outcome)), str(count), f"{count / total:.1%}")
     table.add_row(Text("all", style="bold"), str(total), "")
-    return Group(Text(title, style="italic"), table)  # a table folds a title of its own
+    return Group(Text(title, style="italic"), table)  # a table would fold its own title
 
 
 def outcome_text(outcome: EvalResult.Outcome.ValueType) -> Text:
-    """The name of an outcome, in its colour."""
+    """Return the name of an outcome, in its colour."""
     return Text(EvalResult.Outcome.Name(outcome), style=colour(outcome))
 
 
@@ -119,22 +119,22 @@ def stage_words(stage: Stage.ValueType) -> str:
 
 
 def colour(outcome: EvalResult.Outcome.ValueType) -> str:
-    """Green: right. Red: the candidate's fault. Yellow: nobody's, or our own."""
+    """Return green if correct, red if the candidate is at fault, yellow if infrastructure or nobody is."""
     return _COLOURS.get(outcome, _BAD)
 
 
 def plain(text: str) -> Text:
-    """Text that comes from outside, with everything that could steer a terminal taken out."""
+    """Return text from outside without anything that could control a terminal."""
     return Text("".join(c for c in text.expandtabs(4) if c == "\n" or c.isprintable()).rstrip("\n"))
 
 
 def times(speedup: float) -> str:
-    """A speedup, or another ratio."""
+    """Return a speedup, or another ratio, as text."""
     return f"{factor(speedup)}x"
 
 
 def speedup_words(result: EvalResult) -> str:
-    """The speedup that counts, and by which time where that is not device time; nothing where there is none."""
+    """Return the speedup that counts, and by which time if that is not device time; "" if there is none."""
     counted = counted_speedup(result)
     if not counted.value:
         return ""
@@ -142,7 +142,7 @@ def speedup_words(result: EvalResult) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration with a unit that suits it."""
+    """Return a duration with a suitable unit."""
     for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
         if value * scale >= 1:
             return f"{value * scale:.3g} {unit}"
@@ -150,7 +150,7 @@ def seconds(value: float) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes with a unit that suits it."""
+    """Return a number of bytes with a suitable unit."""
     for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if count >= 1 << power:
             return f"{count / (1 << power):.3g} {unit}"
@@ -158,13 +158,13 @@ def size(count: int) -> str:
 
 
 def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
-    """What is known of a result, but for its message and long texts: names and values, not yet made plain."""
+    """Yield names and values of a result, except its message and long texts; values are not yet made plain."""
     yield from _speedups(result)
     if result.HasField("candidate_timing"):
         yield "candidate", _timing(result.candidate_timing)
     if result.HasField("reference_timing"):
         yield "reference", _timing(result.reference_timing)
-    if not as_called(result):  # where it would be the same once more
+    if not as_called(result):  # otherwise it would be the same again
         if result.HasField("candidate_end_to_end"):
             yield "candidate, end to end", _timing(result.candidate_end_to_end)
         if result.HasField("reference_end_to_end"):
@@ -208,7 +208,7 @@ def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
 
 
 def _speedups(result: EvalResult) -> Iterable[tuple[str, str]]:
-    """Both speedups with their intervals; the one that counts first, and marked."""
+    """Yield both speedups with their intervals; the one that counts first, and marked."""
     counted = counted_speedup(result)
     other = other_speedup(result, counted)
     if counted.unmeasured:
@@ -252,7 +252,7 @@ def _evidence(result: EvalResult) -> Iterable[tuple[str, str]]:
             yield "too large", f"{large.stage}: {size(large.device_bytes)} of {large.memory} memory to be had{need}"
         case "invalid":
             for violation in result.invalid.violations:
-                if violation.description not in result.message:  # which names the first few
+                if violation.description not in result.message:  # the message names the first few
                     yield violation.field or "request", violation.description
         case "infrastructure_error":
             failure = result.infrastructure_error
@@ -261,7 +261,7 @@ def _evidence(result: EvalResult) -> Iterable[tuple[str, str]]:
 
 
 def texts(result: EvalResult) -> Iterable[tuple[str, str]]:
-    """What the candidate or the reference raised, and what the candidate wrote: headings and texts, not yet made plain."""
+    """Yield what the candidate or the reference raised and what the candidate wrote, as heading and raw text."""
     exceptions: dict[str, ExceptionEvidence] = {
         "compile_error": result.compile_error,
         "runtime_error": result.runtime_error.exception,
@@ -271,7 +271,7 @@ def texts(result: EvalResult) -> Iterable[tuple[str, str]]:
     if raised is not None and (raised.type or raised.message):
         whose = "The reference" if result.outcome == EvalResult.REFERENCE_ERROR else "The candidate"
         text = f"{raised.type}: {raised.message}"
-        # The last line of a traceback says the same as type and message.
+        # The last line of a traceback repeats type and message.
         if raised.traceback:
             text = raised.traceback if raised.type in raised.traceback else f"{raised.traceback.rstrip()}\n{text}"
         yield f"{whose} raised", text
@@ -293,7 +293,7 @@ def _timing(timing: TimingStats) -> str:
 
 
 def _others(profile: KernelProfile) -> str:
-    """Where the rest of the device time is."""
+    """Return where the rest of the device time is spent."""
     shares = {
         "PyTorch's": profile.torch_share,
         "libraries'": profile.library_share,
@@ -309,7 +309,7 @@ def _memory(use: MemoryUse) -> str:
 
 
 def _correctness(result: EvalResult) -> str:
-    """Trials, and the largest error where outputs were compared as numbers."""
+    """Return the trials, and the largest error if outputs were compared as numbers."""
     seen = result.correctness
     trials = f"{seen.passed_trials} of {seen.total_trials} trials"
     compared = seen.passed_trials > 0 or seen.max_error_ratio > 0
