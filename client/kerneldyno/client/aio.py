@@ -91,8 +91,7 @@ class AsyncClient:
         tls_cert, tls_key: PEM files of the client's own certificate, for a scheduler that requires one.
         token: bearer token. It is sent over TLS or to this machine only.
         on_stalled: called while evaluate(), rewards() or reward_stream() wait: with the reason when the scheduler
-            cannot write its journal, so that no work proceeds, and with "" when it can again. None writes a line to the
-            log.
+            cannot write its journal, so that no work proceeds, and with "" when it can again. None logs a line.
 
     If one of tls_ca, tls_cert, tls_key and token is None, its value comes from KERNELDYNO_TLS_CA, _TLS_CERT, _TLS_KEY
     and _TOKEN (or _TOKEN_FILE); "" means none. Entering the block raises CredentialsError if they cannot be used, and

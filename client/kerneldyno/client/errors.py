@@ -73,7 +73,7 @@ __all__ = [
     "UnavailableError",
     "WrongServiceError",
     "from_call",
-    "is_passing",
+    "is_temporary",
 ]
 
 
@@ -187,7 +187,7 @@ def from_call(error: grpc.aio.AioRpcError, address: str, credentials: Credential
     return CallFailedError(error.code(), details)
 
 
-def away(
+def unreachable_for(
     address: str, credentials: Credentials, seconds: float, details: str, outstanding: Sequence[str] = ()
 ) -> UnavailableError:
     """Return the error for a scheduler unreachable for `seconds`; `details` are gRPC's words on the last attempt."""
@@ -196,12 +196,12 @@ def away(
 
 
 #: Status codes of a stream that ended for reasons unrelated to its contents. A server that stops may send CANCELLED.
-_PASSING = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED}
+_TEMPORARY_CODES = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED}
 
 
-def is_passing(error: grpc.aio.AioRpcError) -> bool:
+def is_temporary(error: grpc.aio.AioRpcError) -> bool:
     """Return whether a stream broke for a temporary reason, not by refusal, so that a new one may work."""
     # A write that fails while the stream ends hides the server's status behind this one (grpc/grpc issue 36066).
     # A new stream shows which it was: a refusal is repeated, and is then visible.
     hidden = error.code() is grpc.StatusCode.INTERNAL and error.details() == "Internal error from Core"
-    return hidden or error.code() in _PASSING
+    return hidden or error.code() in _TEMPORARY_CODES

@@ -62,11 +62,10 @@ class ResultsFile:
     """The results of a run, in a file that no other run may write at the same time (see OutputLock).
 
     Opening it reads the verdicts of earlier runs. The first result that is appended removes from the file what will be
-    done
-    again: results with outcome INFRASTRUCTURE_ERROR, results of malformed or refused requests, and a last line that an
-    interrupted run left unfinished. An appended result replaces the earlier one of its id, whose line is removed when
-    the file is closed. So a complete file has one line for each request, and no verdict is removed before its successor
-    exists.
+    evaluated again: results with outcome INFRASTRUCTURE_ERROR, results of malformed or refused requests, and a last
+    line that an interrupted run left unfinished. An appended result replaces the earlier one of its id, whose line is
+    removed when the file is closed. So a complete file has one line for each request, and no verdict is removed before
+    its successor exists.
 
     Raises:
         NotResultsError: the file holds something else, or is not a regular file.

@@ -24,7 +24,7 @@ from kerneldyno.v1.reward_service_pb2 import RewardSpec, StreamRewardsRequest, S
 BATCH_BYTES = 512 * 1024
 
 #: Causes after which another attempt may work: the client was disconnected, or an earlier call cancelled the same turn.
-_PASSED = frozenset({"CLIENT_GONE", "CANCELLED"})
+_RETRYABLE_CAUSES = frozenset({"CLIENT_GONE", "CANCELLED"})
 
 
 class RewardLedger(Ledger[Turn, StreamRewardsResponse, StreamRewardsRequest, StreamRewardsResponse]):
@@ -138,7 +138,9 @@ def _answer(turn: Turn, result: EvalResult) -> StreamRewardsResponse:
 def _another_try_may_help(answer: StreamRewardsResponse) -> bool:
     verdict = answer.remeasured if answer.HasField("remeasured") else answer.result
     evidence = verdict.infrastructure_error
-    return verdict.outcome == EvalResult.INFRASTRUCTURE_ERROR and (evidence.retryable or evidence.cause in _PASSED)
+    return verdict.outcome == EvalResult.INFRASTRUCTURE_ERROR and (
+        evidence.retryable or evidence.cause in _RETRYABLE_CAUSES
+    )
 
 
 def _fresh_id(id: str) -> str:

@@ -23,10 +23,10 @@ from kerneldyno.client.errors import (
     ClientClosedError,
     KernelDynoError,
     UnavailableError,
-    away,
     check_loop,
     from_call,
-    is_passing,
+    is_temporary,
+    unreachable_for,
 )
 from kerneldyno.client.ledger import MAX_ITEM_BYTES, Item, Ledger
 from kerneldyno.client.tracing import ItemSpans
@@ -91,7 +91,7 @@ class Session(Generic[Item, Answer, Up, Down]):
         self._expired = False
         self._ended = False
         self._call: grpc.aio.StreamStreamCall[Up, Down] | None = None  # the present stream
-        self._heard = False  # whether any message arrived on the present stream
+        self._received = False  # whether any message arrived on the present stream
         self._stalled = False  # the scheduler's last message said that it cannot go on
         self._failure: Exception | None = None
         self._pumping: asyncio.Task[None] | None = None
@@ -141,7 +141,7 @@ class Session(Generic[Item, Answer, Up, Down]):
             async with asyncio.TaskGroup() as group:
                 self._pumping = group.create_task(self._pump())
                 expiry = group.create_task(self._expire())
-                await self._converse()
+                await self._keep_streaming()
                 expiry.cancel()
                 if not self._expired:
                     self._stop_pump()
@@ -194,38 +194,38 @@ class Session(Generic[Item, Answer, Up, Down]):
 
     # The stream.
 
-    async def _converse(self) -> None:
+    async def _keep_streaming(self) -> None:
         backoff = Backoff()
         lost_at = 0.0
         while True:
             if self._ledger.idle:
-                if not await self._something_to_do():
+                if not await self._wait_for_work():
                     return
                 lost_at = time.monotonic()
             try:
                 await self._connected(lost_at)
             except UnavailableError as error:
-                return self._lose(error)
-            opened_at, self._heard = time.monotonic(), False
-            broken = await self._talk()
+                return self._fail_unavailable(error)
+            opened_at, self._received = time.monotonic(), False
+            broken = await self._run_stream()
             refusal = None if broken is None else from_call(broken, self._terms.address, self._terms.credentials)
             told = None if refusal is None else refusal.retry_seconds
             now = time.monotonic()
             # A scheduler that says when to retry is reachable, however often it says so.
-            if self._heard or told is not None or now - opened_at > _SETTLED_SECONDS:
+            if self._received or told is not None or now - opened_at > _SETTLED_SECONDS:
                 lost_at = now
                 backoff.reset()
             if self._ledger.idle:
                 continue
             if broken is not None and refusal is not None:
-                if not is_passing(broken):
-                    return self._lose(refusal)
+                if not is_temporary(broken):
+                    return self._fail_unavailable(refusal)
                 if now - lost_at > self._terms.reconnect_seconds:
-                    return self._lose(self._unavailable(broken.details() or broken.code().name))
+                    return self._fail_unavailable(self._unavailable(broken.details() or broken.code().name))
             await asyncio.sleep(backoff.pause(told))
             self._ledger.reconnected()
 
-    async def _something_to_do(self) -> bool:
+    async def _wait_for_work(self) -> bool:
         """Wait until there is something to send. Return False if the call is over."""
         while self._ledger.idle:
             if self._drained:
@@ -254,7 +254,7 @@ class Session(Generic[Item, Answer, Up, Down]):
         finally:
             call.cancel()
 
-    async def _talk(self) -> grpc.aio.AioRpcError | None:
+    async def _run_stream(self) -> grpc.aio.AioRpcError | None:
         """Run one stream until it ends. Return the error that broke it, or None if the server ended it without one."""
         broken: grpc.aio.AioRpcError | None = None
         call = self._call = self._open_stream()
@@ -273,7 +273,7 @@ class Session(Generic[Item, Answer, Up, Down]):
     async def _read(self, call: grpc.aio.StreamStreamCall[Up, Down]) -> None:
         try:
             while (response := await call.read()) is not grpc.aio.EOF:
-                self._heard = True
+                self._received = True
                 notice = cast(Any, response)
                 self._note_stall(notice.journal_stalled if notice.HasField("journal_stalled") else "")
                 if (answer := self._ledger.receive(cast(Down, response))) is not None:
@@ -316,7 +316,7 @@ class Session(Generic[Item, Answer, Up, Down]):
         if self._drained and self._ledger.answered:
             self._end()
 
-    def _lose(self, error: KernelDynoError) -> None:
+    def _fail_unavailable(self, error: KernelDynoError) -> None:
         # After the deadline only cancellations are outstanding, and the caller already has every result.
         if not self._expired:
             self._fail(error)
@@ -341,7 +341,7 @@ class Session(Generic[Item, Answer, Up, Down]):
 
     def _unavailable(self, detail: str) -> UnavailableError:
         terms = self._terms
-        return away(terms.address, terms.credentials, terms.reconnect_seconds, detail, self._ledger.waiting)
+        return unreachable_for(terms.address, terms.credentials, terms.reconnect_seconds, detail, self._ledger.waiting)
 
 
 async def _close_source(source: AsyncIterator[Item]) -> None:

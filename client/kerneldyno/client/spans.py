@@ -1,7 +1,7 @@
 """The client's span of each request: from when it is taken from the caller until its answer is there.
 
-Imported only where tracing is configured (tracing.py). The span that is open where evaluate() is iterated, or that a
-request names already, is above ours. The context travels inside each request, for many share a stream.
+Imported only where tracing is configured (tracing.py). The span that is open where evaluate() is iterated, or that a request
+names already, is above ours. The context travels inside each request, for many share a stream.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 
 import grpc.aio
 from kerneldyno.client.backoff import Backoff
-from kerneldyno.client.errors import ClientClosedError, away, from_call, is_passing
+from kerneldyno.client.errors import ClientClosedError, from_call, is_temporary, unreachable_for
 from kerneldyno.rpc.credentials import Credentials
 from kerneldyno.v1.fleet_service_pb2 import WatchClusterRequest, WatchClusterResponse
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
@@ -44,11 +44,11 @@ async def watch_cluster(
         told = None
         if broken is not None:
             meaning = from_call(broken, address, credentials)
-            if not is_passing(broken):
+            if not is_temporary(broken):
                 raise meaning
             told = meaning.retry_seconds
             if told is None and time.monotonic() - lost_at > reconnect_seconds:
-                raise away(address, credentials, reconnect_seconds, broken.details() or "") from broken
+                raise unreachable_for(address, credentials, reconnect_seconds, broken.details() or "") from broken
         await asyncio.sleep(backoff.pause(told))
 
 

@@ -24,7 +24,7 @@ _FAILURES = frozenset(
     }
 )
 #: Fields that the policy writes: it is at fault if they make a turn INVALID. All other fields are the caller's.
-_THE_POLICYS = frozenset({"kernel_code", "response_text"})
+_POLICY_FIELDS = frozenset({"kernel_code", "response_text"})
 
 
 def anomalous(result: EvalResult, spec: RewardSpec) -> bool:
@@ -81,7 +81,7 @@ def score(
 def callers_fault(result: EvalResult) -> bool:
     """Return True if `result` is INVALID for a field that the caller wrote, not the policy; do not train on it."""
     violations = result.invalid.violations
-    return result.outcome == EvalResult.INVALID and any(each.field not in _THE_POLICYS for each in violations)
+    return result.outcome == EvalResult.INVALID and any(each.field not in _POLICY_FIELDS for each in violations)
 
 
 def _fixed(verdict: EvalResult, spec: RewardSpec) -> tuple[float | None, RewardParts]:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-log = logging.getLogger("kerneldyno.audit")
+_log = logging.getLogger("kerneldyno.audit")
 
 _MAX_CHARS = 200
 
@@ -39,7 +39,7 @@ def write(method: str, request: Any, context: Any, *, who: str, result: str) -> 
     if arguments is not None:
         told = " ".join(f"{key}={_shown(value)}" for key, value in arguments(request).items())
         line = "event=audit principal=%s peer=%s method=%s %s result=%s"
-        log.info(line, who, context.peer(), method, told, result)
+        _log.info(line, who, context.peer(), method, told, result)
 
 
 def audited() -> frozenset[str]:

@@ -22,7 +22,7 @@ from kerneldyno.rpc.auth import Gate
 from kerneldyno.rpc.metrics import SECONDS
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 #: The caller's deadline passes a little before the server's, which starts when the call arrives; its cancellation is
 #: first.
@@ -135,7 +135,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         except errors.KernelDynoError as error:
             code = error.code
             refusal = "event=call_refused method=%s code=%s reason=%s principal=%s peer=%s"
-            log.info(refusal, labels[2], code.name, error.reason, who, context.peer())
+            _log.info(refusal, labels[2], code.name, error.reason, who, context.peer())
             await context.abort_with_status(errors.to_status(error))
         except (asyncio.CancelledError, GeneratorExit):
             code = grpc.StatusCode.DEADLINE_EXCEEDED if deadline_passed(context) else grpc.StatusCode.CANCELLED
@@ -152,7 +152,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                 code = refused.code
                 await context.abort_with_status(errors.to_status(refused))
             code = grpc.StatusCode.INTERNAL
-            log.exception("event=call_failed method=%s", labels[2])
+            _log.exception("event=call_failed method=%s", labels[2])
             await context.abort(code, "internal error")
         finally:
             self._metrics.handled.labels(*labels, code.name).inc()

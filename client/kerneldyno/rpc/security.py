@@ -18,7 +18,7 @@ from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.rpc.serving import Address
 from kerneldyno.rpc.tls import ServerTls
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ class ServerSecurity:
         file = tokens.TokenFile(self.tokens, environ) if self.tokens else None  # made first: it sees every change
         known = tokens.load(self.tokens, environ)
         if known:
-            log.info("event=tokens principals=%s", ",".join(known.names()))
+            _log.info("event=tokens principals=%s", ",".join(known.names()))
         elif not Address.parse(listen).loopback:
             certified = self.tls is not None and self.tls.client_ca is not None
             who = "with a certificate of the client CA" if certified else "who reaches it"
-            log.warning('event=no_tokens listen=%s detail="everybody %s may run code; give --tokens"', listen, who)
+            _log.warning('event=no_tokens listen=%s detail="everybody %s may run code; give --tokens"', listen, who)
         return Gate(known, file)
 
 
