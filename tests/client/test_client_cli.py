@@ -182,7 +182,7 @@ class TestEvaluate:
             ('{"kernel_code": "k"}', True, "kernel_code: in "),
             ('{"salt": "7"}', False, "or a --request FILE that has the sources"),
             ("[" * 100_000, False, "is not JSON"),
-            ('{"stress_kinds": [true]}', True, "true is no name"),
+            ('{"stress_kinds": [true]}', True, "true is not a name"),
         ],
     )
     async def test_a_request_in_a_file_that_cannot_be_meant_is_refused(
@@ -210,7 +210,7 @@ class TestEvaluate:
         [
             (["{reference}"], "CANDIDATE.py"),
             (["{reference}", "/no/such/file.py"], "cannot read /no/such/file.py"),
-            (["{reference}", "{candidate}", "--cases", "{reference}"], "candidate alone"),
+            (["{reference}", "{candidate}", "--cases", "{reference}"], "only the candidate"),
             (["{reference}", "{candidate}", "--devices", "cpu"], "--local"),
             (["{reference}", "{candidate}", "--trials", "99999999999999"], "num_correct_trials"),
             (["{reference}", "{candidate}", "--no-such-option"], "--no-such-option"),
@@ -220,7 +220,7 @@ class TestEvaluate:
                 "'wall' is unknown; choose device or end-to-end",
             ),
             (["{reference}", "{candidate}", "--speedup-kind", ""], "choose device or end-to-end"),
-            (["{reference}", "{candidate}", "--candidate-memory", "much"], "'much' is no size"),
+            (["{reference}", "{candidate}", "--candidate-memory", "much"], "'much' is not a size"),
             (["{reference}", "{candidate}", "--allowed-precision", "fp4"], "choose one of tf32, fp16, bf16, fp8"),
             (["{reference}", "{candidate}", "--candidate-memory=-1GiB"], "with MiB or GiB (8GiB)"),
             (["{reference}", "{candidate}", "--output-reuse", "never"], "'never' is unknown; choose label or reject"),
@@ -229,7 +229,7 @@ class TestEvaluate:
                 "'noise' is unknown; choose one of signs,",
             ),
             (["{reference}", "{candidate}", "--stress-kinds", ""], "choose one of signs"),
-            (["{reference}", "{candidate}", "--stress-kinds", "rows,ROWS"], "has a kind twice"),
+            (["{reference}", "{candidate}", "--stress-kinds", "rows,ROWS"], "names a kind twice"),
             (["{reference}", "{candidate}", "--provenance", "trust"], "label, reject-decoys, require-own-kernels"),
             (["{reference}", "{candidate}", "--launch-mode", "lazy"], "choose eager or cuda-graph"),
             (["{reference}", "{candidate}", "--reference-backend", "jax"], "choose eager or torch-compile"),
@@ -254,11 +254,11 @@ class TestEvaluate:
         at = ("--address", scheduler.address)
         swapped = await run("evaluate", candidate, reference, *at)
         assert (swapped.status, swapped.out, swapped.err.count("\n")) == (2, "", 1)
-        assert "candidate.py, given as the reference, defines ModelNew and no Model: are the arguments swapped?" in (
+        assert "candidate.py, given as the reference, defines ModelNew but not Model: are the arguments swapped?" in (
             swapped.err
         )
         twice = await run("evaluate", reference, reference, *at)
-        assert (twice.status, "defines Model and get_inputs, and no ModelNew: are the" in twice.err) == (2, True)
+        assert (twice.status, "defines Model and get_inputs, but not ModelNew: are the" in twice.err) == (2, True)
         assert not scheduler.runs, "nothing was sent"
         candidate.write_text("class Model: ...\ndef get_inputs(): ...\nModelNew = Model\n")
         assert (await run("evaluate", reference, candidate, *at)).status == 0
@@ -267,7 +267,7 @@ class TestEvaluate:
         reference.write_text("class Net: ...\n")
         candidate.write_text("class NetNew: ...\n")
         other = await run("evaluate", candidate, reference, "--entry-point", "Net", *at)
-        assert (other.status, "defines NetNew and no Net" in other.err) == (2, True)
+        assert (other.status, "defines NetNew but not Net" in other.err) == (2, True)
 
     async def test_nobody_there(self, sources: tuple[Path, Path]) -> None:
         ran = await run("evaluate", *sources, "--address", NOBODY)
@@ -282,10 +282,10 @@ class TestEvaluate:
         for options, status, said in (
             (["--require", "CORRECT"], 0, ""),
             (["--require", "correct", "--json"], 0, ""),
-            (["--require", "INCORRECT"], 4, "the outcome is CORRECT, and INCORRECT is required"),
-            (["--require-speedup", 1], 4, "no interval of a speedup was measured, and one above 1 is required"),
+            (["--require", "INCORRECT"], 4, "the outcome is CORRECT, but INCORRECT is required"),
+            (["--require-speedup", 1], 4, "no interval of a speedup was measured, but one above 1 is required"),
             (["--require", "RIGHT"], 2, "--require 'RIGHT' is unknown; choose one of CORRECT, INCORRECT, "),
-            (["--require", "TIMEOUT", "--require-speedup", 1], 2, "--require-speedup needs a candidate that is right"),
+            (["--require", "TIMEOUT", "--require-speedup", 1], 2, "--require-speedup needs a CORRECT candidate"),
         ):
             ran = await invoke("evaluate", *sources, *options, "--address", scheduler.address)
             assert (ran.status, said in ran.err) == (status, True), ran.err
@@ -298,7 +298,7 @@ class TestEvaluate:
         sources[1].write_text("interval 1.2 1.4")
         ran = await invoke("evaluate", *sources, "--require-speedup", least, "--address", scheduler.address)
         assert ran.status == status
-        said = f"the speedup is in [1.2, 1.4], and all above {least:g} is required"
+        said = f"the speedup is in [1.2, 1.4], but all above {least:g} is required"
         assert (said in ran.err) == (status == 4)
 
     async def test_ctrl_c_cancels(self, scheduler: FakeScheduler, sources: tuple[Path, Path]) -> None:

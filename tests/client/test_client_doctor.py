@@ -136,7 +136,7 @@ class TestUnhappy:
         ("arguments", "says"),
         [
             (["--devices", "cpu"], "need --local"),
-            (["verl", "--local"], "does not go with verl"),
+            (["verl", "--local"], "cannot be used with verl"),
             (["--timeout", "0"], "--timeout"),
         ],
     )

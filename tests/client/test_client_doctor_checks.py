@@ -71,7 +71,7 @@ class TestJournal:
     def test_a_folder_that_is_to_be_made(self, tmp_path: Path) -> None:
         (check,) = machine.journal(f"sqlite:{tmp_path}/state/kerneldyno/j.sqlite")
         assert check.state is not State.FAILED
-        assert f"{tmp_path}/state/kerneldyno (to be made in {tmp_path})" in check.detail
+        assert f"{tmp_path}/state/kerneldyno (will be created in {tmp_path})" in check.detail
         assert list(tmp_path.iterdir()) == []
 
     def test_memory_is_a_note(self) -> None:

@@ -58,15 +58,15 @@ def shell(place: Path, script: str, address: str = NOBODY) -> Ran:
     ("script", "said"),
     [
         ("$K evaluate ref.py large.py", "cannot read large.py: is longer than 16 MiB"),
-        ("$K evaluate ref.py /dev/zero", "cannot read /dev/zero: is a device, and no file"),
+        ("$K evaluate ref.py /dev/zero", "cannot read /dev/zero: is a device, not a file"),
         ("$K evaluate ref.py folder", "cannot read folder: Is a directory"),
         ("$K evaluate ref.py latin.py", "latin.py is not UTF-8 text"),
         ("$K vet large.py", "cannot read large.py: is longer than 16 MiB"),
-        ("$K vet <(cat ref.py)", "is no plain file, and another process has to read it again"),
-        ("$K batch large.jsonl -o r", "large.jsonl: this is no JSON Lines: its first line is longer than"),
-        ("$K batch /dev/zero -o r", "/dev/zero: is a device, and no file"),
+        ("$K vet <(cat ref.py)", "is not a regular file, but another process must read it again"),
+        ("$K batch large.jsonl -o r", "large.jsonl: this is not JSON Lines: its first line is longer than"),
+        ("$K batch /dev/zero -o r", "/dev/zero: is a device, not a file"),
         ("$K batch folder -o r", "folder: Is a directory"),
-        ("$K batch latin.py -o r", "latin.py: this is no JSON Lines"),
+        ("$K batch latin.py -o r", "latin.py: this is not JSON Lines"),
         ("$K batch tasks.jsonl -o large.jsonl", "line 1 of large.jsonl is not a result"),
         ("$K suite large.py --against-itself -o r", "large.py: is longer than 16 MiB"),
         ("$K suite large.jsonl --against-itself -o r", "large.jsonl, line 1: longer than"),
@@ -74,14 +74,14 @@ def shell(place: Path, script: str, address: str = NOBODY) -> Ran:
         ("$K rollout /dev/zero --dry-run", "/dev/zero is none of: a folder, a .py, .jsonl or .parquet file"),
         ("$K rollout ref.py --request large.json --dry-run", "--request large.json: No such file"),
         ("ln large.py large.json; $K rollout ref.py --reward large.json --dry-run", "large.json: is longer than"),
-        ("$K rollout ref.py --model m -o /dev/full", "/dev/full is no plain file"),
+        ("$K rollout ref.py --model m -o /dev/full", "/dev/full is not a regular file"),
         ("$K trajectories large.jsonl", "large.jsonl, line 1: longer than"),
-        ("$K trajectories /dev/zero", "/dev/zero is no plain file"),
+        ("$K trajectories /dev/zero", "/dev/zero is not a regular file"),
         ("$K report large.jsonl -o r", "large.jsonl holds neither results nor trajectories: line 1 is longer than"),
-        ("$K report /dev/zero -o r", "/dev/zero: is a device, and no file"),
-        ("$K report results.jsonl --requests /dev/zero -o r", "/dev/zero: is a device, and no file"),
-        ("$K suite --saved /dev/zero", "/dev/zero: is a device, and no file"),
-        ("$K nodes --token-file /dev/zero", "from /dev/zero: is a device, and no file"),
+        ("$K report /dev/zero -o r", "/dev/zero: is a device, not a file"),
+        ("$K report results.jsonl --requests /dev/zero -o r", "/dev/zero: is a device, not a file"),
+        ("$K suite --saved /dev/zero", "/dev/zero: is a device, not a file"),
+        ("$K nodes --token-file /dev/zero", "from /dev/zero: is a device, not a file"),
         ("$K nodes --tls-ca large.py", "cannot read CA certificates from large.py: is longer than 16 MiB"),
         ("$K gateway --problems large.jsonl", "large.jsonl, line 1: longer than"),
         ("$P -m kerneldyno.rollout.stand_in nodir", "nodir/expected.json: No such file or directory; give a folder"),
@@ -99,7 +99,10 @@ def test_an_input_that_cannot_be_read(place: Path, script: str, said: str) -> No
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        ("$K batch tasks.jsonl -o /dev/full", "/dev/full is no plain file, and results are read again"),
+        (
+            "$K batch tasks.jsonl -o /dev/full",
+            "/dev/full is not a regular file; a run that continues must read it again",
+        ),
         ("$K batch tasks.jsonl -o /dev/stdout | cat", "/dev/stdout is standard output, where the summary goes"),
         ("$K batch tasks.jsonl -o mixed > mixed", "mixed is standard output, where the summary goes"),
         ("$K batch tasks.jsonl -o folder", "folder: Is a directory"),
@@ -110,7 +113,7 @@ def test_an_input_that_cannot_be_read(place: Path, script: str, said: str) -> No
         ("$K report results.jsonl -o folder", "folder: Is a directory"),
         ("$K report results.jsonl -o p.html --json > /dev/full", "standard output: No space left on device"),
         ("$K suite --saved results.jsonl > /dev/full", "standard output: No space left on device"),
-        ("$K trajectories results.jsonl --parquet /dev/null", "--parquet /dev/null: is no plain file"),
+        ("$K trajectories results.jsonl --parquet /dev/null", "--parquet /dev/null: is not a regular file"),
         ("$K --help > /dev/full", "standard output: No space left on device"),
         ("$K completion bash > /dev/full", "standard output: No space left on device"),
     ],
@@ -178,7 +181,7 @@ async def test_a_slow_writer_holds_up_no_result(scheduler: FakeScheduler, place:
         ran = await finished(process)
         writer.close()
     assert ran.status == 130
-    assert "run the same command to go on" in ran.err
+    assert "run the same command to continue" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -190,7 +193,7 @@ def test_a_fifo_without_a_writer_is_waited_for_and_said(place: Path, arguments: 
         command = [sys.executable, "-m", "kerneldyno.cli", *arguments]
         with subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=said) as process:
             try:
-                wait_until(lambda: "waiting for a process that writes to fifo" in (place / "said").read_text())
+                wait_until(lambda: "waiting for another process to write to fifo" in (place / "said").read_text())
                 process.send_signal(signal.SIGINT)
                 assert process.wait(SECONDS) == 130
             finally:

@@ -41,7 +41,7 @@ def test_plain_lines() -> None:
         ('{"id": "x", "kernel_kode": "k"}', "x", "kernel_kode"),
         ('{"id": "x", "num_perf_trials": "many"}', "x", "num_perf_trials"),
         ('{"id": "x", "kernel_code": "\\ud800"}', "x", "surrogate"),
-        ('{"id": "a"}', "a", "already that of line 1"),
+        ('{"id": "a"}', "a", "already used by line 1"),
     ],
 )
 def test_a_malformed_line_is_an_invalid_result_that_names_it(line: str | bytes, id: str, says: str) -> None:

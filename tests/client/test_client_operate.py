@@ -103,7 +103,7 @@ class TestDrain:
         scheduler.change()
         ran = await command
         assert ran.status == 1
-        assert ("undrained" if what == "undrained" else "does not know node-a") in ran.err
+        assert ("undrained" if what == "undrained" else "no longer knows node-a") in ran.err
 
     async def test_a_node_that_nobody_knows(self, scheduler: FakeScheduler) -> None:
         for command in ("drain", "undrain"):
@@ -169,8 +169,8 @@ class TestEvaluations:
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            (["--outcome", "RIGHT"], "there are CORRECT, INCORRECT"),
-            (["--outcome", "OUTCOME_UNSPECIFIED"], "there are CORRECT"),
+            (["--outcome", "RIGHT"], "choose one of CORRECT, INCORRECT"),
+            (["--outcome", "OUTCOME_UNSPECIFIED"], "choose one of CORRECT"),
             (["--label", "step"], "KEY=VALUE"),
             (["--since", "yesterday"], "90s, 30m, 2h, 7d"),
             (["--limit", "0"], "--limit"),
@@ -250,7 +250,11 @@ class TestQuarantines:
 
     @pytest.mark.parametrize(
         ("target", "status", "says"),
-        [("abcdef", 2, "2 digests begin so"), ("abcde", 1, "not in quarantine"), ("node-b", 1, "not in quarantine")],
+        [
+            ("abcdef", 2, "2 digests begin with this"),
+            ("abcde", 1, "not in quarantine"),
+            ("node-b", 1, "not in quarantine"),
+        ],
     )
     async def test_what_names_nothing_or_too_much(
         self, scheduler: FakeScheduler, target: str, status: int, says: str

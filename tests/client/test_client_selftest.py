@@ -92,7 +92,7 @@ def test_a_bad_header_is_named(folder: Path, lines: list[str], message: str) -> 
 
 def test_a_file_without_a_header_is_named(folder: Path) -> None:
     (folder / "T01_x.py").write_text(BODY)
-    with pytest.raises(corpus.CorpusError, match=r"T01_x.py: does not begin with a docstring"):
+    with pytest.raises(corpus.CorpusError, match=r"T01_x.py: must begin with a docstring"):
         corpus.read(folder / "T01_x.py")
 
 

@@ -101,7 +101,7 @@ async def test_nobody_there_and_a_port_of_http() -> None:
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as http:
         port = http.sockets[0].getsockname()[1]
-        assert "no gRPC service; it may be the port of metrics" in await told(f"127.0.0.1:{port}")
+        assert "not a gRPC service; it may be the port of metrics" in await told(f"127.0.0.1:{port}")
 
 
 @asynccontextmanager

@@ -50,7 +50,7 @@ def test_what_makes_no_suite_says_what_would(tmp_path: Path) -> None:
     with pytest.raises(ProblemError, match="no such folder of candidates"):
         Candidates(tmp_path / "nowhere")
     twins = [folder(tmp_path / place / "level1", "1_A.py") for place in ("one", "two")]
-    with pytest.raises(ProblemError, match="two problems are called level1/1_A: give the folder above both"):
+    with pytest.raises(ProblemError, match="two problems are called level1/1_A: give the folder that contains both"):
         find_problems(twins)
 
 

@@ -440,7 +440,7 @@ def test_files_that_are_not_there_or_in_the_way(tmp_path: Path) -> None:
     assert "No such file" in invoke(app, ["report", str(tmp_path / "none"), "-o", str(tmp_path / "page")]).stderr
     (tmp_path / "results.jsonl").write_bytes(MANY)
     same = ["report", str(tmp_path / "results.jsonl"), "-o", str(tmp_path / "results.jsonl")]
-    assert "that is what the report is made from" in invoke(app, same).stderr
+    assert "is an input of the report" in invoke(app, same).stderr
     assert (tmp_path / "results.jsonl").read_bytes() == MANY
     assert "No such file" in run(tmp_path, MANY, "--requests", tmp_path / "none").stderr
     assert "Is a directory" in invoke(app, ["report", str(tmp_path / "results.jsonl"), "-o", str(tmp_path)]).stderr

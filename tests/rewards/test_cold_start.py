@@ -96,7 +96,7 @@ def test_the_command_writes_them(tmp_path: Path) -> None:
     assert command("--min-speedup", "1")[1].startswith("1 of 3 turns")
     (row,) = [json.loads(line) for line in out.read_text().splitlines()]
     assert (row["turn_index"], row["speedup"]) == (1, 1.5)
-    for wrong, said in ((("--min-speedup", "nan"), "min_speedup is NaN"), (("--sft", str(out)), "is --sft too")):
+    for wrong, said in ((("--min-speedup", "nan"), "min_speedup is NaN"), (("--sft", str(out)), "is also --sft")):
         status, printed = command(*wrong)
         assert status == 2, printed
         assert said in " ".join(printed.split())

@@ -120,5 +120,5 @@ def test_the_interval_is_that_of_the_speedup_that_counts_and_no_number_is_none()
     both.ClearField("end_to_end_speedup_interval")
     assert (counted_speedup(both).low, counted_interval_in_json(result_to_json(both))) == (None, (None, None))
     assert counted_interval_in_json({"speedup_interval": {"high": 2.0}}) == (0.0, 2.0), "proto-JSON leaves zeros out"
-    with pytest.raises(TypeError, match="no interval"):
+    with pytest.raises(TypeError, match="not an interval"):
         counted_interval_in_json({"speedup_interval": [1.0, 2.0]})

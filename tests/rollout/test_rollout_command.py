@@ -151,7 +151,7 @@ async def test_what_stops_a_run(tmp_path: Path) -> None:
         assert (gone.status, "nor to a greeting" in gone.err) == (3, True)
         model.answer = lambda prompt: block("outcome=INFRASTRUCTURE_ERROR retryable=no")
         lost = await command(*options(w, model, tmp_path))
-        assert (lost.status, "12 of 12 episodes are not finished, for want of a reward" in lost.err) == (1, True)
+        assert (lost.status, "12 of 12 episodes are not finished, because a reward is missing" in lost.err) == (1, True)
         other = await command(*options(w, model, tmp_path), "--temperature", "0.5")
         assert (other.status, "it was begun with sampling" in other.err) == (2, True)
         away = await command(*options(w, model, tmp_path), "--address", "127.0.0.1:1")
@@ -165,7 +165,7 @@ USAGE: list[tuple[list[str], str]] = [
     (["--model", "m"], "--output"),
     (["--model", "m", "-o", "run.jsonl", "--base-url", "nonsense"], "no http(s) URL"),
     (["--model", "m", "-o", "run.jsonl", "--api-key-env", "NOT_THERE"], "no such variable"),
-    (["--model", "m", "-o", "run.png"], "there the plot goes"),
+    (["--model", "m", "-o", "run.png"], "the plot is written there"),
     (["--reward", "fortune"], "is not known"),
     (["--reward", '{"speedup_clip": -1}'], "speedup_clip"),
     (["--reward", "{"], "not JSON"),

@@ -310,7 +310,7 @@ async def test_no_token_is_in_any_log_or_message(caplog: pytest.LogCaptureFixtur
 def test_a_token_never_crosses_a_network_in_the_clear() -> None:
     bearer = Credentials(token=TOKENS["submit"])
     for address in ("10.0.0.1:1", "scheduler:50051", "dns:///10.0.0.1:1", "0.0.0.0:1", "ipv4:127.0.0.1:1,10.0.0.1:1"):
-        with pytest.raises(errors.CredentialsError, match="in the clear") as refused:
+        with pytest.raises(errors.CredentialsError, match="unencrypted") as refused:
             channel.open(address, bearer)
         assert TOKENS["submit"] not in str(refused.value)
     for address in ("127.0.0.1:1", "localhost:1", "[::1]:1", "dns:///127.0.0.1:1", "unix:/tmp/socket"):
@@ -340,5 +340,5 @@ def test_parameters_come_before_the_environment(tmp_path_factory: pytest.TempPat
         choose(environ=environ, token_file=str(file))
     file.chmod(0o600)
     file.write_text("two words\n")
-    with pytest.raises(errors.CredentialsError, match="is it the right file"):
+    with pytest.raises(errors.CredentialsError, match="check that the file is right"):
         choose(environ={}, token_file=str(file))

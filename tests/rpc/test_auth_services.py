@@ -180,7 +180,7 @@ async def test_commands_take_credentials_from_options_and_environment(place: Pla
     assert nobody[0] == 1
     assert "a token is needed" in nobody[2], "so the certificate was good"
     assert in_the_clear[0] == 2
-    assert "in the clear" in in_the_clear[2]
+    assert "unencrypted" in in_the_clear[2]
 
 
 async def test_local_services_need_nothing_of_what_the_environment_says(place: Place) -> None:

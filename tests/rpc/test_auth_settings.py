@@ -83,18 +83,18 @@ def test_everybody_may_read_digests_but_no_token(tmp_path: Path) -> None:
         (entry(secret='token = "with spaces, and a comma"'), "no space, no comma"),
         (entry(secret='sha256 = "12"'), "sha256sum"),
         (entry(secret="sha256 = 12"), "sha256sum"),
-        (entry(name=""), "name has"),
-        (entry(name="a b"), "name has"),
+        (entry(name=""), "name must have"),
+        (entry(name="a b"), "name must have"),
         (entry(roles="[]"), "submit, operate, node, read"),
         (entry(roles='["root"]'), "submit, operate, node, read"),
         (entry(roles='"submit"'), "submit, operate, node, read"),
         (entry(roles="[[]]"), "submit, operate, node, read"),
-        (entry("weight = 0"), "weight is a number greater than 0"),
-        (entry("weight = true"), "weight is a number"),
-        (entry("weight = nan"), "weight is a number"),
-        (entry("weight = inf"), "weight is a number"),
-        (entry("max_queued = 1.5"), "max_queued is a whole number"),
-        (entry("requests_per_second = -1"), "requests_per_second is a number"),
+        (entry("weight = 0"), "weight must be a number above 0"),
+        (entry("weight = true"), "weight must be a number"),
+        (entry("weight = nan"), "weight must be a number"),
+        (entry("weight = inf"), "weight must be a number"),
+        (entry("max_queued = 1.5"), "max_queued must be a whole number"),
+        (entry("requests_per_second = -1"), "requests_per_second must be a number"),
         (entry() + entry(name="other"), "listed twice"),
         (entry() + entry("weight = 2", secret=f'token = "{OTHER}"'), "differ in roles or limits"),
     ],
@@ -129,7 +129,7 @@ def test_nothing_is_open_to_others_without_tls_unless_said_so(address: str) -> N
     with pytest.raises(CredentialsError, match=r"--listen .* give --tls-cert and --tls-key, or .* --insecure"):
         ServerSecurity().check(address, "off")
     for security in (ServerSecurity(), encrypted):
-        with pytest.raises(CredentialsError, match=r"--metrics .* or say --insecure"):
+        with pytest.raises(CredentialsError, match=r"--metrics .* or give --insecure"):
             security.check("127.0.0.1:0", address)
     encrypted.check(address, "off")
     ServerSecurity(insecure=True).check(address, address)

@@ -1,8 +1,8 @@
-"""The `kerneldyno` command. One module per command; what they share is in common.py.
+"""The `kerneldyno` command: one module per command; common.py has what they share.
 
-Exit status of every command: 0 done, 1 no verdict (infrastructure failed; for `selftest` also an attack that got
-through, for `vet` a problem that is not strong, for `doctor` something to mend), 2 usage, 3 the service cannot be reached,
-4 `evaluate --require`: another verdict; 128 and the number of the signal that interrupted it (130 after Ctrl-C).
+Exit status of every command: 0 success; 1 no verdict (infrastructure failed; for `selftest` also an attack that got
+through, for `vet` a weak problem, for `doctor` a problem to fix); 2 wrong usage; 3 the service cannot be reached;
+4 `evaluate --require`: another verdict; 128 plus the number of the signal that interrupted it (130 after Ctrl-C).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kerneldyno.cli.doctor import doctor
 from kerneldyno.cli.evaluate import evaluate
 from kerneldyno.cli.evaluations import cancel, evaluations
 from kerneldyno.cli.gateway import gateway
+from kerneldyno.cli.grouped import with_groups
 from kerneldyno.cli.nodes import drain, nodes, undrain
 from kerneldyno.cli.quarantines import quarantines, release
 from kerneldyno.cli.report import report
@@ -36,7 +37,7 @@ from kerneldyno.cli.up import up
 from kerneldyno.cli.vet import vet
 from kerneldyno.rpc.version import VERSION
 
-#: What becomes of writing to a standard output that is full, broken or too long.
+#: Errors of writing to a standard output that is full, broken or too long.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE}
 
 app = typer.Typer(
@@ -49,7 +50,7 @@ app = typer.Typer(
 )
 
 
-def _say_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"kerneldyno {VERSION}")
         raise typer.Exit
@@ -58,7 +59,7 @@ def _say_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say which version this is.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
@@ -70,11 +71,11 @@ for _command in (
     *(top, trace, evaluations, cancel, nodes, drain, undrain, quarantines, release),
     completion,
 ):
-    app.command()(with_credentials(with_chosen(_command)))
+    app.command()(with_credentials(with_groups(with_chosen(_command))))
 
 
 def main() -> None:
-    """Runs the command line and exits with its status."""
+    """Run the command line and exit with its status."""
     try:
         try:
             with interrupting():
@@ -84,6 +85,6 @@ def main() -> None:
     except OSError as error:
         if error.filename is not None or error.errno not in _UNWRITABLE:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be written goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard what is still buffered
         print(f"kerneldyno: standard output: {error.strerror}", file=sys.stderr, flush=True)
         sys.exit(USAGE)

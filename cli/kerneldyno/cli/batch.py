@@ -1,7 +1,7 @@
-"""`kerneldyno batch`: a file of requests in, a file of results out.
+"""`kerneldyno batch`: read a file of requests, write a file of results.
 
-It may be stopped and started again at any time: what has a verdict is not evaluated again. Files are read and written
-line by line; how many requests are under way is bounded by the client's window.
+It may be stopped and started again at any time: requests with a verdict are not evaluated again. Files are read and
+written line by line; the client's window limits the number of requests in progress.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from kerneldyno.v1.evaluation_pb2 import EvalRequest
 def batch(
     tasks: Annotated[
         Path,
-        typer.Argument(metavar="TASKS.jsonl", help="One JSON object a line: a request each; - is standard input."),
+        typer.Argument(metavar="TASKS.jsonl", help="One JSON object, a request, per line; - is standard input."),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="RESULTS.jsonl", help="One JSON line a result.")],
-    window: Annotated[int, typer.Option("--window", min=1, help="Most requests under way at once.")] = 256,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="RESULTS.jsonl", help="One JSON line per result.")],
+    window: Annotated[int, typer.Option("--window", min=1, help="Most requests in progress at once.")] = 256,
     chosen: Chosen = NOTHING_CHOSEN,
     address: Address = DEFAULT_ADDRESS,
     local: Local = False,
@@ -58,9 +58,9 @@ def batch(
     lanes: Lanes = None,
     as_json: Json = False,
 ) -> None:
-    """Judge every request of TASKS.jsonl. Run it again to go on where it stopped.
+    """Evaluate every request of TASKS.jsonl. Run it again to continue where it stopped.
 
-    Options that set a field of requests are for those that leave it open.
+    Options that set a field of requests apply to requests that leave the field unset.
     """
     with reporting():
         defaults = request_from_json(chosen.fields())
@@ -69,7 +69,7 @@ def batch(
             _check_output(output)
             with ResultsFile(output) as results:
                 plain = is_plain(tasks)
-                items = requests if plain else in_thread(requests)  # what comes through a pipe may take its time
+                items = requests if plain else in_thread(requests)  # reading from a pipe may block
                 judging = Judging(items, _count_lines(tasks) if plain else None, results)
                 judging.run(Service(address, local, devices, sandbox, lanes), window)
         for note in judging.notes():
@@ -93,7 +93,11 @@ def batch(
 
 @contextmanager
 def _opened(tasks: Path) -> Iterator[io.BufferedReader]:
-    """Opens the requests. Raises UsageError, which names the file."""
+    """Open the requests.
+
+    Raises:
+        UsageError: they cannot be read; the message names the file.
+    """
     try:
         with open_input(tasks) as stream:
             yield stream
@@ -102,14 +106,14 @@ def _opened(tasks: Path) -> Iterator[io.BufferedReader]:
 
 
 def _check_output(output: Path) -> None:
-    """Refuses the file that standard output goes to: the summary would be written over results."""
+    """Refuse the file that is standard output: the summary would be written over the results."""
     with suppress(OSError, ValueError):  # no such file yet, or no standard output
         if os.path.samestat(os.fstat(sys.stdout.fileno()), output.stat()):
             raise UsageError(f"--output {output} is standard output, where the summary goes; give another file")
 
 
 def _filled(items: Iterable[EvalRequest | BadLine], defaults: EvalRequest) -> Iterator[EvalRequest | BadLine]:
-    """Yields the lines of the file; requests get the fields of `defaults` that they leave open, and a label for reports."""
+    """Yield the lines of the file; requests get unset fields from `defaults`, and a label for reports."""
     for item in items:
         if isinstance(item, BadLine):
             yield item
@@ -117,7 +121,7 @@ def _filled(items: Iterable[EvalRequest | BadLine], defaults: EvalRequest) -> It
         filled = EvalRequest()
         filled.CopyFrom(defaults)
         if item.stress_kinds:
-            filled.ClearField("stress_kinds")  # or merging would add its own to them
+            filled.ClearField("stress_kinds")  # merging would append the defaults to the request's own
         filled.MergeFrom(item)
         mark_reference(filled)
         yield filled

@@ -1,6 +1,6 @@
-"""How results look in a terminal: the card of one verdict, and the summary of many.
+"""Show results in a terminal: the card of one verdict, and the summary of many.
 
-Everything that a candidate may have written (messages, logs, tracebacks) is shown as plain text: no markup, no escapes.
+Text that a candidate may have written (messages, logs, tracebacks) is shown as plain text: no markup, no escapes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rich.text import Text
 
 
 def verdict_card(result: EvalResult) -> RenderableType:
-    """Shows one result: outcome, times, why, where, and the candidate's own traceback and output."""
+    """Return the card of one result: outcome, times, evidence, place, and the candidate's own traceback and output."""
     border = colour(result.outcome)
     title = EvalResult.Outcome.Name(result.outcome)
     if result.outcome == EvalResult.CORRECT and (speedup := speedup_words(result)):
@@ -39,7 +39,7 @@ def verdict_card(result: EvalResult) -> RenderableType:
 
 @dataclass(frozen=True, slots=True)
 class _Card:
-    """A box with a heading in a terminal, the heading and what is below it elsewhere: a box would fold long lines."""
+    """Draw a box with a heading in a terminal; elsewhere the heading and the lines, as a box would fold long lines."""
 
     title: Text
     content: Group
@@ -54,7 +54,7 @@ class _Card:
 
 
 def summary_table(outcomes: Counter[str], title: str) -> RenderableType:
-    """Shows how many results had which outcome; the title alone when there are none."""
+    """Return a table of outcomes and their counts; the title alone if there are none."""
     if not outcomes:
         return Text(f"{title}: nothing was judged in this run", style="italic")
     table = Table(show_edge=False)
@@ -69,10 +69,10 @@ def summary_table(outcomes: Counter[str], title: str) -> RenderableType:
 
 
 def outcome_text(outcome: EvalResult.Outcome.ValueType) -> Text:
-    """The name of an outcome, in its colour."""
+    """Return the name of an outcome, in its colour."""
     return Text(EvalResult.Outcome.Name(outcome), style=colour(outcome))
 
 
 def plain(text: str) -> Text:
-    """Text that comes from outside, with everything that could steer a terminal taken out."""
+    """Return text from outside without anything that could control a terminal."""
     return Text("".join(c for c in text.expandtabs(4) if c == "\n" or c.isprintable()).rstrip("\n"))

@@ -1,6 +1,7 @@
-"""The options that say how candidates are judged, the same ones for `evaluate`, `batch` and `suite`: one row for each field.
+"""Options that decide how candidates are judged, the same for `evaluate`, `batch` and `suite`: one row per field.
 
-A command has a parameter `chosen: Chosen`; `with_chosen` gives it the options instead, and fills it from them.
+A command has a parameter `chosen: Chosen`; `with_chosen` gives the command the options instead, and makes the value
+from them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import typer
 from kerneldyno.cli.common import UsageError
 from kerneldyno.v1.evaluation_pb2 import StressKind
 
-#: What --candidate-memory takes.
+#: Values that --candidate-memory accepts.
 _SIZE = re.compile(r"(?P<number>[0-9]{1,19}(\.[0-9]{1,9})?) ?(?P<unit>MiB|GiB|)", re.ASCII | re.IGNORECASE)
 _UNITS = {"": 1, "mib": 1 << 20, "gib": 1 << 30}
 _STRESS_KINDS = tuple(name.removeprefix("STRESS_KIND_").lower() for name, number in StressKind.items() if number)
@@ -37,7 +38,7 @@ def _kinds(option: str, text: str) -> list[str]:
     read = _one_of(*_STRESS_KINDS)
     kinds = [read(option, name) for name in text.split(",")]
     if len(set(kinds)) < len(kinds):
-        raise UsageError(f"{option} {text!r} has a kind twice; name each once")
+        raise UsageError(f"{option} {text!r} names a kind twice; name each once")
     return kinds
 
 
@@ -45,7 +46,7 @@ def _memory(option: str, text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     size = int(float(found["number"]) * _UNITS[found["unit"].lower()]) if found is not None else -1
     if not 0 <= size < 1 << 63:
-        raise UsageError(f"{option} {text!r} is no size; give bytes, or a number with MiB or GiB (8GiB)")
+        raise UsageError(f"{option} {text!r} is not a size; give bytes, or a number with MiB or GiB (8GiB)")
     return size
 
 
@@ -55,7 +56,7 @@ def _as_given(option: str, value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """An option: the field that it sets, its type, and what makes the field's value of what was given."""
+    """An option: the field that it sets, its type, and the function that makes the field's value."""
 
     field: str
     name: str
@@ -66,28 +67,28 @@ class _Option:
 
     @property
     def flag(self) -> str:
-        """The option as it is written."""
+        """Return the option as it is written on the command line."""
         return self.name.partition("/")[0]
 
 
 _OPTIONS = (
     _Option(
         *("timing_precision", "--timing-precision", float, "0.001..1"),
-        "Stop timing when both speedups are known to this share of themselves, with 95 % confidence. Default 0.01.",
+        "Stop timing when both speedups are known to this relative precision, at 95 % confidence. Default 0.01.",
     ),
     _Option(
         *("speedup_kind", "--speedup-kind", str, "device|end-to-end"),
-        "The speedup that counts: by device time, or by the time that a caller waits. Default device.",
+        "Which speedup counts: by device time, or by the time that a caller waits. Default device.",
         _one_of("device", "end-to-end"),
     ),
     _Option(
         *("candidate_device_memory_bytes", "--candidate-memory", str, "BYTES|MiB|GiB"),
-        "Most device memory of the candidate, at least 64MiB, as 8GiB. Default twice the reference's, and 4GiB more.",
+        "Most device memory of the candidate, at least 64MiB, such as 8GiB. Default twice the reference's plus 4GiB.",
         _memory,
     ),
     _Option(
         *("allowed_precision", "--allowed-precision", str, "tf32|fp16|bf16|fp8"),
-        "Least precise arithmetic that a candidate may use inside. Default: the reference's own.",
+        "Least precise arithmetic that a candidate may use internally. Default: the reference's own.",
         _one_of("tf32", "fp16", "bf16", "fp8"),
     ),
     _Option(
@@ -101,12 +102,12 @@ _OPTIONS = (
     ),
     _Option(
         *("output_reuse", "--output-reuse", str, "label|reject"),
-        "What becomes of a candidate whose calls overwrite earlier outputs: a finding, or wrong. Default label.",
+        "How to treat a candidate whose calls overwrite earlier outputs: as a finding, or as wrong. Default label.",
         _one_of("label", "reject"),
     ),
     _Option(
         *("provenance_policy", "--provenance", str, "label|reject-decoys|require-own-kernels"),
-        "What becomes of one whose own kernels did not do the work. Default reject-decoys.",
+        "How to treat a candidate whose own kernels did not do the work. Default reject-decoys.",
         _one_of("label", "reject-decoys", "require-own-kernels"),
     ),
     _Option(
@@ -116,7 +117,7 @@ _OPTIONS = (
     ),
     _Option(
         *("reference_backend", "--reference-backend", str, "eager|torch-compile"),
-        "What the candidate is timed against: PyTorch as it is, or compiled. Default eager.",
+        "What the candidate is timed against: PyTorch eager, or compiled. Default eager.",
         _one_of("eager", "torch-compile"),
     ),
 )
@@ -124,12 +125,16 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What was given of these options."""
+    """The values given for these options."""
 
     given: Mapping[str, Any] = field(default_factory=dict)
 
     def fields(self) -> dict[str, Any]:
-        """Returns the fields of a request that were chosen, as `request_from_json` takes them. Raises UsageError."""
+        """Return the chosen fields of a request, as `request_from_json` takes them.
+
+        Raises:
+            UsageError: a value cannot be used, or two options contradict each other.
+        """
         if self.given.get("stress_inputs") is False and self.given.get("stress_kinds") is not None:
             raise UsageError("--stress-kinds and --no-stress contradict each other; give one of them")
         return {
@@ -139,12 +144,12 @@ class Chosen:
         }
 
 
-#: What a command has where nothing was given.
+#: Value for a command when no option was given.
 NOTHING_CHOSEN = Chosen()
 
 
 def with_chosen(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns `command` with these options in the place of its parameter `chosen`, if it has one."""
+    """Return `command` with these options in place of its parameter `chosen`, if it has one."""
     signature = inspect.signature(command, eval_str=True)
     if "chosen" not in signature.parameters:
         return command

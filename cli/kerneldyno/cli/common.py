@@ -1,7 +1,7 @@
-"""What the commands share: the options that choose a service, the consoles, and how errors end a command.
+"""Shared by all commands: the options that choose a service, the consoles, and how errors end a command.
 
 Results go to standard output, everything else (progress, errors) to standard error. An error is one line that says what
-to do; nothing here prints a Python traceback.
+to do; no Python traceback is printed here.
 """
 
 from __future__ import annotations
@@ -46,36 +46,36 @@ Address = Annotated[
 Local = Annotated[
     bool,
     typer.Option(
-        "--local", help="Start a scheduler and an evaluator for this command and stop them after it; no --address then."
+        "--local", help="Start a scheduler and an evaluator for this command and stop them afterwards; no --address."
     ),
 ]
 Devices = Annotated[
     str | None, typer.Option("--devices", metavar="auto|cpu|cuda|cuda:0,...", help="Devices of the started evaluator.")
 ]
 Sandbox = Annotated[
-    str | None, typer.Option("--sandbox", metavar="auto|require|off", help="Sandboxing by the started evaluator.")
+    str | None, typer.Option("--sandbox", metavar="auto|require|off", help="Sandbox mode of the started evaluator.")
 ]
 Lanes = Annotated[
-    int | None, typer.Option("--lanes", min=1, help="Candidates on one device at once, of the started evaluator.")
+    int | None, typer.Option("--lanes", min=1, help="Candidates at once on one device of the started evaluator.")
 ]
-#: Options of every command with an --address: name, the variable that each overrides, help.
+#: Options of every command with an --address: name, the variable that the option overrides, help.
 _CREDENTIALS = (
     ("tls_ca", credentials.CA_VARIABLE, 'CA of the scheduler\'s certificate, or "public"; turns on TLS.'),
-    ("tls_cert", credentials.CERT_VARIABLE, "Your certificate, for a scheduler that asks for one."),
-    ("tls_key", credentials.KEY_VARIABLE, "Its private key."),
-    ("token_file", credentials.TOKEN_FILE_VARIABLE, f"Your token; {credentials.TOKEN_VARIABLE} has it itself."),
+    ("tls_cert", credentials.CERT_VARIABLE, "Your certificate, for a scheduler that requires one."),
+    ("tls_key", credentials.KEY_VARIABLE, "Private key of your certificate."),
+    ("token_file", credentials.TOKEN_FILE_VARIABLE, f"File with your token; {credentials.TOKEN_VARIABLE} holds one."),
 )
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")]
 
 
 class UsageError(Exception):
-    """The command was given something it cannot work with."""
+    """The command was given something that it cannot use."""
 
 
 def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns `command` with the options --tls-ca, --tls-cert, --tls-key and --token-file, if it has an --address.
+    """Return `command` with the options --tls-ca, --tls-cert, --tls-key and --token-file, if it has an --address.
 
-    They stand for the environment's variables, which is where clients look for what they are not given.
+    They set the variables of the environment, which clients read for values that they are not given.
     """
     signature = inspect.signature(command, eval_str=True)
     if "address" not in signature.parameters:
@@ -109,36 +109,36 @@ def with_credentials(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def stdout() -> Console:
-    """The console for results. Colours only in a terminal, and never with NO_COLOR.
+    """Return the console for results. It has colours only in a terminal, and never with NO_COLOR.
 
-    Tables are fitted to a terminal, or to the variable COLUMNS where it is set; in a pipe or a file each row is one line.
+    Tables fit the terminal, or the variable COLUMNS if it is set; in a pipe or a file each row is one line.
     """
     console = Console(highlight=False)
     return console if console.is_terminal or os.environ.get("COLUMNS") else PipedConsole()
 
 
 def stderr() -> Console:
-    """The console for progress."""
+    """Return the console for progress."""
     return Console(stderr=True, highlight=False)
 
 
 def print_json(data: Any) -> None:
-    """Prints one JSON document on standard output."""
+    """Print one JSON document on standard output."""
     print(json.dumps(data, indent=2), flush=True)
 
 
 def to_json(message: Message) -> dict[str, Any]:
-    """Returns a message as proto-JSON with the original field names, empty fields included."""
+    """Return a message as proto-JSON with the original field names, empty fields included."""
     return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
 
 
 def clock_time(stamp: Timestamp) -> str:
-    """A time for a person, in this machine's time zone; nothing for one that was not set."""
+    """Return a time for people, in this machine's time zone; "" if it was not set."""
     return f"{stamp.ToDatetime(UTC).astimezone():%Y-%m-%d %H:%M:%S}" if stamp.ToNanoseconds() else ""
 
 
 def lasting(seconds: float) -> str:
-    """A duration for a person, short or long: "3.2 ms", "45 s", "1 h 20 min"."""
+    """Return a duration for people, short or long: "3.2 ms", "45 s", "1 h 20 min"."""
     if seconds < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 120.0:
@@ -148,7 +148,7 @@ def lasting(seconds: float) -> str:
 
 
 def read_source(path: Path) -> str:
-    """Reads a Python source file."""
+    """Read a Python source file."""
     try:
         return read_text(path)
     except OSError as error:
@@ -159,7 +159,7 @@ def read_source(path: Path) -> str:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Shows in a terminal what the block is busy with."""
+    """Show in a terminal what the block is doing."""
     console = stderr()
     if console.is_terminal:
         with console.status(what):
@@ -168,31 +168,33 @@ def waiting(what: str) -> Iterator[None]:
         yield
 
 
-def say_stalled(why: str) -> None:
-    """Tells whoever waits for verdicts why none come, and that they do again: AsyncClient's `on_stalled`."""
-    text = f"waiting: the scheduler cannot write its journal, and tells no verdict until it can: {why}"
+def report_stalled(why: str) -> None:
+    """Tell the user why no verdicts arrive, and when they arrive again: AsyncClient's `on_stalled`."""
+    text = f"waiting: the scheduler cannot write its journal, and sends no verdict until it can: {why}"
     print(f"kerneldyno: {text if why else 'the scheduler can write its journal again'}", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The service that a command is to use."""
+    """The service that a command uses. It is also a group of options (see grouped.py)."""
 
-    address: str = DEFAULT_ADDRESS
-    local: bool = False
-    devices: str | None = None
-    sandbox: str | None = None
-    lanes: int | None = None
+    address: Address = DEFAULT_ADDRESS
+    local: Local = False
+    devices: Devices = None
+    sandbox: Sandbox = None
+    lanes: Lanes = None
 
     @contextmanager
     def open(self) -> Iterator[str]:
-        """Yields the scheduler's address, of services started for the block when they are to be local."""
+        """Yield the scheduler's address; if the service is local, start it for the duration of the block."""
         if not self.local:
             if self.devices is not None or self.sandbox is not None or self.lanes is not None:
-                raise UsageError("--devices, --sandbox and --lanes need --local: a running service has chosen its own")
+                raise UsageError(
+                    "--devices, --sandbox and --lanes need --local: a running service has its own settings"
+                )
             yield self.address
             return
-        for variable in credentials.VARIABLES:  # of a service elsewhere
+        for variable in credentials.VARIABLES:  # they are for a service elsewhere
             os.environ.pop(variable, None)
         services = LocalServices(devices=self.devices, sandbox=self.sandbox, lanes=self.lanes)
         with ExitStack() as stack:
@@ -203,7 +205,7 @@ class Service:
 
 @contextmanager
 def reporting() -> Iterator[None]:
-    """Ends the command with a line on standard error and a status when its block raises something expected."""
+    """End the command with a line on standard error and a status if its block raises an expected error."""
     try:
         yield
     except (UsageError, AddressError, CredentialsError) as error:
@@ -217,6 +219,6 @@ def reporting() -> Iterator[None]:
 
 
 def fail(message: str, status: int) -> NoReturn:
-    """Prints an error and exits."""
+    """Print an error and exit."""
     print(f"kerneldyno: {message}", file=sys.stderr, flush=True)
     raise typer.Exit(status)

@@ -1,4 +1,4 @@
-"""`kerneldyno completion`: the shell's completion of commands and options, as a script."""
+"""`kerneldyno completion`: print a shell script that completes commands and options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
 
 class Shell(StrEnum):
-    """Shells that there is a script for."""
+    """Shells for which there is a script."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -20,7 +20,7 @@ class Shell(StrEnum):
 def completion(shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell.")]) -> None:
     """Print a shell's completion script.
 
-    `kerneldyno --install-completion` puts it in place for good. For one session: eval "$(kerneldyno completion bash)".
+    `kerneldyno --install-completion` installs it permanently. For one session: eval "$(kerneldyno completion bash)".
     """
     script = get_completion_script(prog_name="kerneldyno", complete_var="_KERNELDYNO_COMPLETE", shell=shell.value)
     print(script)

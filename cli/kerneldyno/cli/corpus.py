@@ -1,8 +1,8 @@
-"""The attack corpus: candidates that try to be fooled for, what a judge may say of each, and whether it did.
+"""The attack corpus: candidates that try to cheat, the outcomes that a judge may give each, and whether it did.
 
-A corpus is a folder with `attacks/`, `honest/`, `wrong/` (candidates) and `problems/` (their references). A candidate file
-begins with a docstring that ends in `key: value` lines: what it is judged against and which outcomes are as they should
-be. `kerneldyno selftest` runs the attacks against a running service, tests/corpus.py runs everything against one judge.
+A corpus is a folder with `attacks/`, `honest/`, `wrong/` (candidates) and `problems/` (their references). A candidate
+file begins with a docstring that ends in `key: value` lines: its reference and the outcomes that are acceptable.
+`kerneldyno selftest` runs the attacks against a running service; tests/corpus.py runs everything against one judge.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.rpc.validation import effective
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, SpeedupKind
 
-#: A candidate that gets past a wall prints or raises this word; see `shortfall`.
+#: A candidate that breaks out of its sandbox prints or raises this word; see `shortfall`.
 ESCAPED = "ESCAPED"
-#: An attack that ends CORRECT must cost what the honest candidate costs, but for noise: at least this share of it. The CPU
-#: device is also used on busy machines: there an attack has gained only where time and ratio to the reference both say so.
+#: Least share of the honest candidate's time that an attack with outcome CORRECT must take; the rest is noise. The CPU
+#: device is also used on busy machines: there an attack counts as faster only if both its time and its ratio say so.
 MIN_SHARE = {"cuda": 0.8, "cpu": 0.5}
-#: Or a ratio that no busy machine makes: so many times the honest one.
+#: Or a ratio this many times the honest one, which no busy machine can cause.
 _BY_FAR = 4
-#: On the CPU device shorter times than this are mostly noise and compared with nothing, in seconds.
+#: Times in seconds below which the CPU device measures mostly noise; they are not compared.
 MIN_CPU_SECONDS = 0.2e-3
-#: Calls where a file does not choose its own. Little is enough on the CPU device, where times are not compared closely.
+#: Numbers of calls if a file does not choose its own. The CPU device needs few, as its times are not compared closely.
 _EFFORT: dict[str, dict[str, Any]] = {
     "cuda": {"num_correct_trials": 3, "num_perf_trials": 60, "num_warmup": 2},
     "cpu": {"num_correct_trials": 2, "num_perf_trials": 12, "num_warmup": 1},
 }
 _STAGE_SECONDS = 30
 
-#: What a folder's candidates should come to where a file does not say.
+#: Expected outcome of a folder's candidates if a file does not say.
 _DEFAULT_OUTCOME = {"honest": "CORRECT", "wrong": "INCORRECT"}
 _KEYS = ("problem", "backend", "outcome", "honest", "devices", "request", "finding")
 _DOCSTRING = re.compile(r'\s*"""(.*?)"""', re.DOTALL)
@@ -46,12 +46,12 @@ _TITLE_ID = re.compile(r"[A-Z][0-9]{2}[^:]*:\s*")
 
 
 class CorpusError(ValueError):
-    """A corpus file whose header cannot be understood, or a corpus that is not there."""
+    """A corpus file has a malformed header, or the corpus does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One candidate of the corpus and what its header says."""
+    """One candidate of the corpus and the contents of its header."""
 
     path: Path
     #: Id in the threat catalogue, for example "T12"; empty for honest and wrong candidates.
@@ -63,22 +63,22 @@ class Entry:
     backend: str
     outcomes: tuple[str, ...]
     devices: tuple[str, ...]
-    #: The candidate whose time is the true one, for attacks that may end CORRECT.
+    #: The candidate with the true time, for attacks that may end CORRECT.
     honest: Path | None = None
-    #: Further fields of the request.
+    #: More fields of the request.
     request: dict[str, Any] = field(default_factory=dict)
-    #: Id of a finding that the result must have; empty: none.
+    #: Id of a finding that the result must have; empty for none.
     finding: str = ""
 
     @property
     def name(self) -> str:
-        """File name without its ending: unique within a folder."""
+        """Return the file name without its suffix: unique within a folder."""
         return self.path.stem
 
     def runs_on(self, kind: str, backends: Collection[str]) -> bool:
-        """Say whether a service with such a device ("cuda" or "cpu") and these backends takes it.
+        """Return whether a service with a device of this kind ("cuda" or "cpu") and these backends accepts it.
 
-        A service without a GPU refuses to profile. A judge alone does not, so that tests of the judge run all of `devices`.
+        A service without a GPU refuses to profile. A bare judge does not, so tests of the judge run all of `devices`.
         """
         if kind not in self.devices or self.backend not in backends:
             return False
@@ -86,27 +86,31 @@ class Entry:
 
 
 def find() -> Path:
-    """Return the corpus: the one installed with this package, or else the tests of the checkout that it runs from."""
+    """Return the corpus: the one installed with this package, or the tests of the checkout that it runs from."""
     here = Path(__file__).resolve()
     for root in (here.parent / "corpus_files", here.parents[3] / "tests"):
         if (root / "attacks").is_dir() and (root / "problems").is_dir():
             return root
-    raise CorpusError("the attack corpus is not installed beside this package; install a wheel, or use a checkout")
+    raise CorpusError("the attack corpus is not installed with this package; install a wheel, or use a checkout")
 
 
 def entries(folder: Path) -> Iterator[Entry]:
-    """Read the candidates of one folder, in order of their names."""
+    """Read the candidates of one folder, ordered by name."""
     for path in sorted(folder.glob("*.py")):
         if not path.name.startswith("test_") and path.name != "conftest.py":
             yield read(path)
 
 
 def read(path: Path) -> Entry:
-    """Read one candidate. Raises CorpusError when its header is not right."""
+    """Read one candidate.
+
+    Raises:
+        CorpusError: its header is malformed.
+    """
     source = path.read_text(encoding="utf-8")
     found = _DOCSTRING.match(source)
     if found is None:
-        raise CorpusError(f"{path.name}: does not begin with a docstring")
+        raise CorpusError(f"{path.name}: must begin with a docstring")
     lines = found[1].strip().splitlines()
     keys = _keys(lines[1:], path)
     root = path.resolve().parent.parent
@@ -139,13 +143,13 @@ def read(path: Path) -> Entry:
 
 
 def _problems(root: Path) -> Path:
-    """Return the folder of the references: beside those of the candidates, or a corpus within a corpus has those outside."""
+    """Return the folder of the references: the corpus's own, or for a corpus within a corpus that of the outer one."""
     near = root / "problems"
     return near if near.is_dir() else root.parent / "problems"
 
 
 def request(entry: Entry, kind: str, **changes: Any) -> EvalRequest:
-    """Return the request that judges `entry` on a device of that kind ("cuda" or "cpu")."""
+    """Return the request that evaluates `entry` on a device of that kind ("cuda" or "cpu")."""
     fields = {
         "reference_code": entry.problem.read_text(encoding="utf-8"),
         "kernel_code": entry.source,
@@ -155,14 +159,14 @@ def request(entry: Entry, kind: str, **changes: Any) -> EvalRequest:
         **entry.request,
         **changes,
     }
-    if entry.backend == "cuda":  # nvcc takes its time
+    if entry.backend == "cuda":  # nvcc is slow
         limits = fields.get("timeouts", {})
         fields["timeouts"] = {"load_timeout": 300, **limits} if isinstance(limits, dict) else limits
     return request_from_json(fields)
 
 
 def shortfall(entry: Entry, result: EvalResult, honest: EvalResult | None = None) -> str | None:
-    """Say what is not as it should be about `result`, or None. `honest` is the result of `entry.honest`, if it has one."""
+    """Return what is unexpected about `result`, or None. `honest` is the result of `entry.honest`, if it has one."""
     outcome = EvalResult.Outcome.Name(result.outcome)
     if any(ESCAPED in text for text in (result.logs, result.message, *_exception_messages(result))):
         return f"got past a wall: {_first_line_with_escape(result)}"
@@ -176,7 +180,7 @@ def shortfall(entry: Entry, result: EvalResult, honest: EvalResult | None = None
 
 
 def _gain(result: EvalResult, honest: EvalResult | None) -> str | None:
-    """Say whether an attack earned a better time, or a better ratio to its reference, than honest work does."""
+    """Return how an attack got a better time, or a better ratio to its reference, than honest work; None if not."""
     if not result.HasField("candidate_timing"):
         return None
     if honest is None or honest.outcome != EvalResult.CORRECT or not honest.HasField("candidate_timing"):
@@ -188,7 +192,7 @@ def _gain(result: EvalResult, honest: EvalResult | None) -> str | None:
 
 
 def _gain_by(result: EvalResult, honest: EvalResult, kind: SpeedupKind.ValueType) -> str | None:
-    """The same by one of the two times."""
+    """Do the same for one of the two times."""
     ours, theirs = counted_speedup(result, kind), counted_speedup(honest, kind)
     if ours.candidate is None or theirs.candidate is None:
         return None
@@ -196,8 +200,8 @@ def _gain_by(result: EvalResult, honest: EvalResult, kind: SpeedupKind.ValueType
     share = MIN_SHARE.get(device, MIN_SHARE["cuda"])
     got, true = ours.candidate.median_seconds, theirs.candidate.median_seconds
     faster = got < share * true
-    # The reference was timed in turn with the candidate. On a busy host it gets more of the processor, so that any figure
-    # of a candidate may be too low there, never too high.
+    # The reference was timed in alternation with the candidate. On a busy host it gets more of the processor, so a
+    # candidate's ratio may be too low there, never too high.
     base = max(1.0, theirs.value) if device == "cpu" else theirs.value
     better = ours.value * share > base
     if device == "cpu" and (true <= MIN_CPU_SECONDS or not (better and (faster or ours.value > _BY_FAR * base))):
@@ -226,7 +230,7 @@ def _keys(lines: list[str], path: Path) -> dict[str, str]:
         if found is None:
             break
         if found[1] not in _KEYS:
-            raise CorpusError(f"{path.name}: unknown key {found[1]!r}; known: {', '.join(_KEYS)}")
+            raise CorpusError(f"{path.name}: unknown key {found[1]!r}; choose one of {', '.join(_KEYS)}")
         keys[found[1]] = found[2].strip()
     return keys
 

@@ -1,4 +1,4 @@
-"""`kerneldyno describe`: what the service can do, its nodes and devices, and the walls around candidates."""
+"""`kerneldyno describe`: show what the service can do, its nodes and devices, and the sandbox around candidates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kerneldyno doctor`: are this machine and its services fit, before a run finds out? `doctor verl`: is a trainer's?"""
+"""`kerneldyno doctor`: check this machine and its services before a run, or (`doctor verl`) a trainer's environment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from rich.text import Text
 
 
 class Trainer(StrEnum):
-    """Whose environment is looked at."""
+    """Trainers whose environment can be checked."""
 
     VERL = "verl"
 
@@ -44,10 +44,10 @@ _NAME_WIDTH = 22
 def doctor(
     trainer: Annotated[
         Trainer | None,
-        typer.Argument(metavar="verl", help="Look at the environment of a verl run instead.", show_default=False),
+        typer.Argument(metavar="verl", help="Check the environment of a verl run instead.", show_default=False),
     ] = None,
     canary: Annotated[
-        bool, typer.Option("--canary/--no-canary", help="Have a right and a wrong candidate judged by the service.")
+        bool, typer.Option("--canary/--no-canary", help="Have the service judge a correct and a wrong candidate.")
     ] = True,
     timeout: Annotated[
         float, typer.Option("--timeout", min=1.0, metavar="SECONDS", help="Longest time for the canary.")
@@ -62,7 +62,7 @@ def doctor(
             "--address",
             envvar="KERNELDYNO_ADDRESS",
             metavar="HOST:PORT",
-            help=f"The scheduler; {DEFAULT_ADDRESS} without it, and none for verl.",
+            help=f"The scheduler. Default: {DEFAULT_ADDRESS}; none for verl.",
         ),
     ] = None,
     local: Local = False,
@@ -71,22 +71,24 @@ def doctor(
     lanes: Lanes = None,
     as_json: Json = False,
 ) -> None:
-    """Tell whether this machine and its services are fit.
+    """Check whether this machine and its services are ready to use.
 
-    Looks at versions, GPUs, sandbox, disk, clocks, ports, TLS, scheduler and nodes, and has two candidates judged. Each
-    problem comes with its cure. Exit status 1 when something must be mended; notes do not count. Where several machines
-    work together, run it on each of them.
+    Checks versions, GPUs, sandbox, disk, clocks, ports, TLS, scheduler and nodes, and has two candidates judged. Each
+    problem is shown with its remedy. The exit status is 1 if something must be fixed; notes do not count. If several
+    machines work together, run it on each of them.
     """
     with reporting():
         checks: Iterable[Check]
         if trainer is not None:
             if local:
-                raise UsageError("--local does not go with verl: give the --address of a running scheduler")
+                raise UsageError("--local cannot be used with verl: give the --address of a running scheduler")
             checks = _of_trainer(trainer, address)
         else:
             service = Service(address or DEFAULT_ADDRESS, local, devices, sandbox, lanes)
             if not local and (devices is not None or sandbox is not None or lanes is not None):
-                raise UsageError("--devices, --sandbox and --lanes need --local: a running service has chosen its own")
+                raise UsageError(
+                    "--devices, --sandbox and --lanes need --local: a running service has its own settings"
+                )
             checks = chain(
                 _watched("looking at this machine", of_machine(store)), _of_service(service, canary, timeout)
             )
@@ -112,7 +114,7 @@ def _of_service(service: Service, canary: bool, timeout: float) -> Iterator[Chec
             reason, *log = str(error).splitlines()
             text = f"{reason} {log[-1].strip() if log else ''}".strip()
             yield Check(
-                "local services", State.FAILED, text, "mend what stands above; `kerneldyno up` shows whole logs"
+                "local services", State.FAILED, text, "fix the problems above; `kerneldyno up` shows whole logs"
             )
             return
         what = "asking the services, and judging two candidates" if canary else "asking the services"
@@ -120,7 +122,7 @@ def _of_service(service: Service, canary: bool, timeout: float) -> Iterator[Chec
 
 
 def _watched(what: str, checks: Iterator[Check]) -> Iterator[Check]:
-    """Shows what is being waited for between two findings."""
+    """Show what is being checked between two results."""
     while True:
         with waiting(what):
             check = next(checks, None)
@@ -130,7 +132,7 @@ def _watched(what: str, checks: Iterator[Check]) -> Iterator[Check]:
 
 
 def _shown(checks: Iterable[Check]) -> list[Check]:
-    """Prints each finding as it comes, a line each and a line for its cure: nothing is folded, so that it can be copied."""
+    """Print each result as it arrives, on one line, and its remedy on another: unfolded, so that it can be copied."""
     console = stdout()
     found = []
     for check in checks:
@@ -141,6 +143,6 @@ def _shown(checks: Iterable[Check]) -> list[Check]:
             console.print(plain(f"{'':<{_NAME_WIDTH + 7}} -> {check.remedy}"), soft_wrap=True)
         found.append(check)
     counts = {state: sum(check.state is state for check in found) for state in State}
-    verdict = f"{counts[State.FAILED]} to mend" if counts[State.FAILED] else "nothing to mend"
+    verdict = f"{counts[State.FAILED]} to fix" if counts[State.FAILED] else "nothing to fix"
     console.print(f"{len(found)} checks: {verdict}, {counts[State.NOTE]} to note", soft_wrap=True)
     return found

@@ -1,4 +1,4 @@
-"""`kerneldyno evaluate`: one candidate, one verdict, for a person to read."""
+"""`kerneldyno evaluate`: evaluate one candidate and show the verdict."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from kerneldyno.cli.common import (
     fail,
     print_json,
     read_source,
+    report_stalled,
     reporting,
-    say_stalled,
     stdout,
     waiting,
 )
@@ -40,13 +40,13 @@ from kerneldyno.rpc.source import without_mark
 from kerneldyno.rpc.validation import DEFAULT_BACKEND, DEFAULT_ENTRY_POINT, DEFAULT_TOOLKIT
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 
-#: Fields that are programs, or stand for one.
+#: Fields that hold programs, or replace one.
 _SOURCES = {"reference_code", "kernel_code", "cases_code", "cases"}
 
 
 def evaluate(
     reference: Annotated[
-        Path | None, typer.Argument(metavar="REFERENCE.py", help="The reference; with --cases the candidate, alone.")
+        Path | None, typer.Argument(metavar="REFERENCE.py", help="The reference; with --cases, the candidate.")
     ] = None,
     candidate: Annotated[
         Path | None, typer.Argument(metavar="CANDIDATE.py", help="The candidate; - is standard input.")
@@ -59,16 +59,16 @@ def evaluate(
         typer.Option(
             "--request",
             metavar="FILE",
-            help="JSON object with fields of a request, as a line of `batch` has them; - is standard input. Options and"
-            " sources that are given count more, and sources may be in it.",
+            help="JSON object with fields of a request, like a line of `batch`; - is standard input. It may hold the"
+            " sources. Options and files on the command line override it.",
         ),
     ] = None,
     backend: Annotated[
-        str | None, typer.Option("--backend", help="triton (default), cuda, torch, a plug-in's.")
+        str | None, typer.Option("--backend", help="triton (default), cuda, torch, or a plug-in's.")
     ] = None,
     toolkit: Annotated[
         str | None,
-        typer.Option("--toolkit", help="kernelbench, kernel_simple (so with --cases), or a plug-in's."),
+        typer.Option("--toolkit", help="kernelbench, kernel_simple (default with --cases), or a plug-in's."),
     ] = None,
     entry_point: Annotated[
         str | None, typer.Option("--entry-point", help="Class of the reference, or the callable. Default Model.")
@@ -85,7 +85,7 @@ def evaluate(
     no_performance: Annotated[bool, typer.Option("--no-performance", help="Judge correctness only.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Profile a correct candidate.")] = False,
     skip_cache: Annotated[
-        bool, typer.Option("--skip-cache", help="Run it again, even where an earlier run could answer.")
+        bool, typer.Option("--skip-cache", help="Evaluate again, even if an earlier result could answer.")
     ] = False,
     require: Annotated[
         str | None, typer.Option("--require", metavar="OUTCOME", help="Exit with status 4 unless this is the outcome.")
@@ -114,9 +114,9 @@ def evaluate(
         if (reference, candidate, cases) == (None, None, None) and filed.keys() & _SOURCES:
             sources = {}
         elif reference is not None and candidate is None and "kernel_code" not in filed and filed.keys() & _SOURCES:
-            sources = {"kernel_code": read_source(reference)}  # the file has what it is held against
+            sources = {"kernel_code": read_source(reference)}  # the request file has the reference
         elif given_twice := sorted(filed.keys() & _SOURCES):
-            raise UsageError(f"{', '.join(given_twice)}: in {request_file} and on the command line; give it once")
+            raise UsageError(f"{', '.join(given_twice)}: in {request_file} and on the command line; give it only once")
         else:
             sources = _sources(reference, candidate, cases, toolkit or filed.get("toolkit"))
         kernelbench = (toolkit or filed.get("toolkit", DEFAULT_TOOLKIT)) == DEFAULT_TOOLKIT
@@ -160,14 +160,20 @@ def evaluate(
 
 
 def _read_request(path: Path) -> dict[str, Any]:
-    """Returns the fields in a file of --request, by the names that the contract gives them. Raises UsageError."""
+    """Return the fields in a file of --request, by the contract's names.
+
+    Raises:
+        UsageError: the file cannot be read or is not a JSON object.
+    """
     name = "standard input" if path == STDIN else str(path)
     try:
         data = json.loads(without_mark(read_source(path)))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{name} is not JSON: {error}") from error
     if not isinstance(data, dict):
-        raise UsageError(f"{name} holds a {type(data).__name__}: give one JSON object, as a line of `kerneldyno batch`")
+        raise UsageError(
+            f"{name} holds a {type(data).__name__}: give one JSON object, like a line of `kerneldyno batch`"
+        )
     try:
         return request_to_json(request_from_json(data))
     except ValueError as error:
@@ -175,7 +181,7 @@ def _read_request(path: Path) -> dict[str, Any]:
 
 
 def _outcome(name: str | None, speedup: float | None) -> EvalResult.Outcome.ValueType | None:
-    """Returns the outcome that --require asks for, or --require-speedup; None where any will do."""
+    """Return the outcome that --require or --require-speedup asks for; None if any will do."""
     wanted = name.strip().upper() if name is not None else "CORRECT" if speedup is not None else None
     if wanted is None:
         return None
@@ -183,31 +189,31 @@ def _outcome(name: str | None, speedup: float | None) -> EvalResult.Outcome.Valu
     if wanted not in known:
         raise UsageError(f"--require {name!r} is unknown; choose one of {', '.join(known)}")
     if speedup is not None and wanted != "CORRECT":
-        raise UsageError(f"--require-speedup needs a candidate that is right, and --require asks for {wanted}")
+        raise UsageError(f"--require-speedup needs a CORRECT candidate, but --require asks for {wanted}")
     return EvalResult.Outcome.Value(wanted)
 
 
 def _shortfall(result: EvalResult, wanted: EvalResult.Outcome.ValueType, speedup: float | None) -> str:
-    """Says what the result lacks of what is required; nothing where it has it all."""
+    """Return how the result misses what is required; "" if it meets it."""
     if result.outcome != wanted:
         names = EvalResult.Outcome.Name
-        return f"the outcome is {names(result.outcome)}, and {names(wanted)} is required"
+        return f"the outcome is {names(result.outcome)}, but {names(wanted)} is required"
     if speedup is None:
         return ""
     counted = counted_speedup(result)
     if counted.interval is None:
-        return f"no interval of a speedup was measured, and one above {speedup:g} is required"
+        return f"no interval of a speedup was measured, but one above {speedup:g} is required"
     low, high = counted.interval.low, counted.interval.high
-    return "" if low > speedup else f"the speedup is in [{low:.4g}, {high:.4g}], and all above {speedup:g} is required"
+    return "" if low > speedup else f"the speedup is in [{low:.4g}, {high:.4g}], but all above {speedup:g} is required"
 
 
 def _check_order(reference: Path, candidate: Path, sources: Mapping[str, str], entry_point: str) -> None:
-    """Raises UsageError when the files look as if they were given the wrong way round: no verdict could come of it."""
+    """Raise UsageError if the files seem to be in the wrong order, in which no verdict is possible."""
     theirs, new = sources["reference_code"], f"{entry_point}New"
     if defines(theirs, [new]) and not defines(theirs, [entry_point]):
-        found = f"{reference}, given as the reference, defines {new} and no {entry_point}"
+        found = f"{reference}, given as the reference, defines {new} but not {entry_point}"
     elif new not in (own := sources["kernel_code"]) and defines(own, [entry_point]) and defines(own, ["get_inputs"]):
-        found = f"{candidate}, given as the candidate, defines {entry_point} and get_inputs, and no {new}"
+        found = f"{candidate}, given as the candidate, defines {entry_point} and get_inputs, but not {new}"
     else:
         return
     raise UsageError(f"{found}: are the arguments swapped? Give REFERENCE.py first, then CANDIDATE.py")
@@ -218,7 +224,7 @@ def _sources(first: Path | None, second: Path | None, cases: Path | None, toolki
         raise UsageError("give REFERENCE.py and CANDIDATE.py, or a --request FILE that has the sources")
     if cases is not None:
         if second is not None:
-            raise UsageError("with --cases give the candidate alone: the cases say what is expected")
+            raise UsageError("with --cases give only the candidate: the cases hold the expected outputs")
         code = {"kernel_code": read_source(first), "cases_code": read_source(cases)}
         return {"toolkit": toolkit or "kernel_simple", **code}
     if second is not None:
@@ -229,13 +235,13 @@ def _sources(first: Path | None, second: Path | None, cases: Path | None, toolki
 
 
 def _problem(first: Path | None, second: Path | None, cases: Path | None) -> str:
-    """What lists and reports call the problem: the file of the reference, or that of the cases; nothing without either."""
+    """Return the problem's name for lists and reports: the file of the reference, or that of the cases; "" without."""
     reference = cases or (first if second is not None else None)
     return "" if reference is None else name_of_file(reference)
 
 
 async def _judge(address: str, request: EvalRequest) -> EvalResult:
-    async with AsyncClient(address, on_stalled=say_stalled) as client:
-        await client.capabilities()  # fails at once where evaluate() would wait for a scheduler to come back
+    async with AsyncClient(address, on_stalled=report_stalled) as client:
+        await client.capabilities()  # fails at once, where evaluate() would wait for the scheduler
         with waiting("judging"):
             return await anext(client.evaluate([request]))

@@ -1,4 +1,4 @@
-"""`kerneldyno evaluations` and `cancel`: what the scheduler was asked, what became of it, and ending what has not."""
+"""`kerneldyno evaluations` and `cancel`: list evaluations and their outcomes, and cancel those that are unfinished."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _MAX_PAGE = 1_000
 
 
 def evaluations(
-    client: Annotated[str, typer.Option("--client", metavar="CLIENT_ID", help="Only this client's.")] = "",
+    client: Annotated[str, typer.Option("--client", metavar="CLIENT_ID", help="Only this client's evaluations.")] = "",
     outcome: Annotated[
         list[str] | None,
-        typer.Option("--outcome", metavar="OUTCOME", help="Only those that ended so; may be given several times."),
+        typer.Option("--outcome", metavar="OUTCOME", help="Only those with this outcome; may be given several times."),
     ] = None,
-    unfinished: Annotated[bool, typer.Option("--unfinished", help="Only those that wait or run.")] = False,
+    unfinished: Annotated[bool, typer.Option("--unfinished", help="Only those that are waiting or running.")] = False,
     label: Annotated[
         list[str] | None,
         typer.Option("--label", metavar="KEY=VALUE", help="Only those with this label; may be given several times."),
@@ -50,11 +50,11 @@ def evaluations(
     ] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="AGE|TIME", help="Accepted before.")] = None,
     digest: Annotated[str, typer.Option("--digest", metavar="HEX", help="Only of the work with this digest.")] = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Most to show.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Most evaluations to show.")] = 100,
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """List evaluations, newest first. With --json whole results."""
+    """List evaluations, newest first. With --json, print complete results."""
     with reporting():
         filters: dict[str, Any] = {
             "client_id": client,
@@ -80,20 +80,22 @@ def evaluations(
 
 def cancel(
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of evaluations.")] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Everything of the client that has not finished.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="All of the client's unfinished evaluations.")] = False,
     client: Annotated[
         str | None,
-        typer.Option("--client", metavar="CLIENT_ID", help="Whose they are; `kerneldyno evaluations` tells."),
+        typer.Option("--client", metavar="CLIENT_ID", help="Their client; `kerneldyno evaluations` shows it."),
     ] = None,
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """Cancel evaluations of a client. Finished and unknown ones are passed over."""
+    """Cancel evaluations of a client. Finished and unknown ones are ignored."""
     with reporting():
         if bool(ids) == all_:
             raise UsageError("give the ids to cancel, or --all")
         if client is None:
-            raise UsageError("say whose they are: --client CLIENT_ID (`kerneldyno evaluations` tells)")
+            raise UsageError(
+                "give --client CLIENT_ID, the client of the evaluations (`kerneldyno evaluations` shows it)"
+            )
         cancelled = asyncio.run(_cancel(address, client, None if all_ else ids))
         if as_json:
             print_json({"cancelled": cancelled})
@@ -104,7 +106,7 @@ def cancel(
 
 
 async def _list(address: str, filters: dict[str, Any], limit: int) -> tuple[list[Evaluation], bool]:
-    """Returns the newest, and whether there are more."""
+    """Return the newest evaluations, and whether there are more."""
     found: list[Evaluation] = []
     async with AsyncClient(address) as client:
         async for evaluation in client.list(**filters, page_size=min(limit + 1, _MAX_PAGE)):
@@ -122,25 +124,25 @@ async def _cancel(address: str, client_id: str, ids: Sequence[str] | None) -> in
 def _outcome(name: str) -> str:
     known = name.strip().upper().replace("-", "_")
     if known not in _OUTCOMES:
-        raise UsageError(f"--outcome: {name!r} is none; there are {', '.join(_OUTCOMES)}")
+        raise UsageError(f"--outcome {name!r} is unknown; choose one of {', '.join(_OUTCOMES)}")
     return known
 
 
 def _label(text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not key or not separator:
-        raise UsageError(f"--label: {text!r} is not KEY=VALUE")
+        raise UsageError(f"--label {text!r} is not KEY=VALUE")
     return key, value
 
 
 def _time(option: str, text: str) -> datetime:
-    """Reads an age, or a time; one without a zone is in this machine's."""
+    """Read an age, or a time; a time without a zone is in this machine's."""
     if age := _AGE.fullmatch(text.strip()):
         return datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: int(age[1])})
     try:
         return datetime.fromisoformat(text.strip()).astimezone()
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{option}: {text!r} is neither an age (90s, 30m, 2h, 7d) nor an ISO 8601 time") from error
+        raise UsageError(f"{option} {text!r} is neither an age (90s, 30m, 2h, 7d) nor an ISO 8601 time") from error
 
 
 def _nothing(filters: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`kerneldyno gateway`: HTTP for trainers that speak it, on one side; the scheduler on the other."""
+"""`kerneldyno gateway`: serve HTTP to trainers that speak it, in front of a scheduler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kerneldyno.rpc import channel
 
 def gateway(
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where HTTP is served; port 0 is any.")
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Address of the HTTP server; port 0 takes a free one.")
     ] = "127.0.0.1:8080",
     address: Annotated[
         str,
@@ -30,11 +30,11 @@ def gateway(
     request: RequestFields = None,
     turns: Annotated[int, typer.Option("--turns", min=1, max=1000, help="Steps of an environment's episode.")] = 3,
     client_id: Annotated[
-        str, typer.Option("--client-id", help="Scope of ids at the scheduler; two gateways need two.")
+        str, typer.Option("--client-id", help="Scope of ids at the scheduler; two gateways need two different ones.")
     ] = "gateway",
     max_body_mb: Annotated[int, typer.Option("--max-body-mb", min=1, max=1024, help="Largest request, in MiB.")] = 16,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let others than this machine in: they may run code on the evaluators.")
+        bool, typer.Option("--insecure", help="Admit other machines, which can then run code on the evaluators.")
     ] = False,
     as_json: Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What `batch` and `suite` share: requests in, results into a file, what has a verdict skipped, progress shown."""
+"""Shared by `batch` and `suite`: evaluate requests into a file of results, skip those with a verdict, show progress."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kerneldyno.cli.common import INTERRUPTED, Service, UsageError, fail, say_stalled, stderr
+from kerneldyno.cli.common import INTERRUPTED, Service, UsageError, fail, report_stalled, stderr
 from kerneldyno.cli.results_file import NotResultsError, ResultsFile
 from kerneldyno.client.aio import AsyncClient
 from kerneldyno.client.errors import UnavailableError
@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class Judging:
-    """One run: what is skipped, judged and counted."""
+    """One run: which requests are skipped and judged, and the counts."""
 
     def __init__(
         self,
@@ -28,33 +28,33 @@ class Judging:
         total: int | None,
         results: ResultsFile,
     ) -> None:
-        """`total` is how many items there are, for the progress bar; None where nobody knows."""
+        """`total` is the number of items, for the progress bar; None if it is unknown."""
         self._items = items
         self._results = results
         self._total = total
         self._progress: Progress | None = None
         #: Outcomes of this run.
         self.judged: Counter[str] = Counter()
-        #: Outcomes of earlier runs, of requests of this one that are still the same.
+        #: Outcomes of earlier runs, for requests of this run that have not changed.
         self.kept: Counter[str] = Counter()
-        #: Of those, how many cannot be compared with their requests.
+        #: Number of those that cannot be compared with their requests.
         self.not_compared = 0
-        #: Requests that had a verdict, and have another source or other settings now.
+        #: Number of requests that had a verdict, and now have another source or other settings.
         self.changed = 0
 
     @property
     def outcomes(self) -> Counter[str]:
-        """Outcomes of all items, of this run or an earlier one."""
+        """Return the outcomes of all items, of this run or an earlier one."""
         return self.judged + self.kept
 
     def notes(self) -> list[str]:
-        """Says what became of earlier verdicts, where that is not plain."""
+        """Return notes on earlier verdicts that need an explanation."""
         notes = []
         if self.changed:
             notes.append(f"judged again, because a source or a setting has changed since the verdict: {self.changed}")
         if self.not_compared:
             notes.append(
-                f"kept, although nobody can tell whether the request has changed, because the result has no digest:"
+                f"kept, although it is unknown whether the request has changed, because the result has no digest:"
                 f" {self.not_compared}; give another --output to judge all again"
             )
         if others := len(self._results.earlier) - self.kept.total():
@@ -62,13 +62,13 @@ class Judging:
         return notes
 
     def run(self, service: Service, window: int) -> None:
-        """Evaluates everything that has no verdict yet; at most `window` requests are under way at once."""
+        """Evaluate everything that has no verdict yet, with at most `window` requests in progress at once."""
         with service.open() as target, self._shown():
             asyncio.run(self._go(target, window))
 
     async def _go(self, address: str, window: int) -> None:
-        async with AsyncClient(address, window=window, on_stalled=say_stalled) as client:
-            await client.capabilities()  # fails at once where evaluate() would wait for a scheduler to come back
+        async with AsyncClient(address, window=window, on_stalled=report_stalled) as client:
+            await client.capabilities()  # fails at once, where evaluate() would wait for the scheduler
             async for result in client.evaluate(self._requests()):
                 self._record(result)
 
@@ -98,7 +98,7 @@ class Judging:
 
     @contextmanager
     def _shown(self) -> Iterator[None]:
-        """Shows a progress bar in a terminal, and nothing elsewhere."""
+        """Show a progress bar in a terminal, and nothing elsewhere."""
         console = stderr()
         if not console.is_terminal:
             yield
@@ -115,7 +115,7 @@ class Judging:
 
 @contextmanager
 def resumable(output: Path) -> Iterator[None]:
-    """Says of what ends a run how to go on with it."""
+    """Add to an error that ends a run how to continue it."""
     try:
         yield
     except NotResultsError as error:
@@ -125,6 +125,6 @@ def resumable(output: Path) -> Iterator[None]:
     except OSError as error:
         raise UsageError(f"{error.filename or output}: {error.strerror or error}") from error
     except UnavailableError as error:
-        raise UnavailableError(f"{error}; run the same command again to go on") from error
+        raise UnavailableError(f"{error}; run the same command again to continue") from error
     except KeyboardInterrupt:
-        fail(f"interrupted; what is finished is in {output}, run the same command to go on", INTERRUPTED)
+        fail(f"interrupted; finished results are in {output}; run the same command to continue", INTERRUPTED)

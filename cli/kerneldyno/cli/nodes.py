@@ -1,4 +1,4 @@
-"""`kerneldyno nodes`, `drain` and `undrain`: the fleet as the scheduler sees it, and which nodes take work."""
+"""`kerneldyno nodes`, `drain` and `undrain`: show the nodes that the scheduler knows, and which of them accept work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kerneldyno.v1 import fleet_service_pb2 as pb
 from rich.table import Table
 from rich.text import Text
 
-NodeId = Annotated[str, typer.Argument(metavar="NODE", help="Its id; `kerneldyno nodes` lists them.")]
+NodeId = Annotated[str, typer.Argument(metavar="NODE", help="Id of the node; `kerneldyno nodes` lists them.")]
 
 _COLOURS = {
     pb.NODE_STATE_SERVING: "green",
@@ -50,13 +50,13 @@ def nodes(address: Address = DEFAULT_ADDRESS, as_json: Json = False) -> None:
 
 def drain(
     node_id: NodeId,
-    wait: Annotated[bool, typer.Option("--wait", help="Come back when nothing runs there any more.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return only when nothing is running there any more.")] = False,
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:
     """Give NODE no more work, until undrain.
 
-    What runs there is finished. It stays drained when it, or the scheduler, is started again.
+    Running evaluations finish. The node stays drained when it, or the scheduler, is restarted.
     """
     with reporting():
         node = asyncio.run(_drain(address, node_id, wait))
@@ -64,7 +64,7 @@ def drain(
 
 
 def undrain(node_id: NodeId, address: Address = DEFAULT_ADDRESS, as_json: Json = False) -> None:
-    """Let a drained NODE take work again."""
+    """Let a drained NODE accept work again."""
     with reporting():
         node = asyncio.run(_undrain(address, node_id))
         _report(node, as_json)
@@ -84,13 +84,13 @@ async def _drain(address: str, node_id: str, wait: bool) -> pb.Node:
             with waiting(f"waiting for what runs on {node_id}"):
                 async for snapshot in snapshots:
                     now = next((one for one in snapshot.nodes if one.node_id == node_id), None)
-                    if now is None:  # the scheduler has started again, and has not heard of it yet
-                        fail(f"the scheduler does not know {node_id} any more; is it still there?", NO_VERDICT)
+                    if now is None:  # the scheduler has restarted, and the node has not registered again yet
+                        fail(f"the scheduler no longer knows {node_id}; check that it is still running", NO_VERDICT)
                     if not now.drained:
-                        fail(f"somebody has undrained {node_id} meanwhile", NO_VERDICT)
+                        fail(f"{node_id} was undrained by another user meanwhile", NO_VERDICT)
                     if not now.running:
                         return now
-    raise AssertionError("a watch has no end of its own")
+    raise AssertionError("a watch does not end by itself")
 
 
 async def _undrain(address: str, node_id: str) -> pb.Node:
@@ -122,7 +122,7 @@ def _table(found: list[pb.Node]) -> Table:
 
 
 def _state(node: pb.Node) -> str:
-    """Says in a word or a few what a node is doing."""
+    """Return in a few words what a node is doing."""
     if node.state == pb.NODE_STATE_DRAINING:
         return ("draining" if node.running else "drained") if node.drained else "stopping"
     words = [pb.NodeState.Name(node.state).removeprefix("NODE_STATE_").lower()]

@@ -1,4 +1,4 @@
-"""`kerneldyno quarantines` and `release`: nodes and work that are kept from running, and letting them run again."""
+"""`kerneldyno quarantines` and `release`: list nodes and work that may not run, and let them run again."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
 from kerneldyno.v1.fleet_service_pb2 import Quarantine
 from rich.table import Table
 
-#: Characters of a digest that are shown, and the fewest that name one.
+#: Characters of a digest that are shown, and the fewest that identify one.
 _SHOWN, _FEWEST = 16, 6
 
 
 def quarantines(address: Address = DEFAULT_ADDRESS, as_json: Json = False) -> None:
-    """List nodes and work that are kept from running.
+    """List nodes and work in quarantine.
 
     Nodes that kept failing get one attempt now and then, until one succeeds; work that kept killing nodes waits.
     """
@@ -45,12 +45,12 @@ def quarantines(address: Address = DEFAULT_ADDRESS, as_json: Json = False) -> No
 
 def release(
     target: Annotated[
-        str, typer.Argument(metavar="NODE|DIGEST", help=f"As listed; of a digest the first {_FEWEST} or more suffice.")
+        str, typer.Argument(metavar="NODE|DIGEST", help=f"As listed; {_FEWEST} or more digits of a digest are enough.")
     ],
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """Let what is in quarantine run again at once."""
+    """Let a node or work in quarantine run again at once."""
     with reporting():
         released = asyncio.run(_release(address, target))
         if as_json:
@@ -73,14 +73,14 @@ async def _release(address: str, target: str) -> Quarantine:
 
 
 def _choose(found: Sequence[Quarantine], target: str) -> Quarantine:
-    """Returns the quarantine of the node, or else of the work, that `target` names."""
+    """Return the quarantine of the node, or else of the work, that `target` names."""
     for one in found:
         if one.node_id and one.node_id == target:
             return one
     prefix = target.lower()
     matching = [one for one in found if len(prefix) >= _FEWEST and one.digest.startswith(prefix)]
     if len(matching) > 1:
-        raise UsageError(f"{target}: {len(matching)} digests begin so; give more of it")
+        raise UsageError(f"{target}: {len(matching)} digests begin with this; give more of it")
     if not matching:
         fail(f"{target} is not in quarantine; `kerneldyno quarantines` lists what is", NO_VERDICT)
     return matching[0]

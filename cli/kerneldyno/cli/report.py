@@ -1,4 +1,4 @@
-"""`kerneldyno report`: results or trajectories as one HTML page, to look at, send around and keep."""
+"""`kerneldyno report`: make one HTML page from results or trajectories."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def report(
         Path,
         typer.Argument(
             metavar="RESULTS.jsonl",
-            help="What `batch`, `rollout`, a trainer or `evaluations --json` wrote, gzip or not; - is standard input.",
+            help="Output of `batch`, `rollout`, a trainer or `evaluations --json`, gzip or not; - is standard input.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="REPORT.html", help="The page.")],
     requests: Annotated[
         Path | None,
-        typer.Option("--requests", metavar="REQUESTS.jsonl", help="What `batch` was given: sources and references."),
+        typer.Option("--requests", metavar="REQUESTS.jsonl", help="Input of `batch`: sources and references."),
     ] = None,
     title: Annotated[str | None, typer.Option("--title", help="Default: the name of the file.")] = None,
     problem_label: Annotated[
         str, typer.Option("--problem-label", metavar="KEY", help="Label of results that names their problem.")
     ] = "problem",
     group_label: Annotated[
-        str, typer.Option("--group-label", metavar="KEY", help="Label of a problem's group. Default: its name says it.")
+        str, typer.Option("--group-label", metavar="KEY", help="Label of a problem's group. Default: from its name.")
     ] = "",
     budget: Annotated[
         int, typer.Option("--budget", min=1, max=1024, metavar="MIB", help="Most sources, logs and answers, in MiB.")
@@ -46,7 +46,7 @@ def report(
     with reporting():
         for path in (results, requests):
             if path is not None and path.exists() and output.exists() and path.samefile(output):
-                raise UsageError(f"--output {output}: that is what the report is made from; give another file")
+                raise UsageError(f"--output {output} is an input of the report; give another file")
         gatherer = Gatherer(budget)
         try:
             with open_input(results) as stream:

@@ -1,4 +1,4 @@
-"""The results of `kerneldyno batch` and `suite`: a file of JSON Lines that a later run goes on with."""
+"""The results of `kerneldyno batch` and `suite`: a file of JSON Lines that a later run continues."""
 
 from __future__ import annotations
 
@@ -25,28 +25,30 @@ _UNMEASURED = SpeedupKind.Name(SPEEDUP_KIND_UNSPECIFIED)
 
 
 class NotResultsError(Exception):
-    """The output file holds something that is no result, or it is no file that can be read again."""
+    """The output file holds something that is not a result, or is not a regular file that can be read again."""
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierVerdict:
-    """What is kept in memory of a result that an earlier run has written."""
+    """The part of an earlier run's result that is kept in memory."""
 
-    #: Which line of the file it is, from 0; blank lines do not count.
+    #: Index of its line in the file, from 0; blank lines do not count.
     position: int
     outcome: str
-    #: Identity of the work (kerneldyno.rpc.identity); empty in results of a release that did not write it.
+    #: Identity of the work (kerneldyno.rpc.identity); empty in results of releases that did not write it.
     digest: bytes
-    #: Which speedup counts; _UNMEASURED where there is none.
+    #: Which speedup counts; _UNMEASURED if there is none.
     speedup_kind: str
-    #: An earlier run of the same work has answered it.
+    #: An earlier run of the same work answered it.
     cached: bool
 
     def answers(self, request: EvalRequest) -> bool:
-        """Whether it is the verdict that `request` asks for. Without a digest nothing can be compared, and it counts as one.
+        """Return whether it is the verdict that `request` asks for. Without a digest it is assumed to be.
 
-        `request` is the one with the same id. Changed are its sources and its settings; labels, priority and the like do not
-        change a verdict.
+        Sources and settings are compared; labels, priority and the like do not change a verdict.
+
+        Args:
+            request: the request with the same id.
         """
         if self.digest and self.digest != _digest(request):
             return False
@@ -57,16 +59,17 @@ class EarlierVerdict:
 
 
 class ResultsFile:
-    """The results of a run, in a file that no other run writes meanwhile (see OutputLock).
+    """The results of a run, in a file that no other run may write at the same time (see OutputLock).
 
-    Opening it reads the verdicts of earlier runs. The first result that is appended takes out of the file what is done
-    again anyway: results with outcome INFRASTRUCTURE_ERROR, results of malformed or refused requests, and a last line that
-    an interrupted run left unfinished. An appended result replaces the earlier one of its id, whose line is taken out when
-    the file is closed. So a complete file has one line for each request, and no verdict goes before its successor is there.
+    Opening it reads the verdicts of earlier runs. The first result that is appended removes from the file what will be
+    evaluated again: results with outcome INFRASTRUCTURE_ERROR, results of malformed or refused requests, and a last
+    line that an interrupted run left unfinished. An appended result replaces the earlier one of its id, whose line is
+    removed when the file is closed. So a complete file has one line for each request, and no verdict is removed before
+    its successor exists.
 
     Raises:
-        NotResultsError: the file holds something else, or is no plain file.
-        OutputLockedError: another run writes it.
+        NotResultsError: the file holds something else, or is not a regular file.
+        OutputLockedError: another run is writing it.
         OSError: it cannot be read or written.
     """
 
@@ -83,7 +86,7 @@ class ResultsFile:
         if self._given.exists() and not self._given.is_file():
             if self._given.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(self._given))
-            raise NotResultsError(f"{self._given} is no plain file, and results are read again to go on with them")
+            raise NotResultsError(f"{self._given} is not a regular file; a run that continues must read it again")
         self._lock = OutputLock(self._path)
         try:
             self._read()
@@ -103,20 +106,24 @@ class ResultsFile:
                 self._lock.release()
 
     def append(self, result: EvalResult) -> None:
-        """Writes one line, wholly, at once. Raises OSError when the disk does not take it."""
+        """Write one whole line at once.
+
+        Raises:
+            OSError: the disk does not take it.
+        """
         self._begin()
         append_whole(self._file, json.dumps(result_to_json(result)).encode() + b"\n")
         if LINE_LABEL not in result.labels:
             self.drop([result.id])
 
     def drop(self, ids: Collection[str]) -> None:
-        """Takes the earlier verdicts of `ids` out, with the first result that is appended or at the end."""
+        """Remove the earlier verdicts of `ids`, when the first result is appended or at the end."""
         for id in ids:
             if (verdict := self.earlier.pop(id, None)) is not None:
                 self._dropped.add(verdict.position)
 
     def finish(self) -> None:
-        """Takes out what was replaced. The file is complete then, and stays locked until the block ends."""
+        """Remove what was replaced. The file is complete then, and stays locked until the block ends."""
         self._begin()
         file, self._file = self._file, -1
         os.close(file)
@@ -124,12 +131,12 @@ class ResultsFile:
             self._rewrite()
 
     def _begin(self) -> None:
-        """Opens the file for appending, before the first result."""
+        """Open the file for appending, before the first result."""
         if self._file >= 0:
             return
         if self._dropped:
             self._rewrite()
-            kept = enumerate(self.earlier.items())  # in the order of their lines
+            kept = enumerate(self.earlier.items())  # ordered by line
             self.earlier = {id: replace(verdict, position=position) for position, (id, verdict) in kept}
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
 
@@ -142,12 +149,12 @@ class ResultsFile:
                     self._dropped.add(position)
                     continue
                 id, verdict = found
-                if (repeated := self.earlier.pop(id, None)) is not None:  # of lines with one id the last counts
+                if (repeated := self.earlier.pop(id, None)) is not None:  # of lines with the same id the last counts
                     self._dropped.add(repeated.position)
                 self.earlier[id] = verdict
 
     def _verdict(self, position: int, number: int, line: bytes) -> tuple[str, EarlierVerdict] | None:
-        """Returns a line's id and verdict, or None when it is to be done again."""
+        """Return a line's id and verdict, or None if it is to be done again."""
         if not line.endswith(b"\n"):
             return None
         try:
@@ -160,14 +167,14 @@ class ResultsFile:
             digest = bytes.fromhex(data.get("digest") or "")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise NotResultsError(f"line {number} of {self._given} is not a result of kerneldyno") from error
-        refused = outcome == "INVALID" and (LINE_LABEL in labels or not digest)  # asking again costs nothing
+        refused = outcome == "INVALID" and (LINE_LABEL in labels or not digest)  # evaluating again costs nothing
         if outcome == "INFRASTRUCTURE_ERROR" or refused:
             return None
         kind = str(data.get("speedup_kind") or _UNMEASURED)
         return id, EarlierVerdict(position, outcome, digest, kind, data.get("cached") is True)
 
     def _rewrite(self) -> None:
-        """Takes the dropped lines out: a new file takes the place of the old one, in one step."""
+        """Remove the dropped lines: a new file replaces the old one in one step."""
         kept = self._path.with_name(f".{self._path.name}.new")
         try:
             with self._path.open("rb") as old, kept.open("wb") as new:
@@ -184,7 +191,7 @@ class ResultsFile:
 
 
 def _digest(request: EvalRequest) -> bytes:
-    """The identity of the work; empty for a request that has none, because its durations are out of any range."""
+    """Return the identity of the work; empty for a request that has none, because its durations are out of range."""
     try:
         return identity.digest(effective(request))
     except struct.error:

@@ -1,7 +1,7 @@
-"""`kerneldyno selftest`: every known attack against a user's own installation, and which of them are stopped.
+"""`kerneldyno selftest`: run every known attack against the user's own installation, and show which are stopped.
 
-The corpus comes with the package. An attack is stopped when it ends as its file says: found out, or CORRECT with the time
-that honest work has, which is measured here as well. Exit status 1 when one got through or has no verdict.
+The corpus comes with the package. An attack is stopped if it ends as its file says: detected, or CORRECT with the time
+of honest work, which is measured here as well. The exit status is 1 if one got through or has no verdict.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-#: Attacks under way at once. More would only wait in the service's queue.
+#: Attacks in progress at once. More would only wait in the service's queue.
 _WINDOW = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One attack and what became of it."""
+    """One attack and its outcome."""
 
     entry: Entry
     result: EvalResult
-    #: Why it counts as not stopped; None when it is.
+    #: Reason why it is not stopped; None if it is.
     why: str | None
 
     @property
     def judged(self) -> bool:
-        """Whether there is a verdict: the service's own failures say nothing about its walls."""
+        """Return whether there is a verdict: the service's own failures say nothing about its sandbox."""
         return self.result.outcome != EvalResult.INFRASTRUCTURE_ERROR
 
     @property
     def state(self) -> str:
-        """`yes`, `NO` or `no verdict`: whether it was stopped."""
+        """Return `yes`, `NO` or `no verdict`: whether it was stopped."""
         return "yes" if self.why is None else "NO" if self.judged else "no verdict"
 
     def to_json(self) -> dict[str, Any]:
-        """One object of the report."""
+        """Return one object of the report."""
         return {
             "id": self.entry.id,
             "name": self.entry.name,
@@ -80,7 +80,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is to be run, and where."""
+    """Which attacks to run, and where."""
 
     attacks: Sequence[Entry]
     #: Attacks of the corpus that this device or service cannot run.
@@ -152,7 +152,7 @@ async def _run(address: str, attacks: Sequence[Entry], kind: str | None) -> tupl
 
 
 def _plan(attacks: Sequence[Entry], devices: Sequence[Device], backends: Collection[str], kind: str | None) -> _Plan:
-    """Choose one model of device, since times are compared, and what it can run."""
+    """Choose one model of device, because times are compared, and the attacks that it can run."""
     usable = [device for device in devices if kind in (None, device.kind)]
     if not usable:
         raise UsageError(f"the service has no {kind or ''} device".replace("  ", " "))
@@ -168,7 +168,7 @@ def _id(entry: Entry) -> str:
 def _request(entry: Entry, device: Device) -> EvalRequest:
     chosen = {"kind": device.kind, "model": device.model}
     labels = {"kerneldyno": "selftest"}
-    # The walls as they are now, not as they were when the same attacks ran last.
+    # Test the sandbox as it is now, not as it was when the same attacks ran last.
     return corpus.request(entry, device.kind, id=_id(entry), device=chosen, labels=labels, skip_cache=True)
 
 

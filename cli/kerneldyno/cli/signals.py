@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP end a command as Ctrl-C does: it cancels what it has under way, and says how to go on."""
+"""SIGTERM and SIGHUP end a command as Ctrl-C does: it cancels its work in progress, and says how to continue."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def interrupting() -> Iterator[None]:
-    """Has SIGTERM and SIGHUP interrupt the block as SIGINT does. The exit status is then 128 and the signal's number.
+    """Have SIGTERM and SIGHUP interrupt the block as SIGINT does. The exit status is then 128 plus the signal's number.
 
-    A signal that is ignored stays so: `nohup` ignores SIGHUP, and a shell ignores SIGINT for what it runs in the background.
-    Outside the main thread nothing changes.
+    An ignored signal stays ignored: `nohup` ignores SIGHUP, and a shell ignores SIGINT for its background jobs. Outside
+    the main thread nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -37,7 +37,7 @@ def interrupting() -> Iterator[None]:
             signal.signal(number, interrupt)
     deaf = before[signal.SIGINT] is signal.SIG_IGN
     if deaf:
-        # asyncio cancels in order only where SIGINT has its default handler. Blocked, it still does nothing by itself.
+        # asyncio cancels in order only if SIGINT has its default handler. While blocked, that handler does nothing.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

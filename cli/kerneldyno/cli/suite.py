@@ -1,6 +1,7 @@
-"""`kerneldyno suite`: a folder of problems, with a candidate each, as a table of wins and a report.
+"""`kerneldyno suite`: judge a folder of problems with a candidate each; show a table of wins and write a report.
 
-It may be stopped and started again: what has a verdict is not evaluated again, unless its sources or settings are others.
+It may be stopped and started again: problems with a verdict are not evaluated again, unless sources or settings
+changed.
 """
 
 from __future__ import annotations
@@ -50,24 +51,22 @@ _WINDOW = 256
 def suite(
     problems: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="PROBLEMS...", help="Folders, .py, .jsonl or .parquet files, as `rollout` takes them."),
+        typer.Argument(metavar="PROBLEMS...", help="Folders, .py, .jsonl or .parquet files, as for `rollout`."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="RUN", help="Folder for results, requests and report.")
     ] = None,
     candidates: Annotated[
         Path | None,
-        typer.Option(
-            "--candidates", help="Folder of candidates, of the problems' names or those of KernelBench's scripts."
-        ),
+        typer.Option("--candidates", help="Folder of candidates, named as the problems or by KernelBench's scripts."),
     ] = None,
     against_itself: Annotated[
-        bool, typer.Option("--against-itself", help="Each problem is its own candidate: every speedup should be 1.")
+        bool, typer.Option("--against-itself", help="Use each problem as its own candidate: every speedup should be 1.")
     ] = False,
     saved: Annotated[
-        Path | None, typer.Option("--saved", metavar="RUN", help="Judge nothing: show a run, or a file of results.")
+        Path | None, typer.Option("--saved", metavar="RUN", help="Judge nothing; show a run, or a file of results.")
     ] = None,
-    sample: Annotated[int, typer.Option("--sample", min=0, help="Which of KernelBench's samples of a problem.")] = 0,
+    sample: Annotated[int, typer.Option("--sample", min=0, help="Number of KernelBench's sample of a problem.")] = 0,
     backend: Annotated[
         str | None, typer.Option("--backend", help="triton (default), cuda, torch (with --against-itself), ...")
     ] = None,
@@ -82,7 +81,7 @@ def suite(
     ] = None,
     slowest: Annotated[int, typer.Option("--slowest", min=0, help="How many of the slowest problems to list.")] = 10,
     skip_cache: Annotated[
-        bool, typer.Option("--skip-cache", help="Run all again, even where an earlier run could answer.")
+        bool, typer.Option("--skip-cache", help="Evaluate all again, even if earlier results could answer.")
     ] = False,
     address: Address = DEFAULT_ADDRESS,
     local: Local = False,
@@ -91,14 +90,14 @@ def suite(
     lanes: Lanes = None,
     as_json: Json = False,
 ) -> None:
-    """Judge a folder of problems, one candidate each; say how many are won, and make a report.
+    """Judge a folder of problems, one candidate each; show how many are won, and make a report.
 
-    A win counts when the whole interval of its speedup is above p. Run it again to go on where it stopped.
+    A win counts if the whole interval of its speedup is above p. Run it again to continue where it stopped.
     """
     with reporting():
         if saved is not None:
             if problems or candidates or against_itself or output:
-                raise UsageError("--saved shows a run that is there: give nothing else to judge, and no --output")
+                raise UsageError("--saved shows an existing run: give nothing else to judge, and no --output")
             shown = _saved(saved)
         else:
             if output is None:
@@ -114,7 +113,9 @@ def suite(
             shown = _judged(plan, output, Service(address, local, devices, sandbox, lanes))
         _show(shown, thresholds, slowest, as_json)
         if shown.lost:
-            fail(f"without a verdict (INFRASTRUCTURE_ERROR): {shown.lost}; judge the suite again to go on", NO_VERDICT)
+            fail(
+                f"without a verdict (INFRASTRUCTURE_ERROR): {shown.lost}; judge the suite again to continue", NO_VERDICT
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +129,17 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """A run to be shown: names of all its problems, and what became of them."""
+    """A run to be shown: names of all its problems, and their outcomes."""
 
     names: list[str]
     material: Material
     notes: list[str]
-    #: Where the page is; None where none was made.
+    #: Path of the page; None if none was made.
     page: Path | None = None
 
     @property
     def lost(self) -> int:
-        """Problems on whom infrastructure has failed."""
+        """Return the number of problems for which infrastructure failed."""
         return sum(candidate.outcome == "INFRASTRUCTURE_ERROR" for candidate in self.material.candidates)
 
 
@@ -150,7 +151,7 @@ def _settings(
     stage_timeout: float | None,
     skip_cache: bool,
 ) -> dict[str, Any]:
-    """Returns the fields of every request that were chosen."""
+    """Return the chosen fields of every request."""
     fields = {
         "backend": backend or ("torch" if against_itself else "triton"),
         "num_correct_trials": trials,
@@ -164,9 +165,13 @@ def _settings(
 def _planned(
     paths: list[Path], folder: Path | None, against_itself: bool, sample: int, settings: dict[str, Any]
 ) -> _Plan:
-    """Finds problems and candidates. Raises UsageError, ProblemError, OSError."""
+    """Find problems and candidates.
+
+    Raises:
+        UsageError, ProblemError, OSError: options contradict each other, or files cannot be used.
+    """
     if (folder is None) == (not against_itself):
-        raise UsageError("give --candidates FOLDER, or --against-itself, and not both")
+        raise UsageError("give either --candidates FOLDER or --against-itself, not both")
     entries = suite_folders.find_problems(paths)
     candidates = None if folder is None else suite_folders.Candidates(folder, sample)
     requests, missing = [], []
@@ -182,8 +187,8 @@ def _planned(
     notes = []
     if candidates is not None and not requests:
         raise UsageError(
-            f"no file in {folder} is the candidate of any problem: they are called {entries[0].name}.py,"
-            " or level_1_problem_19_sample_0_kernel.py as KernelBench's scripts call them"
+            f"no file in {folder} is the candidate of any problem: name them {entries[0].name}.py,"
+            " or level_1_problem_19_sample_0_kernel.py as KernelBench's scripts do"
         )
     if missing:
         notes.append(f"{_some(missing, 'problem')} without a candidate, which count as lost")
@@ -198,14 +203,16 @@ def _some(names: list[str], what: str) -> str:
 
 
 def _judged(plan: _Plan, folder: Path, service: Service) -> _Shown:
-    """Judges what has no verdict yet and keeps everything in the run's folder."""
+    """Judge everything without a verdict and keep all files in the run's folder."""
     with resumable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with ResultsFile(folder / _RESULTS) as results:
             if strangers := results.earlier.keys() - set(plan.names):
                 others = _some(sorted(strangers), "problem")
-                raise UsageError(f"{folder} holds results of {others} that are not given: give another --output")
-            results.drop(set(plan.names) - {request.id for request in plan.requests})  # their candidates are gone
+                raise UsageError(f"{folder} holds results of {others} that were not given: give another --output")
+            results.drop(
+                set(plan.names) - {request.id for request in plan.requests}
+            )  # their candidates no longer exist
             (folder / _SUITE).write_text(json.dumps({"problems": plan.names}) + "\n", encoding="utf-8")
             with (folder / _REQUESTS).open("w", encoding="utf-8") as stream:
                 stream.writelines(json.dumps(request_to_json(request)) + "\n" for request in plan.requests)
@@ -219,7 +226,7 @@ def _judged(plan: _Plan, folder: Path, service: Service) -> _Shown:
 
 
 def _saved(path: Path) -> _Shown:
-    """Reads a run's folder, or a file of results."""
+    """Read a run's folder, or a file of results."""
     from kerneldyno.report.candidates import TOO_LARGE
     from kerneldyno.report.making import Gatherer
     from kerneldyno.report.reading import ReportInputError
@@ -247,8 +254,8 @@ def _saved(path: Path) -> _Shown:
     judged = Counter(candidate.problem for candidate in material.candidates)
     if several := [name or "no name" for name, count in judged.items() if count > 1]:
         raise UsageError(
-            f"{results} has several candidates of {_some(several, 'problem')}, and a suite has one of each (by the label"
-            ' "problem", or by what comes before the last slash of an id): `kerneldyno report` shows them all'
+            f"{results} has several candidates of {_some(several, 'problem')}, but a suite has one of each (by the label"
+            ' "problem", or by the id up to its last slash): `kerneldyno report` shows them all'
         )
     open_names = [name for name in dict.fromkeys(names) if name not in judged]
     notes = [f"{_some(open_names, 'problem')} without a result"] if open_names else []

@@ -1,8 +1,8 @@
 """A suite: problems in KernelBench's form, each with one candidate, as requests.
 
-Problems are read as `kerneldyno rollout` reads them (`kerneldyno.rollout.problems`), and have the same names: of a folder
-the path below it, "level1/19_ReLU". A candidate is the file of that name in the folder of candidates, or of the name that
-KernelBench's scripts give generated kernels, or the problem itself.
+Problems are read as `kerneldyno rollout` reads them (`kerneldyno.rollout.problems`), and have the same names: for a
+folder the path below it, "level1/19_ReLU". A candidate is the file of that name in the folder of candidates, or of the
+name that KernelBench's scripts give generated kernels, or the problem itself.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One problem of a suite, and the file or folder that it was given in."""
+    """One problem of a suite, and the file or folder that it came from."""
 
     problem: Problem
     given: Path
 
     @property
     def name(self) -> str:
-        """What it is called, and the id of its request."""
+        """Return its name, which is also the id of its request."""
         return self.problem.id
 
 
 def find_problems(paths: Sequence[Path]) -> list[Entry]:
-    """Read the problems of files and folders, in this order. Of several, each gives its name to its problems' groups.
+    """Read the problems of files and folders, in this order.
+
+    If there are several, the name of each becomes part of its problems' groups.
 
     Raises:
-        ProblemError: there are none, two have one name, or one is malformed.
+        ProblemError: there are none, two have the same name, or one is malformed.
         OSError: one cannot be read.
     """
     if not paths:
@@ -50,7 +52,7 @@ def find_problems(paths: Sequence[Path]) -> list[Entry]:
         for problem in load(path):
             named = replace(problem, id=f"{group}/{problem.id}") if len(paths) > 1 else problem
             if named.id in found:
-                raise ProblemError(f"two problems are called {named.id}: give the folder above both")
+                raise ProblemError(f"two problems are called {named.id}: give the folder that contains both")
             found[named.id] = Entry(named, path)
     return list(found.values())
 
@@ -59,22 +61,26 @@ class Candidates:
     """A folder of candidates."""
 
     def __init__(self, folder: Path, sample: int = 0) -> None:
-        """`sample` is which of KernelBench's samples of a problem. Raises ProblemError."""
+        """Open `folder`; `sample` is the number of KernelBench's sample of each problem.
+
+        Raises:
+            ProblemError: the folder does not exist.
+        """
         if not folder.is_dir():
             raise ProblemError(f"{folder}: no such folder of candidates")
         self._folder = folder
         self._sample = sample
 
     def of(self, entry: Entry) -> Path | None:
-        """Return the candidate of a problem, or None where there is none below the folder."""
+        """Return the candidate of a problem, or None if the folder has none."""
         for name in (f"{entry.name}.py", self._generated(entry)):
-            inside = not Path(name).is_absolute() and ".." not in Path(name).parts  # rows of a data set name themselves
+            inside = not Path(name).is_absolute() and ".." not in Path(name).parts  # data sets choose their own names
             if name and inside and (path := self._folder / name).is_file():
                 return path
         return None
 
     def _generated(self, entry: Entry) -> str:
-        """The name that KernelBench's `generate_samples.py` gives: level_1_problem_19_sample_0_kernel.py."""
+        """Return the name that KernelBench's `generate_samples.py` gives: level_1_problem_19_sample_0_kernel.py."""
         level = _NUMBER.search(group_of(entry.name)) or _NUMBER.search(entry.given.name)
         number = _NUMBER.match(entry.name.rpartition("/")[2])
         if level is None or number is None:
@@ -82,21 +88,27 @@ class Candidates:
         return f"level_{int(level[0])}_problem_{int(number[0])}_sample_{self._sample}_kernel.py"
 
     def unused(self, entries: Iterable[Entry]) -> list[Path]:
-        """Return the files that are no problem's candidate: a name misspelt, or another sample."""
+        """Return the files that are no problem's candidate: a misspelt name, or another sample."""
         used = {self.of(entry) for entry in entries}
         return sorted(path for path in self._folder.rglob("*.py") if path not in used)
 
 
 def renamed(problem: Problem) -> str:
-    """Return a reference as its own candidate: class Model is called ModelNew."""
+    """Return a reference as its own candidate: class Model is renamed to ModelNew."""
     name = problem.entry_point
     return re.sub(rf"\b{re.escape(name)}\b", f"{name}New", problem.reference_code)
 
 
 def request_of(entry: Entry, candidate: str, settings: Mapping[str, Any]) -> EvalRequest:
-    """Return the request that judges the source `candidate`.
+    """Return the request that evaluates the source `candidate`.
 
-    `settings` are fields of a request in their JSON form, for what the problem leaves open. Raises ProblemError.
+    Args:
+        entry: the problem.
+        candidate: source of the candidate.
+        settings: fields of a request in JSON form, for those that the problem leaves open.
+
+    Raises:
+        ProblemError: the request is malformed.
     """
     request = entry.problem.request(settings)
     request.kernel_code = candidate

@@ -1,4 +1,4 @@
-"""How a suite looks in a terminal: wins by group, who is not right, time by stage, the slowest."""
+"""Show a suite in a terminal: wins by group, incorrect candidates, time by stage, the slowest."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-#: Problems that are not right, of which as many are listed; the report has all.
+#: Most problems that are listed as not correct; the report has all.
 _LISTED = 20
 _MESSAGE_CHARS = 100
 
 
 def suite_tables(rows: Sequence[FastRow], material: Material, slowest: int) -> Iterator[RenderableType]:
-    """Yields headings and tables, those that have nothing to say left out."""
+    """Yield headings and tables, leaving out empty ones."""
     yield _heading("won, by the speedup; sure: its whole 95 % interval is above p (in brackets: a part)")
     yield _fast(rows)
     figures = material.figures
@@ -38,7 +38,7 @@ def suite_tables(rows: Sequence[FastRow], material: Material, slowest: int) -> I
     if material.figures.stages:
         yield _heading("time by stage")
         yield _stages(material.figures.stages)
-    # One that another run has answered has taken no time of its own.
+    # A candidate that another run has answered took no time of its own.
     timed = [candidate for candidate in material.candidates if candidate.stages and not candidate.shared]
     if slowest and timed:
         yield _heading("the slowest, without waiting for others")
@@ -50,7 +50,7 @@ def _heading(text: str) -> RenderableType:
 
 
 def _fast(rows: Sequence[FastRow]) -> Table:
-    """Shares are of all problems but those without a verdict, who are nobody's fault or the problem's own."""
+    """Return shares of all problems except those without a verdict, which is not their candidates' fault."""
     table = _table()
     table.add_column("group")
     counts = {

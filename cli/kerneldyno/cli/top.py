@@ -1,7 +1,7 @@
-"""`kerneldyno top`: the cluster as it is now, again and again: in a terminal as a picture, elsewhere as lines.
+"""`kerneldyno top`: show the present state of the cluster repeatedly, as a picture in a terminal, elsewhere as lines.
 
-What it shows is what FleetService.WatchCluster and GetCapabilities tell. It outlives the scheduler: while that is away it
-says so, and goes on when it is back.
+It shows what FleetService.WatchCluster and GetCapabilities return. It keeps running while the scheduler is unreachable:
+it says so, and continues when the scheduler is back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from kerneldyno.client.backoff import Backoff
 from kerneldyno.client.errors import DeadlineExceededError, UnavailableError
 from rich.live import Live
 
-#: How long the first snapshot and each call may take, in seconds, and how often the scheduler is asked for its limits.
+#: Limits in seconds for the first snapshot and for each call, and the time between two queries of the scheduler's
+#: limits.
 _FIRST_SECONDS, _CALL_SECONDS, _ASK_SECONDS = 10.0, 5.0, 3.0
 
 
@@ -38,15 +39,15 @@ def top(
 ) -> None:
     """Watch the cluster live, until Ctrl-C.
 
-    Nodes, devices, lanes, queue, evaluations a second, verdicts. It waits for a scheduler that goes away.
-    Without a terminal it prints a line each interval; with --json each line is a JSON object.
+    Shows nodes, devices, lanes, queue, evaluations per second and verdicts. It waits for an unreachable scheduler.
+    Without a terminal it prints a line per interval; with --json each line is a JSON object.
     """
     with reporting():
         try:
             asyncio.run(_top(address, once, interval, as_json))
         except (KeyboardInterrupt, asyncio.CancelledError):
             return
-        except BrokenPipeError:  # whoever read the lines has enough
+        except BrokenPipeError:  # the reader of the lines has closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -67,7 +68,7 @@ async def _top(address: str, once: bool, interval: float, as_json: bool) -> None
 
 
 async def _first(cluster: Cluster, watching: asyncio.Future[Any]) -> None:
-    """Waits for the first snapshot."""
+    """Wait for the first snapshot."""
     deadline = time.monotonic() + _FIRST_SECONDS
     while cluster.snapshot is None:
         if watching.done():
@@ -75,7 +76,9 @@ async def _first(cluster: Cluster, watching: asyncio.Future[Any]) -> None:
         if cluster.away is not None:
             raise UnavailableError(cluster.away)
         if time.monotonic() > deadline:
-            raise DeadlineExceededError(f"{cluster.address} shows no state of the cluster; is a proxy on the way?")
+            raise DeadlineExceededError(
+                f"{cluster.address} sends no state of the cluster; check for a proxy in between"
+            )
         await asyncio.sleep(0.02)
 
 
@@ -109,7 +112,7 @@ async def _show(cluster: Cluster, watching: asyncio.Future[Any], interval: float
 
 
 async def _repeat(show: Callable[[float], None], watching: asyncio.Future[Any], interval: float) -> None:
-    """Shows the cluster until cancelled, or until the scheduler refuses to be watched."""
+    """Show the cluster until cancelled, or until the scheduler refuses to be watched."""
     while True:
         show(time.monotonic())
         done, _ = await asyncio.wait([watching], timeout=interval)
@@ -118,7 +121,7 @@ async def _repeat(show: Callable[[float], None], watching: asyncio.Future[Any], 
 
 
 async def _watch(client: AsyncClient, cluster: Cluster) -> None:
-    """Takes each snapshot, across restarts of the scheduler."""
+    """Receive each snapshot, across restarts of the scheduler."""
     backoff = Backoff()
     while True:
         try:
@@ -132,7 +135,7 @@ async def _watch(client: AsyncClient, cluster: Cluster) -> None:
 
 
 async def _ask(client: AsyncClient, cluster: Cluster) -> None:
-    """Asks for limits now and then: a cluster where nothing changes sends no snapshots, nor does a scheduler that hangs."""
+    """Query the limits now and then: without changes no snapshots arrive, and none from a scheduler that hangs."""
     while True:
         await asyncio.sleep(_ASK_SECONDS)
         try:

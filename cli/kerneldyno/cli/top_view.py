@@ -1,4 +1,4 @@
-"""What `kerneldyno top` knows of a cluster, and how that looks: as a picture, as a line, as JSON."""
+"""The state that `kerneldyno top` keeps of a cluster, and its forms: a picture, a line, JSON."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-#: Rates are over the last so many seconds.
+#: Seconds over which rates are computed.
 _SHORT_SECONDS = 10.0
 _BAR_WIDTH = 12
-#: From this width on there is room for labels.
+#: Width from which there is room for labels.
 _WIDE = 110
-#: Between two columns; and columns that may be shortened, in this order, with what is left of them at least.
+#: Columns between two columns; and columns that may be shortened, in this order, with their least widths.
 _GAP = 2
 _NARROWEST = {"labels": 10, "devices": 16, "state": 24, "node": 16, "lanes": 2}
-#: Lines beside the rows of both tables: three of the head, two heads of tables with a blank line before each, "... more".
+#: Lines apart from the rows of both tables: three of the head, two table heads with a blank line before each, "...
+#: more".
 _OTHER_LINES = 9
 _FEWEST_ROWS, _MOST_OUTCOMES = 2, 6
-#: In a terminal: shares that are shown, where it has so many lines.
+#: Most shares that are shown in a terminal, and the number of lines from which they are.
 _MOST_SHARES, _SHARES_FROM = 5, 24
 
 
@@ -41,40 +42,40 @@ class Cluster:
         self.able = able
         self.snapshot: pb.WatchClusterResponse | None = None
         self.meter = Meter()
-        #: Why the scheduler cannot be seen, and since when; None while it can.
+        #: Why the scheduler cannot be reached, and since when; None while it can.
         self.away: str | None = None
         self.away_since = 0.0
 
     def seen(self, snapshot: pb.WatchClusterResponse, now: float) -> None:
-        """Takes a snapshot."""
+        """Store a snapshot."""
         self.snapshot = snapshot
         self.meter.add(now, snapshot.outcomes)
         self.away = None
 
     def answered(self) -> None:
-        """Notes that the scheduler is there."""
+        """Note that the scheduler answers."""
         self.away = None
 
     def lost(self, why: str, now: float) -> None:
-        """Notes that it is not."""
+        """Note that it does not."""
         if self.away is None:
             self.away_since = now
         self.away = why
 
     @property
     def nodes(self) -> Sequence[pb.Node]:
-        """The nodes, those that need somebody first."""
+        """Return the nodes, those that need attention first."""
         found = self.snapshot.nodes if self.snapshot is not None else ()
-        return sorted(found, key=lambda node: (_is_well(node), node.node_id))
+        return sorted(found, key=lambda node: (_is_healthy(node), node.node_id))
 
     @property
     def lanes(self) -> int:
-        """Places for candidates on devices that are ready, of nodes that serve."""
+        """Return the lanes on ready devices of serving nodes."""
         return sum(_lanes(node) for node in self.nodes if node.state == pb.NODE_STATE_SERVING)
 
 
 def line(cluster: Cluster, now: float) -> str:
-    """The cluster in a line."""
+    """Return the cluster in one line."""
     snapshot = cluster.snapshot
     assert snapshot is not None
     if cluster.away is not None:
@@ -92,7 +93,7 @@ def line(cluster: Cluster, now: float) -> str:
 
 
 def report(cluster: Cluster, now: float, wall: datetime) -> dict[str, Any]:
-    """The cluster for a program. Rates are evaluations a second; null where there is nothing to compare yet."""
+    """Return the cluster as JSON data. Rates are evaluations per second; null if there is nothing to compare yet."""
     snapshot = cluster.snapshot
     assert snapshot is not None
     return {
@@ -116,7 +117,7 @@ def report(cluster: Cluster, now: float, wall: datetime) -> dict[str, Any]:
 
 
 def picture(cluster: Cluster, now: float, width: int, height: int | None) -> RenderableType:
-    """The cluster for a terminal of so many columns and lines; None lines are as many as it takes."""
+    """Return the cluster for a terminal of `width` columns and `height` lines; None for as many lines as needed."""
     outcomes = _outcome_rows(cluster, now)
     nodes = list(cluster.nodes)
     shown = len(nodes)
@@ -188,7 +189,7 @@ def _rates(cluster: Cluster, now: float) -> str:
 
 
 def _outcome_rows(cluster: Cluster, now: float) -> list[tuple[str, int, int]]:
-    """Name, count of the last minute and of all time, the most frequent first."""
+    """Return name, count of the last minute and total count, the most frequent first."""
     assert cluster.snapshot is not None
     recent = cluster.meter.gained(now)
     totals = Counter(dict(cluster.snapshot.outcomes))
@@ -209,7 +210,7 @@ def _outcome_table(rows: Sequence[tuple[str, int, int]]) -> Table:
 
 
 def _shown_shares(cluster: Cluster, height: int | None) -> Sequence[pb.Share]:
-    """Who has unfinished evaluations, as far as there is room for it."""
+    """Return who has unfinished evaluations, as far as there is room."""
     assert cluster.snapshot is not None
     if height is None:
         return cluster.snapshot.shares
@@ -254,7 +255,7 @@ def _node_table(nodes: Sequence[pb.Node], width: int) -> Table:
 
 
 def _widths(rows: Sequence[Mapping[str, Text]], width: int) -> dict[str, int]:
-    """Returns how wide each column is: as wide as it wants to be, or less where there is no room."""
+    """Return how wide each column is: as wide as its contents, or less if there is no room."""
     widths = {name: max(len(name), *(row[name].cell_len for row in rows)) for name in rows[0]}
     beyond = sum(widths.values()) + _GAP * (len(widths) - 1) - width
     for name, least in _NARROWEST.items():
@@ -265,7 +266,7 @@ def _widths(rows: Sequence[Mapping[str, Text]], width: int) -> dict[str, int]:
 
 
 def _bar(used: int, of: int) -> Text:
-    """How much of something is used, as a bar; more than all is shown as all."""
+    """Return a bar for the used share of something; more than all is shown as all."""
     full = 0 if of <= 0 else min(_BAR_WIDTH, round(_BAR_WIDTH * used / of))
     if used > 0:
         full = max(1, full)
@@ -276,5 +277,5 @@ def _lanes(node: pb.Node) -> int:
     return sum(device.lanes for device in node.devices if device.ready)
 
 
-def _is_well(node: pb.Node) -> bool:
+def _is_healthy(node: pb.Node) -> bool:
     return node.state == pb.NODE_STATE_SERVING and node.connected and all(device.ready for device in node.devices)

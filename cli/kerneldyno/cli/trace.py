@@ -1,4 +1,4 @@
-"""`kerneldyno trace`: one evaluation's way through the system, from what the scheduler keeps of it."""
+"""`kerneldyno trace`: show one evaluation's path through the system, from the scheduler's records."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from rich.text import Text
 _PAGE = 1_000
 _MOST_ALIKE, _MOST_SUGGESTED = 10, 3
 _BAR_WIDTH = 32
-#: Time between stages that is worth a line, in seconds.
+#: Shortest gap between stages that gets a line, in seconds.
 _WORTH_A_LINE = 1e-3
 
 
@@ -55,26 +55,26 @@ class _Step:
 
 @dataclass(slots=True)
 class _Found:
-    """What answers to an id."""
+    """What the scheduler has for an id."""
 
-    evaluations: list[Evaluation] = field(default_factory=list)  # the one, and its second measurement
+    evaluations: list[Evaluation] = field(default_factory=list)  # the evaluation, and its second measurement
     alike: list[Evaluation] = field(default_factory=list)  # others that asked for the same work
     more_alike: bool = False
 
 
 def trace(
-    id: Annotated[str, typer.Argument(metavar="ID", help="Its id; `kerneldyno evaluations` lists them.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="Id of the evaluation; `kerneldyno evaluations` lists them.")],
     client_id: Annotated[
         str | None,
-        typer.Option("--client-id", metavar="CLIENT_ID", help="Whose it is. Without it every client's are searched."),
+        typer.Option("--client-id", metavar="CLIENT_ID", help="Its client. Default: search those of all clients."),
     ] = None,
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """Show one evaluation's way through the system.
+    """Show one evaluation's path through the system.
 
-    When it was accepted, how long it waited, where it ran, each stage, the outcome, and who else asked for it. For
-    a turn that was measured a second time both are shown.
+    Shows when it was accepted, how long it waited, where it ran, each stage, the outcome, and who else asked for it.
+    For a turn that was measured twice both are shown.
     """
     with reporting():
         with waiting("looking for it"):
@@ -126,7 +126,7 @@ async def _none() -> Any:
 
 
 async def _owner(client: AsyncClient, id: str) -> str:
-    """The client whose evaluation has this id."""
+    """Return the client whose evaluation has this id."""
     owners: set[str] = set()
     similar: list[str] = []
     async for one in client.list(page_size=_PAGE):
@@ -136,7 +136,7 @@ async def _owner(client: AsyncClient, id: str) -> str:
             similar.append(one.id)
     if len(owners) > 1:
         listed = ", ".join(repr(owner) for owner in sorted(owners))
-        raise UsageError(f"{len(owners)} clients have an evaluation {id!r}; say whose with --client-id: {listed}")
+        raise UsageError(f"{len(owners)} clients have an evaluation {id!r}; choose one with --client-id: {listed}")
     if not owners:
         hint = f"; did you mean {' or '.join(similar)}?" if similar else ""
         fail(f"no evaluation has the id {id!r}, or its result is no longer kept{hint}", NO_VERDICT)
@@ -236,7 +236,7 @@ def _timeline_json(evaluation: Evaluation) -> list[dict[str, Any]]:
 
 
 def _steps(result: EvalResult) -> list[_Step]:
-    """The stages in order of time, and what lay between them: the way to the node and back, lost attempts."""
+    """Return the stages in order of time, and the gaps between them: transport, lost attempts."""
     spans = sorted(
         ((_at(span.start_time), _length(span.duration), stage_words(span.stage)) for span in result.stages),
         key=lambda span: span[0],
@@ -271,7 +271,7 @@ def _alike_table(found: _Found) -> RenderableType:
             else ""
         )
         table.add_row(plain(one.id), plain(one.client_id), clock_time(one.accept_time), how or stage_words(one.stage))
-    return Group(Text(title), table)  # a table folds a title of its own
+    return Group(Text(title), table)  # a table would fold its own title
 
 
 def _at(stamp: Timestamp) -> float:

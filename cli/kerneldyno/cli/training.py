@@ -1,4 +1,4 @@
-"""What `rollout`, `trajectories` and `gateway` share: extras that may be missing, the reward, and fields of requests."""
+"""Shared by `rollout`, `trajectories` and `gateway`: extras that may be missing, rewards, and fields of requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RequestFields = Annotated[
 
 @contextmanager
 def needing(extra: str) -> Iterator[None]:
-    """Turns the failed import of something that `extra` installs into what to do about it."""
+    """Turn the failed import of something that `extra` installs into an error that names the install command."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -47,7 +47,7 @@ def needing(extra: str) -> Iterator[None]:
 
 
 def reward_of(text: str) -> RewardSpec:
-    """Return the whole spec that --reward names."""
+    """Return the complete spec that --reward names."""
     try:
         if text.lstrip().startswith("{") or text.endswith(".json"):
             return presets.spec(json_format.ParseDict(_object(text, "--reward"), RewardSpec()))
@@ -57,12 +57,12 @@ def reward_of(text: str) -> RewardSpec:
 
 
 def request_fields(text: str | None) -> dict[str, Any]:
-    """Return the fields that --request gives; whether they make sense is seen when a request is made."""
+    """Return the fields that --request gives; they are checked when a request is made."""
     return json_option(text, "--request")
 
 
 def json_option(text: str | None, option: str) -> dict[str, Any]:
-    """Return the JSON object that an option gives, as it is or in a file; an empty one when it is not given."""
+    """Return the JSON object that an option gives, in place or in a file; an empty one if it was not given."""
     return {} if text is None else _object(text, option)
 
 

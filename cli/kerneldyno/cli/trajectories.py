@@ -1,4 +1,4 @@
-"""`kerneldyno trajectories`: what a file of trajectories shows, and its other forms."""
+"""`kerneldyno trajectories`: report on a file of trajectories, or convert it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from kerneldyno.rollout.report import Report
     from kerneldyno.training.metrics import Quartiles
 
-#: Begins the row below fast@p's, of the same answers.
+#: Start of the row below fast@p's, for the same answers.
 _SURE = "  sure"
 
 
 def trajectories(
-    file: Annotated[Path, typer.Argument(metavar="RUN.jsonl", help="What `rollout`, or a trainer, has recorded.")],
+    file: Annotated[Path, typer.Argument(metavar="RUN.jsonl", help="A recording of `rollout` or a trainer.")],
     parquet: Annotated[
-        Path | None, typer.Option("--parquet", metavar="FILE", help="Write one row a turn, for analyses.")
+        Path | None, typer.Option("--parquet", metavar="FILE", help="Write one row per turn, for analyses.")
     ] = None,
     sft: Annotated[
         Path | None,
@@ -35,7 +35,7 @@ def trajectories(
     ] = None,
     sft_turns: Annotated[
         Path | None,
-        typer.Option("--sft-turns", metavar="FILE.jsonl", help="Write each right turn as prompt and completion."),
+        typer.Option("--sft-turns", metavar="FILE.jsonl", help="Write each correct turn as prompt and completion."),
     ] = None,
     min_reward: Annotated[
         float, typer.Option("--min-reward", help="Least reward of a turn, for --sft and --sft-turns.")
@@ -43,7 +43,9 @@ def trajectories(
     min_speedup: Annotated[
         float, typer.Option("--min-speedup", help="Least speedup that counts of a turn, for --sft-turns.")
     ] = 0.0,
-    show: Annotated[bool, typer.Option("--report", help="Print the tables; so without any other option.")] = False,
+    show: Annotated[
+        bool, typer.Option("--report", help="Print the tables; the default without other options.")
+    ] = False,
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw fast@p by turn.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -56,7 +58,7 @@ def trajectories(
         from kerneldyno.rollout.report import report
 
         if file.exists() and not is_plain(file):
-            raise UsageError(f"{file} is no plain file, and it is read several times")
+            raise UsageError(f"{file} is not a regular file, but it must be read several times")
         _check_outputs(file, {"--parquet": parquet, "--sft": sft, "--sft-turns": sft_turns, "--plot": plot})
         try:
             notes: list[str] = []
@@ -92,17 +94,17 @@ def trajectories(
 
 
 def _check_outputs(file: Path, outputs: dict[str, Path | None]) -> None:
-    """Refuse to write an export over what it is made from, or over another."""
+    """Refuse to write an export over its own input, or over another export."""
     taken = {file.resolve(): "RUN.jsonl"}
     for option, path in outputs.items():
         if path is not None and option == "--parquet" and path.exists() and not path.is_file():
-            raise UsageError(f"{option} {path}: is no plain file, which the rows could take the place of")
+            raise UsageError(f"{option} {path}: is not a regular file, so the rows cannot replace it")
         if path is not None and (other := taken.setdefault(path.resolve(), option)) != option:
-            raise UsageError(f"{option} {path}: is {other} too; give another file")
+            raise UsageError(f"{option} {path}: is also {other}; give another file")
 
 
 def report_tables(found: Report) -> list[RenderableType]:
-    """The report for a person: a heading, tables, and notes."""
+    """Return the report for people: a heading, tables, and notes."""
     left_out = f" ({found.unfinished} unfinished ones left out)" if found.unfinished else ""
     title = Text(f"{found.episodes} episodes of {found.problems} problems{left_out}, % of all samples", style="italic")
     if not found.turns:
@@ -138,11 +140,11 @@ def report_tables(found: Report) -> list[RenderableType]:
             empty = [""] * (2 + len(one.pass_at))
             chosen.add_row(_SURE, *empty, *map(_percent, list(one.sure_fast.values())[:3]))
         tables.append(chosen)
-    return [*tables, *(Text(note, style="dim") for note in notes)]  # a table folds a title and notes of its own
+    return [*tables, *(Text(note, style="dim") for note in notes)]  # a table would fold its own title and notes
 
 
 def _spread(found: Report) -> RenderableType:
-    """Quartiles of speedups and of coverages by turn, and what each turn added to the best answers."""
+    """Return quartiles of speedups and of coverages by turn, and what each turn added to the best answers."""
     table = _table("spread of", "answers", "25 %", "median", "75 %", "improved", "sure", "gain")
     for row in found.turns:
         one = row.improvement
@@ -161,7 +163,7 @@ def _quartiles(found: Quartiles | None) -> list[str]:
 
 
 def _kernelgym(found: Report, thresholds: Sequence[str]) -> list[RenderableType]:
-    """KernelGYM's two definitions by turn: other denominators, to compare with figures that were made so."""
+    """Return KernelGYM's two definitions by turn, with other denominators, to compare with figures made that way."""
     table = _table("KernelGYM's", "judged", *thresholds)
     for row in found.turns:
         judged = _percent(row.judged / row.episodes)

@@ -1,4 +1,4 @@
-"""`kerneldyno up`: a scheduler and an evaluator on this machine until Ctrl-C."""
+"""`kerneldyno up`: run a scheduler and an evaluator on this machine until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kerneldyno.client.aio import DEFAULT_ADDRESS
 from kerneldyno.client.local import LocalServices
 from kerneldyno.rpc.channel import is_loopback
 
-#: How often the services are looked after, in seconds.
+#: Seconds between two checks of the services.
 _CHECK_SECONDS = 0.25
 
 
 def up(
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where the scheduler listens; port 0 is any.")
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Address of the scheduler; port 0 takes a free one.")
     ] = DEFAULT_ADDRESS,
     metrics: Annotated[
         str, typer.Option("--metrics", metavar="HOST:PORT|off", help="The scheduler's Prometheus endpoint.")
@@ -33,7 +33,7 @@ def up(
     """Run a scheduler and an evaluator on this machine, for this machine, until Ctrl-C."""
     for option, address in (("--listen", listen), ("--metrics", metrics), ("--evaluator-metrics", evaluator_metrics)):
         if address != "off" and not is_loopback(address.rpartition(":")[0]):
-            text = "`up` serves this machine only; for others start the two services, see docs/operating.md"
+            text = "`up` serves this machine only; to serve others, start the two services: see docs/operating.md"
             raise typer.BadParameter(f"{address} is open to others: {text}", param_hint=option)
     services = LocalServices(
         listen=listen,

@@ -1,7 +1,7 @@
-"""`kerneldyno vet`: can a problem tell a kernel from a shrug?
+"""`kerneldyno vet`: check whether a problem can tell a kernel from a lazy answer.
 
-Vetting executes references and needs torch, which the client never imports: the work is done by `kerneldyno.evaluator.vet`
-in a process of its own, whose output and exit status are passed on.
+Vetting executes references and needs torch, which the client never imports. So `kerneldyno.evaluator.vet` does the work
+in its own process, whose output and exit status are passed on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MODULE = "kerneldyno.evaluator.vet"
 
 
 class Preset(StrEnum):
-    """Rules by which outputs are compared; see Tolerance."""
+    """Rules for comparing outputs; see Tolerance."""
 
     CALIBRATED = "calibrated"
     ALLCLOSE = "allclose"
@@ -35,18 +35,18 @@ def vet(
     problems: Annotated[list[Path], typer.Argument(metavar="PROBLEM.py", help="Files in KernelBench's form.")],
     device: Annotated[str, typer.Option("--device", metavar="auto|cpu|cuda:N", help="Where references run.")] = "auto",
     preset: Annotated[Preset, typer.Option("--preset", help="The tolerance to vet for.")] = Preset.CALIBRATED,
-    rtol: Annotated[float | None, typer.Option("--rtol", min=0, help="Of --preset allclose.")] = None,
-    atol: Annotated[float | None, typer.Option("--atol", min=0, help="Of --preset allclose.")] = None,
+    rtol: Annotated[float | None, typer.Option("--rtol", min=0, help="For --preset allclose.")] = None,
+    atol: Annotated[float | None, typer.Option("--atol", min=0, help="For --preset allclose.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say which problems cannot tell a kernel from a lazy answer. References are executed here, without a sandbox."""
+    """Show which problems cannot tell a kernel from a lazy answer. It executes references without a sandbox."""
     with reporting():
         if preset is not Preset.ALLCLOSE and (rtol is not None or atol is not None):
             raise UsageError("--rtol and --atol need --preset allclose")
         for path in problems:
-            read_source(path)  # what cannot be read is said before seconds are spent on importing torch
+            read_source(path)  # reports an unreadable file before torch is imported, which takes seconds
             if not is_plain(path):
-                raise UsageError(f"{path} is no plain file, and another process has to read it again")
+                raise UsageError(f"{path} is not a regular file, but another process must read it again")
         status = _run(_arguments(problems, device, preset, rtol, atol, as_json))
     raise typer.Exit(status)
 

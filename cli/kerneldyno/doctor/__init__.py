@@ -1,7 +1,7 @@
-"""What `kerneldyno doctor` looks at: this machine, what is installed on it, and the services that it is to use.
+"""The checks of `kerneldyno doctor`: this machine, the software installed on it, and the services that it will use.
 
-`diagnose` makes findings (`Check`); the command line shows them. Nothing here changes anything, but for temporary files
-and a canary's two evaluations; every check is bounded in time and none raises.
+`diagnose` makes findings (`Check`); the command line shows them. The checks change nothing, except for temporary files
+and a canary's two evaluations. Every check has a time limit, and none raises.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from kerneldyno.doctor.checks import Check, Examination, State, conduct
 
 __all__ = ["CANARY_SECONDS", "Check", "State", "of_machine", "of_services"]
 
-#: How long a canary may take, in seconds: on a GPU node that has just started it compiles.
+#: Time limit of a canary in seconds; a GPU node that has just started must compile it.
 CANARY_SECONDS = 120.0
-#: Beyond what the parts of it may take together, in seconds.
+#: Time limit in seconds of all other checks of the services together.
 _SERVICES_SECONDS = 60.0
 
 
 def of_machine(store: str | None = None) -> Iterator[Check]:
-    """Yields findings on this machine. `store` is the scheduler's --store; None means its default."""
+    """Yield findings on this machine. `store` is the scheduler's --store; None for its default."""
     yield from conduct(
         [
             Examination("python", software.python),
@@ -42,7 +42,7 @@ def of_machine(store: str | None = None) -> Iterator[Check]:
 
 
 def of_services(address: str, *, with_canary: bool = True, canary_seconds: float = CANARY_SECONDS) -> Iterator[Check]:
-    """Yields findings on the scheduler at `address` and its nodes, with a canary's evaluation if asked for."""
+    """Yield findings on the scheduler at `address` and its nodes, with a canary's evaluation if asked for."""
 
     async def collect(found: list[Check]) -> None:
         async with (
@@ -55,7 +55,7 @@ def of_services(address: str, *, with_canary: bool = True, canary_seconds: float
     found: list[Check] = []
     try:
         asyncio.run(collect(found))
-    except Exception as error:  # a finding like any other: the rest has been seen
+    except Exception as error:  # report it as a finding: the earlier findings are still valid
         text = "no answer in time" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
         found.append(Check("services", State.FAILED, text, "see the scheduler's log"))
     yield from found

@@ -1,4 +1,4 @@
-"""A right and a wrong candidate, sent through the whole service: both must get their verdict. For `kerneldyno doctor`."""
+"""Send a correct and a wrong candidate through the service: each must get its verdict. For `kerneldyno doctor`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kerneldyno.doctor.checks import Check, State
 from kerneldyno.v1.evaluation_pb2 import PRIORITY_HIGH, DeviceSelector, EvalRequest, EvalResult
 from kerneldyno.v1.fleet_service_pb2 import Node
 
-#: Longest time of each stage, in seconds; the whole is bounded by the caller.
+#: Time limit of each stage in seconds; the caller limits the whole.
 _STAGE_SECONDS = 60
 
 REFERENCE = """
@@ -54,17 +54,19 @@ class ModelNew(nn.Module):
         kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
         return y
 """
-#: Candidates by the outcome that each must have.
+#: Candidates, by the outcome that each must have.
 CANDIDATES = {
     EvalResult.CORRECT: _CANDIDATE.replace("OFFSET", "1.0"),
     EvalResult.INCORRECT: _CANDIDATE.replace("OFFSET", "1.5"),
 }
 
 
-async def fly(client: AsyncClient, ready: Sequence[Node], backends: Collection[str], seconds: float) -> list[Check]:
-    """Sends both to one device of each model, and returns a finding for each model."""
+async def evaluate_both(
+    client: AsyncClient, ready: Sequence[Node], backends: Collection[str], seconds: float
+) -> list[Check]:
+    """Send both to one device of each model, and return a finding for each model."""
     if "triton" not in backends:
-        text = f"not sent: it is written in triton, the nodes have {', '.join(backends) or 'no backend'}"
+        text = f"not sent: it is written in triton, but the nodes have {', '.join(backends) or 'no backend'}"
         return [Check("canary", State.NOTE, text)]
     models = {device.model: device.kind for node in ready for device in node.devices if device.ready}
     return await asyncio.gather(*(_on(client, model, kind, seconds) for model, kind in models.items()))
@@ -85,7 +87,7 @@ async def _on(client: AsyncClient, model: str, kind: str, seconds: float) -> Che
         if isinstance(result, PermissionDeniedError):
             return Check(name, State.NOTE, f"not sent: {result}", "a token with the role submit, or --no-canary")
         if isinstance(result, QueueFullError):
-            return Check(name, State.NOTE, f"not sent: {result}", "run doctor again when less is waiting")
+            return Check(name, State.NOTE, f"not sent: {result}", "run doctor again when less is queued")
         if isinstance(result, KernelDynoError):
             text = f"{what} has no verdict: {result}"
             return Check(name, State.FAILED, text, "`kerneldyno evaluations --unfinished`, and the scheduler's log")
@@ -111,7 +113,7 @@ def _request(code: str, model: str, kind: str, seconds: float) -> EvalRequest:
         num_warmup=1,
         priority=PRIORITY_HIGH,
         device=DeviceSelector(kind=kind, model=model),
-        skip_cache=True,  # the service as it is now
+        skip_cache=True,  # test the service as it is now
         labels={"kerneldyno": "doctor"},
     )
     for limit in ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout"):

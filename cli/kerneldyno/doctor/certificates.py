@@ -1,6 +1,6 @@
-"""Until when certificates are valid: of files, and of the one that a scheduler shows. For `kerneldyno doctor`.
+"""Check the validity dates of certificates: in files, and of the scheduler's own. For `kerneldyno doctor`.
 
-Reads the two dates out of X.509's DER form, which Python's ssl module shows for CA certificates only.
+It reads the two dates from X.509's DER form, because Python's ssl module shows them for CA certificates only.
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ _SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """From when until when a certificate counts."""
+    """The period in which a certificate is valid."""
 
     begin: datetime
     end: datetime
 
 
 def validity(der: bytes) -> Validity:
-    """Returns the dates of a certificate in DER form. Raises ValueError when it is none."""
+    """Return the dates of a certificate in DER form.
+
+    Raises:
+        ValueError: it is not a certificate.
+    """
     fields = list(_fields(_content(_content(der, _SEQUENCE), _SEQUENCE)))
     if fields and fields[0][0] == _VERSION:
         del fields[0]
@@ -43,7 +47,7 @@ def validity(der: bytes) -> Validity:
 
 
 def of_files(credentials: Credentials, now: datetime) -> Iterator[Check]:
-    """Findings on the certificates that this client was given."""
+    """Yield findings on the certificates that this client was given."""
     given = {"CA of the scheduler": credentials.tls_ca, "own certificate": credentials.tls_cert}
     for name, path in given.items():
         if path is None or path == PUBLIC_ROOTS:
@@ -52,16 +56,16 @@ def of_files(credentials: Credentials, now: datetime) -> Iterator[Check]:
         if not found:
             yield Check(name, State.FAILED, f"{path} has no certificate", "give a PEM file: docs/security.md")
             continue
-        # Of a CA file any may be the right one, of one's own chain all are needed.
+        # In a CA file any certificate may be the right one; in one's own chain all are needed.
         pick = max if path == credentials.tls_ca else min
         yield _judge(name, path, pick(found, key=lambda one: one.end), now)
 
 
 def of_scheduler(address: str, credentials: Credentials, now: datetime) -> Iterator[Check]:
-    """A finding on the certificate that the scheduler shows. Says nothing when nobody answers: another check does."""
+    """Yield a finding on the scheduler's certificate. Without an answer yield nothing: another check reports that."""
     host, _, port = address.removeprefix("dns:///").rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # only looked at; nothing is said over it
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # only to read the certificate; nothing is sent
     context.set_alpn_protocols(["h2"])
     if credentials.tls_cert is not None and credentials.tls_key is not None:
         context.load_cert_chain(credentials.tls_cert, credentials.tls_key, password="")
@@ -72,7 +76,7 @@ def of_scheduler(address: str, credentials: Credentials, now: datetime) -> Itera
         ):
             shown = connection.getpeercert(binary_form=True)
     except ssl.SSLError as error:
-        remedy = "is it TLS that the scheduler speaks? Without it leave out --tls-ca"
+        remedy = "check that the scheduler uses TLS; if it does not, leave out --tls-ca"
         yield Check("scheduler's certificate", State.FAILED, f"no TLS with {address}: {error.reason or error}", remedy)
         return
     except (OSError, ValueError):
@@ -82,7 +86,7 @@ def of_scheduler(address: str, credentials: Credentials, now: datetime) -> Itera
 
 
 def _judge(name: str, where: str, found: Validity, now: datetime) -> Check:
-    remedy = "issue a new one and restart who uses it: docs/security.md#certificates"
+    remedy = "issue a new one and restart its users: docs/security.md#certificates"
     if now >= found.end:
         return Check(name, State.FAILED, f"{where} expired at {found.end:%Y-%m-%d %H:%M} UTC", remedy)
     if now < found.begin:
@@ -101,7 +105,11 @@ def _content(der: bytes, tag: int) -> bytes:
 
 
 def _fields(der: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields tag and content of each field. Raises ValueError."""
+    """Yield tag and content of each field.
+
+    Raises:
+        ValueError: the data is cut off.
+    """
     at = 0
     while at < len(der):
         if at + 2 > len(der):
@@ -118,7 +126,7 @@ def _fields(der: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _time(tag: int, content: bytes) -> datetime:
     text = content.decode("ascii")
-    if tag == _UTC_TIME:  # two digits of the year: 1950 to 2049
+    if tag == _UTC_TIME:  # two-digit years: 1950 to 2049
         text = ("19" if text[:2] >= "50" else "20") + text
     elif tag != _GENERALIZED_TIME:
         raise ValueError("not a time")

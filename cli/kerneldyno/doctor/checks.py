@@ -1,7 +1,7 @@
-"""What a check of `kerneldyno doctor` is, and how many of them run: at once, each for a bounded time, none raising.
+"""Run the checks of `kerneldyno doctor`: concurrently, each with a time limit, none raising.
 
-A check that takes too long is left behind in a thread of its own that the end of the process does not wait for: a dead
-network file system or a driver that hangs is a finding like any other.
+A check that takes too long is abandoned in its own thread, which does not keep the process from ending: a dead network
+file system or a driver that hangs is a finding like any other.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """What a check found."""
+    """Result of a check."""
 
     OK = "ok"
     NOTE = "note"
-    """Works, or may; worth knowing."""
+    """It works, or may work; worth knowing."""
     FAILED = "failed"
-    """Something must be mended."""
+    """Something must be fixed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,32 +32,32 @@ class Check:
     state: State
     detail: str
     remedy: str = ""
-    """What to do, in one line; empty when nothing is to be done."""
+    """What to do, in one line; empty if there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """Something that looks, and makes one finding or several."""
+    """A function that makes one finding or several."""
 
     name: str
-    """Of the finding that stands for all of them when it takes too long or breaks."""
+    """Name of the single finding that replaces them if it takes too long or fails."""
     look: Callable[[], Iterable[Check]]
     seconds: float = 10.0
-    """How long it may take. Generous: several run at once, perhaps on few cores."""
+    """Time limit in seconds. It is generous: several run at once, perhaps on few cores."""
 
 
 class ProbeError(Exception):
-    """A program that was asked something did not answer; the message says why."""
+    """A program that was queried did not answer; the message says why."""
 
 
 def conduct(examinations: Sequence[Examination]) -> Iterator[Check]:
-    """Starts all examinations and yields their findings, in the order of `examinations`."""
+    """Start all examinations and yield their findings, in the order of `examinations`."""
     for running in [_Running(examination) for examination in examinations]:
         yield from running.findings()
 
 
 def output_of(command: Sequence[str], seconds: float) -> str:
-    """Returns what a program writes to its standard output.
+    """Return what a program writes to its standard output.
 
     Raises:
         ProbeError: it cannot be started, takes too long, or fails.
@@ -77,12 +77,12 @@ def output_of(command: Sequence[str], seconds: float) -> str:
 
 
 def gib(nbytes: float) -> str:
-    """A number of bytes for a person."""
+    """Return a number of bytes for people."""
     return f"{nbytes / 2**30:.1f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.0f} MiB"
 
 
 class _Running:
-    """An examination under way."""
+    """A running examination."""
 
     def __init__(self, examination: Examination) -> None:
         self._examination = examination
@@ -95,12 +95,12 @@ class _Running:
         self._thread.join(max(0.0, self._deadline - time.monotonic()))
         if self._thread.is_alive():
             text = f"no answer within {self._examination.seconds:g} s"
-            return [Check(self._examination.name, State.FAILED, text, "see what hangs there, then run doctor again")]
+            return [Check(self._examination.name, State.FAILED, text, "find out what hangs, then run doctor again")]
         return self._found
 
     def _run(self) -> None:
         try:
             self._found = list(self._examination.look())
         except Exception as error:
-            text = f"could not be looked at: {type(error).__name__}: {error}"
+            text = f"could not be checked: {type(error).__name__}: {error}"
             self._found = [Check(self._examination.name, State.NOTE, text)]

@@ -13,24 +13,25 @@ from pathlib import Path
 
 from kerneldyno.doctor.checks import Check, State, gib
 
-#: Bytes below which there is a note, and below which nothing works.
+#: Free bytes below which there is a note, and below which nothing works.
 _LITTLE_SPACE, _NO_SPACE = 2 * 2**30, 64 * 2**20
-#: What one candidate may store in scratch and /dev/shm together.
+#: Most bytes that one candidate may store in scratch and /dev/shm together.
 _CANDIDATE_BYTES = 2**30
 _LITTLE_MEMORY = 2 * 2**30
-#: Descriptors: a scheduler needs one a connection, an evaluator some ten for each runner.
+#: File descriptors: a scheduler needs one per connection, an evaluator about ten per runner.
 _FEW_FILES, _TOO_FEW_FILES = 4_096, 512
-#: A commit waits for fsync. Beyond this (seconds) acceptances become slow.
+#: Seconds of fsync above which acceptances become slow, because a commit waits for it.
 _SLOW_SYNC = 0.05
 _NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre", "beegfs"}
-#: Wall clock against monotonic clock: how long they are compared, and how far they may drift apart meanwhile (seconds).
+#: Seconds for which wall clock and monotonic clock are compared, and how far they may drift apart meanwhile.
 _CLOCK_SAMPLE, _CLOCK_DRIFT = 0.25, 0.02
-#: linux/timex.h: adjtimex() answers this, or has this bit in its status, while nothing keeps the clock in time.
+#: From linux/timex.h: adjtimex() returns the first, or sets the second in its status, if no service synchronizes the
+#: clock.
 _TIME_ERROR, _STA_UNSYNC = 5, 0x40
 
 
 def system() -> Iterator[Check]:
-    """The operating system, its cores and its memory."""
+    """Yield a finding on the operating system, its cores and its memory."""
     if platform.system() != "Linux":
         text = f"{platform.system()}: clients run anywhere, the services on Linux"
         yield Check("system", State.NOTE, text, "start scheduler and evaluators on Linux machines")
@@ -43,13 +44,13 @@ def system() -> Iterator[Check]:
     text = f"Linux {platform.release()} {platform.machine()}, {_distribution()}, {cores} cores, "
     text += f"{gib(free)} of {gib(total)} memory free"
     if free < _LITTLE_MEMORY:
-        yield Check("system", State.NOTE, text, "end what else runs here: a candidate may take 2 GiB")
+        yield Check("system", State.NOTE, text, "stop other programs here: a candidate may take 2 GiB")
     else:
         yield Check("system", State.OK, text)
 
 
 def open_files() -> Iterator[Check]:
-    """The limit of open files."""
+    """Yield a finding on the limit of open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = "no limit" if soft == resource.RLIM_INFINITY else f"{soft} at once"
     if soft != resource.RLIM_INFINITY and soft < _FEW_FILES:
@@ -61,7 +62,7 @@ def open_files() -> Iterator[Check]:
 
 
 def shared_memory(path: str = "/dev/shm") -> Iterator[Check]:
-    """Room in /dev/shm: where candidates without namespaces, and CUDA's libraries, share memory."""
+    """Yield a finding on the space in /dev/shm, which candidates without namespaces and CUDA's libraries use."""
     if not os.path.isdir(path):
         yield Check(path, State.NOTE, "not there", f"mount -t tmpfs -o size=2G,mode=1777 tmpfs {path}")
         return
@@ -78,7 +79,7 @@ def shared_memory(path: str = "/dev/shm") -> Iterator[Check]:
 
 
 def scratch() -> Iterator[Check]:
-    """Where temporary files go: candidates' scratches, and what compilers make."""
+    """Yield findings on the folder of temporary files: candidates' scratch folders, and compilers' output."""
     name, remedy = "scratch", "set TMPDIR to a folder with room, on a local disk"
     try:
         folder = tempfile.gettempdir()
@@ -99,14 +100,18 @@ def scratch() -> Iterator[Check]:
 
 
 def journal(store: str | None) -> Iterator[Check]:
-    """The folder of the scheduler's journal; `store` as the scheduler's --store, None for its default."""
+    """Yield findings on the folder of the scheduler's journal.
+
+    Args:
+        store: the scheduler's --store; None for its default.
+    """
     name = "journal"
     if store == "memory":
         yield Check(name, State.NOTE, "memory: a crash loses accepted work", "--store sqlite:PATH, on a local disk")
         return
     wanted = (Path(store.removeprefix("sqlite:")) if store else _default_journal()).absolute().parent
-    folder = next(path for path in (wanted, *wanted.parents) if path.exists())  # the scheduler makes what is missing
-    where = f"{wanted}" if folder == wanted else f"{wanted} (to be made in {folder})"
+    folder = next(path for path in (wanted, *wanted.parents) if path.exists())  # the scheduler creates missing folders
+    where = f"{wanted}" if folder == wanted else f"{wanted} (will be created in {folder})"
     try:
         seconds = _write(str(folder))
     except OSError as error:
@@ -124,24 +129,24 @@ def journal(store: str | None) -> Iterator[Check]:
     elif kind in _NETWORK_FILESYSTEMS:
         yield Check(name, State.FAILED, f"{text}; on {kind}", "SQLite needs a local disk: --store sqlite:PATH")
     elif kind == "tmpfs":
-        yield Check(name, State.NOTE, f"{text}; in memory", "a local disk: a restart of the machine loses it")
+        yield Check(name, State.NOTE, f"{text}; in memory", "use a local disk: a restart of the machine loses it")
     elif free < _LITTLE_SPACE:
         yield Check(name, State.NOTE, text, "make room, or lower --retain-bytes: the journal may take 4 GiB and more")
     elif seconds > _SLOW_SYNC:
-        yield Check(name, State.NOTE, text, "a faster disk: each acceptance and result waits for a synced write")
+        yield Check(name, State.NOTE, text, "use a faster disk: each acceptance and result waits for a synced write")
     else:
         yield Check(name, State.OK, text)
 
 
 def clocks() -> Iterator[Check]:
-    """Whether the wall clock runs as fast as the monotonic one, and whether something keeps it in time."""
+    """Yield a finding on the wall clock: its rate against the monotonic clock, and whether it is synchronized."""
     name = "clock"
     wall, steady = time.time(), time.monotonic()
     time.sleep(_CLOCK_SAMPLE)
     drift = (time.time() - wall) - (time.monotonic() - steady)
     remedy = "let chrony or systemd-timesyncd keep the time: timedatectl set-ntp true"
     if abs(drift) > _CLOCK_DRIFT:
-        yield Check(name, State.NOTE, f"the wall clock jumped by {drift:+.3f} s while it was watched", remedy)
+        yield Check(name, State.NOTE, f"the wall clock jumped by {drift:+.3f} s during the check", remedy)
     elif (synchronized := _synchronized()) is False:
         yield Check(name, State.NOTE, "steady, but the kernel says that nothing keeps it in time", remedy)
     else:
@@ -161,7 +166,11 @@ def _free(path: str) -> int:
 
 
 def _write(folder: str) -> float:
-    """Writes a small file there, syncs and removes it. Returns the seconds that syncing took. Raises OSError."""
+    """Write a small file there, sync and remove it; return the seconds that syncing took.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     with tempfile.TemporaryFile(dir=folder) as file:
         file.write(b"\0" * 4096)
         file.flush()
@@ -176,7 +185,7 @@ def _default_journal() -> Path:
 
 
 def _filesystem(path: str) -> str:
-    """The kind of file system below `path`, "" when unknown."""
+    """Return the type of file system at `path`, "" if unknown."""
     found = ("", "")
     try:
         for line in Path("/proc/self/mounts").read_text().splitlines():
@@ -189,12 +198,12 @@ def _filesystem(path: str) -> str:
 
 
 def _synchronized() -> bool | None:
-    """Whether the kernel believes its clock; None where it does not tell."""
+    """Return whether the kernel considers its clock synchronized; None if it does not say."""
     try:
         adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
     except (OSError, AttributeError):
         return None
-    # struct timex: modes (all zero: only ask), offset, freq, maxerror, esterror (longs), then status.
+    # struct timex: modes (all zero: only query), offset, freq, maxerror, esterror (longs), then status.
     buffer = ctypes.create_string_buffer(512)
     answer = adjtimex(buffer)
     if answer < 0:

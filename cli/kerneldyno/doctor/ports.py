@@ -1,4 +1,4 @@
-"""Checks of the ports that KernelDyno takes by default: free, taken by it, or taken by somebody else."""
+"""Checks of KernelDyno's default ports: free, used by KernelDyno, or used by another program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kerneldyno.doctor.checks import Check, State
 
-#: Ports of a scheduler and an evaluator on one machine, as they are without options: whose, and the option.
+#: Default ports of a scheduler and an evaluator on one machine: their use, and the option that changes them.
 DEFAULTS = {
     50051: ("scheduler", "--listen"),
     9464: ("scheduler's metrics", "--metrics"),
@@ -23,23 +23,23 @@ _LISTENING = "0A"
 
 
 def default_ports() -> Iterator[Check]:
-    """What the default ports of this machine are used for."""
+    """Yield findings on the use of this machine's default ports."""
     free = []
     for port, (use, option) in DEFAULTS.items():
         name = f"port {port}"
         if _is_free(port):
             free.append(f"{port} ({use})")
         elif port in _METRICS and not _is_our_metrics(port):
-            remedy = f"another {option} (or {option} off) where {use} are wanted, or end that program"
+            remedy = f"give another {option} (or {option} off) for {use}, or stop that program"
             yield Check(name, State.NOTE, f"taken by {holder(port) or 'another program'}", remedy)
         else:
-            yield Check(name, State.OK, f"{use}: in use by {holder(port) or 'a program of somebody else'}")
+            yield Check(name, State.OK, f"{use}: in use by {holder(port) or 'a program of another user'}")
     if free:
         yield Check("ports", State.OK, f"free: {', '.join(free)}")
 
 
 def holder(port: int) -> str:
-    """Who listens on `port` of this machine, for a message: "python (pid 12)", or "" when it cannot be seen."""
+    """Return the program that listens on `port` of this machine: "python (pid 12)", or "" if it cannot be seen."""
     inodes = set()
     for table in ("tcp", "tcp6"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Checks of the walls around candidates: what can be had on this machine, and what holds on the nodes that run."""
+"""Checks of the sandbox around candidates: what this machine supports, and what is active on running nodes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from kerneldyno.v1.fleet_service_pb2 import SandboxLayer
 _PROBE_SECONDS = 8.0
 _NAMESPACES = {"user_namespace", "pid_namespace", "network_namespace", "ipc_namespace", "mount_namespace"}
 _FILTERS = {"landlock", "seccomp"}
-#: What the probe tries, for a person.
+#: Names for people of the layers that the probe tries.
 _WALLS = {"namespaces": "namespaces", "landlock": "Landlock", "seccomp": "seccomp"}
-#: Layers that `--sandbox require` does without.
+#: Layers that `--sandbox require` does not require.
 _OPTIONAL = {"cgroup", "one_gpu", "process_list"}
 _REMEDY = "see Sandbox modes in docs/operating.md: user namespaces, or a kernel with Landlock (5.13) and seccomp"
 
 
 def here() -> Iterator[Check]:
-    """Which set of walls an evaluator started by this user on this machine would get."""
+    """Yield a finding on the sandbox that an evaluator started by this user on this machine would get."""
     name = "sandbox here"
     if sys.platform != "linux":
         yield Check(name, State.NOTE, "candidates are judged on Linux only")
@@ -38,7 +38,7 @@ def here() -> Iterator[Check]:
 
 
 def of_node(node_id: str, layers: Iterable[SandboxLayer]) -> Check:
-    """What holds around the candidates of a running node, by the test that it made when it started."""
+    """Return a finding on the sandbox of a running node, by the self-test that the node made when it started."""
     name = f"sandbox of {node_id}"
     known = list(layers)
     if not known:

@@ -1,6 +1,4 @@
-"""Checks of the services: does the scheduler answer, are there nodes, do clocks and versions agree, does a canary come
-back with the right verdict? For `kerneldyno doctor`.
-"""
+"""Checks of the services: scheduler, nodes, clocks, versions, and a canary's verdicts. For `kerneldyno doctor`."""
 
 from __future__ import annotations
 
@@ -29,23 +27,23 @@ from kerneldyno.rpc.version import VERSION
 from kerneldyno.v1 import fleet_service_pb2 as fleet
 from kerneldyno.v1.scheduler_service_pb2 import SchedulerServiceGetCapabilitiesResponse
 
-#: How long each call may take, in seconds.
+#: Time limit of each call in seconds.
 _CALL_SECONDS = 5.0
-#: How far the scheduler's clock may seem to be ahead of this machine's, and behind it, in seconds. Behind is what a node's
-#: last sign of life is anyway: by a heartbeat, or by nearly a lease.
+#: Seconds by which the scheduler's clock may appear to be ahead of this machine's, and behind it. It always appears
+#: behind by the age of a node's last heartbeat, or by nearly a lease.
 _CLOCK_AHEAD, _CLOCK_BEHIND = 5.0, 20.0
-#: Nodes whose whole sandbox is listed; in a large fleet some stand for all.
+#: Most nodes whose whole sandbox is listed; in a large fleet some represent all.
 _MOST_NODES = 8
 
 
 async def examine(address: str, *, with_canary: bool, canary_seconds: float) -> AsyncGenerator[Check, None]:
-    """Yields findings on the scheduler at `address`, its nodes, and a canary's way through them."""
+    """Yield findings on the scheduler at `address`, its nodes, and a canary's evaluations."""
     try:
         credentials = given.choose()
         async with channel.open(address, credentials):
-            pass  # reads and checks the files
+            pass  # opening reads and checks the files
     except AddressError as error:
-        yield Check("scheduler", State.FAILED, str(error), "give another one: --address, or KERNELDYNO_ADDRESS")
+        yield Check("scheduler", State.FAILED, str(error), "give another address: --address, or KERNELDYNO_ADDRESS")
         return
     except CredentialsError as error:
         for check in _dates(address, credentials=None):
@@ -70,7 +68,7 @@ async def examine(address: str, *, with_canary: bool, canary_seconds: float) -> 
         yield _nodes(nodes, ready)
         for check in _fingerprints(ready):
             yield check
-        for check in _walls(ready):
+        for check in _sandboxes(ready):
             yield check
         yield await _quarantines(client)
         if not with_canary:
@@ -78,7 +76,7 @@ async def examine(address: str, *, with_canary: bool, canary_seconds: float) -> 
         if not ready:
             yield Check("canary", State.NOTE, "not sent: no node is ready")
             return
-        for check in await canary.fly(client, ready, able.backends, canary_seconds):
+        for check in await canary.evaluate_both(client, ready, able.backends, canary_seconds):
             yield check
 
 
@@ -89,7 +87,7 @@ def _credentials(credentials: Credentials) -> Check:
 
 
 def _dates(address: str, credentials: Credentials | None) -> list[Check]:
-    """Until when certificates count. Without usable credentials of those files that can be read at least."""
+    """Return findings on the dates of certificates; without usable credentials, of the files that can be read."""
     now = datetime.now(UTC)
     try:
         if credentials is None:
@@ -97,21 +95,21 @@ def _dates(address: str, credentials: Credentials | None) -> list[Check]:
         found = list(certificates.of_files(credentials, now))
         return found + (list(certificates.of_scheduler(address, credentials, now)) if credentials.tls_ca else [])
     except (CredentialsError, OSError, ValueError):
-        return []  # said elsewhere: the files cannot be used
+        return []  # another check reports that the files cannot be used
 
 
 def _unreachable(address: str, error: KernelDynoError) -> Check:
     name = "scheduler"
     if isinstance(error, UnauthenticatedError | PermissionDeniedError):
         return Check(name, State.FAILED, f"{address}: {error}", "give a token that it knows: --token-file")
-    remedy = "start one (`kerneldyno up`), or name another one (--address); --local tries services of its own"
+    remedy = "start one (`kerneldyno up`), or give another --address; --local starts services of its own"
     if not isinstance(error, UnavailableError | DeadlineExceededError):
-        return Check(name, State.FAILED, f"{address}: {error}", "is it a scheduler of KernelDyno?")
+        return Check(name, State.FAILED, f"{address}: {error}", "check that it is a KernelDyno scheduler")
     host, _, port = address.rpartition(":")
     if channel.is_loopback(host) and port.isdigit() and (who := ports.holder(int(port))):
-        text = f"{address} is held by {who}, which does not answer as a scheduler: {error}"
+        text = f"{address} is used by {who}, which does not answer as a scheduler: {error}"
         remedy = (
-            "if it is the scheduler, do as this says; else end that program, or give the scheduler another --listen"
+            "if it is the scheduler, do as this says; else stop that program, or give the scheduler another --listen"
         )
         return Check(name, State.FAILED, text, remedy)
     return Check(name, State.FAILED, str(error), remedy)
@@ -120,9 +118,9 @@ def _unreachable(address: str, error: KernelDynoError) -> Check:
 def _scheduler(address: str, able: SchedulerServiceGetCapabilitiesResponse) -> Check:
     text = f"{address}, version {able.version}, store {able.store}, {able.queued} waiting, {able.running} running"
     if able.journal_stalled:
-        text += f"; it cannot write its journal, and accepts and tells nothing: {able.journal_stalled}"
+        text += f"; it cannot write its journal, so it accepts no work and sends no results: {able.journal_stalled}"
         return Check(
-            "scheduler", State.FAILED, text, "make room on its disk, or see its log; it then goes on by itself"
+            "scheduler", State.FAILED, text, "make room on its disk, or see its log; it then continues by itself"
         )
     if able.version != VERSION:
         return Check("scheduler", State.NOTE, f"{text}; this client is {VERSION}", "install the same version on both")
@@ -132,9 +130,9 @@ def _scheduler(address: str, able: SchedulerServiceGetCapabilitiesResponse) -> C
 
 
 async def _clock(client: AsyncClient, nodes: Sequence[fleet.Node]) -> Check:
-    """Compares the scheduler's clock with this machine's, by when it last heard of a node and by a snapshot's time.
+    """Compare the scheduler's clock with this machine's, by the last heartbeat of a node and by a snapshot's time.
 
-    Both may be older than the answer: a snapshot as old as the last change, a node's sign of life as old as its lease.
+    Both may be older than the answer: a snapshot as old as the last change, a heartbeat as old as a lease.
     """
     name = "scheduler's clock"
     try:
@@ -142,13 +140,13 @@ async def _clock(client: AsyncClient, nodes: Sequence[fleet.Node]) -> Check:
             stamps = [(await anext(snapshots)).snapshot_time]
     except (KernelDynoError, TimeoutError) as error:
         text = f"unknown, no snapshot came: {error or 'no answer'}"
-        return Check(name, State.NOTE, text, "a proxy on the way may hold streams back; gRPC needs HTTP/2 end to end")
+        return Check(name, State.NOTE, text, "a proxy in between may hold streams back; gRPC needs HTTP/2 end to end")
     alive = [node.last_synchronize_time for node in nodes if node.connected and node.state != fleet.NODE_STATE_LOST]
     apart = max(stamp.ToNanoseconds() for stamp in stamps + alive) / 1e9 - time.time()
     if apart > _CLOCK_AHEAD or (alive and apart < -_CLOCK_BEHIND):
         text = f"{apart:+.1f} s against this machine's: times in results will mislead"
         return Check(name, State.NOTE, text, "keep both in time: timedatectl set-ntp true")
-    seen = "agrees with this machine's" if alive else "not ahead of this machine's; without a node no more can be told"
+    seen = "agrees with this machine's" if alive else "not ahead of this machine's; without a node no more is known"
     return Check(name, State.OK, seen)
 
 
@@ -168,7 +166,7 @@ def _nodes(nodes: Sequence[fleet.Node], ready: Sequence[fleet.Node]) -> Check:
         return Check(name, State.NOTE if ready else State.FAILED, text, remedy)
     unready = sum(not device.ready for node in ready for device in node.devices)
     if unready:
-        text += f"; {unready} device(s) not ready: a judge is being started again"
+        text += f"; {unready} device(s) not ready: a judge is being restarted"
         return Check(name, State.NOTE, text, "if it stays so: event=judge_restart in that node's log")
     return Check(name, State.OK, text)
 
@@ -180,7 +178,7 @@ def _state(node: fleet.Node) -> str:
 
 
 def _fingerprints(ready: Sequence[fleet.Node]) -> list[Check]:
-    """A note when nodes differ in what times depend on."""
+    """Return a note if nodes differ in something that times depend on."""
     found: dict[str, list[str]] = {}
     for node in ready:
         on = node.environment
@@ -189,11 +187,11 @@ def _fingerprints(ready: Sequence[fleet.Node]) -> list[Check]:
     if len(found) < 2:
         return []
     text = "; ".join(f"{', '.join(ids[:3])}{' ...' if len(ids) > 3 else ''}: {on}" for on, ids in found.items())
-    return [Check("versions of nodes", State.NOTE, text, "install the same everywhere: times differ with them")]
+    return [Check("versions of nodes", State.NOTE, text, "install the same versions everywhere: times depend on them")]
 
 
-def _walls(nodes: Sequence[fleet.Node]) -> list[Check]:
-    """What holds around candidates: of every node that lacks something, and of some that do not."""
+def _sandboxes(nodes: Sequence[fleet.Node]) -> list[Check]:
+    """Return findings on the sandbox: of every node that lacks a layer, and of some that lack none."""
     checks = [sandbox.of_node(node.node_id, node.sandbox_layers) for node in nodes]
     lacking = [check for check in checks if check.state is not State.OK]
     return lacking + [check for check in checks if check.state is State.OK][:_MOST_NODES]

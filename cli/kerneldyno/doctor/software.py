@@ -1,6 +1,6 @@
-"""Checks of what is installed: Python, KernelDyno, torch and triton, the NVIDIA driver, compilers. For `kerneldyno doctor`.
+"""Checks of installed software: Python, KernelDyno, torch, triton, NVIDIA driver, compilers. For `kerneldyno doctor`.
 
-Nothing here imports torch: versions are read from metadata, and what torch says of itself from a process of its own.
+Nothing here imports torch: versions come from metadata, and torch's own description from a separate process.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ print(json.dumps({"cuda": torch.version.cuda, "available": cuda, "devices": devi
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """What NVML says of this machine."""
+    """What NVML reports about this machine."""
 
     version: str
     cuda: tuple[int, int]
-    """Newest CUDA that it serves."""
+    """Newest CUDA version that it supports."""
     devices: tuple[str, ...]
 
 
 def python() -> Iterator[Check]:
-    """The interpreter, and which parts of KernelDyno it can run."""
+    """Yield findings on the interpreter, and on the parts of KernelDyno that it can run."""
     version = ".".join(map(str, sys.version_info[:3]))
     yield Check("python", State.OK, f"{version}, {sys.executable}")
     services = {
@@ -59,7 +59,7 @@ def python() -> Iterator[Check]:
 
 
 def torch() -> Iterator[Check]:
-    """The versions of torch and triton, whether they fit each other and this machine's GPUs, and whether they load."""
+    """Yield findings on torch and triton: whether they fit each other and this machine's GPUs, and can be imported."""
     name = "torch, triton"
     found = {one: _version(one) for one in ("torch", "triton")}
     missing = [one for one, version in found.items() if version is None]
@@ -91,7 +91,7 @@ def torch() -> Iterator[Check]:
 
 
 def driver() -> Iterator[Check]:
-    """The NVIDIA driver and its devices, by NVML."""
+    """Yield a finding on the NVIDIA driver and its devices, from NVML."""
     name = "NVIDIA driver"
     try:
         found = _driver()
@@ -107,7 +107,7 @@ def driver() -> Iterator[Check]:
 
 
 def compilers() -> Iterator[Check]:
-    """nvcc and a host compiler: candidates of the cuda backend need both, Triton on a GPU the latter."""
+    """Yield findings on nvcc and the host compiler: the cuda backend needs both, Triton on a GPU the latter."""
     gpu = _driver_or_none() is not None
     host = next(
         (path for one in (os.environ.get("CC", ""), "gcc", "clang", "cc") if one and (path := shutil.which(one))), None
@@ -123,7 +123,7 @@ def compilers() -> Iterator[Check]:
     path = _nvcc()
     if path is None:
         text = "not found: candidates of the cuda backend cannot be compiled"
-        remedy = "install the CUDA toolkit and set CUDA_HOME, if there will be some"
+        remedy = "install the CUDA toolkit and set CUDA_HOME, if you will evaluate such candidates"
         yield Check("nvcc", State.NOTE, text, remedy)
         return
     try:
@@ -141,7 +141,7 @@ def compilers() -> Iterator[Check]:
 
 
 def _fits(name: str, text: str, said: dict[str, Any], found: Driver | None) -> Check:
-    """Whether torch, as it describes itself, fits the driver."""
+    """Return a finding on whether torch, as it describes itself, fits the driver."""
     if said["cuda"] is None:
         text += ", without CUDA"
         if found is not None and found.devices:
@@ -154,7 +154,7 @@ def _fits(name: str, text: str, said: dict[str, Any], found: Driver | None) -> C
         remedy = f"update the driver, or install a torch for CUDA {found.cuda[0]}"
         return Check(name, State.FAILED, f"{text}; the driver serves CUDA {served} at most", remedy)
     if found is not None and found.devices and not said["available"]:
-        remedy = "look at CUDA_VISIBLE_DEVICES, and at the container's access to /dev/nvidia*"
+        remedy = "check CUDA_VISIBLE_DEVICES, and the container's access to /dev/nvidia*"
         return Check(name, State.FAILED, f"{text}; it finds no GPU, the driver has {len(found.devices)}", remedy)
     built = [int(arch.removeprefix("sm_").rstrip("af")) for arch in said["arches"] if arch.startswith("sm_")]
     newest = max(built, default=0)
@@ -166,7 +166,11 @@ def _fits(name: str, text: str, said: dict[str, Any], found: Driver | None) -> C
 
 
 def _driver() -> Driver:
-    """Asks NVML. Raises ProbeError when there is none, or it does not answer."""
+    """Query NVML.
+
+    Raises:
+        ProbeError: it is not installed, or does not answer.
+    """
     try:
         import pynvml
     except ImportError:
@@ -193,7 +197,7 @@ def _driver_or_none() -> Driver | None:
 
 
 def _nvcc() -> str | None:
-    """Where torch's builder would find nvcc."""
+    """Return where torch's builder would find nvcc."""
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     return (
         (shutil.which("nvcc", path=f"{home}/bin") if home else None)
@@ -210,7 +214,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _least() -> dict[str, str]:
-    """The oldest versions that this package works with, as it says itself."""
+    """Return the oldest versions that this package works with, from its own metadata."""
     try:
         needed = metadata.requires("kerneldyno") or ()
     except metadata.PackageNotFoundError:
@@ -219,7 +223,7 @@ def _least() -> dict[str, str]:
 
 
 def _triton_of_torch() -> str | None:
-    """The version of triton that this torch asks for; builds without CUDA ask for none."""
+    """Return the version of triton that this torch requires; builds without CUDA require none."""
     for one in metadata.requires("torch") or ():
         if found := re.match(r"(?:pytorch-)?triton\s*\(?==\s*([\d.]+)", one):
             return found[1]
@@ -227,6 +231,6 @@ def _triton_of_torch() -> str | None:
 
 
 def _parts(version: str) -> tuple[int, ...]:
-    """The numbers of a version, for comparison: "2.9.1+cu128" is (2, 9, 1)."""
+    """Return the numbers of a version, for comparison: "2.9.1+cu128" is (2, 9, 1)."""
     found = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(map(int, found[0].split("."))) if found else ()

@@ -1,6 +1,6 @@
-"""A program, not a module: raises the walls of the sandbox in its own process and prints, as JSON, which can be had.
+"""A program, not a module: try each layer of the sandbox in its own process and print, as JSON, which are available.
 
-Run by `sandbox` in a process of its own, since what it enters cannot be left. Needs nothing but the standard library.
+`sandbox` runs it in a separate process, because a process cannot leave a layer. It needs only the standard library.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Prints {"namespaces": ..., "landlock": ..., "seccomp": ...}: "" for what can be had, else why it cannot."""
-    # Filters first: they are only asked for, while namespaces are entered.
+    """Print {"namespaces": ..., "landlock": ..., "seccomp": ...}: "" for an available layer, else why it is not."""
+    # Filters first: they are only queried, while namespaces are entered.
     found = {"landlock": _landlock(), "seccomp": _seccomp()}
     try:
         _enter_namespaces()
@@ -39,7 +39,7 @@ def _landlock() -> str:
 
 
 def _seccomp() -> str:
-    _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, None, 0, 0)  # no filter at all: refused, and the reason tells
+    _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, None, 0, 0)  # without a filter: refused, and the error shows support
     error = ctypes.get_errno()
     return "" if error == _EFAULT else f"the kernel has no filters ({os.strerror(error)})"
 
@@ -52,7 +52,7 @@ def _enter_namespaces() -> None:
         for name, text in (("setgroups", "deny"), ("uid_map", f"{_NOBODY} {uid} 1"), ("gid_map", f"{_NOBODY} {gid} 1")):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
-    # Mounts are seen by this process alone: first nothing is passed on, then a private root is tried.
+    # Only this process sees the mounts: first propagation is turned off, then a private root is tried.
     _do("mount", _libc.mount(b"none", b"/", None, _MS_PRIVATE_RECURSIVE, None))
     with tempfile.TemporaryDirectory() as folder:
         _do("mount", _libc.mount(b"tmpfs", folder.encode(), b"tmpfs", 0, b"size=64k"))
@@ -60,7 +60,7 @@ def _enter_namespaces() -> None:
 
 
 def _is_host_root() -> bool:
-    """Whether this process can become another user. Root of a container may know no user but itself."""
+    """Return whether this process can become another user. Root of a container may know only itself."""
     if os.geteuid() != 0:
         return False
     with open("/proc/self/uid_map") as file:

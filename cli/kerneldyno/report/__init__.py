@@ -1,14 +1,14 @@
-"""`kerneldyno report`: a file of results or of trajectories as one HTML page that needs nothing else.
+"""`kerneldyno report`: turn a file of results or of trajectories into one self-contained HTML page.
 
-reading     the file: which kind it is, line by line
+reading     the file: its kind, line by line
 wording     a result in words
 candidates  a candidate, from a result or a turn
 joining     requests: sources, references, problems
 shelf       long texts within a budget
-figures     what is counted
-elapsed     how long it took, and how much of it was work
-fast        what is won of a suite, by group
-groups      what is right and fast, by group of problems
-making      all of it, from files to a page
+figures     all counts
+elapsed     how long the run took, and how much of it was work
+fast        wins of a suite, by group
+groups      shares of correct and fast candidates, by group of problems
+making      everything, from files to a page
 charts, sections, markup, packing, page, *.html, *.css, *.js: the page
 """

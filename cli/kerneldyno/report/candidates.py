@@ -25,20 +25,20 @@ from kerneldyno.rollout.report import verdict
 from kerneldyno.rpc.jsonio import result_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalResult, Finding, TimingStats
 
-#: The outcome of problems that no device can hold.
+#: Outcome of problems that fit no device.
 TOO_LARGE = "PROBLEM_TOO_LARGE"
 #: Outcomes that say nothing about the candidate.
 BLAMELESS = ("INFRASTRUCTURE_ERROR", "REFERENCE_ERROR", TOO_LARGE)
-#: The longest fact in a candidate's details, in characters; longer texts have a place of their own.
+#: Longest fact in a candidate's details, in characters; longer texts are kept separately.
 _FACT_CHARS = 2000
-#: By the word that a turn has for its time.
+#: Words for people, by the name that a turn's record has for its time.
 _BY = {NAMES[kind]: words for kind, words in WORDS.items()}
 _SEVERITIES = {Finding.SEVERITY_INFO: "info", Finding.SEVERITY_WARNING: "warning", Finding.SEVERITY_REJECT: "reject"}
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed:
-    """A finding: its id, "info", "warning" or "reject", and what was seen."""
+class CandidateFinding:
+    """A finding: its id, its severity ("info", "warning" or "reject"), and its evidence."""
 
     id: str
     severity: str
@@ -47,41 +47,41 @@ class Noticed:
 
 @dataclass(slots=True, kw_only=True)
 class Candidate:
-    """One verdict, and what it is about. Times are in seconds."""
+    """One verdict and its context. Times are in seconds."""
 
     id: str
     outcome: str
     problem: str = ""
-    #: Tells its reference from others, where no label names the problem.
+    #: Identifies its reference, if no label names the problem.
     reference: str = ""
-    #: The group of its problem where a label says it; None: the problem's name does.
+    #: Group of its problem if a label says it; None if the problem's name does.
     group: str | None = None
-    #: Group, sample and turn, where it is a turn of an episode.
+    #: Group, sample and turn, if it is a turn of an episode.
     place: tuple[str, int, int] | None = None
-    #: The speedup that counts: None unless it is right and was timed; so the interval of 95 %.
+    #: The speedup that counts, with its 95 % interval; None unless it is correct and timed.
     speedup: float | None = None
     low: float | None = None
     high: float | None = None
-    #: By which time that is: a value of `speedups.WORDS`; "" where there is no speedup.
+    #: Which time that is: a value of `speedups.WORDS`; "" without a speedup.
     by: str = ""
-    #: The speedup by the other time.
+    #: Speedup by the other time.
     other: float | None = None
-    #: By the time that counts.
+    #: Times of both sides, by the time that counts.
     candidate_seconds: float | None = None
     reference_seconds: float | None = None
     reward: float | None = None
     environment: str = ""
     #: Its times are those of a CPU or of Triton's interpreter.
     interpreted: bool = False
-    #: Another request's run answered it, and the stages are that one's.
+    #: A run of another request answered it; the stages belong to that run.
     shared: bool = False
-    #: What the file has is no request at all.
+    #: The line in the file was not a request at all.
     malformed: bool = False
-    #: What infrastructure failed of, in one word.
+    #: Cause of an infrastructure failure, in one word.
     cause: str = ""
     stages: list[tuple[str, float]] = field(default_factory=list)
     span: Span = field(default_factory=Span)
-    findings: list[Noticed] = field(default_factory=list)
+    findings: list[CandidateFinding] = field(default_factory=list)
     message: str = ""
     facts: list[tuple[str, str]] = field(default_factory=list)
     texts: list[tuple[str, Kept]] = field(default_factory=list)
@@ -89,29 +89,33 @@ class Candidate:
 
     @property
     def correct(self) -> bool:
-        """Whether it is right."""
+        """Return whether its outcome is CORRECT."""
         return self.outcome == "CORRECT"
 
     @property
     def counts(self) -> bool:
-        """Whether it belongs to the denominators: there is a verdict on the candidate."""
+        """Return whether denominators include it: there is a verdict on the candidate."""
         return self.outcome not in BLAMELESS and not self.malformed
 
     def kept(self) -> Iterator[Kept]:
-        """Its long texts."""
+        """Return its long texts."""
         yield from (text for _, text in self.texts)
         if self.source is not None:
             yield self.source
 
 
 def colour(outcome: str) -> str:
-    """The colour of an outcome in the terminal's cards; of words that no result has, red like any failure."""
+    """Return the colour of an outcome in the terminal's cards; red, like any failure, for an unknown outcome."""
     known = EvalResult.Outcome.Value(outcome) if outcome in EvalResult.Outcome.keys() else EvalResult.RUNTIME_ERROR  # noqa: SIM118
     return wording.colour(known)
 
 
 def of_result(result: EvalResult, shelf: Shelf, problem_label: str) -> Candidate:
-    """Return the candidate of a result; its source is elsewhere. Raises ValueError for words this release has not."""
+    """Return the candidate of a result, without its source.
+
+    Raises:
+        ValueError: the result has enum values that this release does not know.
+    """
     labels = result.labels
     candidate = _common(result, shelf)
     candidate.problem = labels.get(problem_label, "") or labels.get("group", "")
@@ -122,7 +126,11 @@ def of_result(result: EvalResult, shelf: Shelf, problem_label: str) -> Candidate
 
 
 def of_turn(turn: TurnRecord, shelf: Shelf) -> Candidate:
-    """Return the candidate of a turn with an outcome. Raises ValueError as `of_result`."""
+    """Return the candidate of a turn with an outcome.
+
+    Raises:
+        ValueError: as for `of_result`.
+    """
     result = result_from_json(dict(turn.result)) if turn.result else EvalResult()
     candidate = _common(result, shelf)
     candidate.id = result.id or f"{turn.group} sample {turn.sample} turn {turn.turn_index}"
@@ -182,7 +190,7 @@ def _common(result: EvalResult, shelf: Shelf) -> Candidate:
             (wording.stage_words(span.stage), max(span.duration.ToNanoseconds(), 0) / 1e9) for span in result.stages
         ],
         findings=[
-            Noticed(finding.id, _SEVERITIES.get(finding.severity, "info"), finding.evidence)
+            CandidateFinding(finding.id, _SEVERITIES.get(finding.severity, "info"), finding.evidence)
             for finding in result.findings
         ],
         message=result.message,
@@ -196,7 +204,7 @@ def _median(timing: TimingStats | None) -> float | None:
 
 
 def _fingerprint(result: EvalResult) -> str:
-    """Where it ran: times are comparable within one such."""
+    """Return where it ran; times are comparable only if this is the same."""
     where = result.environment
     if not where.device:
         return ""
@@ -207,5 +215,5 @@ def _fingerprint(result: EvalResult) -> str:
 
 
 def positive(value: object) -> float | None:
-    """Return a time or a ratio that can be one, or None."""
+    """Return `value` if it can be a time or a ratio, else None."""
     return float(value) if isinstance(value, (int, float)) and 0 < value < math.inf else None

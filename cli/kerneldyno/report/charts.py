@@ -1,4 +1,4 @@
-"""The drawings: inline SVG that scales with its box, takes its colours from the page's style, and needs no script."""
+"""Charts: inline SVG that scales with its box, takes its colours from the page's style, and needs no script."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kerneldyno.rewards.factors import factor
 #: Size of a chart in its own units, and its margins: left for the labels of the y axis, below for those of the x axis.
 _WIDTH, _HEIGHT = 440.0, 260.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 430.0, 12.0, 226.0
-#: Between the histogram and the single candidates of a distribution.
+#: Height of the line between the histogram and the single candidates of a distribution.
 _MIDDLE = 104.0
 _BINS = 30
-#: Most candidates that are drawn one by one.
+#: Most candidates that are drawn individually.
 _DOTS = 120
-#: Curves have this many styles.
+#: Number of different styles of curves.
 CURVE_STYLES = 6
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class _Log:
         return _LEFT + share * (_RIGHT - _LEFT)
 
     def ticks(self) -> list[float]:
-        """At most eight round values."""
+        """Return at most eight round values."""
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         for factors in ((1, 2, 5), (1, 3), (1,)):
             values = [factor * 10.0**decade for decade in decades for factor in factors]
@@ -50,14 +50,14 @@ class _Log:
 
 
 def bar(share: float, style: str) -> Element:
-    """A horizontal bar of a share (0 to 1) of its box."""
+    """Return a horizontal bar that fills a share (0 to 1) of its box."""
     width = max(100 * share, 0.5) if share else 0
     box = {"viewBox": "0 0 100 10", "preserveAspectRatio": "none", "aria_hidden": "true"}
     return node("svg", node("rect", width=width, height=10, class_=style), class_="bar", **box)
 
 
 def fast_at_p(grid: Sequence[float], curves: Sequence[Curve]) -> Element:
-    """fast@p over p, on a logarithmic axis; with the band of the intervals where there is one."""
+    """Return fast@p over p, on a logarithmic axis, with the band of the intervals if there are any."""
     axis = _Log(grid[0], grid[-1])
     top = _round_share(max(max(curve.high or curve.shares) for curve in curves))
 
@@ -78,7 +78,12 @@ def fast_at_p(grid: Sequence[float], curves: Sequence[Curve]) -> Element:
 
 
 def distribution(grid: Sequence[float], timed: Sequence[tuple[float, float | None, float | None, str]]) -> Element:
-    """Speedups of right candidates (speedup, ends of its interval, name): how many of which, and one by one by rank."""
+    """Return a histogram of the speedups of correct candidates, and below it each of them by rank.
+
+    Args:
+        grid: thresholds of the axis.
+        timed: for each candidate its speedup, both ends of the interval, and its name.
+    """
     axis = _Log(grid[0], grid[-1])
     parts = _speedup_axis(axis, _TOP)
     step = (_RIGHT - _LEFT) / _BINS
@@ -109,12 +114,12 @@ def distribution(grid: Sequence[float], timed: Sequence[tuple[float, float | Non
 
 
 def shown_of(count: int) -> int:
-    """How many of so many candidates `distribution` draws one by one."""
+    """Return how many of `count` candidates `distribution` draws individually."""
     return min(count, _DOTS)
 
 
 def _spread(ranked: Sequence[T]) -> list[T]:
-    """Some of many, evenly spread, the first and the last among them."""
+    """Return some of many, evenly spread, including the first and the last."""
     if len(ranked) <= _DOTS:
         return list(ranked)
     return [ranked[round(index * (len(ranked) - 1) / (_DOTS - 1))] for index in range(_DOTS)]
@@ -147,7 +152,7 @@ def _shares_axis(top: float, y: Callable[[float], float]) -> list[Element]:
 
 
 def _round_share(largest: float) -> float:
-    """The end of an axis of shares, which must hold `largest`."""
+    """Return the end of an axis of shares that must include `largest`."""
     return next(end for end in (0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0) if largest <= end)
 
 

@@ -1,6 +1,6 @@
-"""How many problems of a suite are won: fast@p by group, by the speedup and by its interval.
+"""Count the wins in a suite of problems: fast@p by group, by the speedup and by its interval.
 
-kerneldyno.training.metrics says what a win is; here are counts, with the denominators of a suite.
+kerneldyno.training.metrics defines a win; this module counts, with the denominators of a suite.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from kerneldyno.report.candidates import TOO_LARGE, Candidate
 from kerneldyno.training import metrics
 
-#: KernelBench's thresholds from 1 on.
+#: KernelBench's thresholds from 1 upwards.
 THRESHOLDS = (1.0, 1.5, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Wins:
-    """Problems whose candidate is right and wins at `p`."""
+    """Problems whose candidate is correct and wins at `p`."""
 
     p: float
     #: By the speedup (`metrics.is_win`).
     plain: int
     #: By the lower end of its interval (`metrics.is_sure_win`).
     sure: int
-    #: The most that can be sure with better times: the upper end of the interval is above p, or the speedup where there is
-    #: no interval.
+    #: Most wins that could be sure with better times: the upper end of the interval is above p, or the speedup if there
+    #: is no interval.
     possible: int
 
 
@@ -36,10 +36,10 @@ class FastRow:
 
     group: str
     problems: int
-    #: Problems without a candidate, or without a result yet, which count as lost.
+    #: Problems without a candidate or without a result yet; they count as lost.
     missing: int
-    #: Problems without a verdict, because infrastructure or their reference failed: in no share. Those that are too large
-    #: for the devices are not among them: they are problems without a win.
+    #: Problems without a verdict, because infrastructure or their reference failed; no share includes them. Problems
+    #: that are too large for the devices are not among them: they count as not won.
     unjudged: int
     right: int
     median_speedup: float | None
@@ -47,16 +47,19 @@ class FastRow:
 
     @property
     def denominator(self) -> int:
-        """Problems of which there are shares."""
+        """Return the number of problems that shares refer to."""
         return self.problems - self.unjudged
 
 
 def fast_rows(
     names: Sequence[tuple[str, str]], found: Sequence[Candidate], thresholds: Sequence[float] = THRESHOLDS
 ) -> list[FastRow]:
-    """Count by group, and all of them last where there is more than one group.
+    """Count by group; if there are several groups, the last row is for all of them.
 
-    `names` are the names of all problems of the suite with their groups; a candidate is the one of its `problem`.
+    Args:
+        names: name and group of every problem of the suite.
+        found: the candidates; each belongs to the problem that its `problem` names.
+        thresholds: the values of p.
     """
     of = {candidate.problem: candidate for candidate in found}
     groups = list(dict.fromkeys(group for _, group in names))

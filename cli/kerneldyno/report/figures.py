@@ -1,4 +1,4 @@
-"""The figures of a report: shares with their denominators, fast@p, times by stage, findings, environments."""
+"""Compute the figures of a report: shares with their denominators, fast@p, times by stage, findings, environments."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kerneldyno.report.candidates import BLAMELESS, TOO_LARGE, Candidate, Noticed
+from kerneldyno.report.candidates import BLAMELESS, TOO_LARGE, Candidate, CandidateFinding
 from kerneldyno.report.elapsed import summed, wall_seconds
 from kerneldyno.report.groups import GroupRow, group_rows
 from kerneldyno.rewards.trajectories import TurnRecord, trajectories
 from kerneldyno.rollout.report import report
 from kerneldyno.training import metrics
 
-#: Points of a curve of fast@p.
+#: Points on a curve of fast@p.
 _POINTS = 49
-#: fast@p is always drawn from at most 1/4 to at least 4, and never for more than this.
+#: The axis of fast@p always includes 1/4 to 4, and never exceeds the second range.
 _NARROWEST, _WIDEST = (0.25, 4.0), (1e-6, 1e6)
 
 
@@ -31,11 +31,11 @@ class Curve:
     at_thresholds: list[float]
     #: `metrics.sure_fast_at_p` at metrics.THRESHOLDS.
     sure_at_thresholds: list[float]
-    #: The shares with the lower ends (sure wins) and the upper ends of the speedups' 95 % intervals in their place; empty
-    #: without.
+    #: The same shares with the lower ends (sure wins) and the upper ends of the speedups' 95 % intervals in place of
+    #: the speedups; empty without intervals.
     low: list[float]
     high: list[float]
-    #: It is about the best of several answers each.
+    #: Whether it shows the best of several answers.
     is_best: bool = False
 
 
@@ -44,15 +44,15 @@ class KernelGymRow:
     """A turn by KernelGYM's definitions: shares (0 to 1) by p."""
 
     turn: int
-    #: `fast@p_in_all`: of the answers with a verdict.
+    #: `fast@p_in_all`: share of the answers with a verdict.
     in_all: dict[float, float]
-    #: `fast@p`: of the correct answers.
+    #: `fast@p`: share of the correct answers.
     of_correct: dict[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class StageTimes:
-    """How long a stage took, in seconds, over the candidates that had it."""
+    """How long a stage took, in seconds, over the candidates that went through it."""
 
     name: str
     count: int
@@ -64,7 +64,7 @@ class StageTimes:
 
 @dataclass(frozen=True, slots=True)
 class FindingCount:
-    """How many candidates have a finding, how bad it was at worst, and what one of them was told."""
+    """How many candidates have a finding, its worst severity, and the evidence of one of them."""
 
     id: str
     severity: str
@@ -74,47 +74,47 @@ class FindingCount:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Everything that a report counts."""
+    """All figures of a report."""
 
     candidates: int
-    #: The denominator: candidates on whom there is a verdict.
+    #: The denominator: candidates with a verdict.
     judged: int
     problems: int
-    #: Of all candidates, the most frequent first.
+    #: Outcomes of all candidates, the most frequent first.
     outcomes: list[tuple[str, int]]
-    #: Infrastructure's failures and broken references by cause, which are in no denominator.
+    #: Infrastructure failures and broken references by cause; no denominator includes them.
     lost: list[tuple[str, int]]
     malformed: int
     correct: int
     timed: int
-    #: Of the timed ones, those whose speedup has no interval; none of them is a sure win.
+    #: Number of timed candidates whose speedup has no interval; none of them is a sure win.
     without_interval: int
     interpreted: int
     median_speedup: float | None
-    #: By which time the speedups are that count, the most frequent first: values of `speedups.WORDS`.
+    #: Which times the counted speedups are by, the most frequent first: values of `speedups.WORDS`.
     speedups_by: list[tuple[str, int]]
     grid: list[float]
     curves: list[Curve]
-    #: What a curve's denominator is, in words.
+    #: Denominator of the curves, in words.
     denominator: str
-    #: One row for each turn; empty without turns.
+    #: One row per turn; empty without turns.
     kernelgym: list[KernelGymRow]
-    #: By group of problems; empty where there is one group only.
+    #: Figures by group of problems; empty if there is only one group.
     by_group: list[GroupRow]
     stages: list[StageTimes]
-    #: From the first request to the last verdict; None where the results do not say when that was.
+    #: Time from the first request to the last verdict; None if the results do not say.
     wall_seconds: float | None
-    #: Sums over candidates, which run beside each other: of the stages that are work, and of those that are waiting.
+    #: Sums over candidates, which run side by side: seconds of work, and seconds of waiting.
     work_seconds: float
     waiting_seconds: float
     findings: list[FindingCount]
     environments: list[tuple[str, int]]
-    #: Environments with times in them.
+    #: Number of environments with times.
     timed_environments: int
     notes: list[str]
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as JSON, without the points of the curves."""
+        """Return the figures as JSON data, without the points of the curves."""
         data = asdict(self)
         thresholds = list(map(str, metrics.THRESHOLDS))
         data["fast"] = {curve.name: dict(zip(thresholds, curve.at_thresholds, strict=True)) for curve in self.curves}
@@ -125,7 +125,7 @@ class Figures:
 
 
 def figures(found: Sequence[Candidate], turns: Sequence[TurnRecord] = ()) -> Figures:
-    """Count candidates; with `turns`, fast@p is that of each turn over all episodes."""
+    """Count candidates; if `turns` are given, fast@p is that of each turn over all episodes."""
     judged = [candidate for candidate in found if candidate.counts]
     speedups = [candidate.speedup for candidate in judged if candidate.speedup is not None]
     grid = _grid(speedups)
@@ -164,7 +164,7 @@ def figures(found: Sequence[Candidate], turns: Sequence[TurnRecord] = ()) -> Fig
 
 
 def _grid(speedups: Sequence[float]) -> list[float]:
-    """Thresholds, evenly spread on a logarithmic axis that has room for every speedup, with 1 among them."""
+    """Return thresholds, evenly spread on a logarithmic axis that includes every speedup, with 1 among them."""
     low = math.log10(max(min([*(0.9 * speedup for speedup in speedups), _NARROWEST[0]]), _WIDEST[0]))
     high = math.log10(min(max([*(1.1 * speedup for speedup in speedups), _NARROWEST[1]]), _WIDEST[1]))
     points = {10 ** (low + (high - low) * index / (_POINTS - 1)) for index in range(_POINTS)}
@@ -211,10 +211,10 @@ def _curve(name: str, of: Sequence[Candidate], grid: Sequence[float], *, is_best
 def _by_turn(
     turns: Sequence[TurnRecord], grid: Sequence[float], notes: list[str], kernelgym: list[KernelGymRow]
 ) -> tuple[list[Curve], str]:
-    """Count as `kerneldyno trajectories` does, over all samples of finished episodes; add to `notes` and `kernelgym`."""
+    """Count as `kerneldyno trajectories` does, over all samples of finished episodes; extend `notes` and `kernelgym`."""
     try:
         found = report(trajectories(turns), [*grid, *metrics.THRESHOLDS])
-    except (TypeError, ValueError) as error:  # `extra` is the caller's and may hold anything
+    except (TypeError, ValueError) as error:  # `extra` belongs to the caller and may hold anything
         notes.append(f"no figures by turn: {error}")
         return [], ""
     if found.unfinished:
@@ -241,7 +241,7 @@ def _by_turn(
 
 
 def _stages(found: Sequence[Candidate]) -> list[StageTimes]:
-    """In order of first appearance; a run that answered several requests counts once."""
+    """Return times in order of first appearance; a run that answered several requests counts once."""
     times: dict[str, list[float]] = {}
     for candidate in found:
         for name, seconds in () if candidate.shared else candidate.stages:
@@ -260,8 +260,8 @@ def _stages(found: Sequence[Candidate]) -> list[StageTimes]:
 
 
 def _findings(found: Sequence[Candidate]) -> list[FindingCount]:
-    """The worst first, then the most frequent."""
-    seen: dict[str, list[Noticed]] = defaultdict(list)
+    """Return findings, the worst first, then the most frequent."""
+    seen: dict[str, list[CandidateFinding]] = defaultdict(list)
     for candidate in found:
         for finding in {one.id: one for one in candidate.findings}.values():
             seen[finding.id].append(finding)
@@ -274,7 +274,7 @@ def _findings(found: Sequence[Candidate]) -> list[FindingCount]:
 
 
 def _cause(candidate: Candidate) -> str:
-    """Why there is no verdict, in a few words that many may share."""
+    """Return why there is no verdict, in a few words that many candidates may share."""
     if candidate.outcome == "REFERENCE_ERROR":
         return "the reference failed"
     if candidate.outcome == TOO_LARGE:

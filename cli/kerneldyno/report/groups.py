@@ -1,4 +1,4 @@
-"""Figures by group of problems, as KernelBench has levels: how many candidates are right, and fast_p of each group."""
+"""Figures by group of problems (KernelBench's levels): how many candidates are correct, and fast_p of each group."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kerneldyno.training import metrics
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One group of problems; shares (0 to 1) are of its candidates with a verdict."""
+    """One group of problems; shares (0 to 1) refer to its candidates with a verdict."""
 
     group: str
     problems: int
     #: Candidates with a verdict.
     candidates: int
     correct: float
-    #: Of the candidates that are right and timed; None without any.
+    #: Median over the candidates that are correct and timed; None without any.
     median_speedup: float | None
     #: `metrics.fast_at_p` and `metrics.sure_fast_at_p` by p.
     fast: dict[float, float]
@@ -29,9 +29,9 @@ class GroupRow:
 
 
 def group_rows(found: Sequence[Candidate]) -> list[GroupRow]:
-    """Count by group, in the order of the candidates; nothing where there is one group only.
+    """Count by group, in the order of the candidates; return nothing if there is only one group.
 
-    A candidate is of the group that a label says, else of that of its problem's name.
+    A candidate belongs to the group that a label says, else to that of its problem's name.
     """
     by_group: dict[str, list[Candidate]] = defaultdict(list)
     for candidate in found:

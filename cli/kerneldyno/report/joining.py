@@ -1,4 +1,4 @@
-"""What results leave out and their requests have: the candidates' sources, the references, and so which problem is whose."""
+"""Add to results what only their requests have: the candidates' sources, the references, and the problems."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
 @dataclass(slots=True)
 class References:
-    """The references, by problem, and what was odd about the requests."""
+    """The references, by problem, and notes on the requests."""
 
     sources: dict[str, Kept] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
 def join(found: list[Candidate], requests: io.BufferedReader | None, shelf: Shelf) -> References:
-    """Give every candidate a problem and, where its request is there, its source.
+    """Give every candidate a problem and, if its request is in the file, its source.
 
-    A problem is what the file says it is; else the candidates of one reference are one problem, told by their requests or by
-    a label of `batch`, and named by their ids (`names_by_ids`); else what comes before the last slash of an id names it.
+    The problem is the one that the file names. Otherwise the candidates of one reference are one problem, identified by
+    their requests or by a label of `batch`, and named by their ids (`names_by_ids`). Otherwise an id up to its last
+    slash names it.
 
     Raises:
         OSError: reading fails (EOFError: a compressed file is cut off).

@@ -1,4 +1,4 @@
-"""From files to a page: read, join, count, write. Called by `kerneldyno report` and `kerneldyno suite`."""
+"""Make a page from files: read, join, count, write. `kerneldyno report` and `kerneldyno suite` call this."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MIB = 1 << 20
 
 @dataclass(slots=True)
 class Material:
-    """What a report is made of."""
+    """The contents of a report."""
 
     recorded: Recorded
     references: References
@@ -29,29 +29,42 @@ class Material:
 
     @property
     def candidates(self) -> list[Candidate]:
-        """Every verdict."""
+        """Return every verdict."""
         return self.recorded.candidates
 
     def page(self, title: str, source: str) -> str:
-        """The page as HTML; `source` is the name of the file that it is made of."""
+        """Return the page as HTML; `source` is the name of the input file."""
         heading = Heading(title=title, source=source, version=VERSION, made=datetime.now(UTC))
         return page(heading, self.figures, self.candidates, self.references, self.notes)
 
 
 class Gatherer:
-    """Gathers the material of one report: results first, then their requests, if there are any."""
+    """Gather the material of one report: first results, then their requests, if there are any."""
 
     def __init__(self, budget_mib: int = 64) -> None:
-        """`budget_mib`: most sources, logs and answers that the page may hold."""
+        """Set the most MiB of sources, logs and answers that the page may hold."""
         self._shelf = Shelf(budget_mib * _MIB)
         self._recorded = Recorded()
 
     def results(self, stream: io.BufferedReader, problem_label: str = PROBLEM_LABEL, group_label: str = "") -> None:
-        """Read results or trajectories; labels as `read` takes them. Raises ReportInputError, OSError."""
+        """Read results or trajectories.
+
+        Args:
+            stream: the file.
+            problem_label: label of results that names their problem.
+            group_label: label of results that names the group of their problem; "" for none.
+
+        Raises:
+            ReportInputError, OSError: as for `reading.read`.
+        """
         self._recorded = read(stream, self._shelf, problem_label, group_label)
 
     def finish(self, requests: io.BufferedReader | None = None) -> Material:
-        """Join what was read with its requests, and count. Raises OSError (EOFError: a compressed file is cut off)."""
+        """Join the results with their requests, and count.
+
+        Raises:
+            OSError: reading fails (EOFError: a compressed file is cut off).
+        """
         recorded = self._recorded
         references = join(recorded.candidates, requests, self._shelf)
         notes = [*recorded.notes, *references.notes, *filter(None, [self._shelf.settle()])]

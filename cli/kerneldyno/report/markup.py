@@ -1,24 +1,24 @@
-"""HTML and SVG as trees: text goes in as text and comes out escaped, so nothing that a candidate wrote can become markup."""
+"""HTML and SVG as trees: text is always escaped, so that nothing that a candidate wrote can become markup."""
 
 from __future__ import annotations
 
 import re
 from xml.etree import ElementTree as ET
 
-#: What could steer a page or deceive a reader: controls but for tab and newline, invisible and direction-changing
-#: characters, and halves of surrogate pairs, which JSON can spell and UTF-8 cannot.
+#: Characters that could control a page or deceive a reader: controls except tab and newline, invisible and
+#: direction-changing characters, and lone surrogates, which JSON can express and UTF-8 cannot.
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 
 Child = ET.Element | str | None
 
 
 def visible(text: str) -> str:
-    """Return text with everything hidden in it shown: controls as their pictures, others by their code."""
+    """Return text with hidden characters made visible: controls as their pictures, others by their code."""
     return _HIDDEN.sub(_shown, text.replace("\r\n", "\n"))
 
 
 def node(tag: str, /, *children: Child, **attributes: str | float | None) -> ET.Element:
-    """Return an element. `class_` is the attribute class, `data_x` is data-x; None leaves an attribute or a child out."""
+    """Return an element. `class_` means the attribute class, `data_x` data-x; None leaves out an attribute or a child."""
     element = ET.Element(tag)
     for name, value in attributes.items():
         if value is not None:

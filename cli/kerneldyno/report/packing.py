@@ -1,7 +1,7 @@
-"""Data for the page's script: JSON, compressed by gzip and written in base64, of which no byte can mean anything to HTML.
+"""Data for the page's script: JSON, compressed by gzip, in base64, so that no byte of it has a meaning in HTML.
 
-The index has one row for each candidate and is read when the page opens; details (sources, logs, facts) lie in blocks of
-their own, each read when it is looked at.
+The index has one row per candidate and is read when the page opens. Details (sources, logs, facts) are in separate
+blocks, each read when it is first shown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MESSAGE_CHARS = 200
 
 
 def in_order(found: Sequence[Candidate]) -> list[Candidate]:
-    """Problems in the order of their first candidate; in each, episodes with their turns together."""
+    """Return problems in the order of their first candidate; within each, episodes with their turns together."""
     problems = {problem: index for index, problem in enumerate(dict.fromkeys(one.problem for one in found))}
     ranked = sorted(enumerate(found), key=lambda one: (problems[one[1].problem], one[1].place or ("", 0, 0), one[0]))
     return [candidate for _, candidate in ranked]
@@ -73,7 +73,7 @@ def _index(ordered: Sequence[Candidate], problems: Sequence[str]) -> dict[str, A
 
 
 def _name(candidate: Candidate) -> str:
-    """What tells a candidate from the others of its problem; samples and turns are counted from 1 as elsewhere."""
+    """Return what distinguishes a candidate from others of its problem; samples and turns are counted from 1."""
     if candidate.place is None:
         return candidate.id.removeprefix(candidate.problem + "/")
     group, sample, turn = candidate.place
@@ -81,7 +81,7 @@ def _name(candidate: Candidate) -> str:
 
 
 def _previous(ordered: Sequence[Candidate]) -> list[int]:
-    """The row of the turn before, -1 without one."""
+    """Return the row of the previous turn for each candidate, -1 without one."""
     rows = []
     for row, candidate in enumerate(ordered):
         before = ordered[row - 1].place if row else None
@@ -104,7 +104,7 @@ def _details(candidate: Candidate) -> dict[str, Any]:
 
 
 def _text(kept: Kept | None) -> list[Any] | None:
-    """A text, and the bytes of the whole if it was cut."""
+    """Return a text, and the size of the whole in bytes if it was cut."""
     return None if kept is None else [kept.text, kept.size if kept.is_cut else 0]
 
 

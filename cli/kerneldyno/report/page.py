@@ -1,4 +1,4 @@
-"""The whole page: one file that asks for nothing, runs its own script only, and has no place where markup could be put."""
+"""The whole page: one file that loads nothing, runs only its own script, and has no place for injected markup."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kerneldyno.report.figures import Figures
 from kerneldyno.report.joining import References
 from kerneldyno.report.markup import html, node
 
-#: The page's script, in this order.
+#: Files of the page's script, in this order.
 _SCRIPTS = ("data.js", "diff.js", "tables.js", "viewer.js", "start.js")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heading:
-    """What stands above a report."""
+    """The heading of a report."""
 
     title: str
     source: str
@@ -65,7 +65,7 @@ def page(
 
 
 def _policy(style: str, script: str) -> str:
-    """Content-Security-Policy: these two, by their hashes, and nothing else; no text may be turned into markup or script."""
+    """Return a Content-Security-Policy that allows these two by their hashes, and no other markup or script."""
     return (
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; base-uri 'none'; "
         "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"

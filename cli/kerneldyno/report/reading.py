@@ -1,6 +1,6 @@
-"""What a report is made of: a file of results, or of trajectories, read once and line by line.
+"""Read the input of a report: a file of results or of trajectories, once and line by line.
 
-One bad line is no reason to have no report: it is left out, named and counted. A file that is neither kind, or both, is
+A bad line does not prevent a report: it is left out, named and counted. A file that is neither kind, or both, is
 refused.
 """
 
@@ -25,12 +25,12 @@ from kerneldyno.rollout.recorded import light
 from kerneldyno.rpc.input_files import MAX_LINE_BYTES, numbered_lines
 from kerneldyno.rpc.jsonio import result_from_json
 
-#: More would be a page that no browser opens quickly.
+#: Most candidates; browsers would open a larger page too slowly.
 MAX_CANDIDATES = 100_000
-#: Longest file that is one document (`kerneldyno evaluations --json`), which is read as a whole. Bytes.
+#: Longest file, in bytes, that is one document (`kerneldyno evaluations --json`) and must be read as a whole.
 MAX_DOCUMENT_BYTES = 256 << 20
 _NAMED_LINES = 3
-#: The longest name of an outcome that is shown.
+#: Longest name of an outcome that is shown, in characters.
 _OUTCOME_CHARS = 24
 _GZIP = b"\x1f\x8b"
 _NOT_SHOWN = ("accept_time", "finish_time", "profile", "device_state")
@@ -40,31 +40,35 @@ TURNS: Final = "turns"
 
 
 class ReportInputError(Exception):
-    """The file cannot be reported on; the message says why and what would do."""
+    """The file cannot be reported on; the message says why and what to give instead."""
 
 
 @dataclass(slots=True)
 class Recorded:
-    """What a file holds."""
+    """The contents of a file."""
 
     #: RESULTS or TURNS; "" until the first line that is one.
     kind: str = ""
     candidates: list[Candidate] = field(default_factory=list)
-    #: Every turn of trajectories without what is large, also those without a verdict.
+    #: Every turn of trajectories without its large fields, including turns without a verdict.
     turns: list[TurnRecord] = field(default_factory=list)
-    #: What is odd about the file, in sentences.
+    #: Defects of the file, in sentences.
     notes: list[str] = field(default_factory=list)
 
 
 def read(
     stream: io.BufferedReader, shelf: Shelf, problem_label: str = PROBLEM_LABEL, group_label: str = ""
 ) -> Recorded:
-    """Read results or trajectories, as they are or compressed by gzip.
+    """Read results or trajectories, plain or compressed by gzip.
 
-    `problem_label` and `group_label` are labels of results: what names a problem, and, unless it is empty, its group.
+    Args:
+        stream: the file.
+        shelf: keeps the long texts.
+        problem_label: label of results that names their problem.
+        group_label: label of results that names the group of their problem; "" for none.
 
     Raises:
-        ReportInputError: there are none, or both, or too many.
+        ReportInputError: there are none, or both kinds, or too many.
         OSError: reading fails.
     """
     reader = _Reader(shelf, problem_label, group_label)
@@ -76,14 +80,14 @@ def read(
 
 
 def uncompressed(stream: io.BufferedReader) -> io.BufferedReader:
-    """Return the stream of what was compressed by gzip, told by its first bytes; another one as it is."""
+    """Return the uncompressed stream if the first bytes show gzip, else the stream itself."""
     if stream.peek(2)[:2] != _GZIP:
         return stream
     return io.BufferedReader(gzip.GzipFile(fileobj=stream))
 
 
 class _Reader:
-    """Reads one file."""
+    """Read one file."""
 
     def __init__(self, shelf: Shelf, problem_label: str, group_label: str) -> None:
         self._shelf = shelf
@@ -101,7 +105,7 @@ class _Reader:
             first, self._lines = not self._lines, self._lines + 1
             if (
                 len(line) > MAX_LINE_BYTES and first and not line.lstrip().startswith(b"{")
-            ):  # a hole, an image of a disk
+            ):  # a sparse file or a disk image
                 raise ReportInputError(f"holds neither results nor trajectories: {_too_long(number)}")
             elif len(line) > MAX_LINE_BYTES:
                 self._bad.append(_too_long(number))
@@ -112,7 +116,7 @@ class _Reader:
         return None
 
     def finish(self) -> Recorded:
-        """Returns what was read, with notes about what was not."""
+        """Return what was read, with notes on what was left out."""
         recorded = self.recorded
         if not recorded.kind:
             raise ReportInputError(self._nothing())
@@ -141,7 +145,7 @@ class _Reader:
         return f"holds neither results nor trajectories: {self._bad[0] if self._bad else 'no verdicts'}"
 
     def _document(self, data: bytes) -> None:
-        """Takes the output of `kerneldyno evaluations --json` or `evaluate --json`."""
+        """Take the output of `kerneldyno evaluations --json` or `evaluate --json`."""
         if len(data) > MAX_DOCUMENT_BYTES:
             raise ReportInputError(
                 f"is one JSON document, and longer than {MAX_DOCUMENT_BYTES >> 20} MiB: give JSON lines"
@@ -152,7 +156,7 @@ class _Reader:
             raise ReportInputError(f"is neither JSON lines nor one JSON document: {error}") from error
         rows = document.get("evaluations", [document]) if isinstance(document, dict) else document
         for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
-            if isinstance(row, dict) and "client_id" in row:  # an Evaluation, which has a result once it is done
+            if isinstance(row, dict) and "client_id" in row:  # an Evaluation, which has a result when it is done
                 row = row.get("result")
                 if row is None:
                     self._unfinished += 1
@@ -177,23 +181,23 @@ class _Reader:
             return
         if self.recorded.kind and kind != self.recorded.kind:
             raise ReportInputError(
-                f"{where} is one of {kind}, and those before it are {self.recorded.kind}: give each kind a report of its own"
+                f"{where} is one of {kind}, but earlier ones are {self.recorded.kind}: make a separate report of each kind"
             )
         self.recorded.kind = kind
         try:
             self._result(row) if kind == RESULTS else self._turn(row)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, json_format.Error) as error:
-            self._bad.append(f"{where} is no valid {kind[:-1]} ({' '.join(str(error).split())[:200]})")
+            self._bad.append(f"{where} is not a valid {kind[:-1]} ({' '.join(str(error).split())[:200]})")
         if len(self._results) + len(self._turns) > MAX_CANDIDATES:
             raise ReportInputError(
-                f"more than {MAX_CANDIDATES} candidates: take a part of the file, for example `head -n {MAX_CANDIDATES}`"
+                f"more than {MAX_CANDIDATES} candidates: use a part of the file, for example `head -n {MAX_CANDIDATES}`"
             )
 
     def _result(self, row: dict[str, Any]) -> None:
         candidate = candidates.of_result(result_from_json(_shown(row)), self._shelf, self._problem_label)
-        candidate.outcome = row["outcome"][:_OUTCOME_CHARS]  # also one that this release does not know
+        candidate.outcome = row["outcome"][:_OUTCOME_CHARS]  # possibly one that this release does not know
         self._add_what_is_read_apart(candidate, row)
-        if not candidate.id:  # straight from EvaluateOnce, or a line of a batch that was no request
+        if not candidate.id:  # directly from EvaluateOnce, or a line of a batch that was not a request
             self._nameless += 1
             candidate.id = f"(no id, {self._nameless})"
         self._repeated += self._forget(self._results.get(candidate.id))
@@ -240,12 +244,12 @@ def _kind(row: Any) -> str:
 
 
 def _parsed(data: bytes) -> Any:
-    """Numbers that JSON has not are null, as if their field were absent."""
+    """Return the JSON in `data`. Numbers that JSON does not allow become null, as if their field were absent."""
     return json.loads(data, parse_constant=lambda _: None)
 
 
 def _shown(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result without fields that no report shows, or that are read apart; points of time, above all, take long to read."""
+    """Return a result without fields that reports do not show or that are read separately; times are slow to read."""
     kept = {name: value for name, value in result.items() if name not in _NOT_SHOWN}
     if isinstance(stages := kept.get("stages"), list):
         kept["stages"] = [{**stage, "start_time": None} for stage in stages]

@@ -1,4 +1,4 @@
-"""The parts of the page that need no script: tiles, warnings, charts with their tables, and what the words mean."""
+"""The parts of the page that need no script: tiles, warnings, charts with their tables, and explanations."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kerneldyno.report.markup import Child, node
 from kerneldyno.report.wording import seconds, times
 from kerneldyno.training.metrics import THRESHOLDS
 
-#: Classes of the terminal's colours.
+#: CSS classes for the terminal's colours.
 STYLES = {"green": "good", "red": "bad", "yellow": "odd"}
 _MEANINGLESS = (
     "ran on a CPU or in Triton's interpreter: their verdicts are real, their times and speedups mean nothing for a GPU"
 )
-#: What the second row of a table of fast@p counts.
+#: Explanation of the second row of a table of fast@p.
 _SURE = (
     "Sure: the whole 95 % interval of the speedup is above p. Unchanged PyTorch, whose speedup is 1 plus or minus noise, "
     "wins fast@1 half of the time, and fast@1/sure almost never."
@@ -26,7 +26,7 @@ _SURE = (
 
 
 def tiles(figures: Figures) -> Element:
-    """The figures that are looked for first."""
+    """Return the most important figures."""
     single = [curve for curve in figures.curves if not curve.is_best]
     cheats = dict(figures.outcomes).get("REJECTED", 0)
     lost = sum(count for _, count in figures.lost)
@@ -52,7 +52,7 @@ def tiles(figures: Figures) -> Element:
 
 
 def warnings(figures: Figures, notes: Sequence[str]) -> Element | None:
-    """What must be known before a figure is believed."""
+    """Return what a reader must know before trusting the figures."""
     told = []
     if figures.interpreted:
         of = "All" if figures.interpreted == figures.timed else f"{figures.interpreted} of"
@@ -74,7 +74,7 @@ def warnings(figures: Figures, notes: Sequence[str]) -> Element | None:
 
 
 def outcomes(figures: Figures) -> Element:
-    """How many ended how; what is not the candidates' fault apart."""
+    """Return how many candidates had which outcome; those that are not the candidates' fault separately."""
     theirs = [(name, count) for name, count in figures.outcomes if name not in BLAMELESS]
     rows = [_outcome_row(name, count, figures.judged + figures.malformed) for name, count in theirs]
     parts: list[Child] = [_table(("outcome", "", "count", "share"), rows)]
@@ -101,7 +101,7 @@ def outcomes(figures: Figures) -> Element:
 
 
 def fast(figures: Figures) -> Element | None:
-    """fast@p as a curve and as a table."""
+    """Return fast@p as a curve and as a table."""
     if not figures.curves:
         return None
     shown = _few(figures.curves)
@@ -111,11 +111,11 @@ def fast(figures: Figures) -> Element | None:
         rows.append([node("td", _swatch(index), curve.name), *_shares(curve.at_thresholds)])
         rows.append([node("td", "sure", class_="sure"), *_shares(curve.sure_at_thresholds)])
     told = (
-        f"Share of {figures.denominator} that are right and at least p times as fast as the reference{_by(figures)}. What "
-        f"is wrong, crashes, is rejected or invalid counts as not fast. {_SURE}"
+        f"Share of {figures.denominator} that are right and at least p times as fast as the reference{_by(figures)}. "
+        f"Candidates that are wrong, crash, are rejected or are invalid count as not fast. {_SURE}"
     )
     if banded:
-        told += " Band: from the sure wins to the same with the upper ends of the intervals."
+        told += " Band: from the shares by the lower ends of the intervals (sure wins) to those by the upper ends."
     if any(curve.is_best for curve in shown):
         told += " Best: chosen by the evaluator's own measurement, not comparable with single answers."
     told += " KernelBench calls it fast_p, and asks for more than p."
@@ -132,7 +132,7 @@ def fast(figures: Figures) -> Element | None:
 
 
 def _kernelgym(figures: Figures) -> Element | None:
-    """KernelGYM's two definitions by turn, which differ in the denominator only; closed until it is asked for."""
+    """Return KernelGYM's two definitions by turn, which differ only in the denominator; folded until it is opened."""
     if not figures.kernelgym:
         return None
     rows = []
@@ -152,7 +152,7 @@ def _kernelgym(figures: Figures) -> Element | None:
 
 
 def groups(figures: Figures) -> Element | None:
-    """Shares and fast@p of each group of problems, where there are several."""
+    """Return shares and fast@p of each group of problems, if there are several."""
     if not figures.by_group:
         return None
     rows = []
@@ -172,8 +172,8 @@ def groups(figures: Figures) -> Element | None:
     heads = ("group", "problems", "candidates", "correct %", *(f"{p:g}x" for p in THRESHOLDS), "median")
     told = (
         "fast@p (fast_p) in %, as above: of each group's candidates with a verdict, those that are right and at least p "
-        f"times as fast as the reference{_by(figures)}. Sure: as above. A group is what --group-label says, else what comes "
-        "before the last slash of a problem's name."
+        f"times as fast as the reference{_by(figures)}. Sure: as above. A group is named by --group-label, else by the part "
+        "of a problem's name before its last slash."
     )
     return section(
         "groups",
@@ -185,7 +185,7 @@ def groups(figures: Figures) -> Element | None:
 
 
 def speedups(figures: Figures, found: Iterable[Candidate]) -> Element | None:
-    """How speedups are spread."""
+    """Return the distribution of the speedups."""
     timed = [(one.speedup, one.low, one.high, one.id) for one in found if one.counts and one.speedup is not None]
     if not timed:
         return None
@@ -202,7 +202,7 @@ def speedups(figures: Figures, found: Iterable[Candidate]) -> Element | None:
 
 
 def stages(figures: Figures) -> Element | None:
-    """Where the time went."""
+    """Return where the time was spent."""
     if not figures.stages:
         return None
     rows = [
@@ -215,9 +215,9 @@ def stages(figures: Figures) -> Element | None:
         for stage in figures.stages
     ]
     told = (
-        f"{_wall(figures)}Added over candidates, which run beside each other: {_lasting(figures.work_seconds)} of work, and "
-        f"{_lasting(figures.waiting_seconds)} of waiting for others. Shares are of the work. What a run of another request "
-        "answered (cached, merged) is not counted again."
+        f"{_wall(figures)}Sums over candidates, which run side by side: {_lasting(figures.work_seconds)} of work, and "
+        f"{_lasting(figures.waiting_seconds)} of waiting for others. Shares refer to the work. Candidates that a run of "
+        "another request answered (cached, merged) are not counted again."
     )
     heads = ("stage", "", "median", "p90", "longest", "share")
     return section("stages", "Time by stage", _table(heads, rows), node("p", told, class_="note"))
@@ -240,7 +240,7 @@ def _stage_share(stage: StageTimes, work: float) -> str:
 
 
 def findings(figures: Figures) -> Element | None:
-    """What was noticed, the worst first; a button shows whose it is."""
+    """Return the findings, the worst first; a button shows the candidates of each."""
     if not figures.findings:
         return None
     rows = [
@@ -257,7 +257,7 @@ def findings(figures: Figures) -> Element | None:
 
 
 def environments(figures: Figures) -> Element | None:
-    """Where candidates were judged."""
+    """Return where candidates were judged."""
     if not figures.environments:
         return None
     rows = [[node("td", name), _number(count)] for name, count in figures.environments]
@@ -265,7 +265,7 @@ def environments(figures: Figures) -> Element | None:
 
 
 def section(id: str, title: str, *children: Child, meaningless: bool = False) -> Element:
-    """A titled card; with a mark where its times are not a GPU's."""
+    """Return a titled card, with a mark if its times are not those of a GPU."""
     mark = node("span", "interpreter times", class_="mark") if meaningless else None
     return node("section", node("h2", title, mark), *children, id=id)
 
@@ -281,14 +281,14 @@ def _outcome_row(name: str, count: int, of: int) -> list[Element]:
 
 
 def _by(figures: Figures) -> str:
-    """By which time the speedups are; nothing where there are none."""
+    """Return which time the speedups are by; "" if there are none."""
     if len(figures.speedups_by) > 1:
         return ", each by the time that counts for it"
     return "".join(f", {words}" for words, _ in figures.speedups_by)
 
 
 def _few(curves: Sequence[Curve]) -> Sequence[Curve]:
-    """As many as can be told apart: the first and the last, and some between."""
+    """Return as many curves as can be distinguished: the first, the last, and some between."""
     if len(curves) <= charts.CURVE_STYLES:
         return curves
     between = [
@@ -319,7 +319,7 @@ def _swatch(index: int) -> Element:
 
 
 def _shares(shares: Iterable[float]) -> list[Element]:
-    """Cells of shares, in percent."""
+    """Return cells of shares, in percent."""
     return [_number(f"{100 * share:.1f}") for share in shares]
 
 

@@ -1,6 +1,7 @@
-"""Long texts (sources, logs, answers) within a budget of bytes: the longest are cut first, and each knows how long it was.
+"""Keep long texts (sources, logs, answers) within a budget of bytes: the longest are cut first.
 
-While texts come in, at most twice the budget is held; `settle` then cuts to the budget.
+Each text keeps its full size as a number. While texts are added, at most twice the budget is held; `settle` then cuts
+to the budget.
 """
 
 from __future__ import annotations
@@ -9,20 +10,20 @@ from dataclasses import dataclass
 
 from kerneldyno.report.markup import visible
 
-#: No text is longer: a browser lays out this much at once without a pause that is felt. Bytes.
+#: Longest text in bytes: browsers lay out this much without a noticeable pause.
 MAX_TEXT_BYTES = 256 << 10
 
 
 @dataclass(slots=True, eq=False)
 class Kept:
-    """A text, and how many bytes all of it had."""
+    """A text, and the size in bytes of the whole text."""
 
     text: str
     size: int
 
     @property
     def is_cut(self) -> bool:
-        """Whether some of it is missing."""
+        """Return whether part of it is missing."""
         return _size(self.text) < self.size
 
 
@@ -36,7 +37,7 @@ class Shelf:
         self._held = 0
 
     def keep(self, text: str) -> Kept:
-        """Takes a text, with what is hidden in it made visible."""
+        """Keep a text, with its hidden characters made visible."""
         shown = visible(text)
         kept = Kept(_cut(shown, self._cap), _size(shown))
         self._texts[id(kept)] = kept
@@ -46,11 +47,11 @@ class Shelf:
         return kept
 
     def forget(self, kept: Kept) -> None:
-        """Gives a text up."""
+        """Drop a text."""
         self._held -= _size(self._texts.pop(id(kept)).text)
 
     def settle(self) -> str:
-        """Cuts to the budget. Returns a sentence about what is missing; "" when nothing is."""
+        """Cut to the budget. Return a sentence about what is missing; "" if nothing is."""
         self._cut_all(min(self._cap, self._fitting()))
         missing = [kept for kept in self._texts.values() if kept.is_cut]
         if not missing:
@@ -61,7 +62,7 @@ class Shelf:
         )
 
     def _fitting(self) -> int:
-        """The greatest cap with which all texts fit."""
+        """Return the largest cap with which all texts fit."""
         left = self._budget
         sizes = sorted(_size(kept.text) for kept in self._texts.values())
         for index, size in enumerate(sizes):

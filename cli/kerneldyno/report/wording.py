@@ -1,4 +1,4 @@
-"""A result in words, for the terminal and for the report: its facts, texts, durations and speedups, and its colour."""
+"""Put a result into words, for the terminal and the report: facts, texts, durations, speedups, and its colour."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kerneldyno.v1.evaluation_pb2 import (
 )
 
 _GOOD, _BAD, _ODD = "green", "red", "yellow"
-#: Colours of outcomes: right, the candidate's fault, nobody's or our own.
+#: Colours of outcomes: correct; the candidate's fault; infrastructure's or nobody's.
 _COLOURS = {
     EvalResult.CORRECT: _GOOD,
     EvalResult.INVALID: _ODD,
@@ -37,9 +37,9 @@ _COLOURS = {
     EvalResult.INFRASTRUCTURE_ERROR: _ODD,
     EvalResult.PROBLEM_TOO_LARGE: _ODD,
 }
-#: Kinds of wrong outputs that have no numbers to compare.
+#: Kinds of wrong outputs without numbers to compare.
 _NOT_NUMERIC = ("structure", "shape", "dtype", "device")
-#: Digits of a speedup beside its interval.
+#: Digits of a speedup when shown with its interval.
 _EXACT = 3
 _REGIMES = {
     TimingStats.REGIME_QUEUED_AHEAD: "queued ahead: device time is without the host's work",
@@ -53,17 +53,17 @@ def stage_words(stage: Stage.ValueType) -> str:
 
 
 def colour(outcome: EvalResult.Outcome.ValueType) -> str:
-    """Green: right. Red: the candidate's fault. Yellow: nobody's, or our own."""
+    """Return green if correct, red if the candidate is at fault, yellow if infrastructure or nobody is."""
     return _COLOURS.get(outcome, _BAD)
 
 
 def times(speedup: float) -> str:
-    """A speedup, or another ratio."""
+    """Return a speedup, or another ratio, as text."""
     return f"{factor(speedup)}x"
 
 
 def speedup_words(result: EvalResult) -> str:
-    """The speedup that counts, and by which time where that is not device time; nothing where there is none."""
+    """Return the speedup that counts, and by which time if that is not device time; "" if there is none."""
     counted = counted_speedup(result)
     if not counted.value:
         return ""
@@ -71,7 +71,7 @@ def speedup_words(result: EvalResult) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration with a unit that suits it."""
+    """Return a duration with a suitable unit."""
     for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
         if value * scale >= 1:
             return f"{value * scale:.3g} {unit}"
@@ -79,7 +79,7 @@ def seconds(value: float) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes with a unit that suits it."""
+    """Return a number of bytes with a suitable unit."""
     for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if count >= 1 << power:
             return f"{count / (1 << power):.3g} {unit}"
@@ -87,13 +87,13 @@ def size(count: int) -> str:
 
 
 def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
-    """What is known of a result, but for its message and long texts: names and values, not yet made plain."""
+    """Yield names and values of a result, except its message and long texts; values are not yet made plain."""
     yield from _speedups(result)
     if result.HasField("candidate_timing"):
         yield "candidate", _timing(result.candidate_timing)
     if result.HasField("reference_timing"):
         yield "reference", _timing(result.reference_timing)
-    if not as_called(result):  # where it would be the same once more
+    if not as_called(result):  # otherwise it would be the same again
         if result.HasField("candidate_end_to_end"):
             yield "candidate, end to end", _timing(result.candidate_end_to_end)
         if result.HasField("reference_end_to_end"):
@@ -137,7 +137,7 @@ def facts(result: EvalResult) -> Iterable[tuple[str, str]]:
 
 
 def _speedups(result: EvalResult) -> Iterable[tuple[str, str]]:
-    """Both speedups with their intervals; the one that counts first, and marked."""
+    """Yield both speedups with their intervals; the one that counts first, and marked."""
     counted = counted_speedup(result)
     other = other_speedup(result, counted)
     if counted.unmeasured:
@@ -181,7 +181,7 @@ def _evidence(result: EvalResult) -> Iterable[tuple[str, str]]:
             yield "too large", f"{large.stage}: {size(large.device_bytes)} of {large.memory} memory to be had{need}"
         case "invalid":
             for violation in result.invalid.violations:
-                if violation.description not in result.message:  # which names the first few
+                if violation.description not in result.message:  # the message names the first few
                     yield violation.field or "request", violation.description
         case "infrastructure_error":
             failure = result.infrastructure_error
@@ -190,7 +190,7 @@ def _evidence(result: EvalResult) -> Iterable[tuple[str, str]]:
 
 
 def texts(result: EvalResult) -> Iterable[tuple[str, str]]:
-    """What the candidate or the reference raised, and what the candidate wrote: headings and texts, not yet made plain."""
+    """Yield what the candidate or the reference raised and what the candidate wrote, as heading and raw text."""
     exceptions: dict[str, ExceptionEvidence] = {
         "compile_error": result.compile_error,
         "runtime_error": result.runtime_error.exception,
@@ -200,7 +200,7 @@ def texts(result: EvalResult) -> Iterable[tuple[str, str]]:
     if raised is not None and (raised.type or raised.message):
         whose = "The reference" if result.outcome == EvalResult.REFERENCE_ERROR else "The candidate"
         text = f"{raised.type}: {raised.message}"
-        # The last line of a traceback says the same as type and message.
+        # The last line of a traceback repeats type and message.
         if raised.traceback:
             text = raised.traceback if raised.type in raised.traceback else f"{raised.traceback.rstrip()}\n{text}"
         yield f"{whose} raised", text
@@ -222,7 +222,7 @@ def _timing(timing: TimingStats) -> str:
 
 
 def _others(profile: KernelProfile) -> str:
-    """Where the rest of the device time is."""
+    """Return where the rest of the device time is spent."""
     shares = {
         "PyTorch's": profile.torch_share,
         "libraries'": profile.library_share,
@@ -238,7 +238,7 @@ def _memory(use: MemoryUse) -> str:
 
 
 def _correctness(result: EvalResult) -> str:
-    """Trials, and the largest error where outputs were compared as numbers."""
+    """Return the trials, and the largest error if outputs were compared as numbers."""
     seen = result.correctness
     trials = f"{seen.passed_trials} of {seen.total_trials} trials"
     compared = seen.passed_trials > 0 or seen.max_error_ratio > 0

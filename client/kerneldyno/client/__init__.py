@@ -1,6 +1,6 @@
 """Clients of KernelDyno: AsyncClient for asyncio, Client for plain programs.
 
-Trainers and tools import from here. Needs neither torch nor a GPU: the work is done by the services.
+Trainers and tools import from here. It needs neither torch nor a GPU: the services do the work.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The asyncio client: what trainers and tools call.
+"""The asyncio client, for trainers and tools.
 
-One AsyncClient holds one channel to one scheduler. evaluate() is the main road (any number of requests, results as they
-come, broken connections mended), and rewards() and reward_stream() the same road for trainers; the other methods are
-single calls. It never looks into candidates and never judges.
+An AsyncClient holds one channel to one scheduler. evaluate() is the main method: it takes any number of requests,
+yields results as they arrive, and repairs broken connections. rewards() and reward_stream() do the same for trainers;
+the other methods are single calls. The client never inspects or judges candidates.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from kerneldyno.v1.scheduler_service_pb2 import (
 )
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 
-if TYPE_CHECKING:  # exist in the stubs' .pyi only
+if TYPE_CHECKING:  # these exist in the stubs' .pyi only
     from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceAsyncStub
     from kerneldyno.v1.reward_service_pb2_grpc import RewardServiceAsyncStub
     from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceAsyncStub
@@ -78,25 +78,25 @@ class AsyncClient:
             async for result in client.evaluate(requests):
                 print(result.id, EvalResult.Outcome.Name(result.outcome))
 
-    Parameters:
+    Args:
         address: host:port of the scheduler, or any gRPC target with a scheme.
-        client_id: scope of request ids. Absent means a random one. Give the same one again to find the work of an
-            earlier process by its ids.
-        window: most requests of one evaluate() call, or turns of one rewards() call or reward_stream(), that may be under
-            way: taken from the source, and the result not yet taken by the caller. It bounds the client's memory and what
-            one call puts into the scheduler's queue.
-        reconnect_timeout: longest time, in seconds, that evaluate(), rewards(), reward_stream() and watch() try to reach
-            a scheduler that is away.
-        call_timeout: limit of each single call but evaluate_once, in seconds.
-        tls_ca: PEM file of the CA of the scheduler's certificate, or "public" for the well-known ones; turns on TLS.
-        tls_cert, tls_key: PEM files of the client's own certificate, for a scheduler that asks for one.
-        token: bearer token. It is sent over TLS, or to this machine, and nowhere else.
-        on_stalled: called while evaluate(), rewards() or reward_stream() wait: with the reason when the scheduler cannot
-            write its journal, so that nothing goes on, and with "" when it can again. Absent means a line in the log.
+        client_id: scope of request ids; None for a random one. Give the same one again to find the work of an earlier
+            process by its ids.
+        window: most requests of one evaluate() call, or turns of one rewards() call or reward_stream(), in progress:
+            taken from the source, and the result not yet taken by the caller. It limits the client's memory and the
+            part of the scheduler's queue that one call uses.
+        reconnect_timeout: longest time, in seconds, that evaluate(), rewards(), reward_stream() and watch() try to
+            reach an unreachable scheduler.
+        call_timeout: limit of each single call except evaluate_once, in seconds.
+        tls_ca: PEM file of the CA of the scheduler's certificate, or "public" for the public root CAs; turns on TLS.
+        tls_cert, tls_key: PEM files of the client's own certificate, for a scheduler that requires one.
+        token: bearer token. It is sent over TLS or to this machine only.
+        on_stalled: called while evaluate(), rewards() or reward_stream() wait: with the reason when the scheduler
+            cannot write its journal, so that no work proceeds, and with "" when it can again. None logs a line.
 
-    Of the last four, what is None comes from KERNELDYNO_TLS_CA, _TLS_CERT, _TLS_KEY and _TOKEN (or _TOKEN_FILE); ""
-    means none. Entering the block raises CredentialsError when they cannot be used, and AddressError for an address that
-    nobody can dial.
+    If one of tls_ca, tls_cert, tls_key and token is None, its value comes from KERNELDYNO_TLS_CA, _TLS_CERT, _TLS_KEY
+    and _TOKEN (or _TOKEN_FILE); "" means none. Entering the block raises CredentialsError if they cannot be used, and
+    AddressError if the address is not valid.
     """
 
     def __init__(
@@ -123,11 +123,11 @@ class AsyncClient:
         self._on_stalled = on_stalled or self._log_stalled
         self._credentials = credentials.choose(tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, token=token)
         self._channel: grpc.aio.Channel | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None  # the channel's
-        self._sessions: WeakSet[Session[Any, Any, Any, Any]] = WeakSet()  # each lives as long as its iterator does
+        self._loop: asyncio.AbstractEventLoop | None = None  # the loop of the channel
+        self._sessions: WeakSet[Session[Any, Any, Any, Any]] = WeakSet()  # each lives as long as its iterator
 
     async def __aenter__(self) -> Self:
-        # Not in __init__: a channel belongs to the event loop it is made in.
+        # Not in __init__: a channel belongs to the event loop in which it is made.
         self._loop = asyncio.get_running_loop()
         self._channel = channel.open(self.address, self._credentials)
         return self
@@ -138,30 +138,31 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Ends every evaluate() and rewards() call that is still open, cancelling its work, and closes the channel."""
+        """End every open evaluate() and rewards() call, cancelling its work, and close the channel."""
         await asyncio.gather(*(session.close() for session in list(self._sessions)))
         if self._channel is not None:
             await self._channel.close()
             self._channel = None
 
     def evaluate(self, requests: Requests, *, timeout: float | None = None) -> AsyncGenerator[EvalResult, None]:
-        """Evaluates `requests` and yields each result when it is there, in completion order.
+        """Evaluate `requests` and yield each result when it arrives, in completion order.
 
         Every request taken from `requests` gets exactly one result, also across broken connections and restarts of
         the scheduler. Requests without an id get a random one; they are copied, never changed. Ending the iteration
-        early (break, an exception, cancellation, aclose) cancels what is outstanding.
+        early (break, an exception, cancellation, aclose) cancels all outstanding requests.
 
-        Parameters:
+        Args:
             requests: an iterable or async iterable. It is read only as fast as the window allows. A plain iterable that
-                blocks holds up the event loop; give an async one then.
-            timeout: limit of the whole call, in seconds. When it passes, what is outstanding is cancelled and reported
-                as INFRASTRUCTURE_ERROR with cause DEADLINE_EXCEEDED; so is the rest of a collection, while a
+                blocks also blocks the event loop; give an async one in that case.
+            timeout: limit of the whole call, in seconds. When it passes, outstanding requests are cancelled and
+                reported as INFRASTRUCTURE_ERROR with cause DEADLINE_EXCEEDED. So is the rest of a collection; a
                 generator is not read any further. The iteration then ends without an exception.
 
         Raises:
             DuplicateIdError: an id is used twice. For a collection (a list, a tuple) this is raised here, before
-                anything is sent; for other iterables when the second one is met.
-            UnavailableError: the scheduler was away for longer than `reconnect_timeout`; `outstanding` lists ids.
+                anything is sent; for other iterables when the second one is reached.
+            UnavailableError: the scheduler was unreachable for longer than `reconnect_timeout`; `outstanding` lists
+                ids.
             KernelDynoError: the scheduler refused the stream.
         """
         connection = self._open_channel()
@@ -181,26 +182,26 @@ class AsyncClient:
         retries: int = 2,
         on_missing: OnMissing = "raise",
     ) -> AsyncGenerator[StreamRewardsResponse, None]:
-        """Has `turns` judged and yields each answer when it is there, in completion order.
+        """Evaluate `turns` and yield each answer, with its reward, when it arrives, in completion order.
 
         Every turn taken from `turns` gets exactly one answer, also across broken connections and restarts of the
-        scheduler. Turns without an id get one that follows from their contents (kerneldyno.rpc.turns); they are copied,
-        never changed. Ending the iteration early cancels what is outstanding.
+        scheduler. Turns without an id get one derived from their contents (kerneldyno.rpc.turns); they are copied,
+        never changed. Ending the iteration early cancels all outstanding turns.
 
-        Parameters:
+        Args:
             turns: an iterable or async iterable, read only as fast as the window allows; as for evaluate().
             reward: the name of a preset, or a RewardSpec.
-            timeout: limit of the whole call, in seconds. What is outstanding then is cancelled, and has no reward.
-            retries: how often a turn that infrastructure failed is sent again, under another id. The answer has the
-                turn's id in any case.
-            on_missing: what becomes of answers without a reward (infrastructure failed after all, the reference did, or
-                the turn is malformed): "raise" a NoRewardError with them when all others were yielded, or "yield" them
-                with the others.
+            timeout: limit of the whole call, in seconds. Turns outstanding then are cancelled, and have no reward.
+            retries: how often a turn that failed because of infrastructure is sent again, under another id. The answer
+                has the turn's own id in any case.
+            on_missing: how to handle answers without a reward (infrastructure failed even after retries, the reference
+                failed, or the turn is malformed): "raise" a NoRewardError that holds them after all others were
+                yielded, or "yield" them with the others.
 
         Raises:
             InvalidRequestError: `reward` is malformed; raised here, before anything is sent.
             NoRewardError: see `on_missing`.
-            DuplicateIdError, UnavailableError, KernelDynoError: as evaluate().
+            DuplicateIdError, UnavailableError, KernelDynoError: as for evaluate().
         """
         if on_missing not in ("raise", "yield"):
             raise ValueError(f'on_missing must be "raise" or "yield", not {on_missing!r}')
@@ -210,12 +211,12 @@ class AsyncClient:
     def reward_stream(
         self, reward: RewardSpec | str = "drkernel", *, retries: int = 2, timeout: float | None = None
     ) -> RewardStream:
-        """Makes a stream for turns that come one by one, as in agent loops; use it in an `async with` block.
+        """Make a stream for turns that come one by one, as in agent loops; use it in an `async with` block.
 
             async with client.reward_stream("drkernel") as stream:
                 answer = await stream.score(turn)
 
-        Parameters:
+        Args:
             reward, retries: as for rewards().
             timeout: limit of each score() call, in seconds.
 
@@ -244,15 +245,15 @@ class AsyncClient:
         return session
 
     async def evaluate_once(self, request: EvalRequest, timeout: float = 600.0) -> EvalResult:
-        """Evaluates one request by a single call, and waits for its result.
+        """Evaluate one request with a single call, and wait for its result.
 
-        Unlike evaluate() it does not outlive its connection, and a malformed request is an exception, not a result.
+        Unlike evaluate() it fails when its connection breaks, and a malformed request is an exception, not a result.
 
         Raises:
             InvalidRequestError: the request is malformed; `violations` names each field.
-            QueueFullError: come back after `retry_seconds`.
-            NoMatchingDeviceError, IdReusedError, DeadlineExceededError (the evaluation is then cancelled),
-            UnavailableError.
+            QueueFullError: retry after `retry_seconds`.
+            NoMatchingDeviceError, IdReusedError, UnavailableError: as their names say.
+            DeadlineExceededError: `timeout` passed; the evaluation is cancelled.
         """
         message = EvaluateOnceRequest(request=request, client_id=self.client_id)
         message.request.id = request.id or uuid.uuid4().hex
@@ -267,7 +268,7 @@ class AsyncClient:
         return answer.result
 
     async def get(self, id: str) -> Evaluation:
-        """Tells where an evaluation of this client id stands; `result` is there once its stage is STAGE_DONE.
+        """Return the state of an evaluation of this client id; it has `result` once its stage is STAGE_DONE.
 
         Raises:
             EvaluationNotFoundError: no such id, or its result is no longer kept.
@@ -276,17 +277,17 @@ class AsyncClient:
         return (await self._call(self._scheduler().GetEvaluation, message)).evaluation
 
     async def cancel(self, id: str) -> None:
-        """Cancels an evaluation of this client id; its result has outcome INFRASTRUCTURE_ERROR, cause CANCELLED.
+        """Cancel an evaluation of this client id; its result has outcome INFRASTRUCTURE_ERROR, cause CANCELLED.
 
         Raises:
             EvaluationNotFoundError: no such id.
-            AlreadyFinishedError: it has its result.
+            AlreadyFinishedError: it already has its result.
         """
         message = CancelEvaluationRequest(id=id, client_id=self.client_id)
         await self._call(self._scheduler().CancelEvaluation, message)
 
     async def cancel_many(self, ids: Iterable[str]) -> int:
-        """Cancels evaluations of this client id, and returns how many. Unknown and finished ones are passed over."""
+        """Cancel evaluations of this client id, and return how many. Unknown and finished ones are ignored."""
         cancelled, remaining = 0, list(ids)
         while remaining:
             batch, remaining = remaining[:MAX_CANCEL_IDS], remaining[MAX_CANCEL_IDS:]
@@ -295,7 +296,7 @@ class AsyncClient:
         return cancelled
 
     async def cancel_all(self) -> int:
-        """Cancels every evaluation of this client id that has not finished, and returns how many."""
+        """Cancel every evaluation of this client id that has not finished, and return how many."""
         message = CancelEvaluationsRequest(client_id=self.client_id, all=True)
         return (await self._call(self._scheduler().CancelEvaluations, message)).cancelled
 
@@ -312,22 +313,23 @@ class AsyncClient:
         full_results: bool = False,
         page_size: int = 100,
     ) -> AsyncGenerator[Evaluation, None]:
-        """Yields the evaluations that the scheduler knows, newest first, of all clients, without their requests.
+        """Yield the evaluations that the scheduler knows, newest first, of all clients, without their requests.
 
         Pages are fetched as they are needed, so taking only the first few costs little.
 
-        Parameters:
-            client_id: only this client's.
-            outcomes: only those that finished so, by name ("TIMEOUT") or number.
+        Args:
+            client_id: only evaluations of this client id.
+            outcomes: only those with one of these outcomes, by name ("TIMEOUT") or number.
             unfinished: only those that have not finished.
-            labels: only those with all of these.
+            labels: only those with all of these labels.
             accepted_after, accepted_before: only those accepted at or after, and before; with a time zone.
-            digest: only those whose work has this one, in hexadecimal.
-            full_results: with whole results. Without, one has id, outcome, message, both speedups, labels and times.
-            page_size: evaluations of one call, 1 to 1000.
+            digest: only those whose work has this digest, in hexadecimal.
+            full_results: yield complete results. Otherwise a result has id, outcome, message, both speedups, labels and
+                times only.
+            page_size: evaluations per call, 1 to 1000.
 
         Raises:
-            ValueError: an outcome that does not exist, or a time without a time zone.
+            ValueError: an outcome does not exist, or a time has no time zone.
             KernelDynoError: as for single calls, while iterating.
         """
         request = listing(
@@ -348,27 +350,27 @@ class AsyncClient:
         return pages(request, ask)
 
     async def capabilities(self) -> SchedulerServiceGetCapabilitiesResponse:
-        """Tells the scheduler's limits and what its evaluators can do. Also the cheapest test that it is there."""
+        """Return the scheduler's limits and what its evaluators can do. This is also the cheapest connection test."""
         return await self._call(self._scheduler().GetCapabilities, SchedulerServiceGetCapabilitiesRequest())
 
     async def nodes(self) -> _List[Node]:
-        """Lists the registered evaluators, by id."""
+        """List the registered evaluators, by id."""
         return _List((await self._call(self._fleet().ListNodes, ListNodesRequest())).nodes)
 
     def watch(self) -> AsyncGenerator[WatchClusterResponse, None]:
-        """Yields a snapshot of nodes, queue and counts whenever something has changed, until the caller has enough.
+        """Yield a snapshot of nodes, queue and counts whenever something has changed, until the caller stops.
 
-        Broken connections are mended. A slow caller misses snapshots in between, never the newest.
+        Broken connections are repaired. A slow caller misses intermediate snapshots, never the newest.
 
         Raises:
-            UnavailableError: the scheduler was away for longer than `reconnect_timeout`.
+            UnavailableError: the scheduler was unreachable for longer than `reconnect_timeout`.
             ClientClosedError: the client was closed meanwhile.
             KernelDynoError: the scheduler refused the watch.
         """
         return watch_cluster(self._open_channel(), self.address, self._credentials, self._reconnect_timeout)
 
     async def drain(self, node_id: str) -> Node:
-        """Gives a node no more work until undrain(), across restarts too; what runs goes on. Returns the node.
+        """Give a node no more work until undrain(), even across restarts; running work continues. Return the node.
 
         Raises:
             NodeNotFoundError: no such node is registered.
@@ -376,23 +378,23 @@ class AsyncClient:
         return (await self._call(self._fleet().DrainNode, DrainNodeRequest(node_id=node_id))).node
 
     async def undrain(self, node_id: str) -> Node:
-        """Lets a drained node take work again. Returns the node.
+        """Let a drained node accept work again. Return the node.
 
         Raises:
             NodeNotFoundError: no such node is registered.
-            NodeStoppingError: it drains because it is being stopped; start it again.
+            NodeStoppingError: it drains because it is being stopped; start it again instead.
         """
         return (await self._call(self._fleet().UndrainNode, UndrainNodeRequest(node_id=node_id))).node
 
     async def quarantines(self) -> _List[Quarantine]:
-        """Lists what is kept from running, oldest first: nodes that kept failing, work that kept killing nodes."""
+        """List quarantined nodes (they kept failing) and work (it kept killing nodes), oldest first."""
         return _List((await self._call(self._fleet().ListQuarantines, ListQuarantinesRequest())).quarantines)
 
     async def release(self, *, node_id: str = "", digest: str = "") -> None:
-        """Lets a quarantined node, or quarantined work (by its digest in hexadecimal), run again at once.
+        """Let a quarantined node, or quarantined work (by its digest in hexadecimal), run again at once.
 
         Raises:
-            ValueError: not exactly one of the two is given.
+            ValueError: neither or both are given.
             QuarantineNotFoundError: it is not in quarantine.
         """
         if bool(node_id) == bool(digest):
@@ -409,7 +411,7 @@ class AsyncClient:
     def _log_stalled(self, why: str) -> None:
         if why:
             _log.warning(
-                "event=journal_stalled scheduler=%s reason=%r: nothing goes on until it can be written",
+                "event=journal_stalled scheduler=%s reason=%r detail='no work proceeds until it can be written'",
                 self.address,
                 why,
             )

@@ -1,6 +1,6 @@
-"""The same client for programs without asyncio: an event loop in a thread of its own does the work.
+"""The same client for programs without asyncio: an event loop in its own thread does the work.
 
-Methods, results and exceptions are those of AsyncClient. It may be used from several threads at once.
+Methods, results and exceptions are those of AsyncClient. Several threads may use one client at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class Client:
-    """A connection to a scheduler, for plain programs. Parameters as AsyncClient's.
+    """A connection to a scheduler, for programs without asyncio. The parameters are those of AsyncClient.
 
     with Client("127.0.0.1:50051") as client:
         for result in client.evaluate(requests):
@@ -67,7 +67,7 @@ class Client:
 
     def __enter__(self) -> Self:
         self._loop = asyncio.new_event_loop()
-        # A daemon: a program that forgets to close the client can still end.
+        # A daemon thread: a program that forgets to close the client can still end.
         self._thread = threading.Thread(target=self._loop.run_forever, name="kerneldyno-client", daemon=True)
         self._thread.start()
         self._run(self._client.__aenter__())
@@ -79,7 +79,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Ends every evaluate() and rewards() call that is still open, cancelling its work, and closes the connection."""
+        """End every open evaluate() and rewards() call, cancelling its work, and close the connection."""
         if self._loop is None or self._thread is None:
             return
         try:
@@ -93,7 +93,7 @@ class Client:
     def evaluate(
         self, requests: Iterable[EvalRequest], *, timeout: float | None = None
     ) -> Generator[EvalResult, None, None]:
-        """As AsyncClient.evaluate. A generator is read in a thread of its own, so it may block."""
+        """Do as AsyncClient.evaluate. A generator is read in its own thread, so it may block."""
         source = requests if isinstance(requests, Collection) else in_thread(requests)
         return self._iterate(self._client.evaluate(source, timeout=timeout))
 
@@ -106,29 +106,29 @@ class Client:
         retries: int = 2,
         on_missing: OnMissing = "raise",
     ) -> Generator[StreamRewardsResponse, None, None]:
-        """As AsyncClient.rewards. A generator is read in a thread of its own, so it may block."""
+        """Do as AsyncClient.rewards. A generator is read in its own thread, so it may block."""
         source = turns if isinstance(turns, Collection) else in_thread(turns)
         answers = self._client.rewards(source, reward, timeout=timeout, retries=retries, on_missing=on_missing)
         return self._iterate(answers)
 
     def evaluate_once(self, request: EvalRequest, timeout: float = 600.0) -> EvalResult:
-        """As AsyncClient.evaluate_once."""
+        """Do as AsyncClient.evaluate_once."""
         return self._run(self._client.evaluate_once(request, timeout))
 
     def get(self, id: str) -> Evaluation:
-        """As AsyncClient.get."""
+        """Do as AsyncClient.get."""
         return self._run(self._client.get(id))
 
     def cancel(self, id: str) -> None:
-        """As AsyncClient.cancel."""
+        """Do as AsyncClient.cancel."""
         self._run(self._client.cancel(id))
 
     def cancel_many(self, ids: Iterable[str]) -> int:
-        """As AsyncClient.cancel_many."""
+        """Do as AsyncClient.cancel_many."""
         return self._run(self._client.cancel_many(ids))
 
     def cancel_all(self) -> int:
-        """As AsyncClient.cancel_all."""
+        """Do as AsyncClient.cancel_all."""
         return self._run(self._client.cancel_all())
 
     def list(
@@ -144,7 +144,7 @@ class Client:
         full_results: bool = False,
         page_size: int = 100,
     ) -> Generator[Evaluation, None, None]:
-        """As AsyncClient.list."""
+        """Do as AsyncClient.list."""
         found = self._client.list(
             client_id=client_id,
             outcomes=outcomes,
@@ -159,36 +159,36 @@ class Client:
         return self._iterate(found)
 
     def capabilities(self) -> SchedulerServiceGetCapabilitiesResponse:
-        """As AsyncClient.capabilities."""
+        """Do as AsyncClient.capabilities."""
         return self._run(self._client.capabilities())
 
     def nodes(self) -> _List[Node]:
-        """As AsyncClient.nodes."""
+        """Do as AsyncClient.nodes."""
         return self._run(self._client.nodes())
 
     def watch(self) -> Generator[WatchClusterResponse, None, None]:
-        """As AsyncClient.watch."""
+        """Do as AsyncClient.watch."""
         return self._iterate(self._client.watch())
 
     def drain(self, node_id: str) -> Node:
-        """As AsyncClient.drain."""
+        """Do as AsyncClient.drain."""
         return self._run(self._client.drain(node_id))
 
     def undrain(self, node_id: str) -> Node:
-        """As AsyncClient.undrain."""
+        """Do as AsyncClient.undrain."""
         return self._run(self._client.undrain(node_id))
 
     def quarantines(self) -> _List[Quarantine]:
-        """As AsyncClient.quarantines."""
+        """Do as AsyncClient.quarantines."""
         return self._run(self._client.quarantines())
 
     def release(self, *, node_id: str = "", digest: str = "") -> None:
-        """As AsyncClient.release."""
+        """Do as AsyncClient.release."""
         self._run(self._client.release(node_id=node_id, digest=digest))
 
     def _iterate(self, items: AsyncGenerator[_T, None]) -> Generator[_T, None, None]:
-        # An interrupted step is still cleaning up when the finally clause gets its turn; the lock makes it wait. A step is
-        # not even cancelled yet when Ctrl-C came before anybody waited for it.
+        # An interrupted step may still be cleaning up when the finally clause runs; the lock makes that clause wait. If
+        # Ctrl-C came before anybody waited for a step, it has not even been cancelled yet.
         turn = asyncio.Lock()
         last: asyncio.Task[Any] | None = None
 
@@ -199,7 +199,7 @@ class Client:
                 return await anext(items, None)
 
         async def finish() -> None:
-            if last is not None and not last.cancelling():  # twice would cut its cleaning up short
+            if last is not None and not last.cancelling():  # a second cancel would interrupt its clean-up
                 last.cancel()
             async with turn:
                 await items.aclose()
@@ -227,5 +227,5 @@ class Client:
         try:
             return future.result()
         except BaseException:
-            future.cancel()  # Ctrl-C in the caller's thread; when the work itself raised, there is nothing to cancel
+            future.cancel()  # Ctrl-C in the caller's thread; if the work itself raised, there is nothing to cancel
             raise

@@ -1,15 +1,15 @@
-"""Exceptions of the client. They speak of the call; what becomes of a candidate is an outcome in a result.
+"""Exceptions of the client. They describe the call; the fate of a candidate is an outcome in a result.
 
-KernelDynoError              base; its subclasses in kerneldyno.rpc.errors are what servers answer:
+KernelDynoError              base; its subclasses in kerneldyno.rpc.errors are the errors that servers return:
 │                            InvalidRequestError (names fields), EvaluationNotFoundError, IdReusedError,
 │                            QueueFullError (retry_seconds), NoMatchingDeviceError, AlreadyFinishedError, ...
 ├── UnavailableError         the service cannot be reached; `outstanding` lists ids without a result
-├── DeadlineExceededError    a call had no answer within its timeout
+├── DeadlineExceededError    a call got no answer within its timeout
 ├── DuplicateIdError         two requests of one call have the same id (also a ValueError)
 ├── ClientClosedError        the client was closed while it was in use
-├── NoRewardError            turns have no reward, for infrastructure or a reference failed; `answers` says why
+├── NoRewardError            turns have no reward because infrastructure or a reference failed; `answers` says why
 └── CallFailedError          any other status of a call; `status` says which
-    └── WrongServiceError    what listens at the address is not a scheduler
+    └── WrongServiceError    the server at the address is not a scheduler
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ __all__ = [
     "UnavailableError",
     "WrongServiceError",
     "from_call",
-    "is_passing",
+    "is_temporary",
 ]
 
 
 class UnavailableError(KernelDynoError):
-    """The service cannot be reached, or stayed away longer than the client may wait."""
+    """The service cannot be reached, or was unreachable for longer than the client may wait."""
 
     code = grpc.StatusCode.UNAVAILABLE
     reason = "UNAVAILABLE"
@@ -117,17 +117,18 @@ class ClientClosedError(KernelDynoError):
 
 
 def check_loop(what: str, loop: asyncio.AbstractEventLoop | None) -> None:
-    """Raises ClientClosedError when called in another event loop than `loop`: calls of another would never return."""
+    """Raise ClientClosedError when called in another event loop than `loop`; such a call would never return."""
     if asyncio.get_running_loop() is not loop:
         text = f"the {what} was opened in another event loop; open one in this loop, or use kerneldyno.client.Client"
         raise ClientClosedError(text)
 
 
 class NoRewardError(KernelDynoError):
-    """Turns whose candidates could not be judged: infrastructure failed, also after retries, the reference did, the turn is
-    malformed, or the evaluator did not measure the time that is paid.
+    """Turns could not be evaluated, so they have no reward.
 
-    They have no reward, which is not a reward of 0: leave their samples out, or stop.
+    Infrastructure failed even after retries, the reference failed, the turn is malformed, or the evaluator did not
+    measure the time that the reward uses. These turns have no reward, which differs from a reward of 0: leave their
+    samples out, or stop.
     """
 
     code = grpc.StatusCode.UNAVAILABLE
@@ -152,7 +153,7 @@ def _why_unpaid(answer: StreamRewardsResponse) -> str:
 
 
 class LocalServiceError(KernelDynoError):
-    """A scheduler or evaluator that was to run on this machine could not be started, or ended by itself."""
+    """A scheduler or evaluator on this machine could not be started, or ended unexpectedly."""
 
     code = grpc.StatusCode.UNAVAILABLE
     reason = "LOCAL_SERVICE"
@@ -167,11 +168,11 @@ class CallFailedError(KernelDynoError):
 
 
 class WrongServiceError(CallFailedError):
-    """What listens at the address does not know the call: it is not a scheduler, or is older than this client."""
+    """The server at the address does not know the call: it is not a scheduler, or is older than this client."""
 
 
 def from_call(error: grpc.aio.AioRpcError, address: str, credentials: Credentials = NONE) -> KernelDynoError:
-    """Returns what a failed call to the scheduler at `address` means; `credentials` are what the client showed it."""
+    """Return the error for a failed call to the scheduler at `address`; `credentials` are what the client sent."""
     known = from_rpc_error(error)
     if known is not None:
         return known
@@ -186,21 +187,21 @@ def from_call(error: grpc.aio.AioRpcError, address: str, credentials: Credential
     return CallFailedError(error.code(), details)
 
 
-def away(
+def unreachable_for(
     address: str, credentials: Credentials, seconds: float, details: str, outstanding: Sequence[str] = ()
 ) -> UnavailableError:
-    """Returns the error for a scheduler that was not reached for `seconds`; `details` are gRPC's, of the last try."""
+    """Return the error for a scheduler unreachable for `seconds`; `details` are gRPC's words on the last attempt."""
     why = unreachable.advice(details, credentials)
     return UnavailableError(f"{address} was away for more than {seconds:g} s: {why} [{details}]", outstanding)
 
 
-#: Status codes of a stream that ended for no fault of what it carried. CANCELLED is what a server that stops may send.
-_PASSING = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED}
+#: Status codes of a stream that ended for reasons unrelated to its contents. A server that stops may send CANCELLED.
+_TEMPORARY_CODES = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED}
 
 
-def is_passing(error: grpc.aio.AioRpcError) -> bool:
-    """Whether a stream ended by the way, not by the scheduler's verdict on it, so that another one may do."""
-    # A write that fails as the stream ends hides the server's status behind this one (grpc/grpc issue 36066).
-    # A new stream will tell: a refusal comes again, and then it is seen.
+def is_temporary(error: grpc.aio.AioRpcError) -> bool:
+    """Return whether a stream broke for a temporary reason, not by refusal, so that a new one may work."""
+    # A write that fails while the stream ends hides the server's status behind this one (grpc/grpc issue 36066).
+    # A new stream shows which it was: a refusal is repeated, and is then visible.
     hidden = error.code() is grpc.StatusCode.INTERNAL and error.details() == "Internal error from Core"
-    return hidden or error.code() in _PASSING
+    return hidden or error.code() in _TEMPORARY_CODES

@@ -1,7 +1,8 @@
 """The ledger of an evaluate() call.
 
-After a reconnect it asks for everything unanswered by id, and submits again what the scheduler has forgotten. What the
-scheduler cancelled because this client was away for too long is submitted again under a fresh id.
+After a reconnect it asks for everything unanswered by id, and submits again what the scheduler no longer knows.
+Requests that the scheduler cancelled because this client was disconnected for too long are submitted again under a
+fresh id.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ class EvaluationLedger(Ledger[EvalRequest, EvalResult, EvaluateRequest, Evaluate
     def __init__(self, client_id: str) -> None:
         super().__init__(client_id)
         self._attach: deque[str] = deque()
-        self._first_ids: dict[str, str] = {}  # of requests that were submitted again under a fresh id
+        self._first_ids: dict[str, str] = {}  # original ids of requests that were submitted again under a fresh id
 
     @property
     def finished(self) -> bool:
-        """True when nothing is owed: cancellations are confirmed by results."""
+        """Return True if nothing is outstanding: cancellations are confirmed by results."""
         return self.idle
 
     def add(self, item: EvalRequest) -> None:
-        """Takes a request whose id is not in use in this call."""
+        """Take a request whose id is not in use in this call."""
         self._waiting[item.id] = item
         self._unsent.append(item.id)
 
     def next_message(self) -> EvaluateRequest | None:
-        """Makes the next message to send, or None when there is nothing to say."""
+        """Return the next message to send, or None if there is nothing to send."""
         if not (self._attach or self._cancel or self._unsent):
             return None
         message = EvaluateRequest(client_id=self._client_id)
-        # Ids and requests travel apart, so that neither bound can be passed by the sum of both.
+        # Ids and requests are sent separately, so that neither limit can be exceeded by the sum of both.
         if self._attach or self._cancel:
             message.attach_ids.extend(take_ids(self._attach))
             message.cancel_ids.extend(take_ids(self._cancel))
@@ -47,18 +48,18 @@ class EvaluationLedger(Ledger[EvalRequest, EvalResult, EvaluateRequest, Evaluate
         return message
 
     def reconnected(self) -> None:
-        """Starts over on a new stream: ask for everything that an earlier one may have submitted."""
+        """Start over on a new stream: ask for everything that an earlier one may have submitted."""
         unsent = set(self._unsent)
         self._attach = deque(id for id in self._waiting if id not in unsent)
         self._attach.extend(self._cancelling)
         self._cancel = deque(self._cancelling)
 
     def receive(self, response: EvaluateResponse) -> EvalResult | None:
-        """Takes note of a response. Returns a result that the caller waits for, or None."""
+        """Process a response. Return a result that the caller waits for, or None."""
         match response.WhichOneof("event"):
             case "result":
                 self._cancelling.discard(response.result.id)
-                # A result may come twice: once before a stream broke, once because its id was attached again.
+                # A result may arrive twice: once before a stream broke, once because its id was attached again.
                 request = self._waiting.pop(response.result.id, None)
                 if request is None:
                     return None
@@ -73,20 +74,20 @@ class EvaluationLedger(Ledger[EvalRequest, EvalResult, EvaluateRequest, Evaluate
         return None
 
     def abandon(self) -> list[EvalRequest]:
-        """Gives up everything unanswered, and returns it. What was sent is cancelled, what was not is forgotten."""
+        """Give up everything unanswered, and return it. Requests that were sent are cancelled, others dropped."""
         self._attach.clear()
         return super().abandon()
 
     def expired(self, item: EvalRequest, timeout: float) -> EvalResult:
-        """Makes the result of a request that had none when its call's deadline passed."""
+        """Return the result of a request that had none when its call's deadline passed."""
         return expired_result(item, timeout)
 
     def oversize(self, item: EvalRequest) -> EvalResult:
-        """Makes the result of a request that no message can hold."""
+        """Return the result of a request that is too large for a message."""
         return oversize_result(item, item.ByteSize())
 
     def _submit_again(self, request: EvalRequest, first_id: str) -> None:
-        """Has `request` judged after all: its grace was over before this client was back."""
+        """Submit `request` again: its grace was over before this client was back."""
         again = EvalRequest()
         again.CopyFrom(request)
         again.id = uuid.uuid4().hex
@@ -102,7 +103,7 @@ class EvaluationLedger(Ledger[EvalRequest, EvalResult, EvaluateRequest, Evaluate
 
 
 def expired_result(request: EvalRequest, timeout: float) -> EvalResult:
-    """Makes the result of a request that had none within `timeout` seconds."""
+    """Return the result of a request that had none within `timeout` seconds."""
     message = f"no result within the call's deadline of {timeout:g} s"
     result = _unjudged(request, EvalResult.INFRASTRUCTURE_ERROR, message)
     result.infrastructure_error.cause = "DEADLINE_EXCEEDED"
@@ -112,7 +113,7 @@ def expired_result(request: EvalRequest, timeout: float) -> EvalResult:
 
 
 def oversize_result(request: EvalRequest, size: int) -> EvalResult:
-    """Makes the result of a request that no message can hold, for it has `size` bytes, what carries it included."""
+    """Return the result of a request that is too large for a message; `size` in bytes includes its envelope."""
     message = f"the request has {size} bytes; at most {MAX_ITEM_BYTES} fit into a message"
     result = _unjudged(request, EvalResult.INVALID, message)
     result.invalid.violations.add(field="", description=message)

@@ -1,4 +1,4 @@
-"""Evaluations that a scheduler knows, page by page, as one iteration."""
+"""List the evaluations that a scheduler knows, page by page, as one iteration."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def listing(
     full_results: bool,
     page_size: int,
 ) -> ListEvaluationsRequest:
-    """Returns the request for the first page.
+    """Return the request for the first page.
 
     Raises:
-        ValueError: an outcome that does not exist, or a time without a time zone.
+        ValueError: an outcome does not exist, or a time has no time zone.
     """
     return ListEvaluationsRequest(
         page_size=page_size,
@@ -49,7 +49,7 @@ def listing(
 async def pages(
     request: ListEvaluationsRequest, ask: Callable[[ListEvaluationsRequest], Awaitable[ListEvaluationsResponse]]
 ) -> AsyncGenerator[Evaluation, None]:
-    """Yields the evaluations of every page. The next page is asked for when the caller has taken all of the last."""
+    """Yield the evaluations of every page. The next page is fetched when the caller has taken all of the last."""
     while True:
         page = await ask(request)
         for evaluation in page.evaluations:

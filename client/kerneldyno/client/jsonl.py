@@ -1,7 +1,7 @@
 """Requests as JSON Lines: the input of `kerneldyno batch`, read line by line.
 
-A line that is no request is not the end of a batch: it gets a result with outcome INVALID that names the line. Memory
-does not grow with the files, except for the ids, which are needed to find duplicates and what is done already.
+A line that is not a request does not end a batch: it gets a result with outcome INVALID that names the line. Memory
+does not grow with the files, except for the ids, which are kept to find duplicates and finished work.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from kerneldyno.rpc.input_files import MAX_LINE_BYTES, numbered_lines
 from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 
-#: Label of the results of lines that are no requests; its value is the line's number.
+#: Label of the results of lines that are not requests; its value is the line's number.
 LINE_LABEL = "kerneldyno.line"
-#: So many lines are looked at before a file is taken for something else.
+#: Number of lines that are examined before a file is refused.
 _BEGINNING_LINES = 1000
-#: How much of a line a message quotes.
+#: Length of the part of a line that a message quotes.
 _SHOWN_BYTES = 60
 
 
 class NotRequestsError(Exception):
-    """A file whose beginning is no JSON Lines at all; the message says what it looks like."""
+    """The beginning of a file is not JSON Lines; the message says what it looks like."""
 
 
 class BadLine(ValueError):  # noqa: N818  (a value to turn into a result, not a failure of the program)
-    """A line that is no request: its number, what is wrong, and its id if it has one."""
+    """A line that is not a request: its number, what is wrong, and its id if it has one."""
 
     def __init__(self, number: int, message: str, id: str = "") -> None:
         super().__init__(f"line {number}: {message}")
@@ -37,7 +37,7 @@ class BadLine(ValueError):  # noqa: N818  (a value to turn into a result, not a 
         self.id = id
 
     def result(self) -> EvalResult:
-        """The INVALID result of the line."""
+        """Return the INVALID result of the line."""
         result = EvalResult(
             id=self.id, outcome=EvalResult.INVALID, compiled=False, correct=False, speedup=0.0, message=str(self)
         )
@@ -48,15 +48,15 @@ class BadLine(ValueError):  # noqa: N818  (a value to turn into a result, not a 
 
 
 def read_requests(stream: IO[bytes]) -> Iterator[EvalRequest | BadLine]:
-    """Yields the request of each line, or what is wrong with it. Blank lines are skipped, an id counts once."""
+    """Yield the request of each line, or what is wrong with it. Blank lines are skipped; a repeated id is an error."""
     yield from _requests(numbered_lines(stream))
 
 
 def read_tasks(stream: IO[bytes]) -> Iterator[EvalRequest | BadLine]:
-    """Reads requests as `read_requests` does, and looks at the beginning before it returns.
+    """Read requests as `read_requests` does, but check the beginning before returning.
 
     Raises:
-        NotRequestsError: the file begins with many lines of which none even begins as a JSON object, or has no other.
+        NotRequestsError: the file begins with many lines, or has only lines, that do not start as a JSON object.
         OSError: reading fails.
     """
     lines = numbered_lines(stream)
@@ -80,7 +80,7 @@ def _requests(lines: Iterable[tuple[int, bytes]]) -> Iterator[EvalRequest | BadL
             request = _parse(number, line)
             first = first_lines.setdefault(request.id, number)
             if first != number:
-                raise BadLine(number, f"id {request.id!r} is already that of line {first}", request.id)
+                raise BadLine(number, f"id {request.id!r} is already used by line {first}", request.id)
         except BadLine as bad:
             yield bad
         else:
@@ -93,16 +93,16 @@ def _begins_an_object(line: bytes) -> bool:
 
 
 def _what_it_is(lines: Sequence[bytes]) -> str:
-    """Says what a file is whose first lines are no JSON objects."""
+    """Return what a file is whose first lines are not JSON objects."""
     first = lines[0].strip()
     if len(lines[0]) > MAX_LINE_BYTES:
-        return f"this is no JSON Lines: its first line is longer than {MAX_LINE_BYTES} bytes"
+        return f"this is not JSON Lines: its first line is longer than {MAX_LINE_BYTES} bytes"
     if first.startswith((b"[", b"{")):
-        return "this is one JSON document, not JSON Lines: write one object a line, for example with `jq -c '.[]'`"
+        return "this is one JSON document, not JSON Lines: write one object per line, for example with `jq -c '.[]'`"
     if any(line.startswith((b"import ", b"from ", b"class ", b"def ")) for line in lines):
         return "this is Python code, not JSON Lines; use `kerneldyno evaluate REFERENCE.py CANDIDATE.py`"
     shown = first[:_SHOWN_BYTES].decode(errors="replace")
-    return f"this is no JSON Lines: give one JSON object a line, a request each; its first line is {shown!r}"
+    return f"this is not JSON Lines: give one JSON object, a request, per line; its first line is {shown!r}"
 
 
 def _parse(number: int, line: bytes) -> EvalRequest:
@@ -119,7 +119,7 @@ def _parse(number: int, line: bytes) -> EvalRequest:
     id = data.get("id")
     id = id if isinstance(id, str) and _encodable(id) else ""
     if not id:
-        raise BadLine(number, "needs an id, a text that no other line has")
+        raise BadLine(number, "needs an id: a text that no other line has")
     try:
         return request_from_json(data)
     except (ValueError, RecursionError) as error:

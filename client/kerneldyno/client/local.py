@@ -1,8 +1,9 @@
-"""A scheduler and an evaluator on this machine, for as long as a block lasts.
+"""Run a scheduler and an evaluator on this machine for the duration of a block.
 
 `kerneldyno up` and every command's `--local` use it; so may tests and notebooks. The services are child processes in
-sessions of their own, so that Ctrl-C reaches only the launcher, which stops them in order. They end when the thread
-that started them ends: leave the block in the thread that entered it. One that dies is not restarted; check() says why.
+their own sessions, so that Ctrl-C reaches only the launcher, which stops them in order. They end when the thread that
+started them ends, so leave the block in the thread that entered it. A service that dies is not restarted; check()
+raises an error that says why.
 """
 
 from __future__ import annotations
@@ -12,28 +13,21 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
 from kerneldyno.client.blocking import Client
 from kerneldyno.client.errors import KernelDynoError, LocalServiceError
-from kerneldyno.rpc import credentials, installing, tokens
+from kerneldyno.client.service_process import ServiceProcess, indented
+from kerneldyno.rpc import installing
 
-#: Lines of a service's standard error that are shown when it dies.
-_TAIL_LINES = 20
-#: How long a service may take to stop after each signal, in seconds: SIGTERM drains, the second one hurries.
+#: Seconds that a service may take to stop after each signal: SIGTERM makes it drain, a second one makes it hurry.
 _STOP_SECONDS = (5.0, 5.0)
 
-#: They are meant for services elsewhere; these two trust this machine, as its users do each other.
-_NOT_PASSED_ON = {*credentials.VARIABLES, tokens.TOKENS_VARIABLE}
-
-#: What each service imports, by the extra that installs it.
+#: Modules that each service imports, by the extra that installs them.
 _NEEDS = {
     "scheduler": ("prometheus_client", "grpc_health", "grpc_reflection"),
     "evaluator": ("prometheus_client", "grpc_health", "grpc_reflection", "torch", "triton", "numpy"),
@@ -41,19 +35,19 @@ _NEEDS = {
 
 
 class LocalServices:
-    """Starts both services on entry and stops them on exit.
+    """Start both services on entry and stop them on exit.
 
         with LocalServices(devices="cpu") as services, Client(services.address) as client:
             ...
 
-    Parameters:
-        listen: where the scheduler listens; port 0 means a free one. The evaluator always takes a free one.
+    Args:
+        listen: address of the scheduler; port 0 takes a free one. The evaluator always takes a free one.
         metrics: where the scheduler's metrics are served, or "off".
-        evaluator_metrics: the same for the evaluator's.
-        devices, sandbox, lanes: passed to the evaluator; None means its own default.
-        store: where the scheduler keeps what was judged: "memory", or "sqlite:PATH" for a file that outlives it.
-        start_timeout: longest time until both are ready, in seconds. Importing torch takes most of it.
-        echo: whether the services' logs are passed on to standard error.
+        evaluator_metrics: the same for the evaluator.
+        devices, sandbox, lanes: passed to the evaluator; None for its own default.
+        store: where the scheduler keeps verdicts: "memory", or "sqlite:PATH" for a file that outlives it.
+        start_timeout: longest time until both are ready, in seconds. Most of it is spent importing torch.
+        echo: copy the services' logs to standard error.
     """
 
     def __init__(
@@ -80,13 +74,13 @@ class LocalServices:
         self._start_timeout = start_timeout
         self._echo = echo
         self._services: list[_Service] = []
-        #: The ready lines' fields: grpc, metrics, and the evaluator's node and devices.
+        #: Fields of the ready lines: grpc, metrics, and for the evaluator node and devices.
         self.scheduler: dict[str, str] = {}
         self.evaluator: dict[str, str] = {}
 
     @property
     def address(self) -> str:
-        """Where the scheduler listens."""
+        """Return the address of the scheduler."""
         return self.scheduler["grpc"]
 
     def __enter__(self) -> Self:
@@ -95,7 +89,7 @@ class LocalServices:
         deadline = time.monotonic() + self._start_timeout
         try:
             options = ["--listen", self._listen, "--metrics", self._metrics, "--store", self._store]
-            scheduler = self._start("scheduler", [*options, "--settle", "0"])  # no other node is on its way
+            scheduler = self._start("scheduler", [*options, "--settle", "0"])  # no other node will join
             self.scheduler = scheduler.wait_ready(deadline)
             options = ["--listen", "127.0.0.1:0", "--metrics", self._evaluator_metrics, "--scheduler", self.address]
             evaluator = self._start("evaluator", [*options, *self._evaluator_options])
@@ -112,18 +106,18 @@ class LocalServices:
         self.stop()
 
     def stop(self) -> None:
-        """Stops the evaluator, which may still report to the scheduler, and then the scheduler."""
+        """Stop the evaluator, which may still report to the scheduler, and then the scheduler."""
         while self._services:
             self._services[-1].stop()
             self._services.pop()
 
     def check(self) -> None:
-        """Raises LocalServiceError when a service has ended by itself."""
+        """Raise LocalServiceError if a service has ended unexpectedly."""
         for service in self._services:
             service.check()
 
     def _start(self, name: str, options: list[str]) -> _Service:
-        service = _Service(name, [*options, "--exit-with-parent"], self._echo)
+        service = _Service(name, options, self._echo)
         self._services.append(service)
         return service
 
@@ -140,95 +134,59 @@ class LocalServices:
 
 
 class _Service:
-    """One child process, the threads that read its output, and how it is stopped."""
+    """One of the two services: waiting for it, checking it, and stopping it."""
 
     def __init__(self, name: str, options: list[str], echo: bool) -> None:
         self._name = name
         self._echo = echo
-        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._ready: SimpleQueue[dict[str, str]] = SimpleQueue()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", f"kerneldyno.{name}", *options],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            env={name: value for name, value in os.environ.items() if name not in _NOT_PASSED_ON},
-        )
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        # Read to the end, whatever comes: a full pipe would stop the service.
-        self._readers = [
-            threading.Thread(target=self._read_stdout, args=(self._process.stdout,), daemon=True),
-            threading.Thread(target=self._read_stderr, args=(self._process.stderr,), daemon=True),
-        ]
-        for reader in self._readers:
-            reader.start()
+        self._child = ServiceProcess(name, sys.executable, options, echo=_to_stderr if echo else None)
 
     def wait_ready(self, deadline: float) -> dict[str, str]:
-        """Returns the fields of the ready line."""
+        """Return the fields of the ready line."""
         while True:
-            try:
-                return self._ready.get(timeout=0.05)
-            except Empty:
-                self.check()
+            if (ready := self._child.wait_ready(0.05)) is not None:
+                return dict(ready)
+            self.check()
             if time.monotonic() > deadline:
                 raise LocalServiceError(f"the {self._name} was not ready in time{self._log()}")
 
     def check(self) -> None:
-        """Raises LocalServiceError when the process has ended."""
-        status = self._process.poll()
-        if status is None:
-            return
-        for reader in self._readers:
-            reader.join(timeout=1.0)  # a grandchild may hold the pipe open
-        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-        raise LocalServiceError(f"the {self._name} ended with {how}{self._last_words()}")
+        """Raise LocalServiceError if the process has ended."""
+        if (how := self._child.ended()) is not None:
+            raise LocalServiceError(f"the {self._name} {how}{self._last_words()}")
 
     def stop(self) -> None:
-        """SIGTERM, again, then SIGKILL to it and everything it started."""
+        """Send SIGTERM, send it again, then SIGKILL to the process and everything it started."""
+        process = self._child.process
         for seconds in _STOP_SECONDS:
-            if self._process.poll() is not None:
+            if process.poll() is not None:
                 break
-            self._process.terminate()
+            process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(seconds)
+                process.wait(seconds)
         else:
-            if self._process.poll() is None:
-                _kill_tree(self._process.pid)
-        self._process.wait()
-        for reader in self._readers:
-            reader.join(timeout=1.0)
-
-    def _read_stdout(self, stream: IO[str]) -> None:
-        with stream:
-            for line in stream:
-                words = line.split()
-                if words[:2] == [f"kerneldyno-{self._name}", "ready"]:
-                    self._ready.put(dict(word.split("=", 1) for word in words[2:] if "=" in word))
-
-    def _read_stderr(self, stream: IO[str]) -> None:
-        with stream:
-            for line in stream:
-                self._tail.append(line.rstrip("\n"))
-                if self._echo:
-                    sys.stderr.write(line)
-                    sys.stderr.flush()
+            if process.poll() is None:
+                _kill_tree(process.pid)
+        process.wait()
+        self._child.read_rest()
 
     def _last_words(self) -> str:
-        """What the service said of its end, where the log was passed on already; else the end of its log."""
+        """Return the service's own words about its end if its log was already shown, else the end of its log."""
         begin = f"kerneldyno-{self._name}: "
-        words = [line.removeprefix(begin) for line in self._tail if line.startswith(begin)]
+        words = [line.removeprefix(begin) for line in self._child.tail() if line.startswith(begin)]
         return f": {'; '.join(words)}" if self._echo and words else self._log()
 
     def _log(self) -> str:
-        return "; its log is above" if self._echo else "".join(f"\n  {line}" for line in self._tail)
+        return "; its log is above" if self._echo else indented(self._child.tail())
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line)
+    sys.stderr.flush()
 
 
 def refuse_missing(service: str) -> None:
-    """Raises LocalServiceError, saying what to install, when `service` cannot run in this Python."""
+    """Raise LocalServiceError, with the install command, if `service` cannot run in this Python."""
     missing = [name for name in _NEEDS[service] if importlib.util.find_spec(name) is None]
     if missing:
         raise LocalServiceError(
@@ -237,12 +195,12 @@ def refuse_missing(service: str) -> None:
 
 
 def _kill_tree(root: int) -> None:
-    """Kills a process and its descendants. Children of the evaluator live in sessions of their own."""
+    """Kill a process and its descendants. Children of the evaluator run in sessions of their own."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
-                # The name, in brackets, may hold anything; the parent's id is the second field after it.
+                # The name, in brackets, may hold any character; the parent's id is the second field after it.
                 parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
     doomed = [root]
     for pid in doomed:

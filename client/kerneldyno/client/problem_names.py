@@ -1,6 +1,6 @@
-"""What a problem is called: by a label, by the file that its reference is in, or by the ids of its candidates.
+"""Name problems: by a label, by the file of their reference, or by the ids of their candidates.
 
-Names have groups, as KernelBench has levels: "level1/19_ReLU" is of group "level1".
+Names have groups, as KernelBench has levels: "level1/19_ReLU" is in group "level1".
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
 #: Label of a request, and so of its result, that names its problem.
 PROBLEM_LABEL = "problem"
-#: Label with a digest of the reference, by which a report knows results of one problem that nobody has named.
+#: Label with a digest of the reference, by which a report groups results of a problem without a name.
 REFERENCE_LABEL = "kerneldyno.reference"
-#: Names that a file has because of what it is: its folder is called as the problem.
+#: File names that describe a file's role; its folder then has the problem's name.
 _ROLES = ("reference", "problem", "model", "ref")
 _SEPARATED = re.compile(r"(.+)[\W_]")
-#: What KernelBench's scripts call generated kernels: level_1_problem_19_sample_0.
+#: Names that KernelBench's scripts give generated kernels: level_1_problem_19_sample_0.
 _GENERATED = re.compile(r"(level_?\d+)_problem_?\d+")
 
 
 def group_of(name: str) -> str:
-    """Return the group of a problem's name, what comes before its last slash: "level1"; nothing where it has none.
+    """Return the group of a problem's name, the part before its last slash: "level1"; "" if it has none.
 
-    Of names as KernelBench's scripts give them, "level_1_problem_19", it is the level.
+    For names from KernelBench's scripts, "level_1_problem_19", it is the level.
     """
     if generated := _GENERATED.match(name):
         return generated[1]
@@ -37,20 +37,20 @@ def group_of(name: str) -> str:
 
 
 def name_of_file(reference: Path) -> str:
-    """Return what a problem is called by the file of its reference; nothing where that cannot be a label."""
+    """Return the name of a problem from the file of its reference; "" if that cannot be a label."""
     path = reference.absolute()
     name = path.parent.name if path.stem in _ROLES else path.stem
     return name if name.isprintable() and len(name) <= MAX_LABEL_CHARS else ""
 
 
 def reference_key(request: EvalRequest) -> str:
-    """Return 16 digits that tell the reference (or the cases) of a request from others; nothing where it has none."""
+    """Return 16 digits that identify the reference (or the cases) of a request; "" if it has none."""
     reference = request.reference_code or request.cases_code
     return hashlib.sha256(reference.encode(errors="replace")).hexdigest()[:16] if reference else ""
 
 
 def mark_reference(request: EvalRequest) -> None:
-    """Add the label of its reference to a request that does not name its problem, where there is room for a label."""
+    """Add the label of its reference to a request that does not name its problem, if it may have another label."""
     key = reference_key(request)
     if key and PROBLEM_LABEL not in request.labels and len(request.labels) < MAX_LABELS:
         request.labels[REFERENCE_LABEL] = key
@@ -59,12 +59,13 @@ def mark_reference(request: EvalRequest) -> None:
 def names_by_ids(ids_of: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Name problems by the ids of their candidates.
 
-    A problem is called by what comes before a slash in all of its ids ("softmax/a", "softmax/b"). Where several would be
-    called so, those slashes part groups ("level1/19_ReLU"): a problem with one candidate is then called by its whole id, and
-    one with several by what its ids have in common. Where that is nothing, or another's name, a digest is in the name.
+    A problem's name is the part before a slash that all of its ids share ("softmax/a", "softmax/b"). If several
+    problems would get the same name, those slashes separate groups ("level1/19_ReLU"). Then a problem with one
+    candidate is named by its whole id, and one with several by the common part of its ids. If there is none, or it is
+    taken, the name gets a digest.
 
     Args:
-        ids_of: by the key of its reference, the ids of a problem's candidates.
+        ids_of: the ids of each problem's candidates, by the key of its reference.
 
     Returns:
         A name for each key; no two are the same.
@@ -88,7 +89,7 @@ def _common(ids: Sequence[str]) -> str:
 
 
 def _common_words(ids: Sequence[str]) -> str:
-    """What ids have in common, without a word that they have a part of only: "19_ReLU" of "19_ReLU_s0" and "19_ReLU_s1"."""
+    """Return the common part of ids without a cut-off word: "19_ReLU" for "19_ReLU_s0" and "19_ReLU_s1"."""
     same = _common(ids)
     found = _SEPARATED.match(same)
     if found is not None:

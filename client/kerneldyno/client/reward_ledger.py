@@ -1,8 +1,8 @@
 """The ledger of a rewards() call or a RewardStream.
 
-After a reconnect it sends every unanswered turn again, under the same id: the scheduler knows what it has of it. An answer
-without a reward, where another try may help, sends the turn again under a fresh id; the caller sees one answer, with the id
-of the turn that it gave.
+After a reconnect it sends every unanswered turn again, under the same id: the scheduler knows what it already has. If
+an answer has no reward and another attempt may help, the turn is sent again under a fresh id; the caller sees one
+answer, with the id of the turn that it gave.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from kerneldyno.rpc.validation import MAX_SOURCE_BYTES
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardSpec, StreamRewardsRequest, StreamRewardsResponse, Turn
 
-#: Size that a message with several turns is kept under, far below the contract's: a trainer's event loop is held up by
-#: no more than what it takes to write so much.
+#: Largest size of a message with several turns, far below the contract's limit: writing a message blocks the trainer's
+#: event loop, and this keeps that short.
 BATCH_BYTES = 512 * 1024
 
-#: Causes that say nothing against another try: the client was away, or an earlier call of it gave the same turn up.
-_PASSED = frozenset({"CLIENT_GONE", "CANCELLED"})
+#: Causes after which another attempt may work: the client was disconnected, or an earlier call cancelled the same turn.
+_RETRYABLE_CAUSES = frozenset({"CLIENT_GONE", "CANCELLED"})
 
 
 class RewardLedger(Ledger[Turn, StreamRewardsResponse, StreamRewardsRequest, StreamRewardsResponse]):
@@ -34,34 +34,34 @@ class RewardLedger(Ledger[Turn, StreamRewardsResponse, StreamRewardsRequest, Str
         super().__init__(client_id)
         self._reward = reward
         self._retries = retries
-        self._tries: dict[str, tuple[str, int]] = {}  # of those sent again: the caller's id, and how often so far
+        self._tries: dict[str, tuple[str, int]] = {}  # of turns sent again: the caller's id, and the attempts so far
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Ids, as the caller knows them, of the turns that it still waits for."""
+        """Return the ids, as the caller knows them, of the turns that it still waits for."""
         return tuple(self._tries.get(id, (id, 0))[0] for id in self._waiting)
 
     @property
     def finished(self) -> bool:
-        """True when every turn is answered and every cancellation was sent; the end of the stream confirms those."""
+        """Return True if every turn is answered and every cancellation sent; the end of the stream confirms those."""
         return not self._waiting and not self._cancel
 
     def add(self, item: Turn) -> None:
-        """Takes a turn whose request has an id that is not in use in this call."""
+        """Take a turn whose request has an id that is not in use in this call."""
         self._waiting[item.request.id] = item
         self._unsent.append(item.request.id)
 
     def cancel(self, id: str) -> bool:
-        """Gives up one turn, by the caller's id, and says whether the caller waited for it."""
+        """Give up one turn, by the caller's id, and return whether the caller waited for it."""
         present = next((present for present, (first, _) in self._tries.items() if first == id), id)
         self._tries.pop(present, None)
         return super().cancel(present)
 
     def next_message(self) -> StreamRewardsRequest | None:
-        """Makes the next message to send, or None when there is nothing to say."""
+        """Return the next message to send, or None if there is nothing to send."""
         if not (self._cancel or self._unsent):
             return None
-        # With every message: no stream shall ever pay by another spec than the one that was asked for.
+        # In every message, so that no stream can ever pay by another spec than the one given.
         message = StreamRewardsRequest(client_id=self._client_id, reward=self._reward)
         if self._cancel:
             message.cancel_ids.extend(take_ids(self._cancel))
@@ -70,14 +70,14 @@ class RewardLedger(Ledger[Turn, StreamRewardsResponse, StreamRewardsRequest, Str
         return message
 
     def reconnected(self) -> None:
-        """Starts over on a new stream: send everything unanswered, and what is to be cancelled."""
+        """Start over on a new stream: send everything unanswered, and the cancellations."""
         self._unsent = deque(self._waiting)
         self._cancel = deque(self._cancelling)
 
     def receive(self, response: StreamRewardsResponse) -> StreamRewardsResponse | None:
-        """Takes note of an answer. Returns it when the caller waits for it, and no other try is worth its while."""
+        """Process an answer. Return it if the caller waits for it and another attempt is not worthwhile."""
         self._cancelling.discard(response.id)
-        turn = self._waiting.pop(response.id, None)  # an answer may come twice, before a stream broke and after
+        turn = self._waiting.pop(response.id, None)  # an answer may arrive twice, before a stream broke and after
         if turn is None:
             return None
         first, tries = self._tries.pop(response.id, (response.id, 0))
@@ -92,22 +92,22 @@ class RewardLedger(Ledger[Turn, StreamRewardsResponse, StreamRewardsRequest, Str
         return response
 
     def abandon(self) -> list[Turn]:
-        """Gives up everything unanswered, and returns it under the caller's ids."""
+        """Give up everything unanswered, and return it under the caller's ids."""
         given_up = super().abandon()
         for turn in given_up:
             turn.request.id = self._tries.pop(turn.request.id, (turn.request.id, 0))[0]
         return given_up
 
     def ended(self) -> None:
-        """Takes note that the scheduler has read everything to the end."""
+        """Note that the scheduler has read everything to the end."""
         self._cancelling.clear()
 
     def expired(self, item: Turn, timeout: float) -> StreamRewardsResponse:
-        """Makes the answer of a turn that had none when its call's deadline passed: without a reward."""
+        """Return the answer of a turn that had none when its call's deadline passed: without a reward."""
         return expired_answer(item, timeout)
 
     def oversize(self, item: Turn) -> StreamRewardsResponse:
-        """Makes the answer of a turn that no message can hold: the reward of a failure if the policy wrote that much."""
+        """Return the answer of a turn too large for a message: the reward of a failure if the policy wrote too much."""
         answer = _answer(item, oversize_result(item.request, item.ByteSize()))
         name, text = (
             ("response_text", item.response_text) if item.response_text else ("kernel_code", item.request.kernel_code)
@@ -125,7 +125,7 @@ class RewardLedger(Ledger[Turn, StreamRewardsResponse, StreamRewardsRequest, Str
 
 
 def expired_answer(turn: Turn, timeout: float) -> StreamRewardsResponse:
-    """Makes the answer of a turn that had none within `timeout` seconds: without a reward."""
+    """Return the answer of a turn that had none within `timeout` seconds: without a reward."""
     return _answer(turn, expired_result(turn.request, timeout))
 
 
@@ -138,7 +138,9 @@ def _answer(turn: Turn, result: EvalResult) -> StreamRewardsResponse:
 def _another_try_may_help(answer: StreamRewardsResponse) -> bool:
     verdict = answer.remeasured if answer.HasField("remeasured") else answer.result
     evidence = verdict.infrastructure_error
-    return verdict.outcome == EvalResult.INFRASTRUCTURE_ERROR and (evidence.retryable or evidence.cause in _PASSED)
+    return verdict.outcome == EvalResult.INFRASTRUCTURE_ERROR and (
+        evidence.retryable or evidence.cause in _RETRYABLE_CAUSES
+    )
 
 
 def _fresh_id(id: str) -> str:

@@ -1,7 +1,7 @@
-"""Rewards for turns: a whole step's turns by rewards(), or one by one through a RewardStream.
+"""Rewards for turns: a whole step's turns with rewards(), or one by one through a RewardStream.
 
-Both are sessions (session.py) with a RewardLedger. An answer without a reward is never handed out as one: it is an
-exception, or marked for what it is.
+Both are sessions (session.py) with a RewardLedger. An answer without a reward is never returned as if it had one: it is
+an exception, or it is marked.
 """
 
 from __future__ import annotations
@@ -35,11 +35,14 @@ def turn(
     kernel_code: str = "",
     **request_fields: Any,
 ) -> Turn:
-    """Makes a Turn: a model's raw answer, or a candidate's source, against a reference.
+    """Make a Turn: a model's raw answer, or a candidate's source, against a reference.
 
-    Parameters:
-        group: names the prompt.
+    Args:
+        group: name of the prompt.
         sample, turn_index: index of the sample in its group, and of the turn in its episode, from 0.
+        reference_code: source of the reference.
+        response_text: the model's raw answer; give this or `kernel_code`.
+        kernel_code: the candidate's source.
         request_fields: further fields of EvalRequest, for example backend="cuda".
     """
     request = EvalRequest(reference_code=reference_code, kernel_code=kernel_code, **request_fields)
@@ -47,7 +50,7 @@ def turn(
 
 
 async def rewards_of(session: RewardSession, on_missing: OnMissing) -> AsyncGenerator[StreamRewardsResponse, None]:
-    """Yields the answers of a session; those without a reward at the end, by an exception, unless they are asked for."""
+    """Yield the answers of a session; raise those without a reward at the end, or yield them, as `on_missing` says."""
     missing = []
     async with aclosing(session.results()) as answers:
         async for answer in answers:
@@ -70,16 +73,16 @@ class _Score:
 
 
 class RewardStream:
-    """One gRPC stream for any number of turns, each scored by a call of its own. AsyncClient.reward_stream makes one.
+    """A gRPC stream for any number of turns, each scored by its own call. AsyncClient.reward_stream makes one.
 
-    The stream is opened by the first score(), and again by the next one after it failed. Leaving the block cancels what
-    is outstanding.
+    The first score() opens the stream, and the next one after a failure opens it again. Leaving the block cancels all
+    outstanding turns.
     """
 
     def __init__(self, open_session: Callable[[AsyncIterator[Turn]], RewardSession], timeout: float | None) -> None:
         self._open_session = open_session
         self._timeout = timeout
-        self._scores: set[_Score] = set()  # those that wait
+        self._scores: set[_Score] = set()  # those still waiting
         self._by_id: dict[str, _Score] = {}  # of these, those that a session has taken
         self._inbox: asyncio.Queue[_Score] = asyncio.Queue()
         self._session: RewardSession | None = None
@@ -95,16 +98,16 @@ class RewardStream:
         await self.close()
 
     async def score(self, turn: Turn) -> StreamRewardsResponse:
-        """Returns the answer to `turn`, which has a reward. Cancelling this call cancels the turn.
+        """Return the answer to `turn`, which has a reward. Cancelling this call cancels the turn.
 
         Any number of calls may wait at once; those beyond the client's window wait here.
 
         Raises:
-            NoRewardError: infrastructure failed, also after retries, the reference did, `timeout` passed, or a field of the
-                turn that the policy did not write is malformed.
-            DuplicateIdError: a turn of the same id waits already.
+            NoRewardError: infrastructure failed even after retries, the reference failed, `timeout` passed, or a field
+                of the turn that the policy did not write is malformed.
+            DuplicateIdError: another turn with the same id is waiting.
             ClientClosedError: the stream was closed meanwhile.
-            UnavailableError, KernelDynoError: as AsyncClient.rewards.
+            UnavailableError, KernelDynoError: as for AsyncClient.rewards.
         """
         if self._closed:
             raise ClientClosedError("the reward stream is closed")
@@ -130,7 +133,7 @@ class RewardStream:
         return answer
 
     async def close(self) -> None:
-        """Cancels what is outstanding, and ends the stream. score() calls that wait get a ClientClosedError."""
+        """Cancel all outstanding turns, and end the stream. Waiting score() calls get a ClientClosedError."""
         self._closed = True
         if self._serving is not None:
             self._serving.cancel()
@@ -144,10 +147,10 @@ class RewardStream:
             self._serving = asyncio.create_task(self._distribute(self._session), name="kerneldyno-rewards")
 
     async def _turns(self) -> AsyncIterator[Turn]:
-        # Turns are copied and named here, not in score(): hundreds of calls at once would hold up the event loop.
+        # Turns are copied and named here, not in score(): hundreds of calls at once would block the event loop.
         while True:
             score = await self._inbox.get()
-            if score.answer.done():  # it was given up
+            if score.answer.done():  # the caller gave it up
                 continue
             turn = prepared_turn(score.turn)
             if turn.request.id in self._by_id:

@@ -1,11 +1,12 @@
-"""One call: takes items from a source, keeps a window of them at the scheduler, yields their answers.
+"""One call: take items from a source, keep a window of them at the scheduler, yield their answers.
 
-Items are requests and answers are results for evaluate(), turns and rewards for rewards(); the Ledger knows which.
-Three activities share it: the pump takes items from the caller while the window has room, the writer sends what the ledger
-wants sent, the reader brings answers back. When the stream breaks, reader and writer start again on a new one and the
-ledger says what has to be said again; the pump does not notice.
-It knows nothing of addresses and channels' making, and holds no answer longer than the caller takes to fetch it: a
-place in the window becomes free when the caller takes the answer.
+For evaluate() items are requests and answers are results; for rewards() they are turns and rewards. The Ledger knows
+which. Three tasks share the session: the pump takes items from the caller while the window has room, the writer sends
+the ledger's messages, and the reader receives answers. When the stream breaks, reader and writer start again on a new
+one and the ledger decides what is sent again; the pump does not notice.
+
+A session does not deal with addresses or with making channels. A place in the window becomes free when the caller takes
+the answer, so a session never holds more answers than the window has places.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from kerneldyno.client.errors import (
     ClientClosedError,
     KernelDynoError,
     UnavailableError,
-    away,
     check_loop,
     from_call,
-    is_passing,
+    is_temporary,
+    unreachable_for,
 )
 from kerneldyno.client.item_spans import ItemSpans
 from kerneldyno.client.ledger import MAX_ITEM_BYTES, Item, Ledger
@@ -35,33 +36,34 @@ Answer = TypeVar("Answer")
 Up = TypeVar("Up")
 Down = TypeVar("Down")
 
-#: How long a call that is given up waits for the scheduler to confirm the cancellations, in seconds.
+#: Seconds that a call waits, when it is given up, for the scheduler to confirm the cancellations.
 CANCEL_SECONDS = 3.0
-#: A stream that held this long was a connection, even if nothing was said, in seconds.
+#: Seconds after which a stream counts as a working connection, even if no message arrived.
 _SETTLED_SECONDS = 1.0
-#: How long a call that cannot connect may take to say why, in seconds. It fails at once, or while it is being tried.
+#: Seconds that a call on a broken channel may take to report why it cannot connect. It fails at once or on the next
+#: attempt.
 _REASON_SECONDS = 5.0
-#: Items taken from the source before other tasks of the event loop get a turn.
+#: Items taken from the source before other tasks of the event loop get to run.
 _TURN = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a call was asked to keep to."""
+    """Settings of one call."""
 
     address: str  # of the scheduler, for messages
-    credentials: Credentials  # the same
-    window: int  # items taken from the source whose answers the caller has not taken yet
+    credentials: Credentials  # for messages too
+    window: int  # most items taken from the source whose answers the caller has not taken yet
     reconnect_seconds: float  # longest time without the scheduler
-    timeout: float | None  # for the whole call, in seconds
+    timeout: float | None  # of the whole call, in seconds
     finite: bool  # the source is a collection: at the deadline the rest of it is answered too
-    on_stalled: Callable[[str], None]  # is told why the scheduler cannot go on, and "" when it can again
+    on_stalled: Callable[[str], None]  # receives the reason why the scheduler cannot go on, and "" when it can again
 
 
 class Session(Generic[Item, Answer, Up, Down]):
-    """The life of one call. Iterate results() once; close() ends it early.
+    """One call. Iterate results() once; close() ends it early.
 
-    `open_stream` makes a stream on `channel`, which lives in `loop`.
+    `open_stream` makes a stream on `channel`, which belongs to `loop`.
     """
 
     def __init__(
@@ -82,21 +84,21 @@ class Session(Generic[Item, Answer, Up, Down]):
         self._ledger = ledger
         self._spans: Any = spans  # of EvalRequest or Turn, as the ledger's items are
         self._slots = asyncio.Semaphore(terms.window)
-        # Never more than the window's worth of answers, and None when there will be no more.
+        # At most as many answers as the window has places, and None when there will be no more.
         self._results: asyncio.Queue[Answer | None] = asyncio.Queue()
-        self._changed = asyncio.Event()  # the ledger may want something sent
+        self._changed = asyncio.Event()  # the ledger may have something to send
         self._drained = False  # the pump has ended
         self._expired = False
         self._ended = False
         self._call: grpc.aio.StreamStreamCall[Up, Down] | None = None  # the present stream
-        self._heard = False  # anything on the present stream
-        self._stalled = False  # the scheduler said last that it stands still
+        self._received = False  # whether any message arrived on the present stream
+        self._stalled = False  # the scheduler's last message said that it cannot go on
         self._failure: Exception | None = None
         self._pumping: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
 
     async def results(self) -> AsyncGenerator[Answer, None]:
-        """Yields each answer as it comes. Ending the iteration early cancels what is outstanding."""
+        """Yield each answer as it arrives. Ending the iteration early cancels all outstanding items."""
         check_loop("client", self._loop)
         self._running = asyncio.create_task(self._run(), name="kerneldyno-session")
         try:
@@ -109,14 +111,14 @@ class Session(Generic[Item, Answer, Up, Down]):
             await self.close()
 
     def cancel(self, id: str) -> None:
-        """Gives up one item that was taken from the source; no answer will come of it."""
+        """Give up one item that was taken from the source; it gets no answer."""
         if self._ledger.cancel(id):
             self._spans.drop(id)
             self._slots.release()
             self._settle()
 
     async def close(self) -> None:
-        """Cancels what is outstanding, gives the scheduler a moment to confirm it, and ends all activity."""
+        """Cancel all outstanding items, wait briefly for the scheduler to confirm it, and end all tasks."""
         if self._running is None:
             return
         if not self._ended:
@@ -132,14 +134,14 @@ class Session(Generic[Item, Answer, Up, Down]):
             self._running.cancel()
             await asyncio.wait({self._running})
         if not self._running.cancelled() and (error := self._running.exception()) is not None:
-            raise error  # a defect of this module, never of the call
+            raise error  # a defect of this module, not of the call
 
     async def _run(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 self._pumping = group.create_task(self._pump())
                 expiry = group.create_task(self._expire())
-                await self._converse()
+                await self._keep_streaming()
                 expiry.cancel()
                 if not self._expired:
                     self._stop_pump()
@@ -168,7 +170,7 @@ class Session(Generic[Item, Answer, Up, Down]):
                 taken += 1
                 if taken % _TURN == 0:
                     await asyncio.sleep(0)
-        except Exception as error:  # the caller's own iterator failed: the caller shall see just that
+        except Exception as error:  # the caller's own iterator failed: the caller shall see that same error
             self._fail(error)
         finally:
             self._drained = True
@@ -192,39 +194,39 @@ class Session(Generic[Item, Answer, Up, Down]):
 
     # The stream.
 
-    async def _converse(self) -> None:
+    async def _keep_streaming(self) -> None:
         backoff = Backoff()
         lost_at = 0.0
         while True:
             if self._ledger.idle:
-                if not await self._something_to_do():
+                if not await self._wait_for_work():
                     return
                 lost_at = time.monotonic()
             try:
                 await self._connected(lost_at)
             except UnavailableError as error:
-                return self._lose(error)
-            opened_at, self._heard = time.monotonic(), False
-            broken = await self._talk()
+                return self._fail_unavailable(error)
+            opened_at, self._received = time.monotonic(), False
+            broken = await self._run_stream()
             refusal = None if broken is None else from_call(broken, self._terms.address, self._terms.credentials)
             told = None if refusal is None else refusal.retry_seconds
             now = time.monotonic()
-            # A scheduler that says when to come back is not away, however often it says so.
-            if self._heard or told is not None or now - opened_at > _SETTLED_SECONDS:
+            # A scheduler that says when to retry is reachable, however often it says so.
+            if self._received or told is not None or now - opened_at > _SETTLED_SECONDS:
                 lost_at = now
                 backoff.reset()
             if self._ledger.idle:
                 continue
             if broken is not None and refusal is not None:
-                if not is_passing(broken):
-                    return self._lose(refusal)
+                if not is_temporary(broken):
+                    return self._fail_unavailable(refusal)
                 if now - lost_at > self._terms.reconnect_seconds:
-                    return self._lose(self._unavailable(broken.details() or broken.code().name))
+                    return self._fail_unavailable(self._unavailable(broken.details() or broken.code().name))
             await asyncio.sleep(backoff.pause(told))
             self._ledger.reconnected()
 
-    async def _something_to_do(self) -> bool:
-        """Waits until there is something to talk about. False when the call is over."""
+    async def _wait_for_work(self) -> bool:
+        """Wait until there is something to send. Return False if the call is over."""
         while self._ledger.idle:
             if self._drained:
                 return False
@@ -241,7 +243,7 @@ class Session(Generic[Item, Answer, Up, Down]):
             raise self._unavailable(await self._why_not_connected()) from None
 
     async def _why_not_connected(self) -> str:
-        """Returns gRPC's reason: a channel does not tell it, a call on it does."""
+        """Return gRPC's reason: a channel does not report it, but a call on it does."""
         call = self._open_stream()
         try:
             async with asyncio.timeout(_REASON_SECONDS):
@@ -252,8 +254,8 @@ class Session(Generic[Item, Answer, Up, Down]):
         finally:
             call.cancel()
 
-    async def _talk(self) -> grpc.aio.AioRpcError | None:
-        """Holds one stream until it ends. Returns the error that broke it, or None when the server ended it well."""
+    async def _run_stream(self) -> grpc.aio.AioRpcError | None:
+        """Run one stream until it ends. Return the error that broke it, or None if the server ended it without one."""
         broken: grpc.aio.AioRpcError | None = None
         call = self._call = self._open_stream()
         try:
@@ -271,7 +273,7 @@ class Session(Generic[Item, Answer, Up, Down]):
     async def _read(self, call: grpc.aio.StreamStreamCall[Up, Down]) -> None:
         try:
             while (response := await call.read()) is not grpc.aio.EOF:
-                self._heard = True
+                self._received = True
                 notice = cast(Any, response)
                 self._note_stall(notice.journal_stalled if notice.HasField("journal_stalled") else "")
                 if (answer := self._ledger.receive(cast(Down, response))) is not None:
@@ -282,10 +284,10 @@ class Session(Generic[Item, Answer, Up, Down]):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # Not this task was cancelled but the call, by _give_up().
+            # The call was cancelled by _give_up(), not this task.
 
     def _note_stall(self, why: str) -> None:
-        """Tells that the scheduler stands still, and once that it goes on: with any other message, that is."""
+        """Report that the scheduler cannot go on, and once that it can again, which any other message shows."""
         if why or self._stalled:
             self._terms.on_stalled(why)
         self._stalled = bool(why)
@@ -309,18 +311,18 @@ class Session(Generic[Item, Answer, Up, Down]):
         self._results.put_nowait(answer)
 
     def _settle(self) -> None:
-        """Wakes whoever may have to go on, and ends the results when there can be no more."""
+        """Wake all waiting tasks, and end the results when there can be no more."""
         self._changed.set()
         if self._drained and self._ledger.answered:
             self._end()
 
-    def _lose(self, error: KernelDynoError) -> None:
-        # After the deadline the scheduler is owed only cancellations, and the caller has every result already.
+    def _fail_unavailable(self, error: KernelDynoError) -> None:
+        # After the deadline only cancellations are outstanding, and the caller already has every result.
         if not self._expired:
             self._fail(error)
 
     def _give_up(self) -> list[Item]:
-        """Has everything unanswered cancelled. Returns it."""
+        """Cancel everything unanswered, and return it."""
         given_up = self._ledger.abandon()
         if self._call is not None and not self._ledger.idle:
             # On this stream the cancellations might wait behind requests that wait for room in the scheduler's queue.
@@ -339,7 +341,7 @@ class Session(Generic[Item, Answer, Up, Down]):
 
     def _unavailable(self, detail: str) -> UnavailableError:
         terms = self._terms
-        return away(terms.address, terms.credentials, terms.reconnect_seconds, detail, self._ledger.waiting)
+        return unreachable_for(terms.address, terms.credentials, terms.reconnect_seconds, detail, self._ledger.waiting)
 
 
 async def _close_source(source: AsyncIterator[Item]) -> None:

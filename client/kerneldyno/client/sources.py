@@ -1,8 +1,8 @@
-"""Where the items of one call come from: a collection, an iterable, an async iterable, or a thread.
+"""Sources of the items of one call: a collection, an iterable, an async iterable, or a thread.
 
-Each becomes an async iterator that the session pulls from one item at a time, only while its window has room. Here every
-item is copied (a caller may reuse its message) and given an id, and ids used twice are found. Items are the requests of
-evaluate() or the turns of rewards().
+Each becomes an async iterator from which the session takes one item at a time, only while its window has room. Every
+item is copied here (a caller may reuse its message) and given an id, and ids that are used twice are found. Items are
+the requests of evaluate() or the turns of rewards().
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from kerneldyno.v1.reward_service_pb2 import Turn
 T = TypeVar("T")
 Item = TypeVar("Item", EvalRequest, Turn)
 
-#: How long a request with a random id goes on at the scheduler without this client, in seconds: longer than it takes to
-#: reconnect, and short, for nobody else could ever ask for its result.
+#: Seconds that a request with a random id continues at the scheduler without this client. It must exceed the time to
+#: reconnect; it is short, because no other client can ask for such a result.
 RANDOM_ID_GRACE_SECONDS = 10
 
 Requests = Iterable[EvalRequest] | AsyncIterable[EvalRequest]
@@ -30,21 +30,21 @@ Turns = Iterable[Turn] | AsyncIterable[Turn]
 
 
 def open_source(requests: Requests) -> AsyncIterator[EvalRequest]:
-    """Returns an iterator of prepared requests. A collection that uses an id twice is refused before any is sent."""
+    """Return an iterator of prepared requests. A collection that uses an id twice is refused before any is sent."""
     if isinstance(requests, Collection):
         _refuse_duplicates(request.id for request in requests)
     return _named(_prepared(in_turn(requests), _copied, lambda request: request.id))
 
 
 def open_turns(turns: Turns) -> AsyncIterator[Turn]:
-    """Returns an iterator of prepared turns. A collection that uses an id twice is refused before any is sent."""
+    """Return an iterator of prepared turns. A collection that uses an id twice is refused before any is sent."""
     if isinstance(turns, Collection):
         _refuse_duplicates(turn.request.id for turn in turns)
     return _prepared(in_turn(turns), prepared_turn, lambda turn: turn.request.id)
 
 
 def prepared_turn(turn: Turn) -> Turn:
-    """Returns a copy of `turn` with an id: when it has none, one that follows from its contents."""
+    """Return a copy of `turn` with an id: its own, or one derived from its contents."""
     copy = Turn()
     copy.CopyFrom(turn)  # raises TypeError for anything but a Turn
     copy.request.id = turn_id(copy)
@@ -58,7 +58,7 @@ def _copied(request: EvalRequest) -> EvalRequest:
 
 
 async def _named(requests: AsyncIterator[EvalRequest]) -> AsyncIterator[EvalRequest]:
-    """Gives those without an id a random one, which needs not be remembered, and a short grace to go with it."""
+    """Give requests without an id a random one, which need not be remembered, and a short grace."""
     async for request in requests:
         if not request.id:
             request.id = uuid.uuid4().hex
@@ -90,7 +90,7 @@ async def _prepared(
 
 
 async def in_turn(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
-    """Iterates either kind of iterable, and lets other tasks run after each item."""
+    """Iterate either kind of iterable, and let other tasks run after each item."""
     if isinstance(items, AsyncIterable):
         async for item in items:
             yield item
@@ -99,12 +99,12 @@ async def in_turn(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
     for item in items:
         yield item
         if not eager:
-            # A generator may take its time for each item; let what it has given be sent meanwhile.
+            # A generator may need time for each item; let the items so far be sent meanwhile.
             await asyncio.sleep(0)
 
 
 async def in_thread(items: Iterable[T]) -> AsyncIterator[T]:
-    """Iterates a caller's iterable in a thread of its own, so that one that blocks holds up nothing but itself."""
+    """Iterate a caller's iterable in its own thread, so that one that blocks does not block the event loop."""
     loop = asyncio.get_running_loop()
     answers: asyncio.Queue[T | BaseException | None] = asyncio.Queue()
     wanted = threading.Semaphore(0)
@@ -131,7 +131,7 @@ async def in_thread(items: Iterable[T]) -> AsyncIterator[T]:
                 answer(error)
                 return
 
-    # A daemon: a source that blocks for ever must not keep the program from ending.
+    # A daemon thread: a source that blocks for ever must not keep the program from ending.
     threading.Thread(target=pull, args=(iter(items),), name="kerneldyno-requests", daemon=True).start()
     try:
         while True:

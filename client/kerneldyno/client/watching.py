@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 
 import grpc.aio
 from kerneldyno.client.backoff import Backoff
-from kerneldyno.client.errors import ClientClosedError, away, from_call, is_passing
+from kerneldyno.client.errors import ClientClosedError, from_call, is_temporary, unreachable_for
 from kerneldyno.rpc.credentials import Credentials
 from kerneldyno.v1.fleet_service_pb2 import WatchClusterRequest, WatchClusterResponse
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
@@ -17,10 +17,10 @@ from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 async def watch_cluster(
     channel: grpc.aio.Channel, address: str, credentials: Credentials, reconnect_seconds: float
 ) -> AsyncGenerator[WatchClusterResponse, None]:
-    """Yields snapshots until the caller has enough.
+    """Yield snapshots until the caller stops.
 
     Raises:
-        UnavailableError: the scheduler was away for longer than `reconnect_seconds`.
+        UnavailableError: the scheduler was unreachable for longer than `reconnect_seconds`.
         ClientClosedError: the channel was closed.
         KernelDynoError: the scheduler refused the watch.
     """
@@ -36,7 +36,7 @@ async def watch_cluster(
             while isinstance(snapshot := await _next(call), WatchClusterResponse):
                 backoff.reset()
                 yield snapshot
-                lost_at = time.monotonic()  # however long the caller took
+                lost_at = time.monotonic()  # now, because the caller may have taken long
         except grpc.aio.AioRpcError as error:
             broken = error
         finally:
@@ -44,11 +44,11 @@ async def watch_cluster(
         told = None
         if broken is not None:
             meaning = from_call(broken, address, credentials)
-            if not is_passing(broken):
+            if not is_temporary(broken):
                 raise meaning
             told = meaning.retry_seconds
             if told is None and time.monotonic() - lost_at > reconnect_seconds:
-                raise away(address, credentials, reconnect_seconds, broken.details() or "") from broken
+                raise unreachable_for(address, credentials, reconnect_seconds, broken.details() or "") from broken
         await asyncio.sleep(backoff.pause(told))
 
 
@@ -59,5 +59,5 @@ async def _next(call: grpc.aio.UnaryStreamCall[WatchClusterRequest, WatchCluster
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        # Not this task was cancelled but the call, with its channel.
+        # The call was cancelled together with its channel, not this task.
         raise ClientClosedError("the client was closed while it watched") from None

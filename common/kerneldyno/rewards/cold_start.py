@@ -1,8 +1,9 @@
-"""From recorded turns to examples for supervised fine-tuning, one for each right turn: a cold start by imitation.
+"""Make examples for supervised fine-tuning from recorded turns, one for each correct turn: a cold start by imitation.
 
 `trajectories.to_sft` gives whole conversations, in which every answer is trained on. Here an example is one answer and
-what the model saw before it, so nothing is imitated that was wrong or slow: the earlier answers of its conversation are
-context. Reading: `trajectories.scan`; the command: `kerneldyno trajectories RUN.jsonl --sft-turns OUT.jsonl`.
+the messages that the model saw before it. Wrong or slow answers are not imitated: earlier answers of the conversation
+are context only. Turns are read with `trajectories.scan`; the command is
+`kerneldyno trajectories RUN.jsonl --sft-turns OUT.jsonl`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kerneldyno.rewards.trajectories import TurnRecord
 
 
 class ThresholdError(ValueError):
-    """A threshold that no turn can be compared with."""
+    """A threshold is not a number, so no turn can be compared with it."""
 
 
 def turn_examples(
@@ -24,15 +25,16 @@ def turn_examples(
 ) -> Iterator[dict[str, Any]]:
     """Yield an example for each turn that was CORRECT and is good enough, in the order of `turns`.
 
-    An example has `prompt` (the messages that the model saw) and `completion` (one message: its answer), which is the form
-    in which TRL's SFTTrainer trains on the completion alone; and problem_id, group, sample, turn_index, reward, speedup,
-    speedup_kind, coverage and model.
+    An example has `prompt` (the messages that the model saw) and `completion` (one message: its answer), the form in
+    which TRL's SFTTrainer trains on the completion alone. It also has problem_id, group, sample, turn_index, reward,
+    speedup, speedup_kind, coverage and model.
 
-    Left out are turns without a reward, turns that were not CORRECT (also when they were measured again), and turns whose
-    messages or answer were not recorded. Of turns with the same place the last counts: a run was repeated.
+    Three sorts of turns are left out: those without a reward, those that were not CORRECT (in either measurement), and
+    those whose messages or answer were not recorded. If two turns have the same place because a run was repeated, the
+    last counts.
 
     Args:
-        turns: see `trajectories.scan`; all are read before the first example is given.
+        turns: recorded turns (see `trajectories.scan`); all are read before the first example is yielded.
         min_reward: least reward of a turn.
         min_speedup: least speedup that counts, reference time / candidate time; the smaller one of two measurements.
 
@@ -41,7 +43,7 @@ def turn_examples(
     """
     for name, threshold in (("min_reward", min_reward), ("min_speedup", min_speedup)):
         if math.isnan(threshold):
-            raise ThresholdError(f"{name} is NaN, and no turn reaches it; give a number")
+            raise ThresholdError(f"{name} is NaN, which no turn can reach; give a number")
     return _examples(turns, min_reward, min_speedup)
 
 

@@ -1,10 +1,11 @@
-"""A candidate out of a model's response.
+"""Find the candidate in a model's response.
 
-Rules, first that finds something: the last complete fenced block that defines the entry point; what follows a marker that
-KernelGYM knows; the last complete fenced block; the whole response. Reasoning (`<think>...</think>`) is no answer, so code
-in it is never a candidate. Nothing is executed or parsed as Python: a response comes from outside, the scheduler reads it
-between other work, and a candidate with a syntax error must get to the evaluator as the candidate that it is. So every
-step is a linear scan.
+The first of these rules that finds something applies: the last complete fenced block that defines the entry point; the
+text after a marker that KernelGYM knows; the last complete fenced block; the whole response. Reasoning
+(`<think>...</think>`) is not the answer, so code in it is never a candidate.
+
+Nothing is executed or parsed as Python: a response is untrusted, the scheduler reads it between other work, and a
+candidate with a syntax error must reach the evaluator unchanged. So every step is a linear scan.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from kerneldyno.rpc.source import without_mark
 from kerneldyno.rpc.validation import DEFAULT_ENTRY_POINT, DEFAULT_TOOLKIT
 from kerneldyno.v1.reward_service_pb2 import Extraction
 
-#: What KernelGYM's clients look for, in their order.
+#: Markers that KernelGYM's clients look for, in the same order.
 MARKERS = ("# Kernel Implementation", "```python # Kernel", "# Your implementation:", "# Generated kernel:")
 
 _REASONING_END = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
 _REASONING_START = re.compile(r"\s*<(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
-#: At the end of a prompt whose chat template has begun the reasoning.
+#: Matches at the end of a prompt whose chat template has opened the reasoning.
 _REASONING_BEGUN = re.compile(r"<(?:think|thinking|thought|reasoning)>\s{0,20}\Z", re.IGNORECASE)
-#: A fence on a line of its own, perhaps as the first thing of a list item: indentation, marks, what follows them.
+#: A fence on its own line, possibly the first thing of a list item: indentation, marks, and what follows them.
 _FENCE = re.compile(
     r"^(?P<lead>[ \t]*(?:(?:[-*+]|[0-9]{1,9}[.)])[ \t]+)?)(?P<marks>`{3,}|~{3,})(?P<info>[^\n]*)$", re.MULTILINE
 )
-#: Strings and comments of Python. Each alternative matches wherever it starts, also without an end: nothing is read twice.
+#: Strings and comments of Python. Each alternative also matches without an end, so no text is scanned twice.
 _NOT_CODE = re.compile(
     r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:""")?'
     r"|'''(?:[^'\\]++|\\.|'(?!''))*+(?:''')?"
@@ -38,14 +39,15 @@ _NOT_CODE = re.compile(
     r"|#[^\n]*",
     re.DOTALL,
 )
-#: Languages of blocks that may hold the candidate, and of blocks that may hold blocks.
+#: Languages of blocks that may hold the candidate, and of blocks that may hold other blocks.
 _PYTHON = frozenset({"", "python", "python3", "py", "triton", "cuda"})
 _PROSE = frozenset({"markdown", "md", "text", "txt"})
-#: How a program's first line begins, and prose hardly ever.
+#: Typical first lines of a program, which prose hardly ever starts with.
 _CODE_LINE = re.compile(r"(?:import|from|class|def|if|with)[ \t]+\w|try:|@\w|[A-Za-z_]\w*[ \t]*=|[rR]?(?:\"\"\"|''')")
-#: Fence lines that are looked at, the last ones: a response has some dozens, and the scheduler has others to serve.
+#: Most fence lines that are examined, counted from the end: a response has some dozens, and the scheduler has other
+#: work.
 _MOST_FENCES = 2000
-#: How many openings are tried for a block that has fences of its own inside.
+#: Most opening fences that are tried for a block that has fences inside its own code.
 _MOST_OPENINGS = 4
 
 
@@ -63,7 +65,7 @@ class _Fence:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A complete fenced block: where it is in the text, its code without the fence's indentation, and its language."""
+    """A complete fenced block: its position in the text, its code without the fence's indentation, and its language."""
 
     start: int
     end: int
@@ -72,11 +74,15 @@ class _Block:
 
 
 def extract(response: str, entry_point: str, toolkit: str = DEFAULT_TOOLKIT) -> Extraction:
-    """Return the candidate in `response` and how it was found; never raises, whatever the text.
+    """Return the candidate in `response` and how it was found. It never raises, whatever the text.
 
-    The name looked for is `<entry_point>New`, for the "kernel_simple" toolkit `entry_point` itself, and either for the
-    toolkit of a plug-in; an empty `entry_point` means "Model". When nothing was found, `method` is METHOD_UNSPECIFIED,
-    `kernel_code` is empty and `note` says why.
+    If nothing was found, `method` is METHOD_UNSPECIFIED, `kernel_code` is empty and `note` says why.
+
+    Args:
+        response: the model's whole response.
+        entry_point: the entry point of the request; empty means "Model".
+        toolkit: decides the name that is looked for: `entry_point` itself for "kernel_simple", `<entry_point>New` for
+            "kernelbench", and either for a plug-in's toolkit.
     """
     names = _names(_encodable(entry_point) or DEFAULT_ENTRY_POINT, toolkit or DEFAULT_TOOLKIT)
     answer = answer_of(without_mark(_encodable(response)).replace("\r\n", "\n"))
@@ -108,16 +114,16 @@ def extract(response: str, entry_point: str, toolkit: str = DEFAULT_TOOLKIT) -> 
 
 
 def continued(prompt: str, response: str) -> str:
-    """Return `response` with the tag that opens its reasoning, if the chat template has put that at the end of `prompt`.
+    """Return `response` with its opening reasoning tag, if the chat template put that tag at the end of `prompt`.
 
-    Otherwise a response that the token limit cut off within its reasoning looks like an answer.
+    Without the tag, a response that the token limit cut off within its reasoning would look like an answer.
     """
     begun = _REASONING_BEGUN.search(prompt[-100:])
     return begun[0] + response if begun else response
 
 
 def answer_of(text: str) -> str | None:
-    """Return what follows the reasoning, which is the whole text where there is none, or None when it never ends."""
+    """Return the text after the reasoning: all of it if there is no reasoning, None if the reasoning never ends."""
     start = 0
     for end in _REASONING_END.finditer(text):
         start = end.end()
@@ -125,7 +131,7 @@ def answer_of(text: str) -> str | None:
 
 
 def _encodable(text: str) -> str:
-    """Return `text` without halves of surrogate pairs, which no message can carry."""
+    """Return `text` without lone surrogates, which no message can carry."""
     return text.encode(errors="replace").decode()
 
 
@@ -139,7 +145,7 @@ def _fences(text: str) -> list[_Fence]:
     found = []
     for match in deque(_FENCE.finditer(text), maxlen=_MOST_FENCES):
         marks, info = match["marks"], match["info"].strip()
-        if marks[0] == "`" and "`" in info:  # a span of code within a line
+        if marks[0] == "`" and "`" in info:  # a code span within a line
             continue
         found.append(_Fence(match.start(), match.end(), len(match["lead"]), marks[0], len(marks), info))
     return found
@@ -155,8 +161,8 @@ def _blocks(
         if opening is None:
             opening = fence
         elif fence.mark != opening.mark or fence.length < opening.length:
-            continue  # contents
-        elif fence.info:  # nobody closes a block that way: the open one was given up, or is prose around this one
+            continue  # part of the contents
+        elif fence.info:  # not a closing fence: the open block was abandoned, or is prose around this one
             opening = fence
         else:
             block = _Block(opening.start, fence.end, _contents(text, opening, fence.start), _language(opening))
@@ -168,14 +174,14 @@ def _blocks(
     if opening is None:
         return blocks, ""
     rest = _contents(text, opening, len(text))
-    if not opening.info and not defines(rest, names):  # a closing fence too many
+    if not opening.info and not defines(rest, names):  # one closing fence too many
         return blocks, ""
     taken = "; the last complete one was taken" if blocks else ""
     return blocks, f"the last fenced block is cut off: it has no closing fence{taken}"
 
 
 def _inner(block: _Block, names: Sequence[str]) -> list[_Block]:
-    """The blocks in a block of prose, whose fence is longer than theirs. One level deep."""
+    """Return the blocks within a block of prose, whose fence is longer than theirs; one level deep."""
     inner, _ = _blocks(block.code, _fences(block.code), names, prose=frozenset())
     return [_Block(block.start, block.end, one.code, one.language) for one in inner]
 
@@ -185,13 +191,13 @@ def _language(opening: _Fence) -> str:
 
 
 def _contents(text: str, opening: _Fence, end: int) -> str:
-    """The lines after `opening` up to position `end`, without as much indentation as the fence has."""
+    """Return the lines after `opening` up to position `end`, each without up to the fence's indentation."""
     code = without_mark(text[opening.end + 1 : end])
     return re.sub(rf"^[ \t]{{1,{opening.indent}}}", "", code, flags=re.MULTILINE) if opening.indent else code
 
 
 def defines(code: str, names: Sequence[str]) -> bool:
-    """Say whether Python code that may have errors defines one of `names`, in its code and not in a string or comment."""
+    """Return True if Python code, which may have errors, defines one of `names` outside its strings and comments."""
     if not any(name in code for name in names):
         return False
     name = "|".join(re.escape(name) for name in names)
@@ -200,7 +206,7 @@ def defines(code: str, names: Sequence[str]) -> bool:
 
 
 def _block_with_fences_in_strings(text: str, fences: Sequence[_Fence], names: Sequence[str]) -> str:
-    """Return a block whose code has fences in strings, which end it too early when read as Markdown; or nothing."""
+    """Return a block whose code has fences in strings, which end it too early when read as Markdown; "" if none."""
     bare = [fence for fence in fences if not fence.info]
     openings = [fence for fence in fences if fence.info]
     for opening in reversed(openings[-_MOST_OPENINGS:]):
@@ -212,7 +218,7 @@ def _block_with_fences_in_strings(text: str, fences: Sequence[_Fence], names: Se
 
 
 def _after_marker(text: str, fences: Sequence[_Fence], blocks: Sequence[_Block]) -> str:
-    """Return the code after the last of the first marker that there is outside complete blocks, up to a closing fence."""
+    """Return the code after the last place, outside complete blocks, of the first marker present, up to a fence."""
     for marker in MARKERS:
         at = text.rfind(marker)
         if at < 0 or any(block.start < at < block.end for block in blocks):
@@ -230,9 +236,9 @@ def _after_marker(text: str, fences: Sequence[_Fence], blocks: Sequence[_Block])
 
 
 def _program(text: str, fences: Sequence[_Fence], names: Sequence[str]) -> str:
-    """Return the text when it is a program that defines one of `names`, or nothing.
+    """Return the text if it is a program that defines one of `names`, else "".
 
-    A single closing fence ends it: the opening one was then part of the prompt.
+    A single closing fence ends the program: its opening fence was then part of the prompt.
     """
     if fences and fences[0].info:
         return ""

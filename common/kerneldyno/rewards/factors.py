@@ -1,17 +1,17 @@
-"""How a speedup, or another ratio, is written: the same for a person, a model and a page (report/data.js has it as well)."""
+"""Format speedups and other ratios, the same for people, models and pages (report/data.js has a copy)."""
 
 from __future__ import annotations
 
 import math
 
-#: Beyond these an exponent is easier to read than zeros.
+#: Outside these bounds an exponent is easier to read than zeros.
 _SMALLEST, _LARGEST = 1e-6, 1e6
 
 
 def factor(value: float, digits: int = 2) -> str:
-    """Return a ratio as text without its x: "1.80", "12.3", "0.0087", "0.000026"; none but 0 looks like 0.
+    """Return a ratio as text without its x: "1.80", "12.3", "0.0087", "0.000026". Only 0 is shown as 0.
 
-    Below 1 it has `digits` significant digits, above 1 one more, and never decimals that say nothing.
+    It has `digits` significant digits below 1 and one more above 1, and no decimals beyond them.
     """
     if not 0 < value < math.inf:
         return f"{value:g}"

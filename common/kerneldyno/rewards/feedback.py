@@ -1,10 +1,10 @@
-"""What a model is told about its last turn: short, structured, most useful first, within a budget of characters.
+"""Write the feedback on a model's last turn: short, structured, most useful first, within a budget of characters.
 
-Sections are made in the order of their use to the author of a kernel, and a budget takes as many as fit: outcome and own
-lines, largest mismatch and which inputs show it, time against the reference, roofline, kernels by device time, what limits
-it, findings. Nothing here carries inputs, seeds or expected values, since no evidence has them; weaknesses of the problem
-(findings D...) and what a candidate printed are left out, since they would teach the wrong thing. The text depends on the
-arguments alone. benchmarks/feedback.py measures what its parts are worth.
+Sections come in the order of their use to the author of a kernel, and as many as fit the budget are kept: outcome and
+own lines, largest mismatch and the inputs that show it, time against the reference, roofline, kernels by device time,
+what limits the candidate, findings. The text never contains inputs, seeds or expected values, because the evidence has
+none. Weaknesses of the problem (findings D...) and what a candidate printed are left out, because they would teach the
+wrong thing. The text depends on the arguments alone. benchmarks/feedback.py measures the value of its parts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import Extraction
 
-#: Widths in characters. At 256 characters in all, which is what verl leaves of a tool's answer, the first two still fit.
+#: Widths in characters. verl keeps 256 characters of a tool's answer, in which the first two widths still fit.
 _HEADLINE = 160
 _SOURCE_LINE = 120
 _NAME = 60
@@ -32,15 +32,15 @@ _QUOTED_LINES = 24
 _QUOTED_WIDTH = 160
 _TOP_KERNELS = 5
 _MOST_FINDINGS = 5
-#: Beyond this an error ratio stands for "not a finite number" (JSON has no infinity).
+#: A larger error ratio means "not a finite number" (JSON has no infinity).
 _LARGEST = 1e300
-#: A kernel shorter than this is about as long as its launch takes, in seconds.
+#: Duration in seconds below which a kernel takes about as long as its launch.
 _SHORT_KERNEL = 5e-6
 _MANY_LAUNCHES = 8
 
-#: What Triton's interpreter raises in place of a kernel's own exception, which is its cause.
+#: Triton's interpreter raises this in place of a kernel's own exception, which is its cause.
 _INTERPRETER_ERROR = "InterpreterError"
-#: What a trial's inputs were, in words that need no knowledge of the judge.
+#: Descriptions of a trial's inputs that need no knowledge of the judge.
 _STRESS_WORDS = {
     pb.STRESS_KIND_SIGNS: "random signs",
     pb.STRESS_KIND_LARGE: "larger numbers, up to 200 times, and rows of one sign",
@@ -50,7 +50,7 @@ _STRESS_WORDS = {
     pb.STRESS_KIND_WAVE: "numbers of both signs that become tiny along a row and grow again",
     pb.STRESS_KIND_PATCH: "usual numbers but for one patch of larger ones, up to 200 times",
 }
-#: What can be wrong for some inputs and right for others; a shape or a dtype is wrong for all.
+#: Errors that may occur for some inputs only; a wrong shape or dtype occurs for all.
 _DEPENDS_ON_INPUTS = frozenset({"values", "non-finite", "precision"})
 _ON_STRESS = re.compile(r" on stress inputs \(\w+\)$")
 
@@ -61,11 +61,11 @@ _OWNERS = {
     pb.KernelUse.OWNER_LIBRARY: "a library's",
     pb.KernelUse.OWNER_MEMORY: "copy or fill",
 }
-#: What the model is to do where it gave no code.
+#: Instruction to a model whose answer had no code.
 _GIVE_CODE = "Give the whole program in one closed fenced code block."
-#: How the model knows what it wrote, by the request's field. What is wrong with other fields the caller is told.
+#: What the model calls its own text, by the request's field. Errors in other fields are reported to the caller.
 _WRITTEN = {"kernel_code": "your program", "response_text": "your answer"}
-#: Findings whose evidence advises the caller which option to set; a model cannot set any.
+#: Replacements for findings whose evidence tells the caller which option to set, because a model cannot set options.
 _FOR_A_MODEL = {
     "S23": "the errors look like those of a lower precision: compute and accumulate in a higher one, or look for a mistake"
 }
@@ -86,11 +86,16 @@ def feedback(
     logs: bool = False,
     speedup_kind: pb.SpeedupKind.ValueType = pb.SPEEDUP_KIND_UNSPECIFIED,
 ) -> str:
-    """Return the text for the next turn, at most `limit` characters; 0 means none.
+    """Return the text for the next turn, at most `limit` characters.
 
-    `extraction` says how the candidate was taken from the response, `remeasured` is the second evaluation of a speedup that
-    looked too good: the smaller of the two is told, and when the second is not CORRECT, it is the one described. `logs`
-    adds what the candidate printed, at the end. `speedup_kind` is that of the reward, where it is not the evaluation's.
+    Args:
+        result: the first evaluation of the turn.
+        limit: most characters; 0 for no text.
+        extraction: how the candidate was taken from the response.
+        remeasured: the second evaluation of a speedup that looked too good. The smaller speedup is reported; if the
+            second evaluation is not CORRECT, the text describes that one.
+        logs: also quote what the candidate printed, at the end.
+        speedup_kind: the speedup that the reward uses, if it is not the evaluation's.
     """
     verdict = remeasured if remeasured is not None and result.outcome == EvalResult.CORRECT else result
     if verdict is remeasured and verdict.outcome == EvalResult.CORRECT:
@@ -130,7 +135,7 @@ def _sections(
 
 
 def _outcome(verdict: EvalResult, counted: CountedSpeedup) -> Iterator[str]:
-    """The headline: what became of the candidate, and why, in one line."""
+    """Yield the headline: the outcome of the candidate and the reason, in one line."""
     name = EvalResult.Outcome.Name(verdict.outcome) if verdict.outcome in EvalResult.Outcome.values() else "UNKNOWN"
     if verdict.outcome == EvalResult.CORRECT:
         yield f"CORRECT: {_time(verdict, counted)}"
@@ -174,7 +179,7 @@ def _invalid(verdict: EvalResult) -> str:
 
 
 def _time(verdict: EvalResult, counted: CountedSpeedup) -> str:
-    """Both speedups and their times in one line, the one that counts first."""
+    """Return both speedups and their times in one line, the one that counts first."""
     if counted.unmeasured:
         return f"all outputs are right; not timed {counted.words}, which is the time that counts."
     if counted.candidate is None:
@@ -207,7 +212,7 @@ def _time(verdict: EvalResult, counted: CountedSpeedup) -> str:
 
 
 def _wrong(wrong: pb.IncorrectEvidence) -> str:
-    """What is wrong; with stress inputs only where they can be why."""
+    """Return what is wrong; stress inputs are mentioned only if they can be the reason."""
     detail = wrong.detail or "an output is wrong"
     return detail if wrong.kind in _DEPENDS_ON_INPUTS else _ON_STRESS.sub("", detail)
 
@@ -218,7 +223,7 @@ def _passed(verdict: EvalResult) -> str:
 
 
 def _error(verdict: EvalResult) -> pb.ExceptionEvidence | None:
-    """The candidate's exception, if there was one."""
+    """Return the candidate's exception, if there was one."""
     if verdict.HasField("compile_error"):
         return verdict.compile_error
     if verdict.HasField("runtime_error") and verdict.runtime_error.HasField("exception"):
@@ -227,18 +232,18 @@ def _error(verdict: EvalResult) -> pb.ExceptionEvidence | None:
 
 
 def _summary(message: str) -> str:
-    """The first line of an exception's message, and the later one that says what is wrong, if the first does not."""
+    """Return the first line of an exception's message, and a later line if only that one says what is wrong."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if len(lines) < 2:
         return "".join(lines)
-    if lines[0].endswith(":"):  # Triton's "at 6:44:", then source, then the reason
+    if lines[0].endswith(":"):  # Triton writes "at 6:44:", then source, then the reason
         return f"{lines[0]} {quoting.ELLIPSIS} {lines[-1]}"
-    told = next((line for line in lines[1:] if "error:" in line), "")  # nvcc and ptxas, after the command line
+    told = next((line for line in lines[1:] if "error:" in line), "")  # nvcc and ptxas write it after the command line
     return f"{lines[0][:60]} {quoting.ELLIPSIS} {told}" if told else lines[0]
 
 
 def _pointed_at(message: str) -> str:
-    """The source line above a caret, as Triton's compiler quotes it, or nothing."""
+    """Return the source line above a caret, as Triton's compiler quotes it, or ""."""
     lines = message.splitlines()
     return next((above for above, line in itertools.pairwise(lines) if line.strip() == "^"), "")
 
@@ -257,7 +262,7 @@ def _end(verdict: EvalResult) -> str:
 
 
 def _exception(verdict: EvalResult) -> Iterator[str]:
-    """The candidate's own lines: the one in a kernel, where Triton tells it, and the innermost of what was raised."""
+    """Yield lines of the candidate's source: the one in a kernel, if Triton tells it, and the innermost in a traceback."""
     error = _error(verdict)
     if error is None:
         return
@@ -265,7 +270,7 @@ def _exception(verdict: EvalResult) -> Iterator[str]:
     if pointed := _pointed_at(error.message):
         yield f"In the kernel: {quoting.line(pointed, _SOURCE_LINE)}"
     elif error.type == _INTERPRETER_ERROR and len(raised) > 1 and raised[-1]:
-        # The exception itself is raised where the kernel is launched, which tells nothing about the mistake.
+        # The exception itself is raised where the kernel is launched, which does not show the mistake.
         yield f"In the kernel, {_line_of(raised[-1][-1])}"
     if frames := next((frames for frames in raised if frames), None):
         yield f"Your {_line_of(frames[-1])}"
@@ -276,7 +281,7 @@ def _line_of(frame: re.Match[str]) -> str:
 
 
 def _traceback(verdict: EvalResult) -> Iterator[str]:
-    """All that the exception says, for large budgets."""
+    """Yield the whole exception, for large budgets."""
     error = _error(verdict)
     text = "" if error is None else error.traceback or error.message
     if text.strip():
@@ -284,7 +289,7 @@ def _traceback(verdict: EvalResult) -> Iterator[str]:
 
 
 def _mismatch(verdict: EvalResult) -> Iterator[str]:
-    """Where the largest error is, and how large. A scalar has no place, but its error has a size."""
+    """Yield where the largest error is, and how large. A scalar has no position, but its error has a size."""
     wrong = verdict.incorrect
     infinite = wrong.max_error_ratio >= _LARGEST
     if not wrong.worst_index and not infinite and not wrong.max_abs_error > 0:
@@ -302,7 +307,7 @@ def _mismatch(verdict: EvalResult) -> Iterator[str]:
 
 
 def _inputs(verdict: EvalResult) -> Iterator[str]:
-    """Which inputs show it, and whether the problem's own do: whoever only hears "stress" looks in the wrong place."""
+    """Yield which inputs show the error, and whether usual inputs do; hearing "stress" alone misleads the model."""
     wrong, report = verdict.incorrect, verdict.correctness
     if wrong.kind not in _DEPENDS_ON_INPUTS or wrong.stress not in _STRESS_WORDS or not report.total_trials:
         return
@@ -321,7 +326,7 @@ def _doubt(other: EvalResult | None, kind: pb.SpeedupKind.ValueType) -> Iterator
 
 
 def _roofline(verdict: EvalResult) -> Iterator[str]:
-    """How near it comes to what the device can do; nothing where Triton was interpreted, which says little of a kernel."""
+    """Yield how close it comes to the device's limits; nothing if Triton was interpreted, as that says little."""
     if not verdict.environment.triton_interpreter and (words := roofline.words(verdict.roofline)):
         yield f"Roofline: {words}."
 
@@ -342,7 +347,7 @@ def _kernels(verdict: EvalResult) -> Iterator[str]:
 
 
 def _hints(verdict: EvalResult, counted: CountedSpeedup) -> Iterator[str]:
-    """What limits the candidate, as far as the profile tells."""
+    """Yield what limits the candidate, as far as the profile shows."""
     profile = verdict.profile
     call = counted.candidate.median_seconds if counted.candidate is not None else 0.0
     total = sum(kernel.device_seconds for kernel in profile.kernels)
@@ -370,7 +375,7 @@ def _hints(verdict: EvalResult, counted: CountedSpeedup) -> Iterator[str]:
 
 
 def _findings(verdict: EvalResult) -> Iterator[str]:
-    """Labels and warnings about the candidate. What is said of the problem itself would only teach to exploit it."""
+    """Yield labels and warnings about the candidate. Findings about the problem would only teach to exploit it."""
     shown = [
         finding
         for finding in verdict.findings

@@ -1,7 +1,7 @@
-"""What a RewardSpec means: the presets, how one fills the fields that a spec leaves out, and the limits of each field.
+"""Presets of a RewardSpec, the completion of a spec that leaves fields out, and the limits of each field.
 
-The presets reproduce published rewards; docs/rewards.md says of which source each constant is. A spec is made whole once,
-where it enters: by the scheduler when it comes up a stream, or by whoever scores recorded results.
+The presets reproduce published rewards; docs/rewards.md gives the source of each constant. A spec is completed once,
+where it enters: by the scheduler when it arrives on a stream, or by whoever scores recorded results.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from kerneldyno.v1.reward_service_pb2 import RewardSpec, SpeedupTier
 DEFAULT_PRESET = "drkernel"
 MAX_TIERS = 20
 MAX_FEEDBACK_CHARS = 20_000
-#: Largest size of a weight, bonus or fixed reward: sums of such numbers stay exact enough, and nobody means more.
+#: Largest absolute value of a weight, bonus or fixed reward: sums stay exact enough, and larger values have no use.
 MAX_WEIGHT = 1e6
 
-#: Why two runs: one timing in some thousands is far too good, and a policy would learn to hope for it.
+#: Speedups above this are measured twice: one timing in some thousands is far too good, and a policy would learn to
+#: hope for it.
 _REMEASURE_ABOVE = 3.0
 _FEEDBACK_CHARS = 2_000
 
@@ -34,10 +35,10 @@ _WEIGHTS = (
     "failure_reward",
     "rejected_reward",
 )
-#: Fields whose absence can be told from 0.
+#: Fields for which "not set" differs from 0.
 _OPTIONAL = (*_WEIGHTS, "speedup_clip", "speedup_floor", "remeasure_above", "feedback_chars")
 
-#: What the presets have in common.
+#: Fields that all presets share.
 _COMMON: dict[str, Any] = {
     "speedup_floor": 0.0,
     "speedup_basis": RewardSpec.SPEEDUP_BASIS_MEDIAN,
@@ -53,11 +54,11 @@ def _preset(name: str, **fields: Any) -> RewardSpec:
     return RewardSpec(preset=name, **{**_COMMON, **fields})
 
 
-#: Every preset, whole. Copy a spec before you change it; `spec` and `effective` return copies.
+#: Every preset, complete. Copy a spec before you change it; `spec` and `effective` return copies.
 PRESETS: Mapping[str, RewardSpec] = MappingProxyType(
     {
-        # Dr. Kernel as released, at half the paper's scale, but for its coverage: what the release computes has host time in
-        # it, and the paper's definition is what it means (COVERAGE_BASIS_KERNELGYM pays by the release's number).
+        # Dr. Kernel as released, at half the paper's scale, except for coverage: the release's number includes host
+        # time, so the paper's definition is used instead (COVERAGE_BASIS_KERNELGYM pays by the release's number).
         "drkernel": _preset(
             "drkernel",
             correctness_weight=0.5,
@@ -66,7 +67,7 @@ PRESETS: Mapping[str, RewardSpec] = MappingProxyType(
             coverage_weight=0.5,
             coverage_basis=RewardSpec.COVERAGE_BASIS_DEVICE_TIME,
         ),
-        # Dr. Kernel as written down, equations 1, 7 and 8.
+        # Dr. Kernel as in the paper, equations 1, 7 and 8.
         "drkernel_paper": _preset(
             "drkernel_paper",
             correctness_weight=1.0,
@@ -75,7 +76,7 @@ PRESETS: Mapping[str, RewardSpec] = MappingProxyType(
             coverage_weight=1.0,
             coverage_basis=RewardSpec.COVERAGE_BASIS_DEVICE_TIME,
         ),
-        # The form of Kevin: a little for being right, and the speedup as it is.
+        # The form of Kevin: a little for being correct, plus the speedup itself.
         "kevin": _preset(
             "kevin",
             correctness_weight=0.3,
@@ -84,7 +85,7 @@ PRESETS: Mapping[str, RewardSpec] = MappingProxyType(
             coverage_weight=0.0,
             coverage_basis=RewardSpec.COVERAGE_BASIS_DEVICE_TIME,
         ),
-        # Steps instead of a slope, and something below 0 for each way to fail. The tier at 0 is for right but slow.
+        # Steps instead of a slope, and a reward below 0 for each way to fail. The tier at 0 is for correct but slow.
         "tiers": _preset(
             "tiers",
             correctness_weight=0.0,
@@ -109,24 +110,24 @@ PRESETS: Mapping[str, RewardSpec] = MappingProxyType(
 
 
 def spec(preset_or_spec: str | RewardSpec) -> RewardSpec:
-    """Return the whole spec that a preset's name, or a spec with gaps, stands for.
+    """Return the complete spec for a preset's name, or for a spec that leaves fields out.
 
     Raises:
-        InvalidRequestError: as `effective`.
+        InvalidRequestError: as for `effective`.
         TypeError: it is neither.
     """
     if not isinstance(preset_or_spec, (str, RewardSpec)):
-        raise TypeError(f"a reward is a preset's name or a RewardSpec, not {type(preset_or_spec).__name__}")
+        raise TypeError(f"a reward must be a preset's name or a RewardSpec, not {type(preset_or_spec).__name__}")
     return effective(RewardSpec(preset=preset_or_spec) if isinstance(preset_or_spec, str) else preset_or_spec)
 
 
 def effective(spec: RewardSpec) -> RewardSpec:
-    """Return a copy of `spec` in which every field that was not given is the preset's.
+    """Return a copy of `spec` in which every field that was not given has the preset's value.
 
-    No tiers given means the preset's tiers; tiers that are given replace them all.
+    If no tiers are given, the preset's tiers apply; tiers that are given replace all of them.
 
     Raises:
-        InvalidRequestError: the preset is not known or a value is out of range; `violations` names each, for example
+        InvalidRequestError: the preset is unknown or a value is out of range; `violations` names each, for example
             `reward.speedup_clip`.
     """
     found: list[Violation] = []
@@ -142,7 +143,7 @@ def effective(spec: RewardSpec) -> RewardSpec:
         if spec.HasField(name):  # type: ignore[arg-type]
             setattr(whole, name, getattr(spec, name))
     whole.speedup_basis = spec.speedup_basis or whole.speedup_basis
-    whole.speedup_kind = spec.speedup_kind or whole.speedup_kind  # the presets leave it to the evaluation
+    whole.speedup_kind = spec.speedup_kind or whole.speedup_kind  # presets leave it unset: the evaluation decides
     whole.coverage_basis = spec.coverage_basis or whole.coverage_basis
     if spec.tiers:
         del whole.tiers[:]
@@ -152,7 +153,7 @@ def effective(spec: RewardSpec) -> RewardSpec:
 
 def _violations(spec: RewardSpec) -> Iterator[Violation]:
     if spec.preset and spec.preset not in PRESETS:
-        yield Violation("reward.preset", f"{spec.preset[:100]!r} is not known; known: {', '.join(PRESETS)}")
+        yield Violation("reward.preset", f"{spec.preset[:100]!r} is not known; choose one of {', '.join(PRESETS)}")
     for name in _WEIGHTS:
         if spec.HasField(name):  # type: ignore[arg-type]
             yield from _size(f"reward.{name}", getattr(spec, name))
@@ -161,12 +162,12 @@ def _violations(spec: RewardSpec) -> Iterator[Violation]:
     if spec.HasField("speedup_floor") and not 0 <= spec.speedup_floor < math.inf:
         yield Violation("reward.speedup_floor", f"is {spec.speedup_floor}; it must be finite and not negative")
     if spec.speedup_basis not in RewardSpec.SpeedupBasis.values():
-        yield Violation("reward.speedup_basis", f"{spec.speedup_basis} is no SpeedupBasis")
+        yield Violation("reward.speedup_basis", f"{spec.speedup_basis} is not a known SpeedupBasis")
     if spec.speedup_kind not in SpeedupKind.values():
         known = ", ".join(SpeedupKind.keys()[1:])
-        yield Violation("reward.speedup_kind", f"{spec.speedup_kind} is not a known SpeedupKind; known: {known}")
+        yield Violation("reward.speedup_kind", f"{spec.speedup_kind} is not a known SpeedupKind; choose one of {known}")
     if spec.coverage_basis not in RewardSpec.CoverageBasis.values():
-        yield Violation("reward.coverage_basis", f"{spec.coverage_basis} is no CoverageBasis")
+        yield Violation("reward.coverage_basis", f"{spec.coverage_basis} is not a known CoverageBasis")
     yield from _tiers(spec)
     if spec.HasField("remeasure_above") and not spec.remeasure_above >= 0:
         yield Violation("reward.remeasure_above", f"is {spec.remeasure_above}; it must not be negative (inf: never)")
@@ -185,7 +186,7 @@ def _tiers(spec: RewardSpec) -> Iterator[Violation]:
             yield Violation(f"{field}.min_speedup", f"is {tier.min_speedup}; it must be finite and not negative")
         elif not tier.min_speedup > before:
             yield Violation(
-                f"{field}.min_speedup", f"is {tier.min_speedup}; it must be greater than {before} before it"
+                f"{field}.min_speedup", f"is {tier.min_speedup}; it must be greater than the previous tier's, {before}"
             )
         else:
             before = tier.min_speedup

@@ -1,4 +1,4 @@
-"""The roofline in words, for people and for models."""
+"""Describe the roofline in words, for people and for models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kerneldyno.v1.evaluation_pb2 import Roofline
 
 
 def words(roofline: Roofline) -> str:
-    """Return "43% of the roof (memory: 12.6 MB at 4.1 TB/s take 3.1 us)", or nothing where there is none."""
+    """Return "43% of the roof (memory: 12.6 MB at 4.1 TB/s take 3.1 us)", or "" if there is no roofline."""
     if roofline.bound == Roofline.BOUND_MEMORY:
         bound, work, unit, rate = "memory", float(roofline.bytes), "B", roofline.bytes_per_second
     elif roofline.bound == Roofline.BOUND_COMPUTE:
@@ -23,7 +23,7 @@ def words(roofline: Roofline) -> str:
 
 
 def _scaled(value: float, unit: str) -> str:
-    """A quantity with a prefix that suits it."""
+    """Return a quantity with a suitable unit prefix."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "u")):
         if value >= factor:
             return f"{value / factor:.3g} {prefix}{unit}"

@@ -1,8 +1,8 @@
-"""The reward of a verdict, as its RewardSpec declares it, term by term.
+"""Compute the reward of a verdict, as its RewardSpec declares it, term by term.
 
-Infrastructure, broken references, problems too large for the devices and malformed requests have no reward at all: the
-policy is not to blame, and a 0 there would teach noise. Called by the scheduler for every turn, and by whoever scores
-recorded results again under another spec. Pure.
+Infrastructure errors, broken references, problems too large for the devices and malformed requests have no reward at
+all: they are not the policy's fault, and a reward of 0 would teach noise. The scheduler calls this for every turn, and
+so does whoever scores recorded results again under another spec. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kerneldyno.rewards.speedups import counted_speedup, most_paid
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardParts, RewardSpec
 
-#: Outcomes that tell of a candidate which never ran to an answer.
+#: Outcomes of a candidate that did not produce a complete answer.
 _FAILURES = frozenset(
     {
         EvalResult.COMPILE_ERROR,
@@ -23,12 +23,12 @@ _FAILURES = frozenset(
         EvalResult.OUT_OF_MEMORY,
     }
 )
-#: Fields for which the policy is to blame when they make a turn INVALID; all others are the caller's.
-_THE_POLICYS = frozenset({"kernel_code", "response_text"})
+#: Fields that the policy writes: it is at fault if they make a turn INVALID. All other fields are the caller's.
+_POLICY_FIELDS = frozenset({"kernel_code", "response_text"})
 
 
 def anomalous(result: EvalResult, spec: RewardSpec) -> bool:
-    """Say whether the speedup of `result` must be measured again before it is paid.
+    """Return True if the speedup of `result` must be measured again before it is paid.
 
     Raises:
         InvalidRequestError: `spec` is malformed.
@@ -45,15 +45,22 @@ def score(
 ) -> tuple[float | None, RewardParts]:
     """Return the reward of `result` and the terms of its sum.
 
-    The speedup is the one that `spec.speedup_kind` names, else the one that counts for the evaluation. By device time it is
-    at most what the reference reaches queued ahead, where the candidate cannot be (finding T31).
+    The speedup is the one that `spec.speedup_kind` names, else the one that counts for the evaluation. By device time
+    it is at most the speedup of the reference when queued ahead, if the candidate cannot be queued ahead (finding T31).
+    Coverage that was not measured pays nothing. Whether a second measurement is due is decided by `anomalous`, not
+    here.
 
-    The reward is None, and every part 0, when nothing may be paid: INFRASTRUCTURE_ERROR, REFERENCE_ERROR,
-    PROBLEM_TOO_LARGE, INVALID for a field that the policy did not write, an outcome that this release does not know, a
-    speedup that is no number, or one by a time that the evaluator did not measure though it timed the candidate. A
-    candidate that was not timed has none. With `remeasured`, a second evaluation of the same CORRECT candidate, the smaller
-    speedup and coverage are paid; when the second is not CORRECT, its outcome counts alone. Coverage that was not measured
-    pays nothing. Whether a second measurement is due, `anomalous` says; this does not ask.
+    Args:
+        result: the first evaluation.
+        spec: the reward; missing fields are filled in.
+        remeasured: a second evaluation of the same CORRECT candidate. The smaller speedup and coverage are paid; if it
+            is not CORRECT, its outcome alone counts.
+
+    Returns:
+        The reward, and its terms. The reward is None and every term 0 if nothing may be paid: INFRASTRUCTURE_ERROR,
+        REFERENCE_ERROR, PROBLEM_TOO_LARGE, INVALID for a field that the policy did not write, an outcome that this
+        release does not know, a speedup that is not a number, or a speedup by a time that the evaluator did not measure
+        although it timed the candidate. A candidate that was not timed has no speedup.
 
     Raises:
         InvalidRequestError: `spec` is malformed.
@@ -72,9 +79,9 @@ def score(
 
 
 def callers_fault(result: EvalResult) -> bool:
-    """Say whether `result` is INVALID for a field that the caller wrote, not the policy: nothing may be learnt from it."""
+    """Return True if `result` is INVALID for a field that the caller wrote, not the policy; do not train on it."""
     violations = result.invalid.violations
-    return result.outcome == EvalResult.INVALID and any(each.field not in _THE_POLICYS for each in violations)
+    return result.outcome == EvalResult.INVALID and any(each.field not in _POLICY_FIELDS for each in violations)
 
 
 def _fixed(verdict: EvalResult, spec: RewardSpec) -> tuple[float | None, RewardParts]:
@@ -109,7 +116,7 @@ def _pays_speed(spec: RewardSpec) -> bool:
 
 
 def _basis(result: EvalResult, spec: RewardSpec) -> float | None:
-    """The speedup that the spec looks at: 0 for a candidate that was not timed, None for one not timed by that time."""
+    """Return the speedup that the spec uses: 0 for a candidate without timing, None if that time was not measured."""
     counted = counted_speedup(result, spec.speedup_kind)
     if counted.unmeasured:
         return None
@@ -120,12 +127,12 @@ def _basis(result: EvalResult, spec: RewardSpec) -> float | None:
 
 
 def _bonus(speedup: float, spec: RewardSpec) -> float:
-    """The bonus of the highest tier reached. The clip does not hold it down: a tier may lie above it."""
+    """Return the bonus of the highest tier reached. The clip does not apply: a tier may lie above it."""
     return next((tier.bonus for tier in reversed(spec.tiers) if speedup >= tier.min_speedup), 0.0)
 
 
 def _coverages(verdicts: list[EvalResult], spec: RewardSpec) -> list[float]:
-    """The coverage of each verdict that was profiled, if coverage is paid. The numbers come from the candidate's process."""
+    """Return the coverage of each profiled verdict, if coverage is paid. The candidate's process reports the numbers."""
     if spec.coverage_weight == 0:
         return []
     measured = [_coverage(verdict, spec) for verdict in verdicts if verdict.HasField("profile")]

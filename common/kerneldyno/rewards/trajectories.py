@@ -1,8 +1,9 @@
-"""Trajectories on disk: every turn of every episode with its reward and its whole result, one JSON object a line.
+"""Trajectory files: every turn of every episode with its reward and its whole result, one JSON object per line.
 
-A rollout or a trainer appends turns as they are rewarded; analyses and cold starts read them. Lines carry the format's
-version, stand alone and may come in any order, so that files can be joined by `cat`. A process that dies leaves at most one
-line unfinished: the reader says so, and the next writer takes it away. docs/rewards.md describes the format.
+A rollout or a trainer appends turns as they are rewarded; analyses and cold starts read them. Each line carries the
+format's version, is complete in itself, and may come in any order, so `cat` can join files. A process that dies leaves
+at most one unfinished line: the reader reports it, and the next writer removes it. docs/rewards.md describes the
+format.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from kerneldyno.rpc.output_files import append_whole
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import Extraction, StreamRewardsResponse
 
-#: Version of the format. A reader refuses a greater one; fields that it does not know it ignores.
+#: Version of the format. A reader refuses a greater one, and ignores fields that it does not know.
 VERSION = 1
 
 _TAIL_BYTES = 1 << 16
@@ -38,62 +39,62 @@ _ROW_GROUP = 1000
 
 
 class TrajectoryFileError(Exception):
-    """The file is no file of trajectories, is of a later release, or another process is writing it."""
+    """The file is not a trajectory file, is of a later release, or another process is writing it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRecord:
-    """One turn. `from_answer` fills what the reward service knows; the rest is the caller's."""
+    """One turn. `from_answer` fills in what the reward service knows; the caller supplies the rest."""
 
-    #: Names the prompt and the occasion: samples that are compared share it, and nothing else does.
+    #: Name of the prompt and the occasion; exactly the samples that are compared with each other share it.
     group: str
-    #: Index of the sample in its group, and of the turn in its episode, both from 0.
+    #: Index of the sample in its group, and of the turn in its episode; both start at 0.
     sample: int
     turn_index: int
-    #: Names the problem, wherever it comes from.
+    #: Name of the problem, whatever its source.
     problem_id: str = ""
-    #: The chat messages that the model saw, exactly; empty if they are not kept.
+    #: Exact chat messages that the model saw; empty if they are not kept.
     messages: Sequence[Mapping[str, Any]] = field(default_factory=list)
-    #: What the model answered, and the candidate in it.
+    #: The model's answer, and the candidate in it.
     response: str = ""
     kernel_code: str = ""
     #: Name of the outcome, for example "CORRECT".
     outcome: str = ""
-    #: None when nothing could be paid: that is not 0.
+    #: None if there is no reward, which differs from 0.
     reward: float | None = None
-    #: The terms of the reward, by their names in RewardParts.
+    #: Terms of the reward, by their names in RewardParts.
     parts: Mapping[str, float] = field(default_factory=dict)
-    #: Reference time over candidate time, by the time that counts; 0 unless CORRECT and timed. Both ends of its 95 %
-    #: interval; None without one, and then reports count no sure win. The other speedup is in `result`.
+    #: Reference time / candidate time, by the time that counts; 0 unless CORRECT and timed. Then both ends of its 95 %
+    #: interval; None without one, and then reports do not count it as a sure win. `result` has the other speedup.
     speedup: float = 0.0
     speedup_low: float | None = None
     speedup_high: float | None = None
-    #: Which time counts: "device" or "end_to_end"; empty when not timed, and in files of earlier releases, which are by
+    #: Which time counts: "device" or "end_to_end"; empty if not timed, and in files of earlier releases, which use
     #: device time.
     speedup_kind: str = ""
-    #: Share of device time in the candidate's own kernels; None when not profiled.
+    #: Share of device time in the candidate's own kernels; None if not profiled.
     coverage: float | None = None
-    #: What the model is told about this turn.
+    #: Text that the model receives about this turn.
     feedback: str = ""
     #: Durations in seconds, by name, for example "generate" and "reward".
     timings: Mapping[str, float] = field(default_factory=dict)
     model: str = ""
     #: Sampling parameters, for example {"temperature": 1.0}.
     sampling: Mapping[str, Any] = field(default_factory=dict)
-    #: Identity of the work that was evaluated (EvalResult.digest).
+    #: Identity of the evaluated work (EvalResult.digest).
     digest: str = ""
-    #: proto-JSON of the verdict, of the second measurement, and how the candidate was found ("method", "note").
+    #: proto-JSON of the verdict and of the second measurement, and how the candidate was found ("method", "note").
     result: Mapping[str, Any] | None = None
     remeasured: Mapping[str, Any] | None = None
     extraction: Mapping[str, Any] | None = None
-    #: When it was recorded: ISO 8601, UTC.
+    #: Time of recording: ISO 8601, UTC.
     recorded_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
-    #: Whatever else the caller wants to keep; JSON.
+    #: Any other JSON that the caller wants to keep.
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_answer(cls, answer: StreamRewardsResponse, **own: Any) -> TurnRecord:
-        """Return the record of a turn that `answer` is about; `own` are fields that it does not know, or to override."""
+        """Return the record of the turn that `answer` is about; `own` adds or overrides fields."""
         verdict = answer.result
         counted = counted_speedup(verdict)
         known: dict[str, Any] = {
@@ -122,7 +123,7 @@ class TurnRecord:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """The turns of one episode, in order of their index; some may be missing when a run was interrupted."""
+    """The turns of one episode, ordered by index; some may be missing if a run was interrupted."""
 
     group: str
     sample: int
@@ -130,39 +131,40 @@ class Trajectory:
 
     @property
     def best(self) -> TurnRecord | None:
-        """The turn with the largest reward, the first of equals; None when no turn has one."""
+        """Return the turn with the largest reward, the first of equals; None if no turn has one."""
         rewarded = [turn for turn in self.turns if turn.reward is not None]
         return max(rewarded, key=lambda turn: turn.reward or 0.0, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a file holds. `note` says in one sentence what is odd about it, and is empty when nothing is."""
+    """Contents of a file. `note` describes a defect in one sentence, and is empty if there is none."""
 
     turns: list[TurnRecord]
     note: str
 
     def trajectories(self) -> list[Trajectory]:
-        """The episodes, in order of their first line."""
+        """Return the episodes, ordered by their first line."""
         return trajectories(self.turns)
 
 
 class TrajectoryWriter:
-    """Appends turns to a file, each in one piece; a file that exists is continued.
+    """Append turns to a file, each in one piece; an existing file is continued.
 
         with TrajectoryWriter("run.jsonl") as writer:
             writer.write(TurnRecord.from_answer(answer, response=text, messages=prompt))
 
-    A line is with the operating system when `write` returns, and on disk when the block ends. One process writes a file
-    at a time. Where no line can be completed (a full disk), none is left behind and OSError is raised.
+    A line has been passed to the operating system when `write` returns, and is on disk when the block ends. Only one
+    process may write a file at a time. If a line cannot be completed (a full disk), no part of it is left and OSError
+    is raised.
 
     Raises:
-        TrajectoryFileError: another process writes the file, or it ends in something that is no cut line of ours.
+        TrajectoryFileError: another process writes the file, or it does not end in a turn, complete or cut off.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        #: The unfinished line of an interrupted run that was taken away, in bytes; 0 when there was none.
+        #: Length in bytes of the unfinished line of an interrupted run that was removed; 0 if there was none.
         self.dropped_bytes = 0
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
@@ -181,12 +183,17 @@ class TrajectoryWriter:
         self.close()
 
     def write(self, turn: TurnRecord) -> None:
-        """Append one turn. Raises ValueError for a number that JSON has not, OSError when the disk does not take it."""
+        """Append one turn.
+
+        Raises:
+            ValueError: a number cannot be written as JSON.
+            OSError: the disk does not take the line.
+        """
         line = json.dumps({"version": VERSION} | dataclasses.asdict(turn), allow_nan=False).encode() + b"\n"
         append_whole(self._file, line)
 
     def close(self) -> None:
-        """Put everything on disk and let the file go. Calling it twice is harmless."""
+        """Put everything on disk and release the file. A second call does nothing."""
         if self._file >= 0:
             file, self._file = self._file, -1
             try:
@@ -201,24 +208,24 @@ class TrajectoryWriter:
             raise TrajectoryFileError(f"{self.path} is being written by another process") from error
 
     def _mend(self) -> None:
-        """Take an unfinished last line away, or finish it if all but its end is there."""
+        """Remove an unfinished last line, or complete it if only its newline is missing."""
         size = os.fstat(self._file).st_size
         tail = b""
         while len(tail) < size and b"\n" not in tail:
             if len(tail) > MAX_LINE_BYTES:
-                raise TrajectoryFileError(f"{self.path} does not end in a turn; is it a file of trajectories?")
+                raise TrajectoryFileError(f"{self.path} does not end in a turn; check that it is a trajectory file")
             step = min(_TAIL_BYTES, size - len(tail))
             tail = os.pread(self._file, step, size - len(tail) - step) + tail
         last = tail.rpartition(b"\n")[2]
         if not last:
             return
         if not last.startswith(b'{"version": '[: len(last)]):
-            raise TrajectoryFileError(f"{self.path} does not end in a turn; is it a file of trajectories?")
+            raise TrajectoryFileError(f"{self.path} does not end in a turn; check that it is a trajectory file")
         try:
             parse_line(last)
         except ValueError as error:
-            if last.endswith(b"}") and _is_json(last):  # whole, only not ours: of a later release, say
-                raise TrajectoryFileError(f"{self.path}: its last line: {error}") from error
+            if last.endswith(b"}") and _is_json(last):  # complete, but not readable: perhaps of a later release
+                raise TrajectoryFileError(f"{self.path}, last line: {error}") from error
             os.ftruncate(self._file, size - len(last))
             self.dropped_bytes = len(last)
         else:
@@ -226,17 +233,25 @@ class TrajectoryWriter:
 
 
 def read(path: str | os.PathLike[str]) -> Recording:
-    """Return all turns of a file, in its order. Raises as `scan`."""
+    """Return all turns of a file, in its order.
+
+    Raises:
+        TrajectoryFileError, OSError: as for `scan`.
+    """
     notes: list[str] = []
     turns = list(scan(path, notes))
     return Recording(turns, "".join(notes))
 
 
 def scan(path: str | os.PathLike[str], notes: list[str] | None = None) -> Iterator[TurnRecord]:
-    """Yield the turns of a file one by one; a sentence about a last line that was cut off is added to `notes`.
+    """Yield the turns of a file one by one.
+
+    Args:
+        path: the file.
+        notes: receives a sentence if the last line is cut off.
 
     Raises:
-        TrajectoryFileError: a line is no turn, or of a later version; it is named.
+        TrajectoryFileError: a line is not a turn, or is of a later version; the message names the line.
         OSError: the file cannot be read.
     """
     with open_input(Path(path)) as file:
@@ -253,7 +268,7 @@ def scan(path: str | os.PathLike[str], notes: list[str] | None = None) -> Iterat
 
 
 def trajectories(turns: Iterable[TurnRecord]) -> list[Trajectory]:
-    """Return the episodes that `turns` are of. Of turns with the same place the last counts: a run was repeated."""
+    """Group `turns` into episodes. If a run was repeated, the last turn with the same place counts."""
     episodes: dict[tuple[str, int], dict[int, TurnRecord]] = {}
     for turn in turns:
         episodes.setdefault((turn.group, turn.sample), {})[turn.turn_index] = turn
@@ -266,11 +281,16 @@ def trajectories(turns: Iterable[TurnRecord]) -> list[Trajectory]:
 def to_sft(
     episodes: Iterable[Trajectory], *, min_reward: float, drop_regressions: bool = True
 ) -> Iterator[dict[str, Any]]:
-    """Yield one row with chat messages for each episode whose best turn has at least `min_reward`, for cold starts.
+    """Yield one row of chat messages for each episode whose best turn has at least `min_reward`, for cold starts.
 
-    The messages are those that the model saw before its best turn, and then that turn's response: what came after is left
-    out. With `drop_regressions`, earlier responses that had no reward, or less than a turn before them, are taken out of
-    the conversation together with the messages about them. Episodes whose messages were not recorded are skipped.
+    A row has the messages that the model saw before its best turn, and then that turn's response; later turns are left
+    out. Episodes whose messages were not recorded are skipped.
+
+    Args:
+        episodes: the episodes to use.
+        min_reward: least reward of the best turn.
+        drop_regressions: leave out earlier responses that had no reward, or less than a turn before them, together with
+            the messages about them.
     """
     for episode in episodes:
         best = episode.best
@@ -294,7 +314,7 @@ def to_sft(
 
 
 def _regressions(episode: Trajectory, best: TurnRecord) -> set[str]:
-    """What was said in turns before the best one that were a step back, or had no verdict."""
+    """Return the responses before the best turn that were a step back, or had no verdict."""
     dropped, kept, reached = set(), set(), -math.inf
     for turn in episode.turns:
         if turn.turn_index >= best.turn_index:
@@ -308,7 +328,7 @@ def _regressions(episode: Trajectory, best: TurnRecord) -> set[str]:
 
 
 def _without(messages: Sequence[Mapping[str, Any]], dropped: set[str]) -> list[Mapping[str, Any]]:
-    """The conversation without the assistant's messages in `dropped` and what was said about each."""
+    """Return the conversation without the assistant's messages in `dropped` and the messages about each of them."""
     kept: list[Mapping[str, Any]] = []
     answering = False
     for message in messages:
@@ -320,15 +340,15 @@ def _without(messages: Sequence[Mapping[str, Any]], dropped: set[str]) -> list[M
 
 
 def _said(response: Any) -> str:
-    """A response without its reasoning, which many chats do not keep."""
+    """Return a response without its reasoning, which many chats do not keep."""
     return (answer_of(response) or "").strip() if isinstance(response, str) else ""
 
 
 def to_parquet(turns: Iterable[TurnRecord], path: str | os.PathLike[str]) -> int:
-    """Write one flat row for each turn, and return their number. Nested values (messages, results) are columns of JSON.
+    """Write one flat row for each turn, and return their number. Nested values (messages, results) are JSON columns.
 
     Raises:
-        ImportError: pyarrow is not installed; the extra `rollout` has it.
+        ImportError: pyarrow is not installed; the extra `rollout` installs it.
     """
     try:
         import pyarrow as pa
@@ -402,7 +422,7 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-#: Types of what is counted and quoted; other fields are only handed on.
+#: Types of the fields that are counted and quoted; other fields are only passed on.
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "reward": (int, float),
     "speedup": (int, float),
@@ -417,12 +437,16 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "feedback": str,
     "outcome": str,
 }
-#: Of those, the ones that may be null.
+#: Those of them that may be null.
 _NULLABLE = ("reward", "speedup_low", "speedup_high", "coverage")
 
 
 def parse_line(line: bytes) -> TurnRecord:
-    """Return the turn of a line. Raises ValueError, which says what is wrong."""
+    """Return the turn in a line.
+
+    Raises:
+        ValueError: the line is not a turn; the message says why.
+    """
     try:
         data = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -431,18 +455,22 @@ def parse_line(line: bytes) -> TurnRecord:
 
 
 def turn_of(data: Any) -> TurnRecord:
-    """Return the turn that a line's JSON describes. Raises ValueError, which says what is wrong."""
+    """Return the turn that a line's JSON describes.
+
+    Raises:
+        ValueError: it is not a turn; the message says why.
+    """
     if not isinstance(data, dict) or not isinstance(data.get("version"), int):
         raise ValueError("not a turn: it has no version")
     if data["version"] > VERSION:
-        raise ValueError(f"its version is {data['version']}, and this release reads up to {VERSION}")
+        raise ValueError(f"its version is {data['version']}, but this release reads up to {VERSION}")
     place = data.get("group"), data.get("sample"), data.get("turn_index")
     if not (isinstance(place[0], str) and isinstance(place[1], int) and isinstance(place[2], int)):
         raise ValueError("not a turn: it needs group, sample and turn_index")
     for name, kind in _KINDS.items():
         value = data.get(name)
         if not isinstance(value, kind) and (value is not None or (name in data and name not in _NULLABLE)):
-            raise ValueError(f"{name} is {str(value)[:60]!r}: another type than a turn has")
+            raise ValueError(f"{name} is {str(value)[:60]!r}, which has the wrong type")
         if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{name} is {value}, which is no JSON")
+            raise ValueError(f"{name} is {value}, which JSON cannot hold")
     return TurnRecord(**{name: value for name, value in data.items() if name in _FIELDS})

@@ -1,1 +1,1 @@
-"""What both ends of a KernelDyno connection share: channel options, errors, validation, JSON forms, serving."""
+"""Code that both ends of a KernelDyno connection share: channel options, errors, validation, JSON forms, serving."""

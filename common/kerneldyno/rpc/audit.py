@@ -1,6 +1,6 @@
-"""Audit lines: who did what to work and nodes of others. One key=value line on the logger kerneldyno.audit for each call.
+"""Write the audit log: one key=value line on the logger kerneldyno.audit for each call that changes work or nodes.
 
-Written for calls that were refused, too. Texts of the caller are quoted and cut: none can fake a line.
+Refused calls are written too. Text from the caller is quoted and cut, so that no caller can forge a line.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-log = logging.getLogger("kerneldyno.audit")
+_log = logging.getLogger("kerneldyno.audit")
 
 _MAX_CHARS = 200
 
-#: Of each audited method, the arguments that matter.
+#: For each audited method, a function that returns the arguments worth logging.
 _ARGUMENTS: dict[str, Callable[[Any], dict[str, object]]] = {
     "DrainNode": lambda request: {"node": request.node_id},
     "UndrainNode": lambda request: {"node": request.node_id},
@@ -26,12 +26,20 @@ _ARGUMENTS: dict[str, Callable[[Any], dict[str, object]]] = {
 
 
 def write(method: str, request: Any, context: Any, *, who: str, result: str) -> None:
-    """Write the line of a call of `method` (its bare name), if that is audited; `result` is its status code."""
+    """Write the audit line of a call, if its method is audited.
+
+    Args:
+        method: bare name of the method.
+        request: the request message.
+        context: the gRPC context of the call.
+        who: name of the caller.
+        result: name of the call's status code.
+    """
     arguments = _ARGUMENTS.get(method)
     if arguments is not None:
         told = " ".join(f"{key}={_shown(value)}" for key, value in arguments(request).items())
         line = "event=audit principal=%s peer=%s method=%s %s result=%s"
-        log.info(line, who, context.peer(), method, told, result)
+        _log.info(line, who, context.peer(), method, told, result)
 
 
 def audited() -> frozenset[str]:

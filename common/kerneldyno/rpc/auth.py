@@ -1,7 +1,8 @@
-"""Who is calling: each call is checked against tokens, roles and rates before its handler sees it.
+"""Identify callers: check each call against tokens, roles and rates before its handler runs.
 
-The interceptor takes every call through its server's `Gate`. Handlers ask `principal()` who it is, and streams keep to
-the caller's rate by `pace()`. Both know the call they are in, also in tasks that its handler started.
+The interceptor passes every call through its server's `Gate`. Handlers call `principal()` to learn who the caller is,
+and streams call `pace()` to keep to the caller's rate. Both find the current call also in tasks that its handler
+started.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kerneldyno.rpc.roles import Role
 from kerneldyno.rpc.token_bucket import TokenBucket
 from kerneldyno.rpc.tokens import ANONYMOUS, Principal, TokenFile, Tokens
 
-#: How often the file of tokens is looked at, in seconds, when calls come.
+#: Shortest time in seconds between two checks of the token file; it is checked when a call comes in.
 LOOK_SECONDS = 1.0
 
 
@@ -32,22 +33,26 @@ _caller: ContextVar[_Caller] = ContextVar("kerneldyno_caller", default=_ANYBODY)
 
 
 def principal() -> Principal:
-    """Return who makes the call that is being handled; outside of calls and without tokens, `ANONYMOUS`."""
+    """Return the caller of the call that is being handled; `ANONYMOUS` outside of calls and without tokens."""
     return _caller.get().principal
 
 
 async def pace(count: int) -> None:
-    """Count `count` evaluations of a stream, and wait as long as the caller's rate demands. Never fails."""
+    """Count `count` evaluations of a stream, and wait as long as the caller's rate requires. Never fails."""
     bucket = _caller.get().bucket
     if bucket is not None:
         await bucket.pace(count)
 
 
 def require(role: Role, what: str) -> None:
-    """Refuse the call that is being handled unless the caller has `role`; `what` completes "only ... may".
+    """Refuse the call that is being handled unless the caller has `role`.
+
+    Args:
+        role: one or several roles; one of them is enough.
+        what: completes the message "only ... may".
 
     Raises:
-        PermissionDeniedError: the caller has not.
+        PermissionDeniedError: the caller does not have the role.
     """
     who = principal()
     if not who.roles & role:
@@ -55,20 +60,20 @@ def require(role: Role, what: str) -> None:
 
 
 class Gate:
-    """Lets calls in. Without tokens everybody may do everything."""
+    """Admit or refuse calls. Without tokens every caller may do everything."""
 
     def __init__(self, tokens: Tokens | None = None, file: TokenFile | None = None) -> None:
-        """`file` is where changed tokens come from; None where they do not change."""
+        """Take the tokens, and the file from which changed tokens are read; None if they do not change."""
         self._tokens = tokens or Tokens()
         self._file = file
         self._look_at = 0.0
         self._buckets: dict[str, TokenBucket] = {}
 
     def identify(self, method: str, context: Any) -> Principal:
-        """Return the caller of `method` ("/package.Service/Name"), known to `principal()` from here on.
+        """Return the caller of `method` ("/package.Service/Name"); from now on `principal()` returns it too.
 
         Raises:
-            UnauthenticatedError: the call brings no token, or an unknown one.
+            UnauthenticatedError: the call has no token, or an unknown one.
         """
         if self._tokens and not roles.is_open(method):
             self._renew()
@@ -76,10 +81,10 @@ class Gate:
         return principal()
 
     def admit(self, method: str, *, unary: bool) -> None:
-        """Let the caller who was identified call `method`, or refuse.
+        """Admit the identified caller to `method`, or refuse.
 
         Raises:
-            PermissionDeniedError: the caller has no role that allows it.
+            PermissionDeniedError: the caller has no role that allows the method.
             RateLimitedError: a unary call comes too early. Streams pace themselves.
         """
         if not self._tokens or roles.is_open(method):
@@ -90,19 +95,19 @@ class Gate:
             raise PermissionDeniedError(f"{name} needs the role {_either(allowing)}; {who.name} has {who.roles}")
         if unary and bucket is not None and (seconds := bucket.take()) > 0.0:
             raise RateLimitedError(
-                f"{who.name} may make {who.requests_per_second:g} requests a second; come back in {seconds:.3f} s",
+                f"{who.name} may make {who.requests_per_second:g} requests per second; retry in {seconds:.3f} s",
                 retry_seconds=seconds,
             )
 
     def _renew(self) -> None:
-        """Take up changed tokens. Calls that are open go on as they came in."""
+        """Use the tokens of the file if it has changed. Open calls keep the rights that they started with."""
         now = time.monotonic()
         if self._file is None or now < self._look_at:
             return
         self._look_at = now + LOOK_SECONDS
         if (tokens := self._file.changed()) is not None:
             self._tokens = tokens
-            self._buckets.clear()  # rates may be others
+            self._buckets.clear()  # the rates may have changed
 
     def _look_up(self, context: Any) -> _Caller:
         value = next((value for key, value in context.invocation_metadata() or () if key == bearer.KEY), None)

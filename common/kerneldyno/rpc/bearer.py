@@ -1,7 +1,7 @@
 """A channel that adds a bearer token to every call.
 
-gRPC has call credentials for this, but those refuse loopback without TLS, and its asyncio interceptors put proxies with
-manners of their own around streams. Here each call gets one more piece of metadata and stays what it is.
+gRPC has call credentials for this, but they refuse loopback without TLS, and its asyncio interceptors wrap streams in
+proxies that behave differently. This channel only adds one item of metadata to each call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SCHEME = "bearer"
 
 
 class BearerChannel(grpc.aio.Channel):
-    """`channel` with `token` in every call."""
+    """Wrap `channel` and add `token` to every call."""
 
     def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
         self._channel = channel
@@ -36,35 +36,35 @@ class BearerChannel(grpc.aio.Channel):
         await self.close()
 
     async def close(self, grace: float | None = None) -> None:
-        """As `grpc.aio.Channel.close`."""
+        """Close the channel, as `grpc.aio.Channel.close` does."""
         await self._channel.close(grace)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
-        """As `grpc.aio.Channel.get_state`."""
+        """Return the state, as `grpc.aio.Channel.get_state` does."""
         return self._channel.get_state(try_to_connect)
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        """As `grpc.aio.Channel.wait_for_state_change`."""
+        """Wait, as `grpc.aio.Channel.wait_for_state_change` does."""
         await self._channel.wait_for_state_change(last_observed_state)
 
     async def channel_ready(self) -> None:
-        """As `grpc.aio.Channel.channel_ready`."""
+        """Wait, as `grpc.aio.Channel.channel_ready` does."""
         await self._channel.channel_ready()
 
     def unary_unary(self, *arguments: Any, **named: Any) -> Any:
-        """As `grpc.aio.Channel.unary_unary`."""
+        """Return a callable, as `grpc.aio.Channel.unary_unary` does."""
         return self._bearing(self._channel.unary_unary(*arguments, **named))
 
     def unary_stream(self, *arguments: Any, **named: Any) -> Any:
-        """As `grpc.aio.Channel.unary_stream`."""
+        """Return a callable, as `grpc.aio.Channel.unary_stream` does."""
         return self._bearing(self._channel.unary_stream(*arguments, **named))
 
     def stream_unary(self, *arguments: Any, **named: Any) -> Any:
-        """As `grpc.aio.Channel.stream_unary`."""
+        """Return a callable, as `grpc.aio.Channel.stream_unary` does."""
         return self._bearing(self._channel.stream_unary(*arguments, **named))
 
     def stream_stream(self, *arguments: Any, **named: Any) -> Any:
-        """As `grpc.aio.Channel.stream_stream`."""
+        """Return a callable, as `grpc.aio.Channel.stream_stream` does."""
         return self._bearing(self._channel.stream_stream(*arguments, **named))
 
     def _bearing(self, multicallable: Callable[..., Any]) -> Callable[..., Any]:

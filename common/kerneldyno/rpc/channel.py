@@ -1,7 +1,7 @@
-"""Channels, and the options that both ends of a connection must agree on.
+"""Open gRPC channels, and define the options that both ends of a connection must agree on.
 
-Whoever dials does it by `open`; both servers take their options from here. The values were measured; gRPC's own
-defaults need half a minute to reconnect after an outage and let two servers share one port in silence.
+Every client calls `open`; both servers take their options from here. The values were measured: with gRPC's defaults a
+client needs half a minute to reconnect after an outage, and two servers can share one port without an error.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from kerneldyno.rpc.bearer import BearerChannel
 from kerneldyno.rpc.credentials import NONE, Credentials
 from kerneldyno.rpc.errors import AddressError, CredentialsError
 
-#: Largest message in bytes, in either direction. Not unlimited: one client could otherwise take the memory.
+#: Largest message in bytes, in either direction. It is limited because one client could otherwise use all memory.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
-#: Either side pings an idle peer this often (milliseconds), and gives it up when no answer comes within the timeout.
+#: Each side pings an idle peer this often (milliseconds), and closes the connection if no answer comes within the
+#: timeout.
 KEEPALIVE_MS = 30_000
 KEEPALIVE_TIMEOUT_MS = 10_000
 
-#: Calls that one connection may have open. More wait at the client; so one cannot take the server's whole share.
+#: Open calls per connection. Further calls wait in the client, so one client cannot use up the server's total.
 MAX_CONCURRENT_STREAMS = 1_000
 
-#: Methods that may safely be sent twice, and so are retried by the channel itself. Evaluations are not among them: the
-#: caller re-attaches by id or by token instead.
+#: Methods that are safe to send twice, so the channel itself retries them. Evaluations are not among them: the caller
+#: re-attaches by id or by token instead.
 RETRIED_METHODS = (
     ("kerneldyno.v1.SchedulerService", "GetEvaluation"),
     ("kerneldyno.v1.SchedulerService", "ListEvaluations"),
@@ -41,7 +42,7 @@ RETRIED_METHODS = (
     ("kerneldyno.v1.EvaluatorService", "GetCapabilities"),
 )
 
-#: Schemes of targets that gRPC knows; what has another one is a mistake, such as "http://host:port".
+#: Target schemes that gRPC knows. Any other scheme, such as "http://host:port", is a mistake.
 _TARGET_SCHEMES = ("dns", "unix", "unix-abstract", "ipv4", "ipv6", "vsock", "xds")
 
 Options = list[tuple[str, Any]]
@@ -50,8 +51,8 @@ Options = list[tuple[str, Any]]
 def service_config() -> str:
     """Return the gRPC service config as JSON: round robin over replicas, and retries of `RETRIED_METHODS`.
 
-    It has no `timeout` (a service-wide one would kill watches; pass it per call) and no `waitForReady` (a wrong address
-    must fail at once; a caller that wants to wait through a restart passes `wait_for_ready=True` with a deadline).
+    It has no `timeout`, because a service-wide one would end watches; pass it per call. It has no `waitForReady`,
+    because a wrong address must fail at once; to wait through a restart, pass `wait_for_ready=True` with a deadline.
     """
     return json.dumps(
         {
@@ -80,13 +81,17 @@ def open(
     max_message_bytes: int = MAX_MESSAGE_BYTES,
     own_connection: bool = False,
 ) -> grpc.aio.Channel:
-    """Return a channel to `address` (see `target`), with TLS and a token as `credentials` say. It connects by itself.
+    """Return a channel that connects on its own, with TLS and a token if `credentials` have them.
 
-    `own_connection` keeps the channel from sharing a connection with an equal channel of this process.
+    Args:
+        address: where to connect; see `target`.
+        credentials: TLS files and token.
+        max_message_bytes: largest message in either direction.
+        own_connection: do not share a connection with an equal channel of this process.
 
     Raises:
-        AddressError: `address` is no address to dial.
-        CredentialsError: a file cannot be used, or the token would cross a network in the clear.
+        AddressError: `address` is not valid.
+        CredentialsError: a file cannot be used, or the token would be sent over a network unencrypted.
     """
     options = client_options(max_message_bytes=max_message_bytes, own_connection=own_connection)
     if credentials.tls_ca is not None:
@@ -95,8 +100,8 @@ def open(
         channel = grpc.aio.insecure_channel(target(address), options)
     else:
         raise CredentialsError(
-            f"the token would cross the network to {address} in the clear: give the CA of its certificate "
-            "(tls_ca, --tls-ca or KERNELDYNO_TLS_CA), or use an SSH tunnel and its end on this machine"
+            f"the token would be sent to {address} over the network unencrypted: give the CA of its certificate "
+            "(tls_ca, --tls-ca or KERNELDYNO_TLS_CA), or use an SSH tunnel and its local address"
         )
     return channel if credentials.token is None else BearerChannel(channel, credentials.token)
 
@@ -113,7 +118,7 @@ def client_options(*, max_message_bytes: int = MAX_MESSAGE_BYTES, own_connection
         ("grpc.max_reconnect_backoff_ms", 1_000),
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", max_message_bytes),
-        ("grpc.enable_http_proxy", 0),  # peers are inside the cluster; a proxy for the outside world cannot reach them
+        ("grpc.enable_http_proxy", 0),  # peers are inside the cluster; a proxy to the internet cannot reach them
         ("grpc.service_config", service_config()),
         ("grpc.use_local_subchannel_pool", int(own_connection)),
     ]
@@ -122,11 +127,11 @@ def client_options(*, max_message_bytes: int = MAX_MESSAGE_BYTES, own_connection
 def server_options(*, max_message_bytes: int = MAX_MESSAGE_BYTES) -> Options:
     """Return options for `grpc.aio.server`."""
     return [
-        ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a silent share
+        ("grpc.so_reuseport", 0),  # a port in use is an error; without this two servers would share it
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", max_message_bytes),
         ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
-        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # the default cuts off clients that ping as above
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # the default disconnects clients that ping as above
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
@@ -134,10 +139,10 @@ def server_options(*, max_message_bytes: int = MAX_MESSAGE_BYTES) -> Options:
 
 
 def target(address: str) -> str:
-    """Return the gRPC target of `address` ("host:port", or any target with a scheme of gRPC's own).
+    """Return the gRPC target of `address`: "HOST:PORT", or any target with a scheme that gRPC knows.
 
     Raises:
-        AddressError: it is neither. gRPC itself would report a host name that cannot be resolved.
+        AddressError: it is neither. gRPC itself would only report a host name that cannot be resolved.
     """
     scheme, colon, rest = address.partition(":")
     if colon and scheme in _TARGET_SCHEMES:
@@ -150,12 +155,12 @@ def target(address: str) -> str:
     if not host or not (port.isascii() and port.isdigit() and 0 < int(port) <= 65535):
         raise AddressError(f"{address!r} is not the address of a service: give HOST:PORT, as in 127.0.0.1:50051")
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise AddressError(f"{address!r}: an IPv6 address is written in brackets, as in [::1]:50051")
+        raise AddressError(f"{address!r}: write an IPv6 address in brackets, as in [::1]:50051")
     return f"dns:///{address}"
 
 
 def stays_here(address: str) -> bool:
-    """Whether what is sent to `address` (see `target`) surely does not leave this machine."""
+    """Return True if data sent to `address` (see `target`) certainly stays on this machine."""
     if address.startswith("unix:"):
         return True
     host, _, _ = address.removeprefix("dns:///").rpartition(":")
@@ -163,7 +168,7 @@ def stays_here(address: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is this machine alone; of names only "localhost" is."""
+    """Return True if `host` is this machine; the only name accepted is "localhost"."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -1,6 +1,6 @@
-"""What a client shows a server (a certificate, a token), and by which CA it knows the server.
+"""Credentials of a client: its certificate, its token, and the CA by which it verifies the server.
 
-`channel.open` takes a `Credentials`; `choose` makes one from parameters, with the environment for what was left out.
+`channel.open` takes a `Credentials`. `choose` makes one from parameters; the environment supplies those left out.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ CERT_VARIABLE = "KERNELDYNO_TLS_CERT"
 KEY_VARIABLE = "KERNELDYNO_TLS_KEY"
 TOKEN_VARIABLE = "KERNELDYNO_TOKEN"
 TOKEN_FILE_VARIABLE = "KERNELDYNO_TOKEN_FILE"
-#: Everything that `choose` reads.
+#: All variables that `choose` reads.
 VARIABLES = (CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE, TOKEN_FILE_VARIABLE)
 
-#: Value of `tls_ca` for the roots that gRPC brings along: servers with a certificate of a public CA.
+#: Value of `tls_ca` for the public root CAs that gRPC ships.
 PUBLIC_ROOTS = "public"
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Paths of PEM files, and a bearer token; None where there is none. TLS is used exactly when `tls_ca` is given."""
+    """Paths of PEM files, and a bearer token; None for each that is absent. TLS is used exactly if `tls_ca` is set."""
 
     tls_ca: str | None = None
-    """CA certificates that may have signed the server's, or "public"."""
+    """CA certificates that verify the server's certificate, or "public"."""
     tls_cert: str | None = None
-    """The client's own certificate, for a server that asks for one."""
+    """The client's own certificate, for a server that requires one."""
     tls_key: str | None = None
-    """Its private key."""
+    """Private key of the client's certificate."""
     token: str | None = field(default=None, repr=False)  # never in a log
 
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise CredentialsError("a client certificate and its key go together: give both, or neither")
         if self.tls_cert is not None and self.tls_ca is None:
-            raise CredentialsError("a client certificate is for TLS: name the server's CA too, by tls_ca")
+            raise CredentialsError("a client certificate is used with TLS only: also give the server's CA (tls_ca)")
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and " " not in self.token):
-            raise CredentialsError("the token has characters that no header may have; is it the right file?")
+            raise CredentialsError("the token has characters that a header cannot hold; check that the file is right")
 
     def without_token(self) -> Self:
-        """Return the same without the token, for a server that must not learn it."""
+        """Return a copy without the token, for a server that must not learn it."""
         return replace(self, token=None)
 
 
@@ -63,10 +63,12 @@ def choose(
     token_file: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Credentials:
-    """Return the given credentials; None stands for the environment's, "" for none at all.
+    """Return credentials from the parameters.
+
+    For each parameter, None means the environment's value, and "" means none at all.
 
     Raises:
-        CredentialsError: they do not go together, or the token's file cannot be used.
+        CredentialsError: they do not fit together, or the token file cannot be used.
     """
     if token is None and token_file is None:
         token = environ.get(TOKEN_VARIABLE)

@@ -1,8 +1,8 @@
 """Errors of a call, one class per reason, and their form on the wire.
 
-Services raise these; the interceptor turns them into a gRPC status with `ErrorInfo` (and `BadRequest`, `RetryInfo`)
-details; clients turn such a status back with `from_rpc_error`. They speak of the call only: what becomes of a candidate
-is never an error but an outcome in a result.
+Services raise these. The interceptor turns them into a gRPC status with `ErrorInfo` (and `BadRequest`, `RetryInfo`)
+details; clients turn such a status back into an error with `from_rpc_error`. These errors describe the call only: the
+fate of a candidate is never an error, but an outcome in a result.
 
     KernelDynoError
     ├── InvalidRequestError      INVALID_ARGUMENT     names each bad field
@@ -16,18 +16,18 @@ is never an error but an outcome in a result.
     ├── StreamReplacedError      ABORTED              the same node opened a newer Work stream
     ├── NodeStoppingError        FAILED_PRECONDITION
     ├── QuarantineNotFoundError  NOT_FOUND
-    ├── JournalStalledError      UNAVAILABLE          says when to come back
-    ├── QueueFullError           RESOURCE_EXHAUSTED   says when to come back
-    ├── LanesFullError           RESOURCE_EXHAUSTED   says when to come back
+    ├── JournalStalledError      UNAVAILABLE          says when to retry
+    ├── QueueFullError           RESOURCE_EXHAUSTED   says when to retry
+    ├── LanesFullError           RESOURCE_EXHAUSTED   says when to retry
     ├── NoMatchingDeviceError    FAILED_PRECONDITION
     ├── AlreadyFinishedError     FAILED_PRECONDITION
-    ├── ShuttingDownError        UNAVAILABLE          says when to come back
+    ├── ShuttingDownError        UNAVAILABLE          says when to retry
     ├── EvaluationCancelledError CANCELLED            the awaited evaluation was cancelled
-    ├── UnauthenticatedError     UNAUTHENTICATED      no token, or one that is not known
-    ├── PermissionDeniedError    PERMISSION_DENIED    the token has not the role
-    ├── RateLimitedError         RESOURCE_EXHAUSTED   says when to come back
-    ├── CredentialsError         FAILED_PRECONDITION  files or settings; raised where they are, never sent
-    └── AddressError             INVALID_ARGUMENT     not an address to dial; raised where it is given, never sent
+    ├── UnauthenticatedError     UNAUTHENTICATED      no token, or an unknown one
+    ├── PermissionDeniedError    PERMISSION_DENIED    the token does not have the role
+    ├── RateLimitedError         RESOURCE_EXHAUSTED   says when to retry
+    ├── CredentialsError         FAILED_PRECONDITION  files or settings; raised locally, never sent
+    └── AddressError             INVALID_ARGUMENT     invalid address; raised locally, never sent
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from kerneldyno.rpc.validation import Violation
 #: `ErrorInfo.domain` of every error.
 DOMAIN = "kerneldyno"
 
-#: Longest text put in a status (characters) and its largest list of fields (bytes). A status over 16 KiB is replaced
-#: by an unrelated RESOURCE_EXHAUSTED, and the real code is lost.
+#: Limits of a status: its text (characters) and its list of fields (bytes). gRPC replaces a status over 16 KiB by an
+#: unrelated RESOURCE_EXHAUSTED, and the real code is lost.
 MAX_MESSAGE_CHARS = 1_000
 MAX_DETAILS_BYTES = 4_096
 
@@ -63,7 +63,7 @@ class KernelDynoError(Exception):
 
 
 class InvalidRequestError(KernelDynoError):
-    """The request is malformed or over a published limit."""
+    """The request is malformed or exceeds a published limit."""
 
     code = grpc.StatusCode.INVALID_ARGUMENT
     reason = "INVALID_REQUEST"
@@ -78,7 +78,7 @@ class InvalidRequestError(KernelDynoError):
 
 
 class EvaluationNotFoundError(KernelDynoError):
-    """No evaluation has this id, or its result is older than the scheduler keeps."""
+    """No evaluation has this id, or the scheduler no longer keeps its result."""
 
     code = grpc.StatusCode.NOT_FOUND
     reason = "EVALUATION_NOT_FOUND"
@@ -99,14 +99,14 @@ class IdReusedError(KernelDynoError):
 
 
 class TokenInUseError(KernelDynoError):
-    """An attempt with this token exists."""
+    """An attempt with this token already exists."""
 
     code = grpc.StatusCode.ALREADY_EXISTS
     reason = "TOKEN_IN_USE"
 
 
 class NodeIdInUseError(KernelDynoError):
-    """Another live process uses this node id."""
+    """Another running process uses this node id."""
 
     code = grpc.StatusCode.ALREADY_EXISTS
     reason = "NODE_ID_IN_USE"
@@ -134,7 +134,7 @@ class StreamReplacedError(KernelDynoError):
 
 
 class NodeStoppingError(KernelDynoError):
-    """The node drains on its own account: it is being stopped."""
+    """The node is draining because it is being stopped."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "NODE_STOPPING"
@@ -148,7 +148,7 @@ class QuarantineNotFoundError(KernelDynoError):
 
 
 class JournalStalledError(KernelDynoError):
-    """The scheduler cannot write its journal at present, so it can accept nothing."""
+    """The scheduler cannot write its journal at present, so it accepts no work."""
 
     code = grpc.StatusCode.UNAVAILABLE
     reason = "JOURNAL_STALLED"
@@ -162,7 +162,7 @@ class QueueFullError(KernelDynoError):
 
 
 class LanesFullError(KernelDynoError):
-    """Every lane of the node is taken and its short queue is full."""
+    """Every lane of the node is in use and its short queue is full."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
     reason = "LANES_FULL"
@@ -176,7 +176,7 @@ class NoMatchingDeviceError(KernelDynoError):
 
 
 class AlreadyFinishedError(KernelDynoError):
-    """The evaluation is finished, so it cannot be cancelled."""
+    """The evaluation has finished, so it cannot be cancelled."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "ALREADY_FINISHED"
@@ -197,35 +197,35 @@ class EvaluationCancelledError(KernelDynoError):
 
 
 class UnauthenticatedError(KernelDynoError):
-    """The call brought no token, or one that the server does not know."""
+    """The call has no token, or one that the server does not know."""
 
     code = grpc.StatusCode.UNAUTHENTICATED
     reason = "UNAUTHENTICATED"
 
 
 class PermissionDeniedError(KernelDynoError):
-    """The token has none of the roles that may do this."""
+    """The token has none of the roles that the call needs."""
 
     code = grpc.StatusCode.PERMISSION_DENIED
     reason = "PERMISSION_DENIED"
 
 
 class RateLimitedError(KernelDynoError):
-    """The token's calls come faster than it may make them."""
+    """The token's calls exceed its rate limit."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
     reason = "RATE_LIMITED"
 
 
 class CredentialsError(KernelDynoError, ValueError):
-    """Tokens, certificates or listening addresses as given cannot be used, or would not be safe; nothing was sent."""
+    """Tokens, certificates or listening addresses cannot be used or are not safe; nothing was sent."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "CREDENTIALS"
 
 
 class AddressError(KernelDynoError, ValueError):
-    """An address that cannot be dialled, such as one without a port; nothing was sent."""
+    """An address is not valid, for example because it has no port; nothing was sent."""
 
     code = grpc.StatusCode.INVALID_ARGUMENT
     reason = "ADDRESS"
@@ -235,7 +235,7 @@ _BY_REASON: dict[str, type[KernelDynoError]] = {kind.reason: kind for kind in Ke
 
 
 def to_status(error: KernelDynoError) -> grpc.Status:
-    """Return `error` as a rich gRPC status, kept under the size at which gRPC would lose it."""
+    """Return `error` as a rich gRPC status, small enough that gRPC does not replace it."""
     rich = status_pb2.Status(code=code_pb2.Code.Value(error.code.name), message=error.message[:MAX_MESSAGE_CHARS])
     rich.details.add().Pack(error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN))
     if error.retry_seconds is not None:
@@ -254,8 +254,8 @@ def to_status(error: KernelDynoError) -> grpc.Status:
 
 
 def from_rpc_error(error: grpc.RpcError) -> KernelDynoError | None:
-    """Return what a server of ours meant by `error`, or None when the status did not come from one."""
-    call = cast(Any, error)  # a failed call is an RpcError and a Call at once; the stubs only know the first
+    """Return the KernelDyno error that `error` carries, or None if the status did not come from a KernelDyno server."""
+    call = cast(Any, error)  # a failed call is both an RpcError and a Call; the stubs know only the former
     if call.trailing_metadata() is None:
         return None
     rich = rpc_status.from_call(call)

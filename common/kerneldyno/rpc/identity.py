@@ -1,12 +1,13 @@
 """Identity of work: which requests ask for the same verdict, and on which environments a verdict holds.
 
-Two effective requests with the same digest are the same work: the scheduler runs one and answers both, and a stored result
-may answer later. So the digest covers everything that may change the verdict, and nothing that may not. It is taken over a
-canonical form of our own, because the bytes that protobuf writes may differ between its versions and languages. Digests
-live in journals: tests/rpc/identity_vectors.json holds them fast, and a change of the form needs a new version tag.
+Two effective requests with the same digest are the same work: the scheduler runs one and answers both, and a stored
+result may answer a later one. So the digest covers everything that may change the verdict, and nothing else. It is
+computed over a canonical form defined here, because the bytes that protobuf writes may differ between its versions and
+languages. Journals store digests, so tests/rpc/identity_vectors.json pins them, and a change of the form needs a new
+version tag.
 
     form      = version tag, then the fields of the message
-    fields    = each field that is set, in number order; unknown fields (of a newer contract) after them, by number
+    fields    = each field that is set, in order of number; then unknown fields (of a newer contract), by number
     field     = number (4 bytes), type (1 byte), length (4 bytes), value
 
     type      value
@@ -20,9 +21,9 @@ live in journals: tests/rpc/identity_vectors.json holds them fast, and a change 
     p         a map of texts, sorted by key: each key and value as length (4 bytes) and UTF-8
     u         unknown field: wire type (1 byte), then its bytes, its fields, or its number in decimal
 
-Numbers are big-endian. A field is set when protobuf's presence says so: an optional one that was given, any other one that
-differs from its default. A message without fields counts as not set. Leaving defaults out keeps digests as they are when
-the contract grows. Pure.
+Numbers are big-endian. A field is set when protobuf's presence says so: an optional field that was given, or any other
+field that differs from its default. A message without fields counts as not set. Because defaults are left out, digests
+stay the same when the contract grows. Pure.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 DIGEST_BYTES = 32
 FINGERPRINT_BYTES = 16
-#: Fields of a request that name it, or say when and how it is answered: never what the verdict is.
+#: Fields of a request that name it, or say when and how it is answered; they do not change the verdict.
 NOT_THE_WORK = (
     *("id", "labels", "priority", "skip_cache", "speedup_kind"),
     *("total_timeout", "client_grace", "trace_context"),
@@ -53,7 +54,7 @@ _length = struct.Struct(">I").pack
 _integer = struct.Struct(">q").pack
 _float64 = struct.Struct(">d").pack
 
-_Rule = tuple[bytes, Callable[[Any], bytes]]  # type byte, and how a value is written
+_Rule = tuple[bytes, Callable[[Any], bytes]]  # type byte, and a function that writes the value
 
 
 def _text(value: str) -> bytes:
@@ -82,18 +83,18 @@ ENUMS: _Rule = (b"e", lambda values: b"".join(map(_integer, values)))
 
 
 class Form:
-    """The canonical form of one type of message: which of its fields belong to the identity, and how they are written.
+    """The canonical form of one message type: which of its fields belong to the identity, and how they are written.
 
     Raises:
-        TypeError: a field of `descriptor` is neither included nor excluded, or both, or does not exist. Whoever adds a
-            field has to say which it is.
+        TypeError: a field of `descriptor` is neither included nor excluded, or both, or does not exist. Anyone who adds
+            a field to the contract must decide which it is.
     """
 
     def __init__(self, descriptor: Descriptor, included: Mapping[str, _Rule], excluded: Collection[str] = ()) -> None:
         undecided = {field.name for field in descriptor.fields} ^ (included.keys() | set(excluded))
         undecided |= included.keys() & set(excluded)
         if undecided:
-            raise TypeError(f"{descriptor.full_name}: is {', '.join(sorted(undecided))} part of the work's identity?")
+            raise TypeError(f"{descriptor.full_name}: decide whether {', '.join(sorted(undecided))} identify the work")
         self._rules = {field.number: included.get(field.name) for field in descriptor.fields}
 
     def write(self, message: Message) -> bytes:
@@ -112,11 +113,11 @@ class Form:
         return b"".join(parts)
 
     def one(self) -> _Rule:
-        """Return the rule of a field that holds such a message."""
+        """Return the rule for a field that holds one such message."""
         return b"m", self.write
 
     def several(self) -> _Rule:
-        """Return the rule of a field that holds a list of such messages."""
+        """Return the rule for a field that holds a list of such messages."""
 
         def write_all(messages: Collection[Message]) -> bytes:
             written = [self.write(message) for message in messages]
@@ -127,7 +128,7 @@ class Form:
 
 def _unknown(fields: Any) -> bytes:
     parts: list[bytes] = []
-    for field in sorted(fields, key=lambda field: field.field_number):  # stable: repeated ones keep their order
+    for field in sorted(fields, key=lambda field: field.field_number):  # stable: repeated fields keep their order
         value = field.data
         data = value if isinstance(value, bytes) else str(value).encode() if isinstance(value, int) else _unknown(value)
         parts += (_head(field.field_number, b"u", len(data) + 1), bytes([field.wire_type]), data)
@@ -195,24 +196,28 @@ ENVIRONMENT = Form(
         "kerneldyno_version": TEXT,
         "triton_interpreter": INTEGER,
     },
-    excluded={"node_id", "device"},  # two nodes that are alike are one environment
+    excluded={"node_id", "device"},  # two identical nodes are one environment
 )
 
 
 def digest(request: pb.EvalRequest) -> bytes:
     """Return the identity of the work that `request` asks for: SHA-256, 32 bytes.
 
-    `request` must be an effective one (kerneldyno.rpc.validation.effective): leaving a field out and writing its default
-    are the same work.
+    Args:
+        request: an effective request (kerneldyno.rpc.validation.effective), so that a request that leaves a field out
+            and one that gives its default are the same work.
     """
     return hashlib.sha256(_REQUEST_TAG + REQUEST.write(request)).digest()
 
 
 def environment_fingerprint(environment: pb.Environment, device_model: str) -> bytes:
-    """Return what stands for everything about a place that may change a verdict or a time: 16 bytes.
+    """Return 16 bytes that identify everything about a machine that may change a verdict or a time.
 
-    `environment` is a node's own or a result's; `device_model` is that of the device in question (a node has several, and
-    leaves the field empty). Node id and device index do not count.
+    Node id and device index do not count.
+
+    Args:
+        environment: the environment of a node or of a result.
+        device_model: model of the device in question; a node has several devices and leaves this field empty.
     """
     place = pb.Environment()
     place.CopyFrom(environment)

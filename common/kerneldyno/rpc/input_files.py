@@ -1,7 +1,7 @@
-"""Files that a person names as input: opened, and read within limits, whatever they turn out to be.
+"""Open files that a user names as input, and read them within limits.
 
-A path may lead to a device that never ends, to a sparse file larger than memory, or to a FIFO that nobody writes. What is
-wrong is an OSError with the file's name, as for a file that does not exist: callers treat both alike.
+A path may be a device that never ends, a sparse file larger than memory, or a FIFO without a writer. Every problem is
+raised as an OSError with the file's name, as for a file that does not exist, so callers handle both alike.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-#: A longer line cannot be a request or a result that fits into a message: twice kerneldyno.rpc.channel.MAX_MESSAGE_BYTES.
+#: Longest line in bytes: twice kerneldyno.rpc.channel.MAX_MESSAGE_BYTES. A longer request or result fits no message.
 MAX_LINE_BYTES = 32 << 20
-#: Longest file that is read as one text: a source (of at most 1 MiB), a specification, a certificate.
+#: Longest file in bytes that is read as one text: a source (at most 1 MiB), a specification, a certificate.
 MAX_TEXT_BYTES = 16 << 20
-#: The name of standard input, where a command reads it.
+#: The path that means standard input.
 STDIN = Path("-")
-#: How long a FIFO may have no writer before a person is told what is waited for, in seconds.
+#: Seconds that a FIFO may have no writer before the user is told what the program waits for.
 _SILENT_SECONDS = 1.0
 
 
 def is_plain(path: Path) -> bool:
-    """Return True if `path` is a file that can be read twice, and whose size is known."""
+    """Return True if `path` is a regular file: it can be read twice, and its size is known."""
     return path != STDIN and path.is_file()
 
 
 @contextmanager
 def open_input(path: Path) -> Iterator[io.BufferedReader]:
-    """Yield `path` (or standard input, for "-") opened for reading.
+    """Open `path` (or standard input, for "-") for reading, and yield it.
 
     Raises:
         OSError: it cannot be opened, or it is a device; `filename` names it.
@@ -43,11 +43,12 @@ def open_input(path: Path) -> Iterator[io.BufferedReader]:
     mode = os.fstat(stream.fileno()).st_mode
     if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not stream.isatty()):
         stream.close()
-        raise OSError(errno.EINVAL, "is a device, and no file", str(path))
+        raise OSError(errno.EINVAL, "is a device, not a file", str(path))
     try:
         yield stream
     finally:
-        # Only plain files are closed: a thread may be waiting for more from a pipe, and close() would wait for the thread.
+        # Close regular files only: a thread may be waiting for input from a pipe, and close() would wait for the
+        # thread.
         if stat.S_ISREG(mode):
             stream.close()
 
@@ -63,13 +64,14 @@ def read_text(path: Path) -> str:
         data = stream.read(MAX_TEXT_BYTES + 1)
     if len(data) > MAX_TEXT_BYTES:
         raise OSError(errno.EFBIG, f"is longer than {MAX_TEXT_BYTES >> 20} MiB", str(path))
-    return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()  # newlines as in Python's own text files
+    return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()  # translates newlines as Python's text files do
 
 
 def numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank, with their numbers; of a line longer than MAX_LINE_BYTES a little more than that.
+    """Yield the lines that are not blank, with their numbers.
 
-    The rest of such a line is skipped only when the next one is asked for.
+    A line longer than MAX_LINE_BYTES is yielded cut, but still longer than that; the rest is skipped when the next line
+    is asked for.
     """
     number = 0
     while line := stream.readline(MAX_LINE_BYTES):
@@ -82,14 +84,14 @@ def numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _opened(path: Path) -> io.BufferedReader:
-    """Open a path; say on standard error what is waited for when it is a FIFO without a writer."""
+    """Open a path; if it is a FIFO without a writer, tell the user on standard error what the program waits for."""
     if path == STDIN:
         return open(0, "rb", closefd=False)
     if not path.is_fifo():
         return path.open("rb")
     timer = threading.Timer(
         _SILENT_SECONDS,
-        lambda: print(f"kerneldyno: waiting for a process that writes to {path}", file=sys.stderr, flush=True),
+        lambda: print(f"kerneldyno: waiting for another process to write to {path}", file=sys.stderr, flush=True),
     )
     timer.daemon = True
     timer.start()

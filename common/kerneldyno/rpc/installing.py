@@ -1,6 +1,6 @@
-"""How to install an extra of this package, which is on no package index: from where the package itself came.
+"""Tell how to install an extra of this package. The package is on no index, so the command names where it came from.
 
-pip notes that (PEP 610): a checkout's folder, a wheel's file, or a repository's URL.
+pip records that (PEP 610): the folder of a checkout, the file of a wheel, or the URL of a repository.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAME = "kerneldyno"
 def command(extra: str = "") -> str:
     """Return the pip command that installs `extra`, or the package itself.
 
-    Where its origin is unknown or gone, the command names a path that the reader has to fill in.
+    If the origin is unknown or gone, the command has a placeholder path that the reader fills in.
     """
     wanted = f"[{extra}]" if extra else ""
     try:

@@ -1,8 +1,8 @@
-"""The one server interceptor: admits calls, maps errors to statuses, counts, times and audits.
+"""The server interceptor: admits calls, maps errors to statuses, counts, times and audits.
 
-Both servers install it. Metric names and labels are go-grpc-prometheus's, so that stock dashboards work. Handlers are
-wrapped once per method; one that raises anything but a `KernelDynoError` answers INTERNAL "internal error", and the
-traceback goes to the log, never to the caller.
+Both servers install it. Metric names and labels are those of go-grpc-prometheus, so that stock dashboards work. Each
+handler is wrapped once per method. If a handler raises anything but a `KernelDynoError`, the call ends with INTERNAL
+"internal error"; the traceback goes to the log, never to the caller.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from kerneldyno.rpc.auth import Gate
 from kerneldyno.rpc.metric_series import SECONDS
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
-#: The caller's deadline passes a little before ours, which began when the call arrived; its cancellation then comes first.
+#: The caller's deadline passes a little before the server's, which starts when the call arrives; its cancellation is
+#: first.
 DEADLINE_SLACK_SECONDS = 0.1
 
-#: In logs, who made a call without a known token.
+#: Name in logs of a caller without a known token.
 _NOBODY = "-"
 
-if TYPE_CHECKING:  # generic in the stubs only
+if TYPE_CHECKING:  # the class is generic in the stubs only
     Handler = grpc.RpcMethodHandler[Any, Any]
 
 
@@ -60,7 +61,7 @@ class CallMetrics:
 
 
 class ServerInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps every handler of a server. `gate` says who may call; without one everybody may."""
+    """Wrap every handler of a server. `gate` decides who may call; without a gate everybody may."""
 
     def __init__(self, registry: CollectorRegistry, services: Iterable[Any] = (), gate: Gate | None = None) -> None:
         self._metrics = CallMetrics(registry)
@@ -78,7 +79,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         method: str = handler_call_details.method
         if method not in self._wrapped:
             handler = await continuation(handler_call_details)
-            if handler is None:  # no such method: gRPC answers UNIMPLEMENTED; not kept, or a caller could fill memory
+            if handler is None:  # no such method: gRPC answers UNIMPLEMENTED; not kept, or callers could fill memory
                 return handler
             self._wrapped[method] = self._wrap(method, handler)
         return self._wrapped[method]
@@ -134,12 +135,12 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         except errors.KernelDynoError as error:
             code = error.code
             refusal = "event=call_refused method=%s code=%s reason=%s principal=%s peer=%s"
-            log.info(refusal, labels[2], code.name, error.reason, who, context.peer())
+            _log.info(refusal, labels[2], code.name, error.reason, who, context.peer())
             await context.abort_with_status(errors.to_status(error))
         except (asyncio.CancelledError, GeneratorExit):
             code = grpc.StatusCode.DEADLINE_EXCEEDED if deadline_passed(context) else grpc.StatusCode.CANCELLED
             raise
-        except grpc.aio.InternalError:  # a write to a connection that is gone; the cancellation is on its way
+        except grpc.aio.InternalError:  # a write to a closed connection; the cancellation follows
             code = grpc.StatusCode.CANCELLED
             raise asyncio.CancelledError from None
         except grpc.aio.AbortError:
@@ -147,21 +148,21 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             raise
         except Exception as error:
             refused = _only(error)
-            if isinstance(refused, errors.InvalidRequestError):  # a stream's reader met it, in a task of its own
+            if isinstance(refused, errors.InvalidRequestError):  # raised by a stream's reader, in a task of its own
                 code = refused.code
                 await context.abort_with_status(errors.to_status(refused))
             code = grpc.StatusCode.INTERNAL
-            log.exception("event=call_failed method=%s", labels[2])
+            _log.exception("event=call_failed method=%s", labels[2])
             await context.abort(code, "internal error")
         finally:
             self._metrics.handled.labels(*labels, code.name).inc()
             self._metrics.seconds.labels(*labels).observe(time.monotonic() - start)
-            if not isinstance(request, errors.KernelDynoError):  # else it asks for nothing that could be named
+            if not isinstance(request, errors.KernelDynoError):  # otherwise the request could not be read
                 audit.write(labels[2], request, context, who=who, result=code.name)
 
 
 def _reader(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
-    """Return a deserializer that never raises: gRPC would answer UNKNOWN, and with the text of the exception."""
+    """Return a deserializer that never raises: gRPC would answer UNKNOWN with the text of the exception."""
 
     def read(message: bytes) -> Any:
         try:
@@ -173,7 +174,7 @@ def _reader(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
 
 
 def _readable(request: Any) -> Any:
-    """Return `request`, or raise what `_reader` has put in its place."""
+    """Return `request`, or raise the error that `_reader` put in its place."""
     if isinstance(request, errors.KernelDynoError):
         raise request
     return request
@@ -185,14 +186,14 @@ async def _each_readable(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
 
 
 def _only(error: BaseException) -> BaseException:
-    """Return the one exception that a group of groups holds, or `error` itself."""
+    """Return the single exception that nested groups hold, or `error` itself."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 def deadline_passed(context: Any) -> bool:
-    """Say whether a cancelled call ended by its deadline, rather than because the caller went away."""
+    """Return True if a cancelled call ended because its deadline passed, not because the caller went away."""
     remaining = context.time_remaining()
     return remaining is not None and remaining <= DEADLINE_SLACK_SECONDS
 

@@ -1,8 +1,8 @@
 """JSON forms of requests and results, for people and for files.
 
-Reading is lenient where a person's meaning is plain (`"timeouts": {"load_timeout": 5}`, `"priority": "high"`,
+Reading accepts shorthand whose meaning is clear (`"timeouts": {"load_timeout": 5}`, `"priority": "high"`,
 `"tolerance": 0.01`); a field that does not exist is an error that names it. Writing is proto-JSON with the original
-field names. Limits are not checked here: see `kerneldyno.rpc.validation`.
+field names. Limits are not checked here; see `kerneldyno.rpc.validation`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def request_from_json(data: Mapping[str, Any]) -> pb.EvalRequest:
         ValueError: a field does not exist or its value has the wrong type; the message names it.
     """
     if not isinstance(data, Mapping):
-        raise ValueError(f"a request is a JSON object, not {type(data).__name__}")
+        raise ValueError(f"a request must be a JSON object, not {type(data).__name__}")
     plain: dict[str, Any] = {}
     for key, value in data.items():
         if key == "timeout":  # one limit for every stage, as in KernelGYM's requests
@@ -40,7 +40,7 @@ def request_from_json(data: Mapping[str, Any]) -> pb.EvalRequest:
         if name is None:
             close = difflib.get_close_matches(str(key), _NAMES, n=1)
             raise ValueError(f"unknown field {key!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
-        if value is None:  # as proto-JSON has it: the default
+        if value is None:  # the default, as in proto-JSON
             continue
         converted = _CONVERT[name](value) if name in _CONVERT else value
         plain[name] = plain[name] | converted if name == "timeouts" and name in plain else converted
@@ -51,7 +51,7 @@ def request_from_json(data: Mapping[str, Any]) -> pb.EvalRequest:
 
 
 def request_to_json(request: pb.EvalRequest) -> dict[str, Any]:
-    """Return `request` as proto-JSON with the original field names; what was not set is left out."""
+    """Return `request` as proto-JSON with the original field names; fields that are not set are left out."""
     return json_format.MessageToDict(request, preserving_proto_field_name=True)
 
 
@@ -68,12 +68,12 @@ def result_from_json(data: Mapping[str, Any]) -> pb.EvalResult:
 
 
 def stage_name(stage: pb.Stage.ValueType) -> str:
-    """Return "awaiting_lease" for STAGE_AWAITING_LEASE."""
+    """Return the name of a stage: "awaiting_lease" for STAGE_AWAITING_LEASE."""
     return pb.Stage.Name(stage).removeprefix("STAGE_").lower()
 
 
 def _duration(value: Any, field: str) -> Any:
-    """Turn a number of seconds into proto-JSON's "12.5s"; anything else is passed on to be judged there."""
+    """Turn a number of seconds into proto-JSON's "12.5s"; pass anything else on for proto-JSON to check."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
     if not math.isfinite(value):
@@ -90,11 +90,11 @@ def _timeouts(value: Any) -> Any:
 
 
 def _enum(prefix: str) -> Callable[[Any], Any]:
-    """Let people leave out the prefix and the capitals: "high" for PRIORITY_HIGH."""
+    """Return a converter that accepts names without prefix and capitals: "high" for PRIORITY_HIGH."""
 
     def convert(value: Any) -> Any:
-        if isinstance(value, bool):  # which protobuf takes for the numbers 0 and 1
-            raise ValueError(f"{str(value).lower()} is no name; give one such as {prefix}...")
+        if isinstance(value, bool):  # protobuf would take it for the number 0 or 1
+            raise ValueError(f"{str(value).lower()} is not a name; give one such as {prefix}...")
         if not isinstance(value, str):
             return value
         name = value.strip().upper().replace("-", "_")
@@ -127,7 +127,7 @@ def _device(value: Any) -> Any:
 
 
 def _cases(value: Any) -> Any:
-    """Accept {"inputs": [...], "expected": ...} beside the wire's own form, which carries both as JSON text."""
+    """Accept {"inputs": [...], "expected": ...} beside the wire form, which carries both as JSON text."""
     if not isinstance(value, list):
         return value
     return [

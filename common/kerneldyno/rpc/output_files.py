@@ -1,4 +1,4 @@
-"""Files of results that a later run goes on with: one run writes them at a time, and every line in one piece."""
+"""Write result files that a later run may continue: one run writes a file at a time, and each line is written whole."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-#: Longest command that the holder of a lock is described by, in characters.
+#: Longest command, in characters, in the description of who holds a lock.
 _COMMAND_CHARS = 300
-#: What a file system says that has no locks.
+#: Errors of a file system that has no locks.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 
 
 class OutputLockedError(Exception):
-    """Another run writes the output; the message says which."""
+    """Another run is writing the output; the message says which."""
 
     def __init__(self, path: Path, holder: str) -> None:
         super().__init__(f"{path} is being written by another run ({holder})")
 
 
 class OutputLock:
-    """Holds an output for this process, from now until the block ends or `release` is called.
+    """Hold an output for this process, from construction until the block ends or `release` is called.
 
-    It is a lock of the operating system (flock) on a file beside the output, because the output itself may be replaced. The
-    system lets it go when the process ends, however it ends. The file says who holds the lock; the holder removes it.
+    The lock is one of the operating system (flock), on a file beside the output, because the output itself may be
+    replaced. The system releases it when the process ends, however it ends. The file says who holds the lock; the
+    holder removes it.
 
         with OutputLock(Path("results.jsonl")):
             ...
@@ -50,7 +51,7 @@ class OutputLock:
                 pass
         except OSError as error:
             no_locks = (
-                "is on a file system without locks (flock); choose another place" if error.errno in _NO_LOCKS else ""
+                "is on a file system without locks (flock); choose another path" if error.errno in _NO_LOCKS else ""
             )
             raise OSError(error.errno, no_locks or error.strerror, str(self.path)) from error
 
@@ -63,14 +64,14 @@ class OutputLock:
         self.release()
 
     def release(self) -> None:
-        """Let the output go. Calling it twice is harmless."""
+        """Release the output. A second call does nothing."""
         if self._file >= 0:
             file, self._file = self._file, -1
-            self._beside.unlink(missing_ok=True)  # while it is still held: nobody else can hold this file
+            self._beside.unlink(missing_ok=True)  # before releasing: nobody else can hold this file now
             os.close(file)
 
     def _take(self) -> bool:
-        """Take the lock. Return False if the file that was locked is not there any more: its holder has just removed it."""
+        """Take the lock. Return False if the locked file no longer exists because its holder has just removed it."""
         file = os.open(self._beside, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,7 +93,11 @@ class OutputLock:
 
 
 def append_whole(file: int, line: bytes) -> None:
-    """Append `line` to an open file in one piece. Raises OSError where the disk does not take it; nothing is left then."""
+    """Append `line` to an open file in one piece.
+
+    Raises:
+        OSError: the disk does not take it; nothing of the line is left then.
+    """
     end = os.fstat(file).st_size
     try:
         rest = memoryview(line)
@@ -121,9 +126,9 @@ def _myself() -> dict[str, Any]:
 
 
 def _described(data: bytes) -> str:
-    """Say who holds a lock, from what they have written; they may be about to write it."""
+    """Describe who holds a lock, from the lock file's contents; the holder may not have written them yet."""
     try:
         holder = json.loads(data)
         return f"process {holder['pid']} on {holder['host']}, since {holder['since']}: {holder['command']}"
     except (ValueError, TypeError, KeyError):
-        return "which has just begun"
+        return "which has just started"

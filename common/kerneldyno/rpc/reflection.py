@@ -1,8 +1,8 @@
-"""Server reflection in both versions: `grpc.reflection.v1`, which today's tools ask for first, and `v1alpha`.
+"""Server reflection in both versions: `grpc.reflection.v1`, which current tools ask for first, and `v1alpha`.
 
-grpcio-reflection has v1alpha alone. The messages of both are the same on the wire and differ only in their package, so its
-servicer answers for v1 too, under the other name. It describes whatever this process has imported, which includes the
-types of error details (`google.rpc.BadRequest`, `ErrorInfo`, `RetryInfo`): kerneldyno.rpc.errors sends them.
+grpcio-reflection has only v1alpha. The messages of both are the same on the wire and differ only in their package, so
+its servicer answers for v1 too. It describes every message type that this process has imported, including the types of
+error details (`google.rpc.BadRequest`, `ErrorInfo`, `RetryInfo`) that kerneldyno.rpc.errors sends.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from google.protobuf import descriptor_pb2, descriptor_pool, text_format
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME, aio
 
-#: Reflection's own services.
+#: Full names of the reflection services.
 NAMES = ("grpc.reflection.v1.ServerReflection", SERVICE_NAME)
 
 
 def add(server: grpc.aio.Server, services: Sequence[str]) -> None:
-    """Let `server` describe `services`, by their full names, and reflection itself."""
+    """Add reflection to `server`, describing `services` (full names) and reflection itself."""
     _describe_v1()
     method = grpc.stream_stream_rpc_method_handler(
         aio.ReflectionServicer([*services, *NAMES]).ServerReflectionInfo,
@@ -33,7 +33,7 @@ def add(server: grpc.aio.Server, services: Sequence[str]) -> None:
 
 
 def _describe_v1() -> None:
-    """Have v1's own file in the descriptor pool: v1alpha's under the other name. Tools ask for every listed service."""
+    """Add v1's file to the descriptor pool: a copy of v1alpha's under v1's name. Tools ask for every listed service."""
     pool = descriptor_pool.Default()
     try:
         pool.FindServiceByName(NAMES[0])

@@ -1,4 +1,4 @@
-"""Files that may change while a server runs: certificates and tokens that are renewed."""
+"""Watch files that may change while a server runs: renewed certificates and tokens."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _Stamp = tuple[int, int, int] | None
 
 
 class WatchedFiles:
-    """Tells when one of some files is another than it was. Symbolic links are followed, as Kubernetes' secrets need it."""
+    """Tell whether any of some files has changed. Symbolic links are followed, as Kubernetes secrets require."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
         self._seen = self._stamps()
 
     def changed(self) -> bool:
-        """Say whether one has changed since the last call, or since the beginning."""
+        """Return True if any has changed since the last call, or since construction."""
         before, self._seen = self._seen, self._stamps()
         return self._seen != before
 

@@ -1,6 +1,6 @@
-"""Who may call what: the roles that a token may have, and for every RPC those that allow it.
+"""Roles that a token may have, and for every RPC the roles that allow it.
 
-An RPC that is not in the table cannot be called where tokens are in use; a test compares the table with the services.
+Where tokens are in use, an RPC that is not in the table cannot be called; a test compares the table with the services.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from enum import Flag, auto
 
 
 class Role(Flag):
-    """What the owner of a token is to the service. One role includes no other; a token may have several."""
+    """What the owner of a token may do. No role includes another; a token may have several."""
 
     SUBMIT = auto()
-    """Sends work and reads and cancels what becomes of it."""
+    """May send work, and read and cancel its own."""
     OPERATE = auto()
-    """Drains nodes, releases quarantines, cancels anything."""
+    """May drain nodes, release quarantines, and cancel anything."""
     NODE = auto()
-    """Is an evaluator."""
+    """May join as an evaluator node."""
     READ = auto()
-    """Looks only."""
+    """May read only."""
 
     def __str__(self) -> str:
         return "+".join(role.name.lower() for role in self if role.name is not None)
 
 
-#: A service without tokens treats every caller as this.
+#: What every caller has where no tokens are in use.
 EVERY_ROLE = ~Role(0)
 _LOOKS = Role.READ | Role.SUBMIT | Role.OPERATE
 _NOBODY = Role(0)
@@ -66,17 +66,17 @@ _TABLE: dict[str, dict[str, Role]] = {
     },
 }
 
-#: Needs no token: probes have none.
+#: Services that need no token, because health probes have none.
 OPEN_SERVICES = frozenset({"grpc.health.v1.Health"})
 
 _BY_METHOD = {f"/{service}/{name}": roles for service, names in _TABLE.items() for name, roles in names.items()}
 
 
 def is_open(method: str) -> bool:
-    """Whether `method` ("/package.Service/Name") needs no token."""
+    """Return True if `method` ("/package.Service/Name") needs no token."""
     return method.lstrip("/").rpartition("/")[0] in OPEN_SERVICES
 
 
 def allowing(method: str) -> Role:
-    """Return the roles of which one is enough to call `method` ("/package.Service/Name"); none for an unknown one."""
+    """Return the roles of which any one allows `method` ("/package.Service/Name"); no role for an unknown method."""
     return _BY_METHOD.get(method, _NOBODY)

@@ -1,4 +1,4 @@
-"""Files that hold secrets: tokens and private keys. What everybody may read is refused, with what to do about it."""
+"""Read files that hold secrets (tokens, private keys), and refuse those that every user of the machine may access."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from kerneldyno.rpc.errors import CredentialsError
 
 
 def read_text(path: str, what: str) -> str:
-    """Return the text of `path`; `what` is its name in an error's message.
+    """Return the text of `path`.
+
+    Args:
+        path: the file.
+        what: what the file holds, for error messages.
 
     Raises:
         CredentialsError: it cannot be read, or every user of this machine may change it.
@@ -21,9 +25,9 @@ def read_text(path: str, what: str) -> str:
     except OSError as error:
         raise CredentialsError(f"cannot read {what} from {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise CredentialsError(f"{path} is not a text file; {what} is expected there") from error
+        raise CredentialsError(f"{path} is not a text file; expected {what}") from error
     if mode & stat.S_IWOTH:
-        raise CredentialsError(f"every user of this machine may change {path}: chmod o-w {path}")
+        raise CredentialsError(f"every user of this machine may change {path}; run: chmod o-w {path}")
     return text
 
 
@@ -31,7 +35,7 @@ def read_secret(path: str, what: str) -> str:
     """Return the text of `path`, which only its owner and group may read.
 
     Raises:
-        CredentialsError: as above, or every user of this machine may read it.
+        CredentialsError: as for `read_text`, or every user of this machine may read it.
     """
     text = read_text(path, what)
     refuse_readable(path, what)
@@ -41,4 +45,4 @@ def read_secret(path: str, what: str) -> str:
 def refuse_readable(path: str, what: str) -> None:
     """Raise CredentialsError when every user of this machine may read `path`."""
     if Path(path).stat().st_mode & stat.S_IROTH:
-        raise CredentialsError(f"{path} holds {what} and every user of this machine may read it: chmod 600 {path}")
+        raise CredentialsError(f"{path} holds {what} and every user of this machine may read it; run: chmod 600 {path}")

@@ -1,4 +1,4 @@
-"""What an operator says about a server's security, and what is refused: an open port without TLS.
+"""Security settings of a server, and the check that refuses a port that is open to others without TLS.
 
 Both servers share these options and checks: `add_options`, `ServerSecurity.of`, then `check` when the settings are read
 and `gate` when the server is made.
@@ -18,36 +18,44 @@ from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.rpc.serving import Address
 from kerneldyno.rpc.tls import ServerTls
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSecurity:
-    """Paths and permissions; no secret is in here, so it may be logged."""
+    """Paths and permissions. It holds no secret, so it may be logged."""
 
     tls: ServerTls | None = None
-    """The server's certificate; without it the connection is in the clear."""
+    """The server's certificate; without it connections are not encrypted."""
     tokens: str | None = None
-    """File of the tokens that may call; see `kerneldyno.rpc.tokens`."""
+    """Path of the token file; see `kerneldyno.rpc.tokens`."""
     insecure: bool = False
-    """Whether others than this machine may reach a port without TLS."""
+    """Allow ports without TLS that other machines can reach."""
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> ServerSecurity:
-        """Return what the options of `add_options` say. Raises CredentialsError."""
+        """Return the settings from parsed command line options.
+
+        Raises:
+            CredentialsError: the options do not fit together.
+        """
         tls = ServerTls.of(options.tls_cert, options.tls_key, options.tls_client_ca)
         return cls(tls, options.tokens or None, options.insecure)
 
     def __str__(self) -> str:
-        """The form of the settings line: key=value."""
+        """Return the settings as key=value, for the log."""
         cert, client_ca = (self.tls.cert, self.tls.client_ca) if self.tls is not None else (None, None)
         return f"tls_cert={cert} tls_client_ca={client_ca} tokens={self.tokens} insecure={self.insecure}"
 
     def check(self, listen: str, metrics: str) -> None:
-        """Refuse ports without TLS that others reach; `metrics` may be "off".
+        """Refuse ports without TLS that other machines can reach.
+
+        Args:
+            listen: address of the gRPC port.
+            metrics: address of the metrics port, or "off".
 
         Raises:
-            CredentialsError: one is, and `insecure` does not allow it.
+            CredentialsError: one is reachable, and `insecure` does not allow it.
             ValueError: an address is not HOST:PORT.
         """
         grpc_here = Address.parse(listen).loopback
@@ -56,41 +64,41 @@ class ServerSecurity:
             return
         if self.tls is None and not grpc_here:
             raise CredentialsError(
-                f"--listen {listen} would let others in without TLS: give --tls-cert and --tls-key, or listen on "
-                "127.0.0.1, or say --insecure if everybody who reaches this port may run code here"
+                f"--listen {listen} would let others in without TLS: give --tls-cert and --tls-key, or listen "
+                "on 127.0.0.1, or give --insecure if everybody who can reach this port may run code here"
             )
         if not metrics_here:
             raise CredentialsError(
-                f"--metrics {metrics} would be open to others, and has no TLS: serve them on 127.0.0.1, or say "
-                "--insecure if everybody who reaches this port may read them"
+                f"--metrics {metrics} would be open to other machines without TLS: serve metrics on 127.0.0.1, or give "
+                "--insecure if everybody who can reach this port may read them"
             )
 
     def gate(self, listen: str, environ: Mapping[str, str] = os.environ) -> Gate:
-        """Return who may call the server at `listen`; the log has a warning when it is everybody.
+        """Return the gate of the server at `listen`. If it admits everybody, log a warning.
 
         Raises:
             CredentialsError: the tokens cannot be used.
         """
-        file = tokens.TokenFile(self.tokens, environ) if self.tokens else None  # before: it sees changes from now on
+        file = tokens.TokenFile(self.tokens, environ) if self.tokens else None  # made first: it sees every change
         known = tokens.load(self.tokens, environ)
         if known:
-            log.info("event=tokens principals=%s", ",".join(known.names()))
+            _log.info("event=tokens principals=%s", ",".join(known.names()))
         elif not Address.parse(listen).loopback:
             certified = self.tls is not None and self.tls.client_ca is not None
             who = "with a certificate of the client CA" if certified else "who reaches it"
-            log.warning('event=no_tokens listen=%s detail="everybody %s may run code; give --tokens"', listen, who)
+            _log.warning('event=no_tokens listen=%s detail="everybody %s may run code; give --tokens"', listen, who)
         return Gate(known, file)
 
 
-#: Neither TLS nor tokens: for this machine alone.
+#: Neither TLS nor tokens: for a server that only this machine can reach.
 UNGUARDED = ServerSecurity()
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that `ServerSecurity.of` reads."""
+    """Add the command line options that `ServerSecurity.of` reads."""
     add = parser.add_argument
     add("--tls-cert", metavar="FILE", help="serve with TLS: the certificate chain, PEM")
-    add("--tls-key", metavar="FILE", help="its private key, PEM")
-    add("--tls-client-ca", metavar="FILE", help="clients need a certificate of this CA, PEM")
-    add("--tokens", metavar="FILE", help=f"tokens that may call, TOML; {tokens.TOKENS_VARIABLE} adds to them")
-    add("--insecure", action="store_true", help="let others than this machine reach ports without TLS")
+    add("--tls-key", metavar="FILE", help="private key of the certificate, PEM")
+    add("--tls-client-ca", metavar="FILE", help="require client certificates signed by this CA, PEM")
+    add("--tokens", metavar="FILE", help=f"tokens that may call, TOML; {tokens.TOKENS_VARIABLE} adds more")
+    add("--insecure", action="store_true", help="allow ports without TLS that other machines can reach")

@@ -1,8 +1,8 @@
-"""What both servers share: making a gRPC server, health, reflection, metrics endpoint, logging, signals.
+"""Shared startup and shutdown of both servers: gRPC server, health, reflection, metrics endpoint, logging, signals.
 
-The scheduler's and the evaluator's `__main__` call these in the order of a start: `configure_logging`,
-`exit_with_parent`, `make_server`, `add_health_and_reflection`, `listen`, `start_metrics`, `print_ready`; then they wait
-for `Signals.stop`, drain, and call `stop_server`. No service is defined here.
+The `__main__` modules of scheduler and evaluator call these in this order: `configure_logging`, `exit_with_parent`,
+`make_server`, `add_health_and_reflection`, `listen`, `start_metrics`, `print_ready`; then they wait for `Signals.stop`,
+drain, and call `stop_server`. No service is defined here.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from kerneldyno.rpc.channel import MAX_CONCURRENT_STREAMS, MAX_MESSAGE_BYTES, is
 from kerneldyno.rpc.interceptor import ServerInterceptor
 from prometheus_client import CollectorRegistry, start_http_server
 
-#: Open calls per server; watches and evaluation streams count too.
+#: Open calls per server, including watches and evaluation streams.
 MAX_CONCURRENT_CALLS = 2_000
-#: Seconds that cancelled handlers get to end.
+#: Seconds that cancelled handlers have to end.
 STUCK_SECONDS = 3.0
 _PR_SET_PDEATHSIG = 1
 
@@ -54,7 +54,7 @@ class Address:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Return True if only this machine can reach it."""
         return is_loopback(self.host)
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Address:
 
 
 def make_server(interceptor: ServerInterceptor, *, max_message_bytes: int = MAX_MESSAGE_BYTES) -> grpc.aio.Server:
-    """Return a server with our options; the caller adds services, a port, and starts it."""
+    """Return a server with KernelDyno's options; the caller adds services and a port, and starts it."""
     return grpc.aio.server(
         interceptors=[interceptor],
         options=server_options(max_message_bytes=max_message_bytes),
@@ -71,11 +71,11 @@ def make_server(interceptor: ServerInterceptor, *, max_message_bytes: int = MAX_
 
 
 def listen(server: grpc.aio.Server, address: Address, encryption: tls.ServerTls | None = None) -> Address:
-    """Bind `server` to `address`, with TLS if `encryption` is given, and return where it really listens.
+    """Bind `server` to `address`, with TLS if `encryption` is given, and return the address with the real port.
 
     Raises:
-        OSError: the port is taken or may not be used.
-        CredentialsError: certificate or key cannot be used.
+        OSError: the port is in use or not permitted.
+        CredentialsError: Certificate or key cannot be used.
     """
     credentials = tls.server_credentials(encryption) if encryption is not None else None
     try:
@@ -89,7 +89,7 @@ def listen(server: grpc.aio.Server, address: Address, encryption: tls.ServerTls 
 
 
 def _why_not_bound(address: Address) -> str:
-    """Return the reason that gRPC keeps to itself, or nothing when the port can be had by now."""
+    """Return the reason that gRPC does not report, or "" if the port has become free."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         socket.create_server((address.host, address.port), family=family).close()
@@ -115,7 +115,7 @@ async def add_health_and_reflection(server: grpc.aio.Server, services: Sequence[
 
 
 class MetricsEndpoint:
-    """The Prometheus page of one registry on a port of its own; `address` is where it really is."""
+    """Serve the Prometheus page of one registry on its own port; `address` has the real port."""
 
     def __init__(self, address: Address, registry: CollectorRegistry) -> None:
         try:
@@ -132,18 +132,18 @@ class MetricsEndpoint:
 
 
 def start_metrics(text: str, registry: CollectorRegistry) -> MetricsEndpoint | None:
-    """Serve `registry` at `text` ("HOST:PORT"), or nothing when it says "off".
+    """Serve `registry` at `text` ("HOST:PORT"); return None if `text` is "off".
 
     Raises:
-        OSError: the port is taken or may not be used.
+        OSError: the port is in use or not permitted.
     """
     return None if text == "off" else MetricsEndpoint(Address.parse(text), registry)
 
 
 async def stop_server(server: grpc.aio.Server, health: HealthServicer, *, grace_seconds: float = 5.0) -> None:
-    """Stop `server`: health says NOT_SERVING, the port closes, and calls still open after the grace are cancelled.
+    """Stop `server`: health reports NOT_SERVING, the port closes, and calls still open after the grace are cancelled.
 
-    May be called again. A handler that will not end is not waited for: the process is about to.
+    It may be called again. It does not wait for a handler that does not end, because the process is about to end.
     """
     await health.enter_graceful_shutdown()
     with contextlib.suppress(TimeoutError):
@@ -152,7 +152,7 @@ async def stop_server(server: grpc.aio.Server, health: HealthServicer, *, grace_
 
 
 def limits() -> str:
-    """Return the limits of a server of ours as key=value, for its settings line."""
+    """Return the limits of a server as key=value, for its settings line."""
     return (
         f"max_message_bytes={MAX_MESSAGE_BYTES} max_concurrent_streams={MAX_CONCURRENT_STREAMS} "
         f"max_concurrent_calls={MAX_CONCURRENT_CALLS}"
@@ -160,14 +160,14 @@ def limits() -> str:
 
 
 def print_ready(program: str, **fields: object) -> None:
-    """Print the one line that launchers wait for, for example `kerneldyno-scheduler ready grpc=127.0.0.1:50051`."""
+    """Print the ready line that launchers wait for, for example `kerneldyno-scheduler ready grpc=127.0.0.1:50051`."""
     print(program, "ready", *(f"{key}={value}" for key, value in fields.items()), flush=True)
 
 
 class Signals:
-    """SIGTERM and SIGINT as events: the first asks for a graceful stop, the second for an immediate one.
+    """Turn SIGTERM and SIGINT into events: the first asks for a graceful stop, the second for an immediate one.
 
-    Use as a context manager inside the running loop; the handlers are taken back at its end.
+    Use it as a context manager inside the running loop; leaving the block removes the handlers.
     """
 
     _NUMBERS = (signal.SIGTERM, signal.SIGINT)
@@ -203,11 +203,11 @@ def configure_logging(level: str = "INFO") -> None:
 
 
 def exit_with_parent() -> None:
-    """Ask the kernel to send SIGTERM to this process when its parent ends. Call it from the main thread, early."""
+    """Make the kernel send SIGTERM to this process when its parent ends. Call it early, from the main thread."""
     parent = os.getppid()
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("exit_with_parent must be called from the main thread")
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != parent:  # it went away in between
+    if os.getppid() != parent:  # the parent ended before the call above
         raise SystemExit(0)

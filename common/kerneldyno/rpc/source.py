@@ -1,6 +1,6 @@
-"""Text that becomes Python source, by Python's own rule: a byte order mark at its start is no part of the program.
+"""Text that becomes Python source: a byte order mark at its start is not part of the program.
 
-Editors on Windows put one there, and files, copied text and models' answers carry it along. Python skips it in a file, and
+Editors on Windows write one, and it stays in files, copied text and models' answers. Python skips it in a file, but
 `compile` refuses it in a string.
 """
 
@@ -10,8 +10,9 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 def without_mark(text: str) -> str:
-    """Return `text` without byte order marks at its start; every other one stays, such as one in a string.
+    """Return `text` without any byte order marks at its start; others, such as one in a string, stay.
 
-    Python skips one only. A request passes several services, each of which may do this, and is to be the same for all.
+    Python skips only one. Here all are removed, because a request passes several services that each may call this, and
+    the text must be the same for all of them.
     """
     return text.lstrip(BYTE_ORDER_MARK)

@@ -1,4 +1,4 @@
-"""The tokens that a server knows, from a TOML file and from the environment.
+"""Read the tokens that a server knows, from a TOML file and from the environment.
 
     [[token]]
     name = "trainer"                # who this is, in fair shares, limits, logs
@@ -8,8 +8,8 @@
     max_queued = 5000               # unfinished evaluations; the scheduler's own limit by default
     requests_per_second = 50.0      # unary calls, and evaluations of streams; no limit by default
 
-The file is read again when it changes. The environment's KERNELDYNO_TOKENS has "name:role+role:token,...", without limits.
-Only digests are kept.
+The file is read again when it changes. The variable KERNELDYNO_TOKENS holds "name:role+role:token,...", without limits.
+Only digests are kept in memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kerneldyno.rpc.secret_files import read_text, refuse_readable
 _log = logging.getLogger(__name__)
 
 TOKENS_VARIABLE = "KERNELDYNO_TOKENS"
-#: A shorter token could be guessed.
+#: Shortest token in characters; a shorter one could be guessed.
 MIN_TOKEN_CHARS = 20
 _MAKE = "python3 -c 'import secrets; print(secrets.token_urlsafe(32))' makes one"
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,100}")
@@ -42,44 +42,44 @@ _KEYS = {"name", "token", "sha256", "roles", "weight", "max_queued", "requests_p
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a token belongs to, and what the owner may do. Several tokens may belong to one."""
+    """The owner of one or several tokens, and what the owner may do."""
 
     name: str
     roles: Role
     weight: float = 1.0
     """Share of the fleet relative to other principals."""
     max_queued: int | None = None
-    """Unfinished evaluations that it may have; None for the scheduler's own limit."""
+    """Most unfinished evaluations at a time; None for the scheduler's own limit."""
     requests_per_second: float | None = None
-    """Unary calls, and evaluations of streams; None for no limit."""
+    """Rate limit of unary calls, and of evaluations in streams; None for no limit."""
 
 
-#: Everybody, where no tokens are in use.
+#: The caller where no tokens are in use.
 ANONYMOUS = Principal("anonymous", EVERY_ROLE)
 
 
 class Tokens:
-    """Principals by the SHA-256 of their tokens. False when there are none: then anybody may do anything."""
+    """Principals by the SHA-256 of their tokens. It is false if there are none; then anybody may do anything."""
 
     def __init__(self, principals: Iterable[tuple[bytes, Principal]] = ()) -> None:
         self._principals: dict[bytes, Principal] = {}
         by_name: dict[str, Principal] = {}
         for digest, principal in principals:
             if digest in self._principals:
-                raise CredentialsError(f"token of {principal.name!r}: this token is listed twice; each has one owner")
+                raise CredentialsError(f"token of {principal.name!r} is listed twice; a token has one owner")
             if by_name.setdefault(principal.name, principal) != principal:
-                raise CredentialsError(f"tokens of {principal.name!r} differ in roles or limits; those are the owner's")
+                raise CredentialsError(f"tokens of {principal.name!r} differ in roles or limits; they must be the same")
             self._principals[digest] = principal
 
     def __bool__(self) -> bool:
         return bool(self._principals)
 
     def names(self) -> list[str]:
-        """Return who has tokens."""
+        """Return the names of those who have tokens."""
         return sorted({principal.name for principal in self._principals.values()})
 
     def find(self, token: str) -> Principal | None:
-        """Return whose `token` is, in a time that does not tell how near a wrong one came."""
+        """Return the owner of `token`, in a time that does not reveal how close a wrong token is."""
         presented = _digest(token)
         found = None
         for digest, principal in self._principals.items():
@@ -89,17 +89,18 @@ class Tokens:
 
 
 def load(path: str | None, environ: Mapping[str, str]) -> Tokens:
-    """Return the tokens of a file, if one is named, and of the environment.
+    """Return the tokens of the file at `path`, if given, and of the environment.
 
     Raises:
-        CredentialsError: the file cannot be read or is not private enough, or an entry is wrong; never names a token.
+        CredentialsError: the file cannot be read or is not private enough, or an entry is wrong. The message never
+            holds a token.
     """
     in_file = _from_file(path) if path else []
     return Tokens([*in_file, *_from_environment(environ.get(TOKENS_VARIABLE, ""))])
 
 
 class TokenFile:
-    """Tokens of a file that may be edited while the server runs, and those of the environment at the start."""
+    """Tokens of a file that may change while the server runs, and those of the environment at the start."""
 
     def __init__(self, path: str, environ: Mapping[str, str]) -> None:
         self._path = path
@@ -107,7 +108,10 @@ class TokenFile:
         self._watched = WatchedFiles([path])
 
     def changed(self) -> Tokens | None:
-        """Return the tokens when they are others than at the last call. A file of no use is logged, and changes nothing."""
+        """Return the tokens if they have changed since the last call, else None.
+
+        A file that cannot be used is logged and counts as unchanged.
+        """
         if not self._watched.changed():
             return None
         try:
@@ -126,7 +130,7 @@ def _from_file(path: str) -> list[tuple[bytes, Principal]]:
         raise CredentialsError(f"{path} is not TOML: {error}") from error
     entries = document.get("token")
     if set(document) != {"token"} or not isinstance(entries, list) or not entries:
-        raise CredentialsError(f"{path} must hold [[token]] entries, at least one, and nothing else")
+        raise CredentialsError(f"{path} must hold at least one [[token]] entry, and nothing else")
     if any(isinstance(entry, dict) and "token" in entry for entry in entries):
         refuse_readable(path, "tokens (give sha256 instead of token, or make the file private)")
     return [_entry(entry, f"{path}: token {number}") for number, entry in enumerate(entries, 1)]
@@ -138,7 +142,7 @@ def _entry(entry: Any, where: str) -> tuple[bytes, Principal]:
     if unknown := set(entry) - _KEYS:
         raise CredentialsError(f"{where} has unknown keys: {', '.join(sorted(unknown))}")
     if ("token" in entry) == ("sha256" in entry):
-        raise CredentialsError(f"{where} needs either sha256 (of the token) or token")
+        raise CredentialsError(f"{where} needs either sha256 (of the token) or token, not both")
     digest = _known(entry["token"], where) if "token" in entry else _from_hex(entry["sha256"], where)
     weight, rate = (_positive(entry, key, (int, float), where) for key in ("weight", "requests_per_second"))
     max_queued = _positive(entry, "max_queued", (int,), where)
@@ -169,27 +173,27 @@ def _digest(token: str) -> bytes:
 def _known(token: Any, where: str) -> bytes:
     if not isinstance(token, str) or len(token) < MIN_TOKEN_CHARS or not _TOKEN.fullmatch(token):
         raise CredentialsError(
-            f"{where}: a token has at least {MIN_TOKEN_CHARS} printable ASCII characters, no space, no comma; {_MAKE}"
+            f"{where}: a token needs at least {MIN_TOKEN_CHARS} printable ASCII characters, no space, no comma; {_MAKE}"
         )
     return _digest(token)
 
 
 def _from_hex(text: Any, where: str) -> bytes:
     if not isinstance(text, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", text):
-        raise CredentialsError(f"{where}: sha256 has 64 hexadecimal digits, as `printf %s TOKEN | sha256sum` prints")
+        raise CredentialsError(f"{where}: sha256 needs 64 hexadecimal digits, as `printf %s TOKEN | sha256sum` prints")
     return bytes.fromhex(text)
 
 
 def _name(name: Any, where: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise CredentialsError(f"{where}: name has 1 to 100 letters, digits, or . _ @ -")
+        raise CredentialsError(f"{where}: name must have 1 to 100 letters, digits, or . _ @ -")
     return name
 
 
 def _roles(names: Any, where: str) -> Role:
     known = {str(role): role for role in Role}
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name in known for name in names):
-        raise CredentialsError(f"{where}: roles are some of {', '.join(known)}")
+        raise CredentialsError(f"{where}: roles must be a list of some of {', '.join(known)}")
     roles = Role(0)
     for name in names:
         roles |= known[name]
@@ -202,5 +206,5 @@ def _positive(entry: Mapping[str, Any], key: str, kinds: tuple[type, ...], where
         return None
     right = isinstance(value, kinds) and not isinstance(value, bool)
     if not right or not 0 < value < math.inf:
-        raise CredentialsError(f"{where}: {key} is a {'whole ' if float not in kinds else ''}number greater than 0")
+        raise CredentialsError(f"{where}: {key} must be a {'whole ' if float not in kinds else ''}number above 0")
     return value

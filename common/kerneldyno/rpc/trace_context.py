@@ -1,8 +1,8 @@
-"""Where a request is in a distributed trace: W3C Trace Context, read, written and passed on.
+"""Position of a request in a distributed trace: read, write and pass on W3C Trace Context.
 
-Client, scheduler and evaluator use it whether or not spans are exported (kerneldyno.rpc.tracing): one that exports nothing
-passes the context on, so that a trace does not end at it. A malformed context counts as none, as the recommendation asks.
-Pure; knows no tracing library.
+Client, scheduler and evaluator use it whether or not they export spans (kerneldyno.rpc.tracing): a process that exports
+nothing still passes the context on, so that the trace continues behind it. A malformed context counts as none, as the
+recommendation requires. Pure; imports no tracing library.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from functools import lru_cache
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
-#: Metadata keys of a call, and the headers of the recommendation.
+#: Metadata keys of a call, and the headers that the recommendation defines.
 PARENT_KEY, STATE_KEY = "traceparent", "tracestate"
 MAX_STATE_CHARS = 512
-#: Flag: whoever asks records this trace.
+#: Flag: the caller records this trace.
 SAMPLED = 1
-_KNOWN_FLAGS = 3  # sampled, and that the trace id is random
+_KNOWN_FLAGS = 3  # sampled, and random trace id
 
-# Versions after 00 may go on behind another hyphen; what is known of them is the same.
+# Versions after 00 may have more fields behind another hyphen; the known fields are the same.
 _TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 
@@ -35,37 +35,37 @@ class TraceContext:
     flags: int
     state: str = ""
     parent_id: int | None = None
-    """Of a span that this process makes: its parent's id, 0 at the root of a trace. None for spans of others."""
+    """For a span made by this process, its parent's id, or 0 at the root of a trace. None for spans made elsewhere."""
 
     @property
     def sampled(self) -> bool:
-        """Whether it is recorded."""
+        """Return True if the span is recorded."""
         return bool(self.flags & SAMPLED)
 
     @property
     def traceparent(self) -> str:
-        """The header `traceparent`."""
+        """Return the header `traceparent`."""
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{self.flags:02x}"
 
     @property
     def text(self) -> str:
-        """The whole of it, as journals keep it; `decode` reads it."""
+        """Return all fields as text, the form that journals keep; `decode` reads it."""
         own = "" if self.parent_id is None else f"-{self.parent_id:016x}"
         return f"{self.traceparent}{own} {self.state}".rstrip()
 
     @property
     def message(self) -> pb.TraceContext:
-        """What the contract has of it."""
+        """Return the fields that the contract's message holds."""
         return pb.TraceContext(traceparent=self.traceparent, tracestate=self.state)
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What a call carries of it."""
+        """Return the fields as metadata of a call."""
         return (PARENT_KEY, self.traceparent), *(((STATE_KEY, self.state),) if self.state else ())
 
 
 def parse(traceparent: str, tracestate: str = "") -> TraceContext | None:
-    """Return what two headers say, or None when they are malformed."""
+    """Return the context in two headers, or None if they are malformed."""
     match = _TRACEPARENT.fullmatch(traceparent)
     if match is None:
         return None
@@ -78,13 +78,13 @@ def parse(traceparent: str, tracestate: str = "") -> TraceContext | None:
 
 
 def of_message(message: pb.TraceContext) -> str:
-    """Return a context of the contract as text; empty when there is none, or a malformed one."""
+    """Return the context in a message as text; empty if there is none, or a malformed one."""
     found = parse(message.traceparent, message.tracestate)
     return found.text if found is not None else ""
 
 
 def note_call(metadata: Iterable[tuple[str, str | bytes]] | None) -> None:
-    """Note what the metadata of the call that is being handled says. The interceptor does, for every call."""
+    """Store the context in the metadata of the call that is being handled. The interceptor does this for every call."""
     found = {key: str(value) for key, value in metadata or () if key in (PARENT_KEY, STATE_KEY)}
     context = parse(found.get(PARENT_KEY, ""), found.get(STATE_KEY, ""))
     _of_call.set(context.text if context is not None else "")
@@ -98,9 +98,9 @@ def of_call() -> str:
 _of_call: ContextVar[str] = ContextVar("kerneldyno_trace", default="")
 
 
-@lru_cache(maxsize=4096)  # the scheduler reads each a handful of times
+@lru_cache(maxsize=4096)  # the scheduler decodes each text several times
 def decode(text: str) -> TraceContext | None:
-    """Read what `TraceContext.text` wrote; None for the empty text, which says that there is no trace."""
+    """Read what `TraceContext.text` wrote; None for an empty text, which means no trace."""
     if not text:
         return None
     head, _, state = text.partition(" ")
@@ -109,5 +109,5 @@ def decode(text: str) -> TraceContext | None:
 
 
 def trace_id_of(text: str) -> str:
-    """Return the trace id of such a text, 32 hexadecimal digits; empty when there is no trace."""
+    """Return the trace id in what `TraceContext.text` wrote, 32 hexadecimal digits; empty if there is no trace."""
     return text[3:35]

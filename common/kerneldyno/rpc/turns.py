@@ -1,7 +1,7 @@
-"""Turns of RewardService.StreamRewards: how one is named, and what a turn may be beyond the limits of its request.
+"""Turns of RewardService.StreamRewards: how they are named, and their limits beyond those of their requests.
 
-The client names turns here before it sends them, and the scheduler those that come without a name, so that the same turn
-sent again is the same evaluation. Pure.
+The client names turns here before it sends them, and the scheduler names those that arrive without a name, so that the
+same turn sent again is the same evaluation. Pure.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from kerneldyno.rpc.validation import (
 )
 from kerneldyno.v1.reward_service_pb2 import Turn
 
-#: A second measurement has the turn's id and this.
+#: Suffix of the turn's id for a second measurement.
 AGAIN = "~again"
-#: What the scheduler adds to the labels of a turn's request; and to those of its second measurement.
+#: Labels that the scheduler adds to a turn's request, and to that of its second measurement.
 TURN_LABELS = ("group", "sample", "turn")
 AGAIN_LABEL = "again"
 
-#: It becomes a label, and with sample, turn and digest the id of a turn.
+#: The group becomes a label; together with sample, turn and digest it is also the id of a turn.
 MAX_GROUP_CHARS = MAX_LABEL_CHARS
 MAX_TURN_ID_CHARS = MAX_ID_CHARS - len(AGAIN)
 MAX_TURN_LABELS = MAX_LABELS - len(TURN_LABELS) - 1
@@ -32,12 +32,12 @@ _DIGEST_CHARS = 16
 
 
 def turn_id(turn: Turn) -> str:
-    """Return the id of `turn`: the one it was given, else "<group>/<sample>/<turn_index>/" and a digest of its contents."""
+    """Return the id of `turn`: its own, else "<group>/<sample>/<turn_index>/" and a digest of its contents."""
     return turn.request.id or f"{turn.group}/{turn.sample}/{turn.turn_index}/{turn_digest(turn)[:_DIGEST_CHARS]}"
 
 
 def turn_digest(turn: Turn) -> str:
-    """Return what tells whether two turns are the same: SHA-256 of all that they say but their trace, in hexadecimal."""
+    """Return the digest of all that `turn` holds except its trace: SHA-256, in hexadecimal."""
     if turn.request.HasField("trace_context"):
         plain = Turn()
         plain.CopyFrom(turn)
@@ -47,19 +47,19 @@ def turn_digest(turn: Turn) -> str:
 
 
 def check_turn(turn: Turn) -> list[Violation]:
-    """Return what is wrong with `turn` itself; its request has limits of its own (kerneldyno.rpc.validation)."""
+    """Return what is wrong with `turn` itself; its request has its own limits (kerneldyno.rpc.validation)."""
     found = []
     if len(turn.group) > MAX_GROUP_CHARS or not turn.group.isprintable():
         found.append(Violation("group", f"must have at most {MAX_GROUP_CHARS} characters, all of them printable"))
     for name in ("sample", "turn_index"):
         if (index := getattr(turn, name)) < 0:
-            found.append(Violation(name, f"is {index}; indices begin at 0"))
+            found.append(Violation(name, f"is {index}; indices start at 0"))
     given, code, response = turn.request.id, turn.request.kernel_code, turn.response_text
     if len(given) > MAX_TURN_ID_CHARS or not given.isprintable() or given.endswith(AGAIN):
         text = f'must have at most {MAX_TURN_ID_CHARS} printable characters and not end in "{AGAIN}"'
         found.append(Violation("id", text))
     if code and response:
-        found.append(Violation("turn", "has both kernel_code and response_text; give one of them"))
+        found.append(Violation("turn", "has both kernel_code and response_text; give only one of them"))
     if not code and not response:
         text = f"{MISSING}; give kernel_code, or the model's raw answer as response_text"
         found.append(Violation("kernel_code", text))
@@ -67,6 +67,6 @@ def check_turn(turn: Turn) -> list[Violation]:
         text = f"is {size} bytes long; at most {MAX_SOURCE_BYTES} bytes (1 MiB) are allowed"
         found.append(Violation("response_text", text))
     if len(turn.request.labels) > MAX_TURN_LABELS:
-        text = f"has {len(turn.request.labels)} labels; a turn may have {MAX_TURN_LABELS}, for others are added"
+        text = f"has {len(turn.request.labels)} labels; a turn may have {MAX_TURN_LABELS}, as the server adds others"
         found.append(Violation("labels", text))
     return found

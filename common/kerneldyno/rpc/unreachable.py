@@ -1,13 +1,14 @@
-"""What a failed connection means, and what to do about it: gRPC reports the symptom only ("Socket closed").
+"""Explain a failed connection and what to do about it: gRPC reports only the symptom ("Socket closed").
 
-The rules read gRPC's own texts. A text that no rule knows gets the usual advice: see whether the service runs.
+The rules match gRPC's own texts. A text that no rule matches gets the general advice: check that the service is
+running.
 """
 
 from __future__ import annotations
 
 from kerneldyno.rpc.credentials import NONE, Credentials
 
-#: The advice when a service answers UNIMPLEMENTED where a scheduler was expected.
+#: Advice when a service answers UNIMPLEMENTED where a scheduler was expected.
 NOT_A_SCHEDULER = (
     "what listens there is not a scheduler, or is older than this client: it may be an evaluator, or another program; "
     "give the address that the scheduler prints as grpc="
@@ -16,10 +17,10 @@ _NOT_RUNNING = "is the service running? `kerneldyno up` starts one, --local uses
 _GIVE_CA = "give the CA of its certificate (tls_ca, --tls-ca or KERNELDYNO_TLS_CA)"
 _GIVE_CERT = "(tls_cert and tls_key, --tls-cert and --tls-key, or KERNELDYNO_TLS_CERT and KERNELDYNO_TLS_KEY)"
 
-#: What gRPC says before the reason when no connection could be made; a call that is cut off later has the reason alone.
+#: gRPC's words before the reason when no connection could be made. A call that is cut off later has the reason alone.
 _NEVER_CONNECTED = "last error: "
 _CLOSED = ("Socket closed", "Connection reset by peer", "Broken pipe")
-#: Words of gRPC or OpenSSL, and the advice.
+#: Words of gRPC or OpenSSL, and the advice for each.
 _RULES = (
     ("Connection refused", f"nothing listens there; {_NOT_RUNNING}"),
     (
@@ -37,7 +38,7 @@ _RULES = (
     ),
     (
         "Failed parsing HTTP/2",
-        "what listens there is no gRPC service; it may be the port of metrics or of a gateway: "
+        "what listens there is not a gRPC service; it may be the port of metrics or of a gateway: "
         "give the address that the scheduler prints as grpc=",
     ),
     ("lookup error", "the host name cannot be resolved here; check it"),
@@ -48,8 +49,8 @@ def advice(details: str, credentials: Credentials = NONE) -> str:
     """Return what is wrong and what to do.
 
     Args:
-        details: of the call's status, in gRPC's words.
-        credentials: what the client showed the service.
+        details: details of the call's status, in gRPC's words.
+        credentials: what the client sent to the service.
     """
     for words, text in _RULES:
         if words in details:

@@ -1,8 +1,8 @@
-"""The limits of a request, checked field by field and never clamped, and the defaults of what it leaves out.
+"""Limits of a request, checked field by field and never clamped, and the defaults of fields that it leaves out.
 
-The scheduler checks every request here before it accepts it, an evaluator checks those that are sent to it directly,
-and the client may check before it sends. Pure: it looks at the message alone. Whether the source parses, and whether
-the entry point is there, is the evaluator's to say.
+The scheduler checks every request here before it accepts it. An evaluator checks those that it receives directly, and
+the client may check before it sends. Pure: it looks at the message alone. The evaluator checks whether the source
+parses and whether it has the entry point.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from google.protobuf.duration_pb2 import Duration
 from kerneldyno.rpc.source import BYTE_ORDER_MARK, without_mark
 from kerneldyno.v1 import evaluation_pb2 as pb
 
-#: How the description of a field that must not be empty begins.
+#: First word of the description of a field that must not be empty.
 MISSING = "missing"
 
 MAX_SOURCE_BYTES = 1024 * 1024
@@ -31,19 +31,19 @@ MIN_STAGE_SECONDS = 0.1
 MAX_STAGE_SECONDS = 3600.0
 MAX_CASES = 100
 MAX_LABELS = 16
-#: The longest name of a KernelBench problem, with its level, has 103.
+#: Longest label in characters. The longest name of a KernelBench problem, with its level, has 103.
 MAX_LABEL_CHARS = 150
 MAX_SALT_CHARS = 100
 MIN_TIMING_PRECISION = 0.001
 MAX_TIMING_PRECISION = 1.0
-#: Less would not hold a CUDA library's workspace.
+#: Smallest limit in bytes; less would not hold the workspace of a CUDA library.
 MIN_CANDIDATE_MEMORY_BYTES = 64 * 1024 * 1024
 MIN_TOTAL_SECONDS = 1.0
 MAX_TOTAL_SECONDS = 7 * 86_400.0
 MAX_MIN_DEVICES = 1024
 #: Fields that are Python source.
 _SOURCES = ("reference_code", "kernel_code", "cases_code")
-#: Most violations reported for one request; the contract says so.
+#: Most violations reported for one request, as the contract says.
 MAX_VIOLATIONS = 20
 
 DEFAULT_ENTRY_POINT = "Model"
@@ -54,9 +54,9 @@ DEFAULT_PERF_TRIALS = 100
 DEFAULT_WARMUP = 3
 DEFAULT_TIMING_PRECISION = 0.01
 DEFAULT_STAGE_SECONDS = 60
-#: A kernel that tries many configurations compiles each.
+#: Default limit in seconds; a kernel that tries many configurations compiles each of them.
 DEFAULT_COMPILE_SECONDS = 120
-#: nvcc takes its time, while a source is imported or when it is first called.
+#: Default limit in seconds for stages that may run nvcc, which compiles when a source is imported or first called.
 DEFAULT_NVCC_SECONDS = 300
 
 STAGE_TIMEOUT_FIELDS = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout")
@@ -76,15 +76,15 @@ _ENUMS: dict[str, Any] = {
     "stress_kinds": pb.StressKind,
     "tolerance.preset": pb.Tolerance.Preset,
 }
-#: The wrappers above make a new list for each question.
+#: Computed once: the wrappers above make a new list for each query.
 _ENUM_VALUES = {field: frozenset(enum.values()) for field, enum in _ENUMS.items()}
-#: No text with fewer characters has more than MAX_SOURCE_BYTES bytes in UTF-8.
+#: A text with fewer characters cannot exceed MAX_SOURCE_BYTES bytes in UTF-8.
 _SURELY_SHORT_CHARS = MAX_SOURCE_BYTES // 4
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One bad field: its path in EvalRequest, and what is wrong and what would be right."""
+    """A bad field: its path in EvalRequest, what is wrong, and what would be right."""
 
     field: str
     description: str
@@ -98,9 +98,14 @@ def validate(
     profiling: bool = False,
     id_required: bool = True,
 ) -> list[Violation]:
-    """Return what is wrong with `request`, at most `MAX_VIOLATIONS`; an empty list means that it is well formed.
+    """Return what is wrong with `request`, at most `MAX_VIOLATIONS`; an empty list means that it is valid.
 
-    `backends` and `toolkits` are the names that are served (None: do not check); `profiling` says whether profiling is.
+    Args:
+        request: the request to check.
+        backends: names of the backends that are served; None to skip this check.
+        toolkits: names of the toolkits that are served; None to skip this check.
+        profiling: whether any device can profile.
+        id_required: whether the request must have an id.
     """
     found: list[Violation] = []
     for violation in _violations(request, backends, toolkits, profiling, id_required):
@@ -111,9 +116,9 @@ def validate(
 
 
 def effective(request: pb.EvalRequest) -> pb.EvalRequest:
-    """Return a copy of a valid `request` with every default filled in, so that nobody further on has to know them.
+    """Return a copy of a valid `request` with every default filled in, so that later stages need not know the defaults.
 
-    Its sources begin with the program, without a byte order mark.
+    Byte order marks at the start of its sources are removed.
     """
     full = pb.EvalRequest()
     full.CopyFrom(request)
@@ -134,16 +139,16 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
         full.tolerance.preset = pb.Tolerance.PRESET_ALLCLOSE if given else pb.Tolerance.PRESET_CALIBRATED
     full.reference_backend = full.reference_backend or pb.REFERENCE_BACKEND_EAGER
     if full.launch_mode == pb.LAUNCH_MODE_EAGER:
-        full.ClearField("launch_mode")  # younger than the form of identities: work that does without it keeps its own
+        full.ClearField("launch_mode")  # newer than the form of identities: work without it keeps its digest
     if full.HasField("timing_precision") and full.timing_precision == DEFAULT_TIMING_PRECISION:
-        full.ClearField("timing_precision")  # for the same reason; whoever reads the field knows its default
+        full.ClearField("timing_precision")  # for the same reason; readers of the field know its default
     if full.output_reuse == pb.OUTPUT_REUSE_LABEL:
         full.ClearField("output_reuse")
     if not full.HasField("stress_inputs"):
         full.stress_inputs = full.tolerance.preset == pb.Tolerance.PRESET_CALIBRATED or bool(full.stress_kinds)
     kinds = sorted(full.stress_kinds)
     del full.stress_kinds[:]
-    if len(kinds) < len(pb.StressKind.values()) - 1:  # all of them are the default
+    if len(kinds) < len(pb.StressKind.values()) - 1:  # the full set is the default
         full.stress_kinds.extend(kinds)
     full.speedup_kind = full.speedup_kind or pb.SPEEDUP_KIND_DEVICE
     full.priority = full.priority or pb.PRIORITY_NORMAL
@@ -159,14 +164,14 @@ def effective(request: pb.EvalRequest) -> pb.EvalRequest:
 
 
 def _stage_seconds(name: str, backend: str) -> int:
-    """Return the limit of a stage for which a request has none."""
+    """Return the default limit of a stage in seconds."""
     if backend == "cuda" and name in ("load_timeout", "compile_timeout"):
         return DEFAULT_NVCC_SECONDS
     return DEFAULT_COMPILE_SECONDS if name == "compile_timeout" else DEFAULT_STAGE_SECONDS
 
 
 def device_kind(request: pb.EvalRequest) -> str:
-    """Return the kind of device that `request` takes: the one it asks for, else the one its backend needs; "" for any."""
+    """Return the kind of device that `request` needs: the one it names, else the one its backend needs; "" for any."""
     return request.device.kind or _NEEDS_KIND.get(request.backend, "")
 
 
@@ -239,7 +244,7 @@ def _id(value: str, required: bool) -> Iterator[Violation]:
 
 def _sources(request: pb.EvalRequest) -> Iterator[Violation]:
     toolkit = request.toolkit or DEFAULT_TOOLKIT
-    # Each access to a text makes a new copy of it.
+    # Each access to a text field copies it.
     reference, candidate, cases = request.reference_code, request.kernel_code, request.cases_code
     if toolkit == "kernelbench" and _is_blank(reference):
         yield Violation("reference_code", f"{MISSING}; the kernelbench toolkit needs the source of the reference")
@@ -295,16 +300,16 @@ def _tolerance(tolerance: pb.Tolerance) -> Iterator[Violation]:
 def _enum(field: str, value: int) -> Iterator[Violation]:
     if value not in _ENUM_VALUES[field]:
         known = ", ".join(f"{number} ({name})" for name, number in _ENUMS[field].items())
-        yield Violation(field, f"{value} is not a known value; known: {known}")
+        yield Violation(field, f"{value} is not a known value; choose one of {known}")
 
 
 def _stress_kinds(kinds: Collection[int]) -> Iterator[Violation]:
     for kind in kinds:
         yield from _enum("stress_kinds", kind)
     if pb.STRESS_KIND_UNSPECIFIED in kinds:
-        yield Violation("stress_kinds", "STRESS_KIND_UNSPECIFIED is no kind; leave the field empty for all of them")
+        yield Violation("stress_kinds", "STRESS_KIND_UNSPECIFIED is not a kind; leave the field empty for all kinds")
     if len(set(kinds)) < len(kinds):
-        yield Violation("stress_kinds", "has a kind twice; name each once")
+        yield Violation("stress_kinds", "names a kind twice; name each once")
 
 
 def _timeouts(timeouts: pb.StageTimeouts) -> Iterator[Violation]:

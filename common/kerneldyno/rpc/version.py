@@ -1,4 +1,4 @@
-"""The version, here and nowhere else: wheel, capabilities, environments, metrics and images all take it from here."""
+"""The version, defined only here: wheel, capabilities, environments, metrics and images all read it."""
 
 from __future__ import annotations
 

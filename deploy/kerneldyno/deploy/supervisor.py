@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import subprocess
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO
 
-from kerneldyno.rpc import credentials, tokens
+from kerneldyno.client.service_process import ServiceProcess, indented
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +26,6 @@ _BACKOFF_SECONDS = (1.0, 60.0)
 _HEALTHY_SECONDS = 60.0
 #: How long a service may take after the second SIGTERM, which skips its drain, in seconds.
 _HURRY_SECONDS = 10.0
-_TAIL_LINES = 20
-#: Meant for a scheduler elsewhere; a service is told by options what it shows to whom.
-_NOT_PASSED_ON = frozenset({*credentials.VARIABLES, tokens.TOKENS_VARIABLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +40,6 @@ class State:
     restarts: int
     last_end: str
     """How it ended the last time, with its last lines; empty when it never did."""
-
-
-@dataclass(slots=True)
-class _Run:
-    """One life of the service."""
-
-    process: subprocess.Popen[str]
-    ready: Mapping[str, str] | None = None
-    tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
 
 
 class Supervisor:
@@ -77,11 +63,12 @@ class Supervisor:
         echo: IO[str] | None = None,
     ) -> None:
         self._service = service
-        self._command = [python, "-m", f"kerneldyno.{service}", *options, "--exit-with-parent"]
-        self._environ = {name: value for name, value in environ.items() if name not in _NOT_PASSED_ON}
+        self._python = python
+        self._options = tuple(options)
+        self._environ = dict(environ)
         self._echo = echo
         self._change = threading.Condition()
-        self._run: _Run | None = None
+        self._run: ServiceProcess | None = None
         self._restarts = 0
         self._last_end = ""
         self._stopping = False
@@ -137,50 +124,15 @@ class Supervisor:
             if self._stopping:
                 return ""
             try:
-                process = subprocess.Popen(
-                    self._command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    errors="replace",
-                    start_new_session=True,  # Ctrl-C reaches whoever stops it, not itself
-                    env=self._environ,
+                run = self._run = ServiceProcess(
+                    self._service, self._python, self._options, environ=self._environ, echo=self._write
                 )
             except OSError as error:
-                return f"cannot be started with {self._command[0]}: {error.strerror}"
-            run = self._run = _Run(process)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        readers = [
-            threading.Thread(target=self._read_ready, args=(run, process.stdout), daemon=True),
-            threading.Thread(target=self._read_log, args=(run, process.stderr), daemon=True),
-        ]
-        for reader in readers:
-            reader.start()
-        status = process.wait()
-        for reader in readers:
-            reader.join(timeout=1.0)  # a grandchild may hold the pipe open
-        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-        return f"ended with {how}{self._tail()}"
+                return f"cannot be started with {self._python}: {error.strerror}"
+        run.process.wait()
+        return f"{run.ended()}{indented(run.tail())}"
 
-    def _read_ready(self, run: _Run, stream: IO[str]) -> None:
-        with stream:
-            for line in stream:
-                words = line.split()
-                if words[:2] == [f"kerneldyno-{self._service}", "ready"]:
-                    with self._change:
-                        run.ready = dict(word.split("=", 1) for word in words[2:] if "=" in word)
-                        self._change.notify_all()
-
-    def _read_log(self, run: _Run, stream: IO[str]) -> None:
-        with stream:
-            for line in stream:
-                run.tail.append(line.rstrip("\n"))
-                if self._echo is not None:
-                    self._echo.write(line)
-                    self._echo.flush()
-
-    def _tail(self) -> str:
-        run = self._run
-        return "".join(f"\n  {line}" for line in list(run.tail)) if run is not None else ""
+    def _write(self, line: str) -> None:
+        if self._echo is not None:
+            self._echo.write(line)
+            self._echo.flush()
