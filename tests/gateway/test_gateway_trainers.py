@@ -215,7 +215,7 @@ BAD_RM = [
     ({"response": "x", "label": {"reference_code": ""}}, "no reference"),
     ({"response": "x", "label": {"reference_code": REFERENCE, "options": {"num_perf_trials": 0}}}, "num_perf_trials"),
     ({"response": "x", "label": {"reference_code": REFERENCE, "options": {"kernel_code": "x"}}}, "kernel_code"),
-    ({"response": "x", "label": {"reference_code": REFERENCE, "id": "x" * 151}}, "is no id"),
+    ({"response": "x", "label": {"reference_code": REFERENCE, "id": "x" * 151}}, "is not an id"),
     ({"response": "x", "label": {"reference_code": "def f(): '\ud800'"}}, "half a surrogate pair"),
     ({"response": response(), "label": {"reference_code": REFERENCE, "options": {"enable_profiling": True}}}, "profil"),
 ]
