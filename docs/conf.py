@@ -36,6 +36,7 @@ NAVIGATION = {
         "docs/architecture",
         "docs/extending",
         "docs/api",
+        "docs/errors",
         "tests/README",
         "examples/README",
         "examples/verl/README",

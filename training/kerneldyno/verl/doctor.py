@@ -134,15 +134,13 @@ def _packages() -> Iterator[Check]:
     missing = [package for module, package in _NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:
         yield Check(
-            "packages that verl needs",
+            "verl's own needs",
             State.FAILED,
             f"missing: {', '.join(missing)}",
             f"pip install {' '.join(missing)}",
         )
     else:
-        yield Check(
-            "packages that verl needs", State.OK, ", ".join(f"{name} {_version(name)}" for name in _NEEDED.values())
-        )
+        yield Check("verl's own needs", State.OK, ", ".join(f"{name} {_version(name)}" for name in _NEEDED.values()))
     engines = [f"{name} {_version(name)}" for name in _ENGINES if _version(name) is not None]
     if engines:
         yield Check("rollout engine", State.OK, ", ".join(engines))
