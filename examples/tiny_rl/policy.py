@@ -1,7 +1,7 @@
-"""The policy: a small causal transformer, made from nothing, that writes a program token by token.
+"""The policy: a small causal transformer, trained from scratch, that writes a program token by token.
 
-What it reads is one fixed line: the operator, the turn, and of the turn before the program, its outcome and how much it
-earned. What it writes follows. One position is one token; nothing is padded but programs that ended early.
+Its input is one fixed line: the operator, the turn, and of the previous turn the program, its outcome and its reward. Its
+output follows. One position is one token; only programs that ended early are padded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PROMPT = 4 + grammar.LONGEST
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a prompt tells of the turn before."""
+    """Information in a prompt about the previous turn."""
 
     words: tuple[str, ...]
     outcome: str
@@ -45,7 +45,7 @@ class Past:
 
 
 def prompt(operator: str, turn: int, past: Past | None) -> list[int]:
-    """Return the prompt's tokens, PROMPT of them. Of the hidden size nothing is said."""
+    """Return the PROMPT tokens of the prompt. They do not tell the hidden size."""
     if past is None:
         told = [PAD] * (grammar.LONGEST + 2)
     else:

@@ -1,13 +1,13 @@
-"""Trains the tiny policy through real rewards, in several settings and seeds, and writes what was seen to a file.
+"""Train the tiny policy through real rewards, in several settings and seeds, and write the results to a file.
 
     python examples/tiny_rl/train.py --preset quick      CPU: one problem, checks off and on, one seed; two minutes in all
     python examples/tiny_rl/train.py --preset small      CPU: minutes for verdicts, minutes for learning
     python examples/tiny_rl/train.py --preset h200       a GPU, larger problems, coverage by the profiler
-    python examples/tiny_rl/train.py ... --seconds 500   stop after so long; the same command with --resume goes on
+    python examples/tiny_rl/train.py ... --seconds 500   stop after this time; the same command with --resume continues
 
-Every turn goes through the reward stream of a real scheduler, which has a real evaluator. There are few programs, so the
-scheduler judges each once and answers from its store ever after: a verdict is one draw of a noisy clock, and stays.
-Figures are of the strict judge (its checks on), whatever the policy was paid by.
+Every turn goes through the reward stream of a real scheduler with a real evaluator. There are few programs, so the
+scheduler judges each once and then answers from its store: a verdict is one draw of a noisy clock, and does not change
+later. Figures are those of the strict judge (its checks on), whatever judge the policy was rewarded by.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""An evaluator that believes its candidates: what training would be paid by without a judge, made to be cheated.
+"""An evaluator that believes its candidates, made to be cheated: it shows the rewards of training without a judge.
 
-It works as common evaluators do: everything in one process, which the candidate shares; five trials with torch.allclose
-at 1e-2 on the problem's own inputs; then a loop around calls on one input whose outputs nobody looks at, by Python's
-clock. It runs in a child process (`python trusting.py`: one JSON job a line in, one JSON claim a line out), and only ever
-on programs of this grammar: it has no sandbox.
+It works as common evaluators do: everything in one process, shared with the candidate; five trials with torch.allclose at
+1e-2 on the problem's own inputs; then a loop around calls on one input, whose outputs are not checked, by Python's clock.
+It runs in a child process (`python trusting.py`: one JSON job a line in, one JSON claim a line out), and only on programs
+of this grammar: it has no sandbox.
 
 It also measures coverage on the CPU, where a node cannot profile: the share of a call spent within launches of Triton
-kernels, by a clock that was taken before the candidate could replace it. On a GPU coverage is the profiler's affair.
+kernels, by a clock that was saved before the candidate could replace it. On a GPU the profiler measures coverage.
 """
 
 from __future__ import annotations

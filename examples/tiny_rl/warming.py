@@ -1,8 +1,8 @@
-"""Imitation: one step of it, and a policy that is warmed up from a file of recorded trajectories.
+"""Imitation: one imitation step, and warming up a policy from a file of recorded trajectories.
 
-The way is a language model's: turns that were judged are recorded (train.py --record), those that were CORRECT and good
+It is the procedure for language models: judged turns are recorded (train.py --record), those that were CORRECT and good
 enough become examples of prompt and answer (kerneldyno.rewards.cold_start), and the policy learns to give these answers
-(train.py --warm-from). Nothing else of the record is looked at, so a file of another policy does as well.
+(train.py --warm-from). Nothing else of the record is used, so a file of another policy works as well.
 """
 
 from __future__ import annotations
