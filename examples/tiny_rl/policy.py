@@ -76,7 +76,7 @@ def encode(words: Sequence[str]) -> list[int]:
 
 
 def decode(tokens: Sequence[int]) -> tuple[str, ...]:
-    """Return the words that were written, up to and with the end if there is one."""
+    """Return the written words, up to and including the end if there is one."""
     words = [VOCABULARY[token] for token in tokens]
     return tuple(words[: words.index(grammar.END) + 1] if grammar.END in words else words)
 
@@ -115,9 +115,9 @@ _NEVER = -1e9
 class Policy(nn.Module):
     """Pre-norm blocks with learned positions; about 230,000 parameters.
 
-    Parameters:
-        masked: whether tokens that the grammar does not allow have no probability. Without it the policy may write
-            what is no program, and must learn not to.
+    Args:
+        masked: give tokens that the grammar does not allow no probability. Without it the policy can write ill-formed
+            programs, and must learn not to.
     """
 
     def __init__(self, width: int = 96, layers: int = 2, heads: int = 4, *, masked: bool = False) -> None:
@@ -141,8 +141,8 @@ class Policy(nn.Module):
     def sample(self, prompts: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Write one program for each prompt; return tokens and their log-probabilities, both (R, LONGEST).
 
-        Keys and values of what was read are kept, so these log-probabilities come by another way than those of
-        `log_probs`, as an inference engine's do.
+        Keys and values are cached, so these log-probabilities are computed in another way than those of `log_probs`, as
+        in an inference engine.
         """
         caches = [_Cache() for _ in self.blocks]
         logits = self._logits(prompts, caches)[:, -1]

@@ -28,7 +28,7 @@ _now = time.perf_counter
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a trusting evaluator believes of a candidate."""
+    """What a trusting evaluator believes about a candidate."""
 
     correct: bool
     #: Reference time over candidate time; 0 unless correct.
@@ -51,7 +51,7 @@ def believe(jobs: Iterable[tuple[str, str]], device: str = "cpu") -> list[Claim]
 
 
 def main() -> int:
-    """Serve one job a line; each in a fork, so that what one candidate patches does not meet the next."""
+    """Serve one job a line, each in a fork, so that one candidate's patches do not affect the next."""
     import torch
 
     on_cpu = sys.argv[1:] == ["cpu"]
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 class _Problem:
-    """A reference, run and timed before any candidate is there."""
+    """A reference, run and timed before any candidate is loaded."""
 
     def __init__(self, code: str) -> None:
         module = _load("reference", code)
@@ -107,7 +107,7 @@ def _evaluate(problem: _Problem, code: str) -> Claim:
 
 
 def _time(call: Callable[[], Any]) -> float:
-    """Return the mean seconds of a call by time.perf_counter, as whoever is in this process has left it."""
+    """Return the mean seconds of a call by time.perf_counter, which the candidate may have replaced."""
     for _ in range(_WARM_UP):
         call()
     _synchronize()
