@@ -50,15 +50,16 @@ class KernelEnv:
         self._rewards, self._failed, self._group = [], False, uuid4().hex
         return f"\n\nSubmit programs with the tool submit_kernel, at most {self._settings.turns} of them."
 
+    # TRL shows this docstring to the model as the tool's description: changing it changes prompts.
     async def submit_kernel(self, code: str) -> str:
         """
-        Compiles, checks and times a program against the reference, and tells what to correct or to improve.
+        Compiles, checks and times a program against the reference, and tells what to mend or to improve.
 
         Args:
-            code: The complete Python program. It defines the requested class.
+            code: The complete Python program. It defines the class that was asked for.
 
         Returns:
-            Feedback on the program.
+            What became of the program.
         """
         if self._problem is None:
             raise SettingsError("call reset() before submit_kernel()")
