@@ -172,7 +172,8 @@ async def test_infrastructure_that_fails_is_503_and_never_a_reward() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "says"), [("REFERENCE_ERROR", "correct the problem"), ("PROBLEM_TOO_LARGE", "too large for every device")]
+    ("outcome", "says"),
+    [("REFERENCE_ERROR", "correct the problem"), ("PROBLEM_TOO_LARGE", "too large for every device")],
 )
 async def test_a_problem_that_cannot_be_judged_is_422(outcome: str, says: str) -> None:
     async with gateway() as served:
