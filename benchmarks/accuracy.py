@@ -1,24 +1,22 @@
-"""How far the times can be believed: kernels against themselves, spins of known duration, and the same kernel many times.
+"""Measure how accurate the reported times are: twins, spins of known duration, and repeated runs of one kernel.
 
     python benchmarks/accuracy.py [--trials 20] [--seconds 90] [--graphs] [--json FILE] [--plot]
 
-Four questions, all asked of real services over gRPC, each candidate in a process of its own (sources:
-benchmarks/kernels.py):
+All measurements use real services over gRPC, with each candidate in its own process (sources: benchmarks/kernels.py):
 
 - *Twins*: the candidate is the reference, so every speedup other than 1 is an error, by device time and by end-to-end
-  time. Listed are the shares within 1 % and 3 %, and the false wins and losses: results whose whole 95 % interval lies
-  above or below 1. Some are to be expected, 2.5 % of each.
-- *Spins*: a kernel waits by the device's own clock. The time of a spin of 0 is what launching and the rest cost; what a
-  longer one takes beyond that and its duration is the error. It should be within 1 us or 2 %, whichever is more. This
-  tests the clock's scale and linearity, and shows the fixed cost, of which nobody can say how much belongs to the
-  kernel. (%globaltimer moves in steps, of 32 ns to 1 us by the model of the GPU.)
-- *Repeatability*: the spread of one candidate's median over processes, and how often an interval covers the median
+  time. The table has the shares within 1 % and 3 %, and the false wins and losses: results whose whole 95 % interval is
+  above or below 1. 2.5 % of each are expected.
+- *Spins*: a kernel waits by the device's own clock. The time of a spin of 0 is the fixed cost of launching and the rest.
+  The error of a longer spin is its time minus the fixed cost and its duration; it should be within 1 us or 2 %, whichever
+  is more. This tests scale and linearity of the clock, and shows the fixed cost, whose share in a kernel is unknown.
+  (%globaltimer moves in steps of 32 ns to 1 us, depending on the GPU model.)
+- *Repeatability*: the spread of one candidate's median over processes, and how often an interval contains the median
   speedup of the others.
-- *Company*: medians while all lanes are busy beside medians while nothing else runs.
+- *Company*: medians while all lanes are busy, compared with medians while nothing else runs.
 
-The baseline is one persistent worker (benchmarks/persistent.py) that has the device to itself. It has no intervals; its
-means are compared as they are. Its reference is timed after the candidate, and reference and candidate each get one
-list of inputs.
+The baseline is one persistent worker (benchmarks/persistent.py) with exclusive use of the device. It has no intervals; its
+means are compared directly. It times the reference after the candidate, and gives each of them one list of inputs.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ _SPIN_SLACK = (1e-6, 0.02)
 
 
 def main() -> int:
-    """Run; exit status 1 when a candidate was not called correct."""
+    """Run the command; return exit status 1 if a candidate was not called correct."""
     options = _options()
     with LocalServices(devices=device_list(options.devices)[0], lanes=options.lanes) as services:
         measured = asyncio.run(_measure(services, options))
@@ -59,16 +57,16 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure how far the times can be believed.")
+    parser = argparse.ArgumentParser(description="Measure how accurate the reported times are.")
     add = parser.add_argument
     add(
         "--trials",
         type=int,
         default=20,
-        help="of each twin (10 on a GPU), and a third as many of each spin (default: 20)",
+        help="trials of each twin (10 on a GPU), and a third as many of each spin (default: 20)",
     )
-    add("--seconds", type=float, default=90.0, help="for all of it; what is not done by then is left out (default: 90)")
-    add("--devices", default="auto", help="the first of them is used (default: auto)")
+    add("--seconds", type=float, default=90.0, help="time for all measurements; the rest is left out (default: 90)")
+    add("--devices", default="auto", help="devices, of which the first is used (default: auto)")
     add("--quick", action="store_true", help="3 trials and 30 seconds")
     add(
         "--graphs",
@@ -86,7 +84,7 @@ def _options() -> argparse.Namespace:
 
 
 async def _measure(services: LocalServices, options: argparse.Namespace) -> dict[str, Any]:
-    """Judge all of it with the lanes full, and then what there is time for one at a time."""
+    """Judge all requests with all lanes busy, then one at a time as many as the time allows."""
     async with AsyncClient(services.address) as client:
         kind, names, lanes = await capacity(client)
     all_of_it = _requests(kind, options.trials, options.launch_mode)
@@ -116,7 +114,7 @@ async def _measure(services: LocalServices, options: argparse.Namespace) -> dict
 
 
 def _requests(kind: str, trials: int, mode: LaunchMode) -> list[EvalRequest]:
-    """Make `trials` of each twin and of the ratio, and a third as many of each spin, all kinds in turn."""
+    """Make `trials` requests of each twin and of the ratio, and a third as many of each spin, alternating kinds."""
     spins = max(1, math.ceil(trials / 3))
     counted = [(known, trials) for known in [*kernels.twins(kind), kernels.ratio(kind)]]
     counted += [(known, spins) for known in kernels.spins(kind)]
@@ -138,7 +136,7 @@ def _requests(kind: str, trials: int, mode: LaunchMode) -> list[EvalRequest]:
 
 
 def _rows(results: dict[str, EvalResult]) -> dict[str, list[dict[str, Any]]]:
-    """What was measured of each kernel; candidates that were not timed are left out."""
+    """Return the measurements of each kernel, without candidates that were not timed."""
     rows = defaultdict(list)
     for name, result in sorted(results.items()):
         if result.HasField("candidate_timing"):
@@ -164,7 +162,7 @@ def _rows(results: dict[str, EvalResult]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _baseline(measured: dict[str, Any], options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
-    """Have a persistent worker judge the same, in the same order, for as long as there is time."""
+    """Judge the same requests in the same order with a persistent worker, until the time is over."""
     requests = _requests(measured["kind"], options.trials, LAUNCH_MODE_EAGER)
     tasks = [Task(request.id, request.reference_code, request.kernel_code, request.backend) for request in requests]
     with Pool(1, [measured["device"]], 20 if measured["kind"] == "cpu" else 100) as pool:
@@ -179,7 +177,7 @@ def _baseline(measured: dict[str, Any], options: argparse.Namespace) -> dict[str
 
 
 def summary_of_twins(rows: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """Shares and counts over all twins given; wins and losses only where there are intervals."""
+    """Compute shares and counts over the given twins; wins and losses only if there are intervals."""
     rows = list(rows)
     found: dict[str, float] = {"count": len(rows)}
     for least, share in _WITHIN:
@@ -194,7 +192,7 @@ def summary_of_twins(rows: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 
 def spin_errors(rows: dict[str, list[dict[str, Any]]], kind: str) -> list[dict[str, float]]:
-    """The median of each spin, less that of a spin of 0, beside what it was set to; [] without a spin of 0."""
+    """Return the median of each spin minus that of a spin of 0, and its set time; [] if there is no spin of 0."""
     known = {spin.name: spin.seconds for spin in kernels.spins(kind)}
     medians = {name: statistics.median(row["seconds"] for row in rows[name]) for name in known if rows.get(name)}
     if (fixed := medians.pop("spin-0us", None)) is None:
@@ -212,7 +210,7 @@ def spin_errors(rows: dict[str, list[dict[str, Any]]], kind: str) -> list[dict[s
 
 
 def repeatability(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Over processes: relative spread of medians, and how many intervals cover the median speedup of the others."""
+    """Compute, over processes, the relative spread of medians and how many intervals contain the others' median speedup."""
     seconds = [row["seconds"] for row in rows]
     middle = statistics.median(seconds)
     covered = 0
@@ -299,7 +297,7 @@ def _cells_of_twins(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def repeatability_spread(rows: list[dict[str, Any]]) -> float:
-    """Largest less smallest median, over their median."""
+    """Compute (largest - smallest median) / their median."""
     seconds = [row["seconds"] for row in rows]
     return (max(seconds) - min(seconds)) / statistics.median(seconds)
 

@@ -1,13 +1,14 @@
-"""The corpus of attacks on an evaluator of the usual kind, and on KernelDyno, side by side.
+"""Run the corpus of attacks on a conventional evaluator and on KernelDyno, side by side.
 
 `python benchmarks/attacks.py [--only 'T0*'] [--device auto] [--out FILE]` prints a Markdown table for docs/benchmarks.md.
-The usual kind is benchmarks/inprocess.py, each candidate in a fresh process, contained as benchmarks/contained.py says;
-KernelDyno is one judge of this device, driven by tests/corpus.py. Exit status 1 when an attack succeeds against KernelDyno.
+The conventional evaluator is benchmarks/inprocess.py, with each candidate in a new process that benchmarks/contained.py
+contains. KernelDyno is one judge of this device, driven by tests/corpus.py. Exit status 1 if an attack succeeds against
+KernelDyno.
 
-An attack succeeds when it is called correct although it must not be; when it is called correct and costs less than 0.8 of
-the honest candidate that it is compared with, or has more than 1.25 times that one's speedup (on the CPU 0.5 and 4); or when
-it says that it has escaped. Counted apart is harm: it took the process of its evaluator with it, left it unable to serve the
-next candidate, or had it wait until the limit. That spoils the verdicts of others where processes are shared.
+An attack succeeds if it is called correct although it must not be; if it is called correct and takes less than 0.8 of the
+time of the honest candidate that it is compared with, or has more than 1.25 times its speedup (on the CPU 0.5 and 4); or if
+it reports that it escaped. Harm is counted separately: the attack killed the process of its evaluator, left it unable to
+evaluate the next candidate, or made it wait until the limit. That spoils other verdicts if processes are shared.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ _ESCAPED = "ESCAPED"
 
 @dataclass(slots=True)
 class Seen:
-    """What one evaluator made of one candidate."""
+    """Result of one candidate in one evaluator."""
 
     outcome: str
     correct: bool = False
     seconds: float | None = None
     speedup: float | None = None
     escaped: bool = False
-    #: What it did to its evaluator's process, or nothing.
+    #: Harm to the evaluator's process, or nothing.
     harm: str = ""
 
     def success(self, allowed: Sequence[str], honest: Seen | None, kind: str) -> str:
-        """Say how the attack succeeded, or nothing."""
+        """Return how the attack succeeded, or nothing."""
         if self.escaped:
             return "escaped"
         if not self.correct:
@@ -76,14 +77,14 @@ class Seen:
         return ""
 
     def cell(self) -> str:
-        """What the table shows."""
+        """Return the text of the table's cell."""
         speedup = "" if self.speedup is None or not self.correct else f" {self.speedup:.2f}x"
         return f"{self.outcome}{speedup}"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What of a corpus entry is needed here."""
+    """The needed fields of a corpus entry."""
 
     name: str
     title: str
@@ -92,14 +93,14 @@ class Candidate:
     backend: str
     problem: Path
     outcomes: tuple[str, ...]
-    #: The honest candidate that it is compared with.
+    #: The honest candidate to compare with.
     honest: Path | None
     #: Whether it is an attack on the older, looser tolerance.
     loose: bool
 
 
 class _Turn:
-    """One process times at a time; a process that ends lets go, however it ends."""
+    """A lock so that one process times at a time; a process that ends releases it, however it ends."""
 
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_RDWR)
@@ -112,19 +113,23 @@ class _Turn:
 
 
 def main() -> int:
-    """Run; return the exit status."""
-    parser = argparse.ArgumentParser(description="Attack two evaluators, and compare.")
-    parser.add_argument("--only", action="append", metavar="GLOB", help="names of files; may be given more than once")
+    """Run the command; return the exit status."""
+    parser = argparse.ArgumentParser(description="Attack two evaluators and compare the results.")
+    parser.add_argument(
+        "--only", action="append", metavar="GLOB", help="pattern of file names; can be given more than once"
+    )
     parser.add_argument("--folders", nargs="+", default=["attacks"], choices=("attacks", "honest", "wrong"))
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--limit", type=int, default=sys.maxsize, help="at most this many candidates")
+    parser.add_argument("--limit", type=int, default=sys.maxsize, help="largest number of candidates")
+    parser.add_argument("--jobs", type=int, help="concurrent candidates (4 on a GPU, else 1); timing is exclusive")
     parser.add_argument(
-        "--jobs", type=int, help="candidates under way at once (4 on a GPU, else 1); timing is exclusive"
+        "--seconds", type=float, default=60.0, help="time limit of the conventional evaluator for one candidate"
     )
-    parser.add_argument("--seconds", type=float, default=60.0, help="limit of the usual evaluator for one candidate")
     parser.add_argument("--skip", choices=("inprocess", "kerneldyno"), help="leave one evaluator out")
-    parser.add_argument("--tolerance", type=float, default=1e-4, help="of the usual kind: 1e-4, or 1e-2 as it once was")
-    parser.add_argument("--out", type=Path, help="write the table here as well")
+    parser.add_argument(
+        "--tolerance", type=float, default=1e-4, help="tolerance of the conventional evaluator: 1e-4, or the older 1e-2"
+    )
+    parser.add_argument("--out", type=Path, help="also write the table to this file")
     options = parser.parse_args()
     kind = options.device
     if kind == "auto":  # torch is not asked: it would open CUDA, and forks of this process could not
@@ -159,7 +164,7 @@ def main() -> int:
 
 
 def _read(folders: Sequence[str]) -> dict[str, list[Candidate]]:
-    """Return the candidates of the corpus for this device, by folder; the honest ones always."""
+    """Return the candidates of the corpus for this device, by folder; always including the honest ones."""
     import corpus
 
     return {
@@ -184,7 +189,7 @@ def _read(folders: Sequence[str]) -> dict[str, list[Candidate]]:
 def _attack_usual(
     entries: Sequence[Candidate], honest: dict[Path, Candidate], kind: str, jobs: int, options: argparse.Namespace
 ) -> dict[Path, Seen]:
-    """Have the usual evaluator judge all entries and the honest candidates that they are compared with."""
+    """Judge all entries, and the honest candidates that they are compared with, with the conventional evaluator."""
     import inprocess
     import torch
     import triton.language  # noqa: F401  imported once, for all processes
@@ -271,7 +276,7 @@ def _judge_usual(ended: Any, clean: list[float]) -> Seen:
 
 
 def _attack_kerneldyno(chosen: Sequence[Candidate], jobs: int) -> dict[Path, Seen]:
-    """Have one judge of KernelDyno judge the same."""
+    """Judge the same candidates with one judge of KernelDyno."""
     import corpus  # only now: with it comes gRPC, and this process forks no more
 
     entries = [corpus.corpus.read(entry.path) for entry in chosen]

@@ -1,10 +1,10 @@
-"""Generated candidates, as a policy in training writes them: right, wrong, broken and dishonest, for eight problems.
+"""Generate candidates as a policy in training writes them: correct, wrong, broken and dishonest, for eight problems.
 
-`mixed` makes for each problem 16 candidates: 8 right ones (different kernels: rows or tiles a program, warps), 4 wrong
-ones, a compile error, a runtime error, an illegal access and a decoy. Each wrong one makes a mistake that models make;
-some of them are right on the problem's own inputs (a softmax without its maximum, a layer norm that leaves out weights
-that happen to be 1), and are wrong all the same. `turns` makes near-identical ones in three turns. All follow from a
-seed alone, and no two sources are equal.
+`mixed` makes 16 candidates for each problem: 8 correct ones (different kernels: rows or tiles a program, warps), 4 wrong
+ones, a compile error, a runtime error, an illegal access and a decoy. Each wrong one contains a mistake that models make.
+Some of these give correct values on the problem's own inputs (a softmax without its maximum, a layer norm that leaves out
+weights that happen to be 1), and are wrong nevertheless. `turns` makes near-identical candidates in three turns. Everything
+is determined by a seed, and no two sources are equal.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from dataclasses import dataclass, field
 from kerneldyno.client import EvalRequest, EvalResult
 from kerneldyno.rpc.jsonio import request_from_json
 
-#: What each fault may be called. A wrong use of Triton is found by its compiler; the interpreter meets it while it runs.
+#: Accepted outcomes of each fault. The compiler finds a wrong use of Triton; the interpreter finds it at run time.
 COMPILE_ERRORS = ("COMPILE_ERROR",)
 INTERPRETED_ERRORS = ("COMPILE_ERROR", "RUNTIME_ERROR")
-#: Names that sources differ in, as samples of a model do.
+#: Names in which sources differ, as samples of a model do.
 _NAMES = ("fused", "tiled", "fast", "simple", "block", "strided", "packed", "vector", "direct", "plain", "lean")
 _RIGHT, _WRONG = 8, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A source, what it is judged against, and the outcomes that are right for it."""
+    """A source, its reference, and the correct outcomes."""
 
     name: str
     kind: str
@@ -35,18 +35,18 @@ class Candidate:
     source: str
     outcomes: tuple[str, ...]
     backend: str = "triton"
-    #: Findings that must be there as well.
+    #: Findings that the result must also have.
     findings: frozenset[str] = frozenset()
     #: As proto-JSON.
     timeouts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def right(self) -> bool:
-        """Whether it must be called correct."""
+        """Return True if it must be called correct."""
         return self.outcomes == ("CORRECT",)
 
     def request(self, perf_trials: int, warmup: int) -> EvalRequest:
-        """What is asked about it; everything else is the default."""
+        """Return the request; all other fields have their defaults."""
         return request_from_json(
             {
                 "id": self.name,
@@ -60,7 +60,7 @@ class Candidate:
         )
 
     def mismatch(self, result: EvalResult) -> str:
-        """Say what is wrong with a verdict on it; "" when nothing is."""
+        """Return what is wrong with a verdict on it; "" if nothing is."""
         outcome = EvalResult.Outcome.Name(result.outcome)
         missing = self.findings - {finding.id for finding in result.findings}
         if outcome in self.outcomes and not missing:
@@ -266,8 +266,8 @@ class ModelNew(nn.Module):
 def mixed(seed: int, *, tiny: bool, per_problem: int = 16) -> list[Candidate]:
     """Make the mixed batch in random order; `tiny` sizes are for Triton's interpreter.
 
-    Of each 16 candidates of a problem 8 are right, 4 wrong and 4 broken or dishonest; a smaller `per_problem` takes part of
-    them, spread over all kinds, a larger one makes more such groups.
+    Of 16 candidates of a problem 8 are correct, 4 wrong and 4 broken or dishonest. A smaller `per_problem` uses a part of
+    them, spread over all kinds; a larger one makes more such groups.
     """
     kinds = [*("right",) * _RIGHT, *("wrong",) * _WRONG, "compile_error", "runtime_error", "illegal_access", "decoy"]
     made = []
@@ -283,9 +283,9 @@ def mixed(seed: int, *, tiny: bool, per_problem: int = 16) -> list[Candidate]:
 
 
 def turns(seed: int, *, tiny: bool, per_problem: int = 16, count: int = 3) -> list[list[Candidate]]:
-    """Make trajectories of `count` turns each: four kernels a problem, and samples of one kernel differ in names only.
+    """Make trajectories of `count` turns each: four kernels a problem; samples of one kernel differ only in names.
 
-    One in four is wrong at first, one in sixteen still in the second turn; later turns use other kernels.
+    One in four is wrong in the first turn, one in sixteen also in the second; later turns use other kernels.
     """
     trajectories = []
     for number, name in enumerate(NAMES):
@@ -386,7 +386,7 @@ def _write_matmul(
 
 
 def _call(kind: str, fault: int, launch: str, first: str) -> str:
-    """Return the line that launches the kernel, or what takes its place."""
+    """Return the line that launches the kernel, or its replacement."""
     if kind == "runtime_error":
         return f"{first}.columns()" if fault else f"{first}.view(-1, 7)"
     # Decoys: one launches its kernel for nothing, the other never (as if it kept it for larger inputs).

@@ -1,10 +1,10 @@
-"""The ceiling of process-per-candidate isolation: single-use CUDA processes a second, on one GPU and on several at once.
+"""Measure the upper limit of process-per-candidate isolation: single-use CUDA processes a second, on one GPU or several.
 
     python benchmarks/births.py [--devices 1,2,4] [--at-once 8] [--seconds 3]
 
-For each GPU one process imports torch and forks children, so many at once; each opens the device, launches one kernel,
-and is killed. There is no sandbox, no candidate and no service: what is left is what the driver takes for making and
-unmaking contexts. Unlike a runner of the service, a child sees all GPUs of the host, and opens them. Needs a GPU.
+For each GPU one process imports torch and forks children, `--at-once` of them concurrently. Each child opens the device,
+launches one kernel, and is killed. There is no sandbox, no candidate and no service, so the result is the driver's cost of
+creating and destroying contexts. Unlike a runner of the service, a child sees and opens all GPUs of the host. Needs a GPU.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _START_SECONDS = 120.0
 
 
 def main() -> int:
-    """Run; return the exit status."""
+    """Run the command; return the exit status."""
     parser = argparse.ArgumentParser(description="Measure how many single-use CUDA processes a host makes a second.")
     parser.add_argument("--devices", default="1", help="numbers of GPUs to use at once, as 1,2,4 (default: 1)")
-    parser.add_argument("--at-once", type=int, default=8, help="processes at once on each GPU (default: 8)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="for each number of GPUs (default: 3)")
+    parser.add_argument("--at-once", type=int, default=8, help="concurrent processes on each GPU (default: 8)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="duration for each number of GPUs (default: 3)")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("births.py needs an NVIDIA GPU and a PyTorch that can use it", file=sys.stderr)
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def _measure(devices: int, at_once: int, seconds: float) -> tuple[float, float]:
-    """Return processes a second on all devices together, and the mean of seconds from fork to a finished kernel."""
+    """Return processes a second on all devices together, and the mean seconds from fork to a finished kernel."""
     context = multiprocessing.get_context("spawn")
     ready, rows = context.Barrier(devices), context.Queue()
     parents = [context.Process(target=_fork, args=(gpu, ready, rows, seconds, at_once)) for gpu in range(devices)]

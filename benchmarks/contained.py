@@ -1,8 +1,9 @@
-"""One function in a process that can do no harm, so that attacks can be run on an evaluator that has no walls of its own.
+"""Run one function in a contained process, so that attacks can run on an evaluator that has no walls of its own.
 
-This protects the machine and is no part of that evaluator's method. The walls are those of a KernelDyno runner (namespaces,
-a root of its own, no powers), so nothing that it does reaches this process, its files or the network: attacks on those look
-as if the evaluator had withstood them. What the function does to its own process, and to its own answer, is let be.
+This protects the machine and is not part of that evaluator's method. The walls are those of a KernelDyno runner
+(namespaces, an own root directory, no capabilities), so nothing in the process can reach this process, its files or the
+network: attacks on those appear as withstood by the evaluator. What the function does to its own process and to its own
+answer is not prevented.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Ended:
 
 
 class Contained:
-    """One contained process under way. The starting process must never have opened CUDA, nor imported gRPC."""
+    """One running contained process. The starting process must never have opened CUDA or imported gRPC."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Contained:
         memory_bytes: int | None = None,
         keep: Sequence[int] = (),
     ) -> None:
-        """Start. `keep`: descriptors that the function needs. Raises RuntimeError where a fork could hang or abort."""
+        """Start the process. `keep`: descriptors that the function needs. Raises RuntimeError if a fork could hang."""
         if "grpc" in sys.modules:
             raise RuntimeError("this process has imported gRPC, whose threads do not survive a fork")
         self._deadline = time.monotonic() + seconds
@@ -74,7 +75,7 @@ class Contained:
             os.close(write)
 
     def extend(self, seconds: float) -> None:
-        """Give it longer: it may have waited for another."""
+        """Extend its time limit, since it may have waited for another process."""
         self._deadline += seconds
 
     def poll(self, seconds: float = 0.05) -> Ended | None:
@@ -120,7 +121,7 @@ def _close_all_but(keep: Sequence[int]) -> None:
 
 
 def _enter(function: Callable[[], Any], pipes: list[int], staging: str, memory_bytes: int | None) -> None:
-    """Leave the host, become two processes (a namespace's first is spared signals), and run `function` in the second."""
+    """Enter the namespaces, fork (the first process of a namespace ignores signals), and run `function` in the child."""
     answer, log, status = pipes
     os.setsid()
     linux.die_with_parent()

@@ -1,18 +1,19 @@
-"""What feedback is worth: how many broken programs a scripted model repairs that reads nothing but the text.
+"""Measure the value of feedback: how many broken programs a scripted model repairs that reads nothing but the text.
 
     python benchmarks/feedback.py [--device cpu] [--seeds 10] [--draws 4] [--turns 3] [--variants none,default]
         [--cases 8] [--compare OTHER_FEEDBACK.py] [--json FILE]
 
-Each program of feedback_cases.py is judged by a real scheduler and evaluator. The model (feedback_policy.py) is told about
-it in one of several ways (feedback_variants.py), by the prompts of `kerneldyno rollout`, and hands in a change; and so on
-for `--turns` repairs. Where the text does not help it guesses, so each row has `--seeds` runs. A program is judged once, and
-all rows are told of the same result; which inputs it was wrong on is chance, so all of it is done `--draws` times, with new
-services that know no result. Slow programs need a GPU, whose profile they are about, and are left out on a CPU: a
-slow one is repaired when it reaches 80 % of the speedup of the program that it was made from. `--compare` takes the file
-common/kerneldyno/rewards/feedback.py of another commit and tells its texts as well, of the same results.
+A real scheduler and evaluator judge each program of feedback_cases.py. The model (feedback_policy.py) gets one of several
+texts about the result (feedback_variants.py), in the prompts of `kerneldyno rollout`, and returns a changed program; this
+repeats for `--turns` repairs. It guesses if the text does not help, so each row has `--seeds` runs. A program is judged
+once, and all rows get texts about the same result. The inputs on which it was wrong are random, so everything is repeated
+`--draws` times, with new services that have no stored result. Slow programs need a GPU, since their texts are about its
+profile; on a CPU they are left out. A slow program counts as repaired if it reaches 80 % of the speedup of the program that
+it was made from. `--compare` takes the file common/kerneldyno/rewards/feedback.py of another commit and adds its texts on
+the same results.
 
-It is no language model: rows can be compared with each other, and say which part of a text carries what a repair needs. No
-row says how many programs a model would repair.
+The scripted model is not a language model. Rows can be compared with each other, and show which part of a text has what a
+repair needs. They do not say how many programs a language model would repair.
 """
 
 from __future__ import annotations
@@ -51,20 +52,20 @@ FAMILIES = (RAISES, WRONG, BOTH, SLOW)
 #: Share of the right program's speedup from which a slow one counts as repaired.
 NEAR_ENOUGH = 0.8
 RESAMPLES = 2_000
-#: A second measurement would bring nothing here.
+#: A second measurement is not needed here.
 _REWARD = RewardSpec(preset="kevin", remeasure_above=math.inf)
 
 
 @dataclass
 class Judging:
-    """Judges programs, each once."""
+    """Judge programs, each once."""
 
     stream: RewardStream
     known: dict[tuple[str, str], asyncio.Task[StreamRewardsResponse]] = field(default_factory=dict)
     unjudged: int = 0
 
     async def judge(self, case: Case, source: str) -> StreamRewardsResponse:
-        """The verdict on a program, from the services or from before."""
+        """Return the verdict on a program, from the services or an earlier call."""
         key = (case.name if case.family == SLOW else case.problem, source)
         if key not in self.known:
             self.known[key] = asyncio.create_task(self._judge(case, source, len(self.known)))
@@ -87,7 +88,7 @@ class Judging:
         return found
 
     async def repaired(self, case: Case, source: str) -> bool:
-        """Whether it is right, and, if it was about time, quick."""
+        """Return True if it is correct and, if the case is about time, fast."""
         result = (await self.judge(case, source)).result
         if result.outcome != EvalResult.CORRECT or case.family != SLOW:
             return result.outcome == EvalResult.CORRECT
@@ -96,7 +97,7 @@ class Judging:
 
 
 async def episode(judging: Judging, case: Case, variant: Variant | None, seed: int, turns: int) -> int:
-    """Return the repair that made it right, from 1; `turns` + 1 when none did. No variant: it is given the right program."""
+    """Return the number of the repair that corrected it, from 1, or `turns` + 1. No variant: it gets the right program."""
     if variant is None:
         return 1 if await judging.repaired(case, case.right) else turns + 1
     problem = Problem(case.problem, case.reference)
@@ -117,7 +118,7 @@ async def episode(judging: Judging, case: Case, variant: Variant | None, seed: i
 
 
 async def broken(judging: Judging, chosen: Iterable[Case]) -> list[str]:
-    """Names of cases that are not what they claim: right from the start, or not right when repaired."""
+    """Return the names of cases that are correct from the start, or not correct when repaired."""
     wrong = []
     for case in chosen:
         if await judging.repaired(case, case.source) or not await judging.repaired(case, case.right):
@@ -126,7 +127,7 @@ async def broken(judging: Judging, chosen: Iterable[Case]) -> list[str]:
 
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Run everything; the figures are as `--json` has them."""
+    """Run everything; return the figures that `--json` writes."""
     begun = time.monotonic()
     draws = [await draw(options, number) for number in range(options.draws)]
     first = draws[0]
@@ -155,7 +156,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What one pair of services saw."""
+    """Results of one pair of services."""
 
     gpu: bool
     family: dict[str, str]
@@ -167,7 +168,7 @@ class Draw:
 
 
 async def draw(options: argparse.Namespace, number: int) -> Draw:
-    """All rows, with services of their own."""
+    """Run all rows with new services."""
     with contextlib.ExitStack() as stack:
         services = await asyncio.to_thread(stack.enter_context, LocalServices(devices=options.device))
         async with AsyncClient(services.address) as client, client.reward_stream(_REWARD) as stream:
@@ -188,13 +189,13 @@ async def draw(options: argparse.Namespace, number: int) -> Draw:
 
 
 def _rows(options: argparse.Namespace, *, gpu: bool) -> dict[str, Variant | None]:
-    """What is told, by row. A row without profiles is the default where there are none, and left out there."""
+    """Return the texts by row. Without profiles, the row without profiles equals the default and is left out."""
     here = {name: VARIANTS[name] for name in options.variants if gpu or name != "without profile"}
     return here | (of_file(options.compare) if options.compare else {}) | {ORACLE: None}
 
 
 def _chosen(every: Sequence[Case], count: int | None, *, gpu: bool) -> list[Case]:
-    """The cases that can run here, or some of each family."""
+    """Return the cases that can run here, or some of each family."""
     here = [case for case in every if gpu or case.family != SLOW]
     if count is None or count >= len(here):
         return here
@@ -203,7 +204,7 @@ def _chosen(every: Sequence[Case], count: int | None, *, gpu: bool) -> list[Case
 
 
 def figures(found: dict[str, list[int]], family: dict[str, str], turns: int) -> dict[str, Any]:
-    """The shares of a row: repaired after each turn, by family and in all, with an interval and the mean of turns."""
+    """Compute the shares of a row: repaired after each turn, by family and in all, with an interval and mean turns."""
     row: dict[str, Any] = {}
     for name in (*FAMILIES, "all"):
         of_it = [repairs for case, repairs in found.items() if name in ("all", family[case])]
@@ -217,12 +218,12 @@ def figures(found: dict[str, list[int]], family: dict[str, str], turns: int) -> 
 
 
 def _share(found: dict[str, list[int]], turns: int) -> float:
-    """The share that was repaired at last."""
+    """Compute the share that was repaired after all turns."""
     return _mean([_mean([one <= turns for one in runs]) for runs in found.values()])
 
 
 def bootstrap(shares: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """A 95 % interval of the mean, over the choice of programs: runs of the same program are no evidence of another."""
+    """Compute a 95 % interval of the mean by resampling programs: runs of one program say nothing about another."""
     draw = random.Random(seed)
     means = sorted(_mean(draw.choices(shares, k=len(shares))) for _ in range(RESAMPLES))
     return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1]
@@ -233,7 +234,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def table(measured: dict[str, Any]) -> str:
-    """Markdown: a row for each variant."""
+    """Return a Markdown table with a row for each variant."""
     rows = measured["rows"]
     names = [name for name in (*FAMILIES, "all") if name in next(iter(rows.values()))]
     counts = {name: sum(name in ("all", one) for one in measured["families"].values()) for name in names}
@@ -251,16 +252,16 @@ def table(measured: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Run; 1 when a program had no verdict, or is not what it claims to be."""
-    parser = argparse.ArgumentParser(description="Which feedback lets a scripted model repair more.")
-    parser.add_argument("--device", default="cpu", help="what the evaluator takes: cpu, cuda:0, auto (default: cpu)")
+    """Run the command; return 1 if a program has no verdict, or is not as its case claims."""
+    parser = argparse.ArgumentParser(description="Measure which feedback lets a scripted model repair more programs.")
+    parser.add_argument("--device", default="cpu", help="devices of the evaluator: cpu, cuda:0, auto (default: cpu)")
     parser.add_argument("--seeds", type=int, default=10, help="runs of each program, row and draw (default: 10)")
-    parser.add_argument("--draws", type=int, default=4, help="how often all of it is done (default: 4)")
-    parser.add_argument("--turns", type=int, default=3, help="repairs at most (default: 3)")
+    parser.add_argument("--draws", type=int, default=4, help="how often to repeat everything (default: 4)")
+    parser.add_argument("--turns", type=int, default=3, help="largest number of repairs (default: 3)")
     parser.add_argument("--variants", type=_variants, default=list(VARIANTS), help="some of: " + ", ".join(VARIANTS))
-    parser.add_argument("--cases", type=int, help="so many programs, evenly from the list (default: all)")
-    parser.add_argument("--compare", type=Path, help="a feedback.py of another commit, for rows of its own")
-    parser.add_argument("--json", type=Path, help="also write everything here")
+    parser.add_argument("--cases", type=int, help="number of programs, evenly from the list (default: all)")
+    parser.add_argument("--compare", type=Path, help="a feedback.py of another commit, for additional rows")
+    parser.add_argument("--json", type=Path, help="also write everything to this file")
     options = parser.parse_args()
     if min(options.seeds, options.draws, options.turns, 1 if options.cases is None else options.cases) < 1:
         parser.error("--seeds, --draws, --turns and --cases are at least 1")

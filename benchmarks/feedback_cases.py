@@ -1,8 +1,7 @@
-"""Broken programs for benchmarks/feedback.py: right ones of examples/problems with one or two things changed in each.
+"""Broken programs for benchmarks/feedback.py: correct ones of examples/problems with one or two changes in each.
 
-Families: what raises or does not compile, what gives wrong values, what does one after the other, and what is right but
-slow. The change is the
-case's secret: the scripted model sees the program alone, as a policy sees what it wrote the turn before.
+Families: programs that raise or do not compile, that give wrong values, that do one after the other, and that are correct
+but slow. The scripted model does not know the change: it sees only the program, as a policy sees its previous answer.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ class Case:
     family: str
     problem: str
     source: str
-    """What is wrong with it is nowhere in it: the docstring of the right program is taken off."""
+    """The broken program, without the docstring, which could tell what is wrong."""
     backend: str
     right: str
-    """The program before the change: the oracle's answer, and for a slow one the time to come near to."""
+    """The program before the change: the answer of an oracle, and for a slow case the time to approach."""
 
     @property
     def reference(self) -> str:
-        """The problem's reference."""
+        """Reference of the problem."""
         text = (PROBLEMS / self.problem.removeprefix(_LARGE) / "reference.py").read_text()
         return text.replace("torch.randn(", "30 * torch.randn(") if self.problem.startswith(_LARGE) else text
 
@@ -89,7 +88,7 @@ class ModelNew(nn.Module):
 
 
 def cases() -> list[Case]:
-    """Return all of them, in a stable order."""
+    """Return all cases, in a stable order."""
     found = []
     for name, (family, base, *changes) in _CHANGES.items():
         problem, program = base.split("/")[0], base.removeprefix(_LARGE)

@@ -1,10 +1,10 @@
-"""A scripted model that repairs its program by what it is told, and by nothing else.
+"""A scripted model that repairs its program using only the text it gets.
 
-It gets the chat that a rollout sends to an endpoint (kerneldyno.rollout.prompts) and answers with a program. It learns
-nothing and knows no problem: it reads the feedback on its answers as an engineer would ("line 12", "'masks' is not defined",
-"not a finite number", "the inputs are larger"), gives each repair of feedback_repairs.py points for what speaks for it, and
-tries the best. Where nothing speaks for any, it guesses. The weights are what an engineer would say, and
-are not fitted to the programs; texts of other forms are read by the same rules.
+It gets the chat that a rollout sends to an endpoint (kerneldyno.rollout.prompts) and answers with a program. It does not
+learn and knows no problem. It reads the feedback on its answers as an engineer would ("line 12", "'masks' is not defined",
+"not a finite number", "the inputs are larger"), gives each repair of feedback_repairs.py points for matching words, and
+tries the best one. If nothing matches, it guesses. The weights are an engineer's estimates and are not fitted to the
+programs; texts of other forms are read by the same rules.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _LESS = 1 / 3
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a text says, as far as the rules understand it."""
+    """The information that the rules find in a text."""
 
     outcome: str = ""
     """An outcome's name, or empty when the text names none."""
@@ -97,7 +97,7 @@ class Reading:
 
 
 def read(text: str, sizes: frozenset[int] = frozenset()) -> Reading:
-    """Read a text; `sizes` are the numbers of the reference in the prompt, by which the end of a tensor is known."""
+    """Read a text; `sizes` are the numbers in the prompt's reference, which show where a tensor ends."""
     found = _OUTCOME.search(text)
     outcome = found[1] if found else ("CORRECT" if _RIGHT in text else "")
     points: dict[str, float] = {}
@@ -123,7 +123,7 @@ def read(text: str, sizes: frozenset[int] = frozenset()) -> Reading:
 
 
 def answer(messages: Sequence[Message], seed: int) -> str:
-    """Return the next answer to a chat whose first answer is a program to repair. The same chat and seed get the same."""
+    """Return the next answer to a chat whose first answer is a program to repair; the same for the same chat and seed."""
     programs = [_program(one["content"]) for one in messages if one["role"] == "assistant"]
     told = [one["content"] for one in messages[1:] if one["role"] == "user"]
     if not programs:
@@ -145,20 +145,20 @@ def answer(messages: Sequence[Message], seed: int) -> str:
 
 
 def _progress(readings: Sequence[Reading], number: int) -> tuple[int, float, int]:
-    """How far a program has come: by its outcome and speed, and among those that raise by the place where they do."""
+    """Rank the progress of a program: by outcome and speed, and if it raises, by the place of the error."""
     rank, speed = readings[number].rank
     return rank, speed, max(readings[number].lines, default=0) if rank == 0 else 0
 
 
 def _quoted(program: str, text: str) -> frozenset[int]:
-    """Lines of the program that the text quotes, with or without their number."""
+    """Return the lines of the program that the text quotes, with or without their number."""
     rows = {re.sub(r"^.*?(?:: |\| +)", "", " ".join(row.split())) for row in text.splitlines()}
     found = enumerate((" ".join(line.split()) for line in program.splitlines()), 1)
     return frozenset(number for number, line in found if len(line) > 8 and line in rows)
 
 
 def _merit(edit: Edit, reading: Reading, quoted: frozenset[int]) -> float:
-    """What the text says for a repair."""
+    """Return the points that the text gives a repair."""
     merit = reading.points.get(edit.kind, 0.0)
     if reading.outcome == "CORRECT":
         return merit + (5 if edit.kind in _AGAINST_TIME else -5)
@@ -172,7 +172,7 @@ def _merit(edit: Edit, reading: Reading, quoted: frozenset[int]) -> float:
 
 
 def _of_numbers(text: str, sizes: frozenset[int]) -> list[dict[str, float]]:
-    """What the numbers of a mismatch speak for: how much is wrong, where, by how much, and how often."""
+    """Return the repairs that the numbers of a mismatch suggest: how much is wrong, where, by how much, how often."""
     found: list[dict[str, float]] = []
     if share := re.search(r"(\d+) of (\d+) elements", text):
         wrong = int(share[1]) / max(int(share[2]), 1)

@@ -1,8 +1,8 @@
-"""The repairs that the scripted model of benchmarks/feedback.py knows: from a program to programs with one change each.
+"""Repairs of the scripted model of benchmarks/feedback.py: each makes programs with one change from a program.
 
 They are what an engineer tries on a GPU kernel: rename, import, close a bracket, mask, pad, subtract the maximum, and so
-on. Each looks at the text of the program alone, and is offered wherever its construct occurs, also where nothing is wrong.
-Which of them is tried, and when, is the policy's to say (feedback_policy.py).
+on. Each reads only the text of the program, and is offered wherever its construct occurs, also where nothing is wrong. The
+policy (feedback_policy.py) decides which one to try, and when.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _KEYWORDS = re.compile(
 
 @lru_cache(maxsize=4096)
 def edits(source: str) -> tuple[Edit, ...]:
-    """Return every change that is offered for `source`, in a stable order, none twice and none that changes nothing."""
+    """Return all changes for `source`, in a stable order, without duplicates and without empty changes."""
     found = [*_renamings(source), *_columns(source), *_line_changes(source), *_imports(source), *_arguments(source)]
     unique = {edit.source: edit for edit in reversed(found) if edit.source != source}
     return tuple(sorted(unique.values(), key=lambda edit: (edit.line, edit.kind, edit.added, edit.source)))
 
 
 def _renamings(source: str) -> Iterator[Edit]:
-    """A name becomes one that looks like it and occurs elsewhere in the program, or in a library."""
+    """Replace a name by a similar one that occurs elsewhere in the program, or in a library."""
     lines = source.splitlines(keepends=True)
     known = {*_LIBRARY, *(name for name in re.findall(r"[A-Za-z_]\w*", source) if not _KEYWORDS.match(name))}
     for number, line in enumerate(lines, 1):
@@ -72,7 +72,7 @@ def _renamings(source: str) -> Iterator[Edit]:
 
 
 def _columns(source: str) -> Iterator[Edit]:
-    """A vector in a kernel becomes a column: a name, or what a call returns."""
+    """Turn a vector in a kernel, a name or the result of a call, into a column."""
     lines = source.splitlines(keepends=True)
     end = source.find("class ")
     in_kernels = source[:end].count("\n") if end > 0 else 0
@@ -90,7 +90,7 @@ def _imports(source: str) -> Iterator[Edit]:
 
 
 def _arguments(source: str) -> Iterator[Edit]:
-    """A kernel's parameter is passed on, before the first argument that has a name."""
+    """Pass a parameter of a kernel on, before the first keyword argument."""
     lines = source.splitlines(keepends=True)
     for kernel, parameters in re.findall(r"def (\w+_kernel)\(([^)]*)\)", source):
         names = [one.split(":")[0].strip() for one in parameters.split(",") if "constexpr" not in one]
@@ -121,7 +121,7 @@ def _replace(pattern: str, with_: str) -> Callable[[str], str]:
 
 
 def _close(line: str) -> str:
-    """One bracket more: before the argument that belongs to the outer call, or at the end of the line."""
+    """Add a bracket before the argument that belongs to the outer call, or at the end of the line."""
     if line.count("(") <= line.count(")"):
         return line
     outer = re.compile(r", (mask|dim|axis)=")
@@ -139,7 +139,7 @@ def _drop(pattern: str) -> Callable[[str], str]:
 
 
 def _whole(line: str) -> str:
-    """A loop over many parts becomes a loop over one."""
+    """Replace a loop over many parts by a loop over one."""
     return re.sub(r"\.chunk\((?!1\))\d+\)", ".chunk(1)", line)
 
 

@@ -1,7 +1,7 @@
-"""The texts that benchmarks/feedback.py compares: what a model could be told about one and the same result.
+"""The texts that benchmarks/feedback.py compares: different feedback on one and the same result.
 
-Most are the project's feedback at some length, or the project's feedback on a result of which something was taken away, so
-that a row says what that part is worth. `none` and `outcome` are lower bounds, `json` is the usual form.
+Most are the project's feedback at some length, or its feedback on a result from which a part was removed, so that a row
+shows the value of that part. `none` and `outcome` are lower bounds, `json` is the usual form.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _outcome(result: EvalResult, _: Extraction) -> str:
 
 
 def _json(result: EvalResult, _: Extraction) -> str:
-    """Status, correctness, speedup, the message and the traceback: what evaluators usually answer with."""
+    """Return status, correctness, speedup, message and traceback, as evaluators usually answer."""
     error = result.compile_error if result.HasField("compile_error") else result.runtime_error.exception
     told = {
         "status": EvalResult.Outcome.Name(result.outcome),
@@ -63,7 +63,7 @@ def _without(take: Callable[[EvalResult], None]) -> Variant:
 
 
 def _take_places(result: EvalResult) -> None:
-    """Lines, frames, and what compilers quote of the source."""
+    """Remove lines, frames, and source quoted by compilers."""
     for error in (result.compile_error, result.runtime_error.exception):
         if error.type:
             error.traceback = ""
@@ -71,7 +71,7 @@ def _take_places(result: EvalResult) -> None:
 
 
 def _take_numbers(result: EvalResult) -> None:
-    """How much is wrong, where, and by how much."""
+    """Remove how much is wrong, where, and by how much."""
     if result.HasField("incorrect"):
         wrong = result.incorrect
         wrong.detail = re.sub(r"\d+ of \d+ elements", "elements", wrong.detail)
@@ -81,7 +81,7 @@ def _take_numbers(result: EvalResult) -> None:
 
 
 def _take_stress(result: EvalResult) -> None:
-    """On which kind of inputs it went wrong."""
+    """Remove the kind of inputs on which it was wrong."""
     if result.HasField("incorrect"):
         result.incorrect.detail = re.sub(r" on stress inputs \(\w+\)", "", result.incorrect.detail)
         result.incorrect.ClearField("stress")
@@ -119,7 +119,7 @@ def of_file(path: Path) -> dict[str, Variant]:
     """Return rows for the `feedback` of another file: the default length and the short one.
 
     Raises:
-        OSError, ImportError: there is no such file, or it is no module of this kind.
+        OSError, ImportError: there is no such file, or it is not a module of this kind.
     """
     spec = importlib.util.spec_from_file_location("other_feedback", path)
     if spec is None or spec.loader is None:

@@ -1,17 +1,16 @@
-"""A/A: problems against themselves, so that every ratio other than 1 is an error of ours.
+"""Judge problems against themselves (A/A), so that every ratio other than 1 is an error of the service.
 
     python benchmarks/field.py [FILE or FOLDER ...] [--lanes N] [--repeat N] [--typical 0.01] [--most 0.03] [--json
     FILE]
 
-Each file is a problem in KernelBench's form; its class Model, renamed ModelNew, is the candidate (backend torch).
-Without files it takes benchmarks/field_problems: networks of many small kernels, layers in training mode, recurrent
-ones, attention, convolutions, calls that wait for the device, and calls whose host or device side takes ten times as
-long as the other. Printed are both speedups with their intervals, both times, how calls reached the device, and how
-long the device was held.
+Each file is a problem in KernelBench's form; its class Model, renamed ModelNew, is the candidate (backend torch). Without
+files it uses benchmarks/field_problems: networks of many small kernels, layers in training mode, recurrent ones, attention,
+convolutions, calls that wait for the device, and calls whose host or device side takes ten times as long as the other. It
+prints both speedups with their intervals, both times, how calls reached the device, and how long the device was held.
 
-Exit status 1 when less than 98 % of the ratios are within `--typical` of 1, one is not within `--most`, less than 95 %
-of the intervals cover 1, a device was held for longer than it may be, or a problem was not judged CORRECT. Problems
-whose outcome is REFERENCE_ERROR, PROBLEM_TOO_LARGE or INFRASTRUCTURE_ERROR are listed and do not count as ratios.
+Exit status 1 if less than 98 % of the ratios are within `--typical` of 1, one is not within `--most`, less than 95 % of the
+intervals contain 1, a device was held for longer than allowed, or a problem was not judged CORRECT. Problems whose outcome
+is REFERENCE_ERROR, PROBLEM_TOO_LARGE or INFRASTRUCTURE_ERROR are listed and do not count as ratios.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _TIMES = {"device": "speedup", "end to end": "end_to_end_speedup"}
 
 
 def main() -> int:
-    """Run; the exit status says whether all is as it should be."""
+    """Run the command; return exit status 1 if a requirement is not met."""
     options = _options()
     try:
         problems = find_problems(options.problems or [OWN])
@@ -57,16 +56,16 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Send problems against themselves: every ratio but 1 is an error.")
+    parser = argparse.ArgumentParser(description="Judge problems against themselves: every ratio but 1 is an error.")
     add = parser.add_argument
     add("problems", nargs="*", type=Path, help="files or folders (default: benchmarks/field_problems)")
-    add("--repeat", type=int, default=1, help="how often each is sent (default: 1)")
-    add("--seconds", type=float, default=1e6, help="send nothing more after so many seconds")
+    add("--repeat", type=int, default=1, help="how often to send each problem (default: 1)")
+    add("--seconds", type=float, default=1e6, help="send nothing after this time, in seconds")
     add("--typical", type=float, default=0.01, help="98 %% of the ratios are within this of 1 (default: 0.01)")
-    add("--most", type=float, default=0.03, help="all of them are within this (default: 0.03)")
-    add("--trials", type=int, default=100, help="timed calls at most (default: 100)")
+    add("--most", type=float, default=0.03, help="all ratios are within this of 1 (default: 0.03)")
+    add("--trials", type=int, default=100, help="largest number of timed calls (default: 100)")
     add("--precision", type=float, default=0.01, help="width of the intervals at which timing stops (default: 0.01)")
-    add("--devices", default="auto", help="the first of them is used (default: auto)")
+    add("--devices", default="auto", help="devices, of which the first is used (default: auto)")
     add(
         "--full",
         action="store_true",
@@ -77,7 +76,7 @@ def _options() -> argparse.Namespace:
 
 
 def request_for(entry: Entry, number: int, options: argparse.Namespace) -> EvalRequest:
-    """Ask for a verdict on a problem as its own candidate."""
+    """Return a request with a problem as its own candidate."""
     request = EvalRequest(
         id=f"{entry.name}#{number}",
         reference_code=entry.problem.reference_code,
@@ -112,7 +111,7 @@ async def _measure(services: LocalServices, problems: list[Entry], options: argp
 
 
 def row(name: str, result: EvalResult) -> dict[str, Any]:
-    """What is printed of one result."""
+    """Return the printed fields of one result."""
     found: dict[str, Any] = {
         "problem": name,
         "outcome": outcome_of(result),
@@ -143,7 +142,7 @@ def row(name: str, result: EvalResult) -> dict[str, Any]:
 
 
 def shortfalls(rows: list[dict[str, Any]], typical: float, most: float) -> list[str]:
-    """Say what is not as it should be, a sentence each."""
+    """Return a sentence for each requirement that is not met."""
     found = []
     timed = [each for each in rows if "regime" in each]
     excused = {"REFERENCE_ERROR", "PROBLEM_TOO_LARGE", "INFRASTRUCTURE_ERROR"}

@@ -1,12 +1,12 @@
-"""How far apart two halves of one process's end-to-end times are: the floor below which no evaluator can be on a host.
+"""Measure how much two halves of one process's end-to-end times differ: no evaluator on this host can be better than that.
 
     python benchmarks/floor.py FILE [FILE ...] [--seconds 1.4] [--calls 3] [--repeat 5] [--device cuda]
 
-Each file is a problem in KernelBench's form. One process makes all calls, without a judge, walls or another process: a
-few of side A, a few of side B, and so on, on the same object and the same inputs with a cold cache, from a processor that
-is quick just then, as the judge does it. What A takes over what B takes is made of these rounds by the judge's own
-arithmetic (`judge/timing/ratio.py`). It would be 1 if the host did nothing else, so its distance from 1 is the host's.
-Compare with `benchmarks/field.py`, whose two sides are two processes behind walls, for as long.
+Each file is a problem in KernelBench's form. One process makes all calls, without a judge, walls or another process: a few
+of side A, a few of side B, and so on, on the same object and the same inputs with a cold cache, from a processor that is
+fast at that moment, as the judge does. The judge's own arithmetic (`judge/timing/ratio.py`) computes the ratio of A to B
+from these rounds. It would be 1 if the host did nothing else, so its distance from 1 comes from the host. Compare it with
+`benchmarks/field.py`, whose two sides are two processes behind walls, for the same duration.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WARM_UP = 10
 
 
 def main() -> int:
-    """Run and print a line for each problem and repetition."""
+    """Run the command: print a line for each problem and repetition."""
     options = _options()
     device = torch.device(options.device)
     processors = Processors((0, 1), roams=device.type == "cuda")
@@ -61,16 +61,16 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Two halves of one process's times: their ratio would be 1.")
+    parser = argparse.ArgumentParser(description="Compare two halves of one process's times; their ratio should be 1.")
     add = parser.add_argument
     add("problems", nargs="+", type=Path, help="files or folders")
     add(
         "--seconds",
         type=float,
         default=1.4,
-        help="for one ratio; what the judge's rounds take of a lease (default: 1.4)",
+        help="time for one ratio, like the judge's rounds in a lease (default: 1.4)",
     )
-    add("--calls", type=int, default=3, help="of one side in one round (default: 3)")
+    add("--calls", type=int, default=3, help="calls of one side in one round (default: 3)")
     add("--repeat", type=int, default=5, help="ratios for each problem (default: 5)")
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
@@ -89,7 +89,7 @@ def _build(code: str, device: torch.device) -> tuple[torch.nn.Module, list[Any]]
 def _rounds(
     call: torch.nn.Module, inputs: list[Any], device: torch.device, processors: Processors, options: argparse.Namespace
 ) -> tuple[list[list[list[float]]], list[list[bool]]]:
-    """Return the seconds of each call of each round of A and of B, and whether the processor stayed quick."""
+    """Return the seconds of each call of each round of A and B, and whether the processor stayed fast."""
     evicted = torch.empty(_EVICTED_BYTES, dtype=torch.uint8, device=device)
     synchronize = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
     rounds: list[list[list[float]]] = [[], []]

@@ -1,7 +1,7 @@
-"""Ten thousand forged answers on a runner's channel: does the judge survive them, and is any verdict wrong?
+"""Send ten thousand forged answers on a runner's channel; check that the judge survives and that no verdict is wrong.
 
-`python benchmarks/fuzz.py [--frames 10000] [--seed 0]` prints a Markdown table for docs/benchmarks.md. Exit status 1 when
-the judge died, hung, blamed itself, or took a wrong candidate for a right one. See tests/evaluator/channel_fuzzer.py.
+`python benchmarks/fuzz.py [--frames 10000] [--seed 0]` prints a Markdown table for docs/benchmarks.md. Exit status 1 if the
+judge died, hung, blamed itself, or accepted a wrong candidate. See tests/evaluator/channel_fuzzer.py.
 """
 
 from __future__ import annotations

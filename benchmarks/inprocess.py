@@ -1,10 +1,11 @@
-"""An evaluator of the usual kind: reference, candidate, clock and comparison in one process. For comparison with KernelDyno.
+"""A conventional evaluator for comparison: reference, candidate, clock and comparison in one process.
 
-The method is the published one of KernelBench, in our own few lines: both sources are executed in one process (in one dict,
-but for Triton, which needs a file), weights and inputs come from public seeds, five trials compare with `torch.allclose`
-under `no_grad`, and then the candidate is called a hundred times on one list of inputs, each call between two CUDA events on
-the current stream, the L2 cache flushed by zeroing 256 MB before; the reference is timed after it. On the CPU the clock is
-`perf_counter`. `python benchmarks/inprocess.py REFERENCE CANDIDATE` judges one candidate in this very process, unprotected.
+The method is the published one of KernelBench, in a few lines of our own: both sources are executed in one process (in one
+dict, except for Triton, which needs a file), weights and inputs come from public seeds, and five trials compare with
+`torch.allclose` under `no_grad`. Then the candidate is called a hundred times on one list of inputs, each call between two
+CUDA events on the current stream, after flushing the L2 cache by zeroing 256 MB; the reference is timed after it. On the
+CPU the clock is `perf_counter`. `python benchmarks/inprocess.py REFERENCE CANDIDATE` judges one candidate in this process,
+without protection.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ TOLERANCE = 1e-4
 def evaluate(
     reference_source: str, candidate_source: str, backend: str, device: torch.device, tolerance: float, turn: Any = None
 ) -> dict[str, Any]:
-    """Judge one candidate: whether it compiled and is correct, seconds a call of both, and what they make of each other.
+    """Judge one candidate: whether it compiled and is correct, seconds per call of both, and the speedup.
 
     `turn`, a context manager, is held while there is timing. `fingerprint` is no part of the method: it tells whether the
     process could still be used for the next candidate, as shared ones are.
@@ -62,13 +63,13 @@ def evaluate(
 
 
 def fingerprint(reference_source: str, device: torch.device) -> list[float]:
-    """Return what the reference computes in a process that has seen no candidate, as a few sums."""
+    """Return a few sums of the reference's outputs, in a process that has run no candidate."""
     context, reference = _reference(reference_source, device)
     return _fingerprint(reference, context["get_inputs"], device)
 
 
 def check(reference: Any, candidate: Any, get_inputs: Inputs, device: Any, tolerance: float) -> tuple[bool, str]:
-    """Compare outputs in five trials, whose seeds follow from a public one."""
+    """Compare outputs in five trials, whose seeds are derived from a public one."""
     torch.manual_seed(SEED)
     seeds = [int(torch.randint(0, 2**32 - 1, (1,)).item()) for _ in range(TRIALS)]
     with torch.no_grad():
@@ -184,7 +185,7 @@ def _fingerprint(model: Any, get_inputs: Inputs, device: torch.device) -> list[f
 
 def main() -> None:
     """Judge one candidate and print the result."""
-    parser = argparse.ArgumentParser(description="Judge a candidate in this process, unprotected.")
+    parser = argparse.ArgumentParser(description="Judge a candidate in this process, without protection.")
     parser.add_argument("reference", help="file with Model, get_inputs and get_init_inputs")
     parser.add_argument("candidate", help="file with ModelNew")
     parser.add_argument("--backend", default="triton", choices=("triton", "cuda", "torch"))

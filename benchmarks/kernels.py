@@ -1,8 +1,8 @@
-"""Problems and candidates whose time, or whose ratio of times, is known before they are measured.
+"""Problems and candidates whose time, or ratio of times, is known before they are measured.
 
-Twins: the candidate is the reference, so the true speedup is 1. Spins: the candidate waits for a set time by the
-device's own clock (%globaltimer; on a CPU by `perf_counter`) before it computes a trivial answer, so its time is that
-one and a fixed cost.
+Twins: the candidate is the reference, so the true speedup is 1. Spins: the candidate waits for a set time by the device's
+own clock (%globaltimer; on a CPU by `perf_counter`) before it computes a trivial answer, so its time is the set time plus a
+fixed cost.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A problem with one candidate. `seconds` is what a spin is set to, or about how long a twin takes on a large GPU."""
+    """A problem with one candidate. `seconds` is the set time of a spin, or about that of a twin on a large GPU."""
 
     name: str
     reference: str
@@ -115,7 +115,7 @@ class ModelNew(nn.Module):
 
 
 def twins(kind: str) -> list[Known]:
-    """On a GPU from about 5 us to 5 ms, in Triton (the reference launches the same kernel) and in torch."""
+    """Make twins of about 5 us to 5 ms on a GPU, in Triton (the reference launches the same kernel) and in torch."""
     if kind == "cpu":
         sizes = {"softmax-small": (16, 256), "softmax-large": (64, 1024)}
         return [_torch_twin(name, "torch.softmax(x, dim=1)", shape, 1e-4) for name, shape in sizes.items()]
@@ -135,7 +135,7 @@ def twins(kind: str) -> list[Known]:
 
 
 def ratio(kind: str) -> Known:
-    """A candidate whose speedup is not 1: three passes where the reference makes one."""
+    """Make a candidate whose speedup is not 1: it makes three passes, the reference one."""
     shape = (64, 512) if kind == "cpu" else (4096, 4096)
     one = _torch_twin("ratio", "torch.softmax(x, dim=1)", shape, 60e-6)
     slow = one.candidate.replace("torch.softmax(x, dim=1)", "torch.softmax(x.clone(), dim=1).clone()")
@@ -143,7 +143,7 @@ def ratio(kind: str) -> Known:
 
 
 def spins(kind: str) -> list[Known]:
-    """Spins of 0 (what the rest costs) and of 2 us to 10 ms."""
+    """Make spins of 0 (the fixed cost) and of 2 us to 10 ms."""
     reference = _PROBLEM.format(arguments="x", expression="x + x", inputs="torch.randn(1024)")
     made = []
     for microseconds in (0, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000):

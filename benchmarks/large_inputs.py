@@ -1,12 +1,11 @@
-"""What large inputs cost: memory at its peak, and seconds in each stage, by the size of a problem's inputs.
+"""Measure the cost of large inputs: peak memory and seconds in each stage, by the size of a problem's inputs.
 
     python benchmarks/large_inputs.py FILE ... [--gib 1,4,8,16] [--constant batch_size] [--devices cuda:0] [--json FILE]
 
-Each file is a problem in KernelBench's form, of one large input whose size goes with a constant of the module; the
-constant is changed so that the inputs have the sizes asked for, and the problem is judged against itself, one at a
-time, with default settings. The service is new for each, so that nothing is warm. The peak is the most that was in use
-on the device, less what was in use before (a reading every 10 ms, by the driver), or of the machine's memory for the
-CPU device.
+Each file is a problem in KernelBench's form with one large input, whose size is proportional to a constant of the module.
+The constant is changed to get the requested sizes, and the problem is judged against itself, one at a time, with default
+settings. Each run has a new service, so that nothing is warm. The peak is the largest memory in use on the device minus the
+memory in use before (read every 10 ms from the driver); for the CPU device it is the machine's memory.
 """
 
 from __future__ import annotations
@@ -38,26 +37,26 @@ _PERIOD = 0.01
 
 @dataclass
 class Peak:
-    """The most memory that was in use, in bytes."""
+    """Peak of the memory in use, in bytes."""
 
     before: int
     most: int = 0
 
     @property
     def gib(self) -> float:
-        """What came on top of what was there."""
+        """Return the memory in use beyond that at the start, in GiB."""
         return (self.most - self.before) / _GIB
 
 
 def main() -> int:
-    """Measure, and print; exit status 1 when a verdict is not CORRECT."""
+    """Measure and print; return exit status 1 if a verdict is not CORRECT."""
     parser = argparse.ArgumentParser(description="Memory and time by the size of a problem's inputs.")
     add = parser.add_argument
     add("problems", nargs="+", type=Path, help="files")
     add("--gib", default="1,4,8,16", help="sizes of the inputs (default: 1,4,8,16)")
-    add("--constant", default="batch_size", help="what goes with the size (default: batch_size)")
-    add("--devices", default="auto", help="the first of them is used (default: auto)")
-    add("--json", type=Path, help="also write everything here")
+    add("--constant", default="batch_size", help="constant that sets the size (default: batch_size)")
+    add("--devices", default="auto", help="devices, of which the first is used (default: auto)")
+    add("--json", type=Path, help="also write everything to this file")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for path in options.problems:
@@ -77,7 +76,7 @@ def main() -> int:
 def sized(source: str, constant: str, size: float) -> str:
     """Return the problem with the constant changed so that its inputs are nearest to `size` bytes.
 
-    Raises ValueError when the module has no such constant, or its inputs do not grow with it.
+    Raises ValueError if the module has no such constant, or its inputs do not grow with it.
     """
     one, two = (_input_bytes(_with(source, constant, value)) for value in (1, 2))
     if one == two:
@@ -101,7 +100,7 @@ def _with(source: str, constant: str, value: int) -> str:
 
 
 def _input_bytes(source: str) -> int:
-    """How large the inputs are; nothing of that size is made."""
+    """Return the size of the inputs without allocating them."""
     module: dict[str, Any] = {}
     with torch.device("meta"):
         exec(compile(source, "problem", "exec"), module)
@@ -109,7 +108,7 @@ def _input_bytes(source: str) -> int:
 
 
 def measure(name: str, gib: float, source: str, devices: str) -> dict[str, Any]:
-    """Judge it against itself on a service of its own."""
+    """Judge the problem against itself on a new service."""
     problem = Problem(id=name, reference_code=source)
     request = EvalRequest(
         id=f"{name}-{gib:g}", reference_code=source, kernel_code=renamed(problem), backend="torch", skip_cache=True
@@ -134,7 +133,7 @@ def measure(name: str, gib: float, source: str, devices: str) -> dict[str, Any]:
 
 
 def _reader(services: LocalServices) -> Callable[[], int]:
-    """What reads the memory in use, in bytes."""
+    """Return a function that reads the memory in use, in bytes."""
 
     async def first() -> tuple[str, str]:
         async with AsyncClient(services.address) as client:
@@ -153,7 +152,7 @@ def _reader(services: LocalServices) -> Callable[[], int]:
 
 @contextlib.contextmanager
 def _peak(read: Callable[[], int]) -> Iterator[Peak]:
-    """Watch what `read` says until the end of the block."""
+    """Record the peak of `read()` until the end of the block."""
     peak, over = Peak(read()), threading.Event()
 
     def watch() -> None:

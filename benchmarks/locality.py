@@ -1,11 +1,11 @@
-"""SIMULATION in virtual time: what does it gain to send work to nodes where its reference is hot?
+"""Simulate, in virtual time, the gain of sending work to nodes that have its reference cached.
 
-`python benchmarks/locality.py [--evaluations 4000] [--load 0.7]` lets the scheduler's own waiting line and fleet place
-evaluations on imagined nodes, and prints a Markdown table. Nothing is evaluated and nothing sleeps; the costs are given, not
-measured: an evaluation whose reference is not hot on its node takes `--cold` seconds, another `--hot` seconds.
+`python benchmarks/locality.py [--evaluations 4000] [--load 0.7]` has the scheduler's own queue and fleet place evaluations
+on simulated nodes, and prints a Markdown table. Nothing is evaluated and nothing sleeps. The costs are given, not measured:
+an evaluation takes `--cold` seconds if its node does not have its reference cached, and `--hot` seconds otherwise.
 
 The nodes keep the references that they used last, and the scheduler knows how many. "Off" hides from it which reference a
-job has. Load is told in terms of what the lanes would do if every reference were hot everywhere.
+job has. The load is relative to the lanes' capacity if every reference were cached everywhere.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _NODES, _LANES, _REFERENCES = 8, 8, 64
 
 
 class Costs(NamedTuple):
-    """Seconds that an evaluation takes."""
+    """Duration of an evaluation, in seconds."""
 
     cold: float
     hot: float
 
 
 class Outcome(NamedTuple):
-    """What a run showed."""
+    """Result of a run."""
 
     hot_share: float
     seconds_each: float
@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
 
 @dataclass
 class Machine:
-    """A node as it really is: lanes, and the references that are hot on it."""
+    """A simulated node: its lanes and the references that it has cached."""
 
     node: Node
     room: int
@@ -54,7 +54,7 @@ class Machine:
     queue: list[Attempt] = field(default_factory=list)
 
     def warm(self, reference: bytes) -> bool:
-        """Use `reference`; say whether it was hot."""
+        """Use `reference`; return True if it was cached."""
         was_hot = reference in self.hot
         self.hot[reference] = None
         self.hot.move_to_end(reference)
@@ -67,9 +67,13 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="Simulate placement with and without locality, in virtual time.")
     parser.add_argument("--evaluations", type=int, default=4000)
-    parser.add_argument("--load", type=float, default=0.7, help="arrivals, as a share of what all lanes do when hot")
-    parser.add_argument("--cold", type=float, default=2.0, help="seconds of an evaluation whose reference is not hot")
-    parser.add_argument("--hot", type=float, default=0.2, help="seconds of one whose reference is hot")
+    parser.add_argument(
+        "--load", type=float, default=0.7, help="arrivals, relative to the capacity of all lanes with cached references"
+    )
+    parser.add_argument(
+        "--cold", type=float, default=2.0, help="seconds of an evaluation whose reference is not cached"
+    )
+    parser.add_argument("--hot", type=float, default=0.2, help="seconds of an evaluation whose reference is cached")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     costs = Costs(options.cold, options.hot)
@@ -91,7 +95,7 @@ def main() -> None:
 
 
 def arrivals(count: int, load: float | None, costs: Costs, seed: int) -> list[tuple[float, bytes]]:
-    """Return when each evaluation arrives and what its reference is; `load` None: all at once."""
+    """Return arrival time and reference of each evaluation; with `load` None all arrive at once."""
     dice = random.Random(seed)
     weights = [1 / rank for rank in range(1, _REFERENCES + 1)]
     references = dice.choices([f"reference {i}".encode() for i in range(_REFERENCES)], weights, k=count)
@@ -101,7 +105,7 @@ def arrivals(count: int, load: float | None, costs: Costs, seed: int) -> list[tu
 
 
 def simulate(work: list[tuple[float, bytes]], costs: Costs, room: int, *, locality: bool) -> Outcome:
-    """Let the scheduler place `work` on nodes that keep `room` references hot."""
+    """Let the scheduler place `work` on nodes that keep `room` references cached."""
     model.HOT_REFERENCES = room  # what the scheduler believes of the nodes
     fleet, waiting = Fleet(1e9, 1e9, lambda environment, _: environment), WaitingLine()
     machines = {(machine := _machine(fleet, f"n{i}", room)).node: machine for i in range(_NODES)}
@@ -117,7 +121,7 @@ def simulate(work: list[tuple[float, bytes]], costs: Costs, room: int, *, locali
     total = now = 0.0
 
     def start(machine: Machine) -> int:
-        """Use free lanes; return how many attempts found their reference hot."""
+        """Use free lanes; return how many attempts found their reference cached."""
         found = 0
         while machine.queue and machine.busy < _LANES:
             attempt = machine.queue.pop(0)

@@ -1,10 +1,11 @@
-"""What the metrics pages cost: series, bytes and time of a scrape, of idle services and of busy ones.
+"""Measure the cost of the metrics pages: series, bytes and time of a scrape, of idle and of busy services.
 
     python benchmarks/metrics.py [--seconds 60] [--devices cpu] [--json FILE]
 
-Starts a scheduler, an evaluator and a gateway as a person does, and scrapes each page as Prometheus does (OpenMetrics,
-gzip): back to back while nothing is going on, for the processor time of one scrape; then four times a second while the
-evaluator judges candidates on all of its lanes, for how long one takes. Prints the table of docs/metrics.md.
+It starts a scheduler, an evaluator and a gateway as a user does, and scrapes each page as Prometheus does (OpenMetrics,
+gzip). While the services are idle it scrapes back to back, to get the processor time of one scrape. While the evaluator
+judges candidates on all its lanes it scrapes four times a second, to get the duration of one. It prints the table of
+docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ PERIOD = 0.25
 
 @dataclass
 class Page:
-    """One process and its page."""
+    """One process and its metrics page."""
 
     name: str
     url: str
@@ -59,7 +60,7 @@ class Page:
     busy: list[float] = field(default_factory=list)
 
     def scrape(self) -> float:
-        """Fetch the page, note what it is, and return how many milliseconds that took."""
+        """Fetch the page, record it, and return the duration in milliseconds."""
         begun = time.perf_counter()
         with urllib.request.urlopen(urllib.request.Request(self.url, headers=HEADERS), timeout=30) as response:
             body, encoding = response.read(), response.headers.get("Content-Encoding")
@@ -70,13 +71,13 @@ class Page:
         return took
 
     def while_idle(self) -> None:
-        """Scrape back to back."""
+        """Scrape back to back while the services are idle."""
         before = self._cpu_seconds()
         self.idle = [self.scrape() for _ in range(IDLE_SCRAPES)]
         self.cpu_milliseconds = (self._cpu_seconds() - before) / IDLE_SCRAPES * 1e3
 
     def row(self) -> dict[str, Any]:
-        """The figures."""
+        """Return the figures of the table's row."""
         return {
             "process": self.name,
             "series": self.series,
@@ -95,11 +96,11 @@ class Page:
 
 
 def main() -> int:
-    """Measure, and print."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long the evaluator is kept busy")
-    parser.add_argument("--devices", default="cpu", help="as for the evaluator")
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long to keep the evaluator busy, in seconds")
+    parser.add_argument("--devices", default="cpu", help="devices of the evaluator")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     with LocalServices(devices=options.devices) as services, gateway(services.address) as (url, process):
         children = psutil.Process().children()
@@ -120,7 +121,7 @@ def main() -> int:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The figures for docs/metrics.md."""
+    """Return the table of docs/metrics.md."""
     lines = [
         "| process | series | bytes | gzip | processor time | idle: median | busy: median | busy: 99th percentile |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -134,7 +135,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 async def busy(address: str, pages: list[Page], seconds: float) -> int:
-    """Have the evaluator judge on all lanes, and scrape meanwhile; return how many candidates were judged."""
+    """Keep all lanes of the evaluator busy and scrape meanwhile; return how many candidates were judged."""
     async with AsyncClient(address) as client:
         _, devices, lanes = await capacity(client)
     over = threading.Event()
@@ -151,7 +152,7 @@ async def busy(address: str, pages: list[Page], seconds: float) -> int:
 
 
 def requests() -> Iterator[EvalRequest]:
-    """Right and wrong candidates in turn, all different, timed."""
+    """Yield requests with correct and wrong candidates in turn, all different, with timing."""
     sources = [(PROBLEM / f"{name}.py").read_text() for name in ("triton_rows", "wrong_mask", "cached_first")]
     reference = (PROBLEM / "reference.py").read_text()
     for number in itertools.count():
@@ -161,7 +162,7 @@ def requests() -> Iterator[EvalRequest]:
 
 @contextmanager
 def gateway(scheduler: str) -> Iterator[tuple[str, psutil.Process]]:
-    """A gateway; its URL, and its process."""
+    """Start a gateway; yield its URL and its process."""
     command = [
         sys.executable,
         "-m",

@@ -1,11 +1,11 @@
-"""Problems of real size between candidates as training makes them, from several clients at once: no verdict may change.
+"""Judge problems of real size between candidates as training makes them, from several clients: no verdict may change.
 
     python benchmarks/mixed_sizes.py FILE or FOLDER ... [--clients 4] [--seconds 400] [--devices cuda:0] [--json FILE]
 
-Each file is a problem in KernelBench's form; it is its own candidate, with default settings, and must be CORRECT. The batch
-of training (benchmarks/batches.py) has the outcomes that follow from how it was made. Both are shuffled together and dealt
-to the clients, which send them side by side. Exit status 1 when a verdict is not what it must be, a process is left over,
-device memory has not come back, or nothing of one kind was judged.
+Each file is a problem in KernelBench's form; it is its own candidate, with default settings, and must be CORRECT. The
+candidates of training (benchmarks/batches.py) have known outcomes, since they are generated. Both are shuffled together and
+distributed over the clients, which send them concurrently. Exit status 1 if a verdict is not the expected one, a process is
+left over, device memory was not released, or nothing of one kind was judged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from usage import Usage, device_mebibytes
 
 
 def main() -> int:
-    """Run; return the exit status."""
+    """Run the command; return the exit status."""
     options = _options()
     try:
         entries = find_problems(options.problems)
@@ -50,16 +50,16 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Problems of real size between a batch of training.")
+    parser = argparse.ArgumentParser(description="Judge problems of real size between a batch of training.")
     add = parser.add_argument
     add("problems", nargs="+", type=Path, help="files or folders")
-    add("--clients", type=int, default=4, help="that send at once (default: 4)")
+    add("--clients", type=int, default=4, help="number of concurrent clients (default: 4)")
     add("--per-problem", type=int, default=16, help="candidates of each of the batch's 8 problems (default: 16)")
-    add("--seconds", type=float, default=400.0, help="submit nothing after so long (default: 400)")
+    add("--seconds", type=float, default=400.0, help="submit nothing after this time (default: 400)")
     add("--seed", type=int, default=0)
-    add("--devices", default="auto", help="the first of them is used (default: auto)")
-    add("--lanes", type=int, help="candidates at once on the device (default: the evaluator's)")
-    add("--json", type=Path, help="also write everything here")
+    add("--devices", default="auto", help="devices, of which the first is used (default: auto)")
+    add("--lanes", type=int, help="concurrent candidates on the device (default: the evaluator's)")
+    add("--json", type=Path, help="also write everything to this file")
     return parser.parse_args()
 
 
@@ -104,7 +104,7 @@ async def _capacity(address: str) -> tuple[str, list[str], int]:
 async def _send(
     address: str, requests: list[EvalRequest], options: argparse.Namespace, lanes: int
 ) -> tuple[dict[str, EvalResult], float]:
-    """Deal the requests to the clients; return all results and the seconds until the last."""
+    """Distribute the requests over the clients; return all results and the seconds until the last."""
     dealt = [requests[first :: options.clients] for first in range(options.clients)]
     share = max(1, lanes // options.clients)
     begin = time.monotonic()
@@ -114,7 +114,7 @@ async def _send(
 
 
 def _shortfalls(measured: dict[str, Any], batch: list[batches.Candidate]) -> list[str]:
-    """Say what is not as it must be, a sentence each."""
+    """Return a sentence for each requirement that is not met."""
     results = measured["results"]
     made = {candidate.name: candidate for candidate in batch}
     found = [
@@ -132,7 +132,7 @@ def _shortfalls(measured: dict[str, Any], batch: list[batches.Candidate]) -> lis
 
 
 def row(result: EvalResult) -> dict[str, Any]:
-    """What is written of one result."""
+    """Return the written fields of one result."""
     return {
         "id": result.id,
         "outcome": outcome_of(result),

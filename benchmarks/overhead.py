@@ -1,18 +1,18 @@
-"""What judging costs beyond compiling a candidate and running it once, in seconds and in memory.
+"""Measure the cost of judging beyond compiling a candidate and running it once, in seconds and in memory.
 
     python benchmarks/overhead.py [--seconds 45] [--memory N] [--json FILE] [--plot]
 
-- *Bare*: a fresh Python process loads the candidate, constructs it, and calls it once, with a cold compile cache. Its
-  load and first call are what nobody can do without; importing torch and opening the device is what a process of one's
-  own costs without a zygote.
+- *Bare*: a new Python process loads the candidate, constructs it, and calls it once, with a cold compile cache. Load and
+  first call are the unavoidable part; importing torch and opening the device is the cost of an own process without a
+  zygote.
 - *Service*: the same candidates one at a time through a warm service over gRPC (`AsyncClient.evaluate_once`): sandboxed
   process, 12 correctness trials, timing, with and without profiling. The first candidate of each problem, for which the
-  judge builds and examines the reference, is shown apart. Then a batch with all lanes busy, and candidates with a
-  syntax error, which nothing has to run for.
+  judge builds and examines the reference, is shown separately. Then a batch with all lanes busy, and candidates with a
+  syntax error, for which nothing has to run.
 - *Baseline*: a persistent worker (benchmarks/persistent.py), five trials on nominal inputs, no sandbox.
 
-`--memory N` also streams N candidates and reads resident memory of each service, and device memory, ten times on the
-way. On a CPU kernels are interpreted: what compiles on a GPU does not there, and calls dominate.
+`--memory N` also streams N candidates and reads resident memory of each service and device memory, ten times in between. On
+a CPU kernels are interpreted: what a GPU compiles is not compiled there, and calls take most of the time.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ print(json.dumps({"import": imported - begin, "open": opened - imported, "compil
 
 
 def main() -> int:
-    """Run; exit status 1 when a verdict is wrong."""
+    """Run the command; return exit status 1 if a verdict is wrong."""
     options = _options()
     with LocalServices(devices=device_list(options.devices)[0], lanes=options.lanes) as services:
         measured = asyncio.run(_measure(services.address, options))
@@ -90,9 +90,9 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure what judging costs beyond compiling and running.")
     add = parser.add_argument
-    add("--seconds", type=float, default=45.0, help="for all of it, without --memory (default: 45)")
-    add("--memory", type=int, default=0, metavar="N", help="also judge N candidates and watch memory")
-    add("--devices", default="auto", help="the first of them is used (default: auto)")
+    add("--seconds", type=float, default=45.0, help="time for everything without --memory (default: 45)")
+    add("--memory", type=int, default=0, metavar="N", help="also judge N candidates and record memory")
+    add("--devices", default="auto", help="devices, of which the first is used (default: auto)")
     add("--seed", type=int, default=0)
     add("--quick", action="store_true", help="20 seconds")
     common_options(parser, "overhead")
@@ -103,14 +103,14 @@ def _options() -> argparse.Namespace:
 
 
 def _candidates(seed: int, kind: str) -> list[batches.Candidate]:
-    """Return right candidates of a few problems, one of each problem in turn."""
+    """Return correct candidates of a few problems, one of each problem in turn."""
     made = [candidate for candidate in batches.mixed(seed, tiny=kind == "cpu") if candidate.right]
     of_each = [sorted((row for row in made if row.problem == name), key=lambda row: row.name) for name in _PROBLEMS]
     return [row for rows in zip(*of_each, strict=True) for row in rows]
 
 
 async def _measure(address: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Everything that goes through the service."""
+    """Measure everything that goes through the service."""
     seconds = options.seconds
     async with AsyncClient(address) as client:
         kind, names, lanes = await capacity(client)
@@ -153,7 +153,7 @@ async def _measure(address: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def _time(client: AsyncClient, request: EvalRequest, wrong: list[str] | None) -> tuple[float, Any]:
-    """Seconds from request to result; a result that is not correct is noted in `wrong`, if given."""
+    """Return the seconds from request to result; add a result that is not correct to `wrong`, if given."""
     name, request.id = request.id, ""  # the scheduler chooses one; sources of several seeds share names
     request.skip_cache = True
     begin = time.monotonic()
@@ -165,7 +165,7 @@ async def _time(client: AsyncClient, request: EvalRequest, wrong: list[str] | No
 
 
 def _bare(chosen: Sequence[batches.Candidate], kind: str, seconds: float) -> list[dict[str, float]]:
-    """Run candidates in processes of their own, one after another; at least one."""
+    """Run candidates one after another, each in its own process; at least one."""
     found: list[dict[str, float]] = []
     begin = time.monotonic()
     for candidate in chosen:
@@ -186,7 +186,7 @@ def _bare(chosen: Sequence[batches.Candidate], kind: str, seconds: float) -> lis
 
 
 def _baseline(chosen: Sequence[batches.Candidate], measured: dict[str, Any], seconds: float) -> list[float]:
-    """Seconds of each candidate in one persistent worker."""
+    """Measure the seconds of each candidate in one persistent worker."""
     tasks = [Task(row.name, row.reference, row.source) for row in chosen]
     with Pool(1, [measured["device"]], TRIALS[measured["kind"]][0]) as pool:
         answers, _ = pool.judge(tasks, seconds)
@@ -196,7 +196,7 @@ def _baseline(chosen: Sequence[batches.Candidate], measured: dict[str, Any], sec
 async def _memory(
     address: str, options: argparse.Namespace, kind: str, lanes: int, wrong: list[str]
 ) -> list[dict[str, Any]]:
-    """Judge `--memory` candidates of all kinds and read memory ten times; wrong verdicts are noted in `wrong`."""
+    """Judge `--memory` candidates of all kinds and read memory ten times; add wrong verdicts to `wrong`."""
     if not options.memory:
         return []
     seeds = count(100)

@@ -1,10 +1,9 @@
 """The baseline: long-lived worker processes that judge one candidate after another, as evaluators for training usually do.
 
-Each worker has imported torch and opened the device once. A candidate's source is executed in it, compared by
-`allclose` and timed by events (`inprocess.py`), and then the same process takes the next one. A worker is replaced when
-it dies, hangs, or can no longer compute the reference, which is how it notices that a candidate has broken its CUDA
-context. Timing is exclusive among the workers of a device. There is no sandbox: run only what is harmless to the user
-who runs it.
+Each worker has imported torch and opened the device once. It executes a candidate's source, compares by `allclose`, times
+by events (`inprocess.py`), and then takes the next candidate in the same process. A worker is replaced if it dies, hangs,
+or can no longer compute the reference, which shows that a candidate has broken its CUDA context. Timing is exclusive among
+the workers of a device. There is no sandbox: run only programs that are harmless to your user.
 """
 
 from __future__ import annotations
@@ -71,9 +70,9 @@ class Pool:
         self._folder.cleanup()
 
     def judge(self, tasks: Sequence[Task], seconds: float) -> tuple[dict[str, dict[str, Any]], float]:
-        """Return what `inprocess.evaluate` says of each task begun within `seconds`, by name, and how long it took.
+        """Return the result of `inprocess.evaluate` by name, for each task started within `seconds`, and the duration.
 
-        A worker that dies or hangs makes {"correct": False, "compiled": False} with a message, and so it is counted.
+        If a worker dies or hangs, the result is {"correct": False, "compiled": False} with a message.
         """
         waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
         for task in tasks:
@@ -108,7 +107,7 @@ class Pool:
 
 
 class _Worker:
-    """One process and the pipe to it."""
+    """One worker process and the pipe to it."""
 
     def __init__(self, context: Any, settings: tuple[Any, ...]) -> None:
         self._pipe, theirs = context.Pipe()
@@ -117,7 +116,7 @@ class _Worker:
         theirs.close()
 
     def wait_ready(self) -> None:
-        """Raise RuntimeError when it does not start."""
+        """Wait until it is ready; raise RuntimeError if it does not start."""
         try:
             if not self._pipe.poll(_START_SECONDS):
                 raise RuntimeError("a persistent worker did not start in time")
@@ -126,7 +125,7 @@ class _Worker:
             raise RuntimeError("a persistent worker died before it was ready; its error is above") from None
 
     def ask(self, task: Task) -> dict[str, Any]:
-        """Return its answer, or what became of it."""
+        """Return its answer, or a message if it died or hung."""
         message = f"no answer within {_LIMIT_SECONDS:.0f} s"
         try:
             self._pipe.send(task)
@@ -145,7 +144,7 @@ class _Worker:
 
 
 def _work(pipe: Connection, device: str, calls: int, turn: Any, folder: str) -> None:
-    """Judge what comes, for ever. The environment is set before torch and triton are imported."""
+    """Judge candidates until the process is killed. The environment is set before torch and triton are imported."""
     tempfile.tempdir = folder
     os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
     kind, _, index = device.partition(":")
@@ -180,7 +179,7 @@ def _work(pipe: Connection, device: str, calls: int, turn: Any, folder: str) -> 
 
 
 class _Turn:
-    """A lock of several processes as a context manager that a dying worker does not leave locked for long."""
+    """A lock between processes, as a context manager; a dying worker does not keep it locked for long."""
 
     def __init__(self, lock: Any) -> None:
         self._lock = lock

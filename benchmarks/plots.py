@@ -1,6 +1,6 @@
-"""Plots of what the benchmarks measured, from the dictionaries that their `--json` writes.
+"""Plot the results of the benchmarks, from the dictionaries that their `--json` option writes.
 
-`python benchmarks/plots.py FILE.json PLOT.png` draws again. The kind of benchmark is seen from the file.
+`python benchmarks/plots.py FILE.json PLOT.png` draws a plot again. The kind of benchmark is recognised from the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DPI = 150
 
 
 def throughput(measured: dict[str, Any], path: Path) -> Path:
-    """Candidates a minute and wrong verdicts, beside where the service's time went."""
+    """Plot candidates a minute and wrong verdicts, and the service's time by stage."""
     figure, (rates, stages) = plt.subplots(1, 2, figsize=(10, 4), width_ratios=(2, 3))
     runs = measured["service"]
     bars = [(_number(runs[-1]), statistics.median(run["a_minute"] for run in runs), runs[-1])]
@@ -47,7 +47,7 @@ def _number(run: dict[str, Any]) -> str:
 
 
 def accuracy(measured: dict[str, Any], path: Path) -> Path:
-    """Speedups of twins, which should be 1, and errors of spins, which should be 0, both over duration."""
+    """Plot speedups of twins, which should be 1, and errors of spins, which should be 0, over duration."""
     figure, (twins, spins) = plt.subplots(1, 2, figsize=(11, 4.2))
     for name, colour, label in (("baseline", _BASELINE, "persistent worker"), ("busy", _SERVICE, "service")):
         kernels = {kernel: rows for kernel, rows in measured[name].items() if not kernel.startswith(("spin", "ratio"))}
@@ -69,7 +69,7 @@ def accuracy(measured: dict[str, Any], path: Path) -> Path:
 
 
 def overhead(measured: dict[str, Any], path: Path) -> Path:
-    """Median seconds a candidate, by way of judging it."""
+    """Plot median seconds per candidate, by method."""
     figure, axes = plt.subplots(figsize=(8, 3.6))
     bare, single, batch = measured["bare"], measured["single"], measured["batch"]
     rows = [
@@ -105,8 +105,8 @@ def _save(figure: Any, title: str, path: Path) -> Path:
 
 
 def main() -> None:
-    """Draw a file that was written by --json."""
-    parser = argparse.ArgumentParser(description="Draw what a benchmark measured.")
+    """Plot a file written by --json."""
+    parser = argparse.ArgumentParser(description="Plot the results of a benchmark.")
     parser.add_argument("file", type=Path)
     parser.add_argument("plot", type=Path)
     options = parser.parse_args()

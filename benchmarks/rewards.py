@@ -1,21 +1,21 @@
-"""One training step through the reward stream: is anything lost, and is the trainer's event loop held up?
+"""Run one training step through the reward stream; check that nothing is lost and that the trainer's event loop keeps going.
 
     python benchmarks/rewards.py [--only step,episodes,crash,real] [--seconds 6] [--json FILE]
 
-16 prompts x 16 samples x 3 turns. The scheduler (SQLite journal) and the nodes are processes of their own; this process is
-the trainer: one event loop, one client. Responses have 8 to 50 kB, references 2 kB. In the first three rows judging is
-scripted: 8 nodes with 8 lanes each, `--seconds` +- 70 % a candidate (6 s is what a busy H200 takes with stress inputs and
-timing), one in 30 has a speedup that is measured again, one in 30 responses has no code.
+16 prompts x 16 samples x 3 turns. The scheduler (SQLite journal) and the nodes are separate processes; this process is the
+trainer: one event loop, one client. Responses have 8 to 50 kB, references 2 kB. In the first three rows judging is
+scripted: 8 nodes with 8 lanes each, `--seconds` +- 70 % for each candidate (a busy H200 takes 6 s with stress inputs and
+timing); one speedup in 30 is measured again, and one response in 30 has no code.
 
 Rows:
     step       all 768 turns at once, by client.rewards()
-    episodes   256 episodes of 3 turns on one reward_stream(); each turn is written after the feedback on the one before
+    episodes   256 episodes of 3 turns on one reward_stream(); each turn is written after the feedback on the previous one
     crash      as `step`; the scheduler is killed half-way and started again
     real       as `episodes`, judged by the real evaluator on the CPU device (`--real-episodes` of them, 3 turns each)
 
-The trainer's event loop runs a heartbeat of 1 ms. `late` is by how much it missed its time: what an agent loop would feel,
-pauses by other processes of the machine included; `control` is the same in a process that does nothing else. `held` is
-processor time of the loop's thread between two beats: what was done in one go.
+A heartbeat of 1 ms runs in the trainer's event loop. `late` is its delay, which an agent loop would see too; it includes
+pauses by other processes of the machine. `control` is the same in a process that does nothing else. `held` is the processor
+time of the loop's thread between two beats: the work that was done without yielding.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ REAL = ("return x * 2 + 1", "return x + x + 1", "return x * 2", "raise ValueErro
 
 @dataclass
 class Row:
-    """What one row saw."""
+    """Measurements of one row."""
 
     name: str
     seconds: float = 0.0
@@ -83,7 +83,7 @@ class Row:
     control_ms: dict[str, float] = field(default_factory=dict)
 
     def take(self, answer: StreamRewardsResponse, wait: float) -> None:
-        """Note an answer."""
+        """Record an answer."""
         self.waits.append(wait)
         self.answers[answer.group, answer.sample, answer.turn_index] += 1
         self.outcomes[EvalResult.Outcome.Name(answer.result.outcome)] += 1
@@ -91,7 +91,7 @@ class Row:
         self.remeasured += answer.HasField("remeasured")
 
     def figures(self, expected: int) -> dict[str, Any]:
-        """What is reported."""
+        """Return the reported figures."""
         return {
             "row": self.name,
             "turns": expected,
@@ -120,7 +120,7 @@ def _percentiles(values: list[float], scale: float) -> dict[str, float]:
 
 @asynccontextmanager
 async def measured(row: Row) -> AsyncIterator[None]:
-    """Time the block, with a heartbeat beside it and one in another process."""
+    """Time the block, with a heartbeat in this event loop and one in another process."""
     pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
     control = await asyncio.create_subprocess_exec(sys.executable, __file__, "--control", **pipes)
     await asyncio.sleep(2)  # it is up by then
@@ -156,7 +156,7 @@ Write = Callable[[str, int, int, str], Turn]
 
 
 async def whole_step(client: AsyncClient, row: Row, write: Write) -> None:
-    """All turns at once."""
+    """Score all turns at once."""
     turns = [
         write(f"prompt {group}", index, number, "")
         for group in range(PROMPTS)
@@ -170,7 +170,7 @@ async def whole_step(client: AsyncClient, row: Row, write: Write) -> None:
 
 
 async def episodes(client: AsyncClient, row: Row, write: Write, count: int = PROMPTS * SAMPLES) -> None:
-    """Turn after turn, all episodes at once."""
+    """Play all episodes at once, each turn after turn."""
 
     async def episode(stream: RewardStream, one: Turn) -> None:
         for number in range(TURNS):
@@ -185,7 +185,7 @@ async def episodes(client: AsyncClient, row: Row, write: Write, count: int = PRO
 
 
 def scripted(group: str, index: int, number: int, told: str) -> Turn:
-    """A response whose candidate a scripted node follows."""
+    """Return a response whose candidate is a script for the scripted node."""
     draw = random.Random(f"{group} {index} {number}")
     words = " thinking about tiles" * draw.randrange(400, 2000)
     if draw.random() < 1 / 30:
@@ -204,7 +204,7 @@ def scripted(group: str, index: int, number: int, told: str) -> Turn:
 
 
 def real(group: str, index: int, number: int, told: str) -> Turn:
-    """A response with a program that runs in milliseconds."""
+    """Return a response with a program that runs in milliseconds."""
     body = REAL[(index + number) % len(REAL)]
     code = f"import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        {body}\n"
     response = f"{told}\n```python\n{code}# {group} {index} {number}\n```\n"
@@ -217,7 +217,7 @@ def real(group: str, index: int, number: int, told: str) -> Turn:
 
 @contextlib.contextmanager
 def scheduler(journal: str, listen: str = "127.0.0.1:0") -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A scheduler process and where it serves."""
+    """Start a scheduler; yield its process and its address."""
     command = [sys.executable, "-m", "kerneldyno.scheduler", "--listen", listen, "--metrics", "off"]
     command += ["--store", f"sqlite:{journal}", "--log-level", "ERROR", "--exit-with-parent"]
     with spawned(command, subprocess.PIPE) as process:
@@ -226,7 +226,7 @@ def scheduler(journal: str, listen: str = "127.0.0.1:0") -> Iterator[tuple[str, 
 
 
 async def run_scripted(row: Row, seconds: float, *, crash: bool = False) -> None:
-    """A row with scripted judging."""
+    """Run a row with scripted judging."""
     with contextlib.ExitStack() as stack:
         journal = stack.enter_context(tempfile.TemporaryDirectory(prefix="kerneldyno-rewards-")) + "/scheduler.sqlite"
         address, process = stack.enter_context(scheduler(journal))
@@ -247,7 +247,7 @@ async def run_scripted(row: Row, seconds: float, *, crash: bool = False) -> None
 
 
 async def run_real(row: Row, count: int) -> None:
-    """A row with real judging."""
+    """Run a row with real judging."""
     with contextlib.ExitStack() as stack:
         services = await asyncio.to_thread(stack.enter_context, LocalServices(devices="cpu"))
         async with AsyncClient(services.address) as client:
@@ -268,10 +268,10 @@ async def _nodes(client: AsyncClient, count: int) -> None:
 
 
 def main() -> int:
-    """Run the rows; 1 when a turn was lost or answered twice."""
-    parser = argparse.ArgumentParser(description="A training step through the reward stream.")
+    """Run the rows; return 1 if a turn was lost or answered twice."""
+    parser = argparse.ArgumentParser(description="Run a training step through the reward stream.")
     parser.add_argument("--only", default="step,episodes,crash,real")
-    parser.add_argument("--seconds", type=float, default=6.0, help="what scripted judging takes on average")
+    parser.add_argument("--seconds", type=float, default=6.0, help="average duration of scripted judging, in seconds")
     parser.add_argument("--real-episodes", type=int, default=PROMPTS * SAMPLES)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--control", action="store_true", help=argparse.SUPPRESS)

@@ -1,18 +1,18 @@
-"""What one scheduler carries: real sockets, real processes, a real journal on disk; only judging is scripted.
+"""Measure the capacity of one scheduler with real sockets, processes and a journal on disk; only judging is scripted.
 
     python benchmarks/scheduler_load.py [--seconds 20] [--rate 1000] [--only steady,peak] [--json FILE]
 
-Every row starts a scheduler of its own (SQLite journal in a temporary folder) and one process that simulates the nodes
+Every row starts a new scheduler (SQLite journal in a temporary folder) and one process that simulates the nodes
 (tests/scheduler/scripted_node.py: one connection for each node). This process is the client: it sends requests of 5 kB over
-Evaluate streams and times each until its result is there. All share the machine's cores, so the figures are the machine's.
+Evaluate streams and measures the time to each result. All share the machine's cores, so the figures depend on the machine.
 
 Rows:
     half, steady   `rate`/2 and `rate` requests a second, evenly; the added latency is the time beyond the scripted judging
-    peak           as many as go through, 2,000 under way
+    peak           as many requests as possible, with 2,000 unfinished
     overload       three times the nodes' capacity; goodput, and how long EvaluateOnce takes to refuse
     fleet          `rate`/2 on 125 nodes with 8 devices each
-    soak           (only if named) `rate`/5 for an hour; what the scheduler's memory does
-    fair           one client floods, another trickles; the trickler's wait beside its wait alone
+    soak           (only if named) `rate`/5 for an hour; growth of the scheduler's memory
+    fair           one client floods, another sends slowly; the slow client's wait, compared with its wait alone
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ class Service:
     """Resident bytes of the scheduler, by time."""
 
     def cpu_seconds(self) -> dict[str, float]:
-        """CPU time so far, by process."""
+        """Return the CPU time so far, by process."""
         processes = {"scheduler": self.scheduler, "nodes": self.nodes, "client": psutil.Process()}
         return {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}
 
 
 @dataclass
 class Measured:
-    """What a client saw."""
+    """Measurements of a client."""
 
     sent: dict[str, float] = field(default_factory=dict)
     accepted_after: list[float] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Measured:
 
 @asynccontextmanager
 async def service(nodes: int = 8, devices: int = 1, lanes: int = 8, **options: Any) -> AsyncIterator[Service]:
-    """A scheduler and its nodes."""
+    """Start a scheduler and its nodes."""
     with tempfile.TemporaryDirectory(prefix="kerneldyno-load-") as folder, contextlib.ExitStack() as stack:
         journal = Path(folder) / "scheduler.sqlite"
         command = [sys.executable, "-m", "kerneldyno.scheduler", "--listen", "127.0.0.1:0", "--metrics", "off"]
@@ -124,7 +124,7 @@ def _open(address: str) -> grpc.aio.Channel:
 
 
 def request(name: str, seconds: float) -> EvalRequest:
-    """A request of 5 kB that no other is like."""
+    """Return a request of 5 kB that equals no other."""
     return EvalRequest(
         id=name, reference_code=random.choice(REFERENCES), kernel_code=f"sleep={seconds:.4f} id={name} \n{FILL}"
     )
@@ -143,11 +143,11 @@ class Client:
 
     @property
     def under_way(self) -> int:
-        """Requests whose results are not there."""
+        """Number of requests without a result."""
         return len(self.measured.sent)
 
     async def send(self, count: int) -> None:
-        """Send so many."""
+        """Send `count` requests."""
         first = len(self.measured.done_at) + self.under_way
         message = EvaluateRequest(client_id=self.name)
         now = time.monotonic()
@@ -162,12 +162,12 @@ class Client:
         await asyncio.wait_for(self._reader, limit_seconds)
 
     def give_up(self) -> None:
-        """End the stream."""
+        """Close the stream."""
         self._call.cancel()
         self._reader.cancel()
 
     async def room(self, window: int) -> None:
-        """Wait until fewer than `window` are under way."""
+        """Wait until fewer than `window` requests are unfinished."""
         while self.under_way >= window:
             self._left.clear()
             await self._left.wait()
@@ -187,7 +187,7 @@ class Client:
 
 
 async def paced(client: Client, rate: float, seconds: float) -> None:
-    """Send at an even rate, whatever comes back."""
+    """Send at an even rate, independent of the answers."""
     start = time.monotonic()
     sent = 0
     while (now := time.monotonic()) - start < seconds:
@@ -199,7 +199,7 @@ async def paced(client: Client, rate: float, seconds: float) -> None:
 
 
 async def steady(rate: float, seconds: float, **fleet: Any) -> dict[str, Any]:
-    """An even rate."""
+    """Run a row with an even rate."""
     async with service(**fleet) as found, _open(found.address) as peer:
         warm = Client(peer, "warm")
         await warm.send(500)
@@ -212,7 +212,7 @@ async def steady(rate: float, seconds: float, **fleet: Any) -> dict[str, Any]:
 
 
 async def peak(seconds: float, window: int = 2_000) -> dict[str, Any]:
-    """As many as go through."""
+    """Run the row with as many requests as possible."""
     async with service(nodes=8, lanes=64) as found, _open(found.address) as peer:
         client, before, start = Client(peer, "load", 0.01), found.cpu_seconds(), time.monotonic()
         while time.monotonic() - start < seconds:
@@ -224,7 +224,7 @@ async def peak(seconds: float, window: int = 2_000) -> dict[str, Any]:
 
 
 async def overload(seconds: float) -> dict[str, Any]:
-    """Three times what the nodes can do, then how they do with just enough."""
+    """Run the row with three times the nodes' capacity, then with just enough."""
     capacity = 8 * 4 / 0.1
     goodput, rows = {}, {}
     for factor in (0.95, 3.0):
@@ -253,7 +253,7 @@ async def overload(seconds: float) -> dict[str, Any]:
 
 
 async def _probe(peer: grpc.aio.Channel, refused: list[float]) -> None:
-    """Ask by EvaluateOnce now and then, and time the refusals."""
+    """Call EvaluateOnce from time to time, and time the refusals."""
     stub = SchedulerServiceStub(peer)
     for number in range(1_000_000):
         await asyncio.sleep(0.05)
@@ -266,7 +266,7 @@ async def _probe(peer: grpc.aio.Channel, refused: list[float]) -> None:
 
 
 async def fair(seconds: float) -> dict[str, Any]:
-    """A flood beside a trickle."""
+    """Run the row with one client that floods and one that sends slowly."""
     waits: dict[bool, list[float]] = {}
     async with service(nodes=4, lanes=4) as found, _open(found.address) as peer:
         before, start = found.cpu_seconds(), time.monotonic()
@@ -290,7 +290,7 @@ async def fair(seconds: float) -> dict[str, Any]:
 
 
 async def soak(rate: float, seconds: float) -> dict[str, Any]:
-    """A moderate rate for long: does the scheduler grow?"""
+    """Run the row with a moderate rate for a long time, to see whether the scheduler's memory grows."""
     async with service(nodes=8, lanes=16) as found, _open(found.address) as peer:
         client, before, start = Client(peer, "load"), found.cpu_seconds(), time.monotonic()
         threads, files = found.scheduler.num_threads(), found.scheduler.num_fds()
@@ -338,9 +338,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="length of each row")
     parser.add_argument("--rate", type=float, default=1000.0, help="requests a second of the row `steady`")
     parser.add_argument("--only", default="half,steady,peak,overload,fleet,fair", help="rows, separated by commas")
-    parser.add_argument("--json", type=Path, help="write the rows here")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument(
-        "--soak-seconds", type=float, default=3600.0, help="length of the row `soak`, if it is asked for"
+        "--soak-seconds", type=float, default=3600.0, help="length of the row `soak`, if it is requested"
     )
     chosen = parser.parse_args()
     seconds, rate = chosen.seconds, chosen.rate

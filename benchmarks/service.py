@@ -1,4 +1,4 @@
-"""What benchmarks of services share: options, processes, devices, a time bound, and what results say about stages."""
+"""Shared code of the benchmarks of services: options, processes, devices, a time bound, and stage times of results."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def common_options(parser: argparse.ArgumentParser, picture: str) -> None:
-    """Add what all of them take: lanes, and where `write` puts what was measured."""
-    parser.add_argument("--lanes", type=int, help="candidates at once on one device (default: the evaluator's)")
-    parser.add_argument("--json", type=Path, help="also write everything here")
+    """Add the options that all benchmarks have: lanes, and the files that `write` writes."""
+    parser.add_argument("--lanes", type=int, help="concurrent candidates on one device (default: the evaluator's)")
+    parser.add_argument("--json", type=Path, help="also write everything to this file")
     drawn = ROOT / "docs" / "images" / f"{picture}.png"
     parser.add_argument("--plot", nargs="?", type=Path, const=drawn, help="also draw (docs/images/)")
 
 
 def write(measured: dict[str, Any], options: argparse.Namespace, picture: str) -> None:
-    """Write and draw, where the options ask for it; `picture` is a function of plots.py."""
+    """Write and plot, if the options say so; `picture` is a function of plots.py."""
     if options.json:
         options.json.write_text(json.dumps(measured, indent=1) + "\n")
     if options.plot:
@@ -40,7 +40,7 @@ def write(measured: dict[str, Any], options: argparse.Namespace, picture: str) -
 
 @contextlib.contextmanager
 def spawned(command: Sequence[str], stdout: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is killed at the end of the block."""
+    """Start a process that is killed at the end of the block."""
     process = subprocess.Popen(command, stdout=stdout, cwd=ROOT)
     try:
         yield process
@@ -50,7 +50,7 @@ def spawned(command: Sequence[str], stdout: int = subprocess.DEVNULL) -> Iterato
 
 
 def device_list(text: str) -> list[str]:
-    """Read "0,1" (GPUs), or what `--devices` of the evaluator takes, which comes back as it is.
+    """Read "0,1" (GPUs), or a value of the evaluator's `--devices`, which is returned unchanged.
 
     >>> device_list("0,1"), device_list("cpu"), device_list("cuda:0,cuda:2")
     (['cuda:0', 'cuda:1'], ['cpu'], ['cuda:0', 'cuda:2'])
@@ -67,7 +67,7 @@ async def capacity(client: AsyncClient) -> tuple[str, list[str], int]:
 async def collect(
     address: str, requests: Iterable[EvalRequest], seconds: float, lanes: int
 ) -> tuple[dict[str, EvalResult], float]:
-    """Evaluate `requests` until `seconds` are over, then wait for those under way.
+    """Evaluate `requests` until `seconds` have passed, then wait for the unfinished ones.
 
     Returns results by id, and seconds from the first request to the last result. `lanes`, those of all devices, bounds
     what is under way, so that there is little to wait for at the end.
@@ -89,12 +89,12 @@ async def collect(
 
 
 def outcome_of(result: EvalResult) -> str:
-    """The outcome's name."""
+    """Return the name of the outcome."""
     return EvalResult.Outcome.Name(result.outcome)
 
 
 def stage_seconds(results: Iterable[EvalResult]) -> dict[str, list[float]]:
-    """Seconds in each stage, one for each result that entered it, stages in order."""
+    """Return the seconds in each stage, one for each result that entered it, stages in order."""
     found: dict[int, list[float]] = {}
     for result in results:
         for span in result.stages:
@@ -103,7 +103,7 @@ def stage_seconds(results: Iterable[EvalResult]) -> dict[str, list[float]]:
 
 
 def stage_table(results: Sequence[EvalResult]) -> str:
-    """Markdown: where the time went. The mean is over all results, those that never came that far too."""
+    """Return a Markdown table of the time in each stage. The mean is over all results, also those that ended earlier."""
     lines = ["| stage | results | mean s | p95 s | longest s |", "| --- | ---: | ---: | ---: | ---: |"]
     for stage, spans in stage_seconds(results).items():
         mean = sum(spans) / len(results)
@@ -112,7 +112,7 @@ def stage_table(results: Sequence[EvalResult]) -> str:
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """The smallest value that at least `percent` of all are not above; NaN without any.
+    """Return the smallest value that at least `percent` of all values do not exceed; NaN if there are none.
 
     >>> percentile([3, 1, 2, 4], 50), percentile([1, 2, 3, 4], 95)
     (2, 4)
@@ -124,7 +124,7 @@ def percentile(values: Iterable[float], percent: float) -> float:
 
 
 def environment_of(results: Iterable[EvalResult]) -> dict[str, Any]:
-    """What it ran on, by the first result that says so."""
+    """Return the environment of the first result that has one."""
     for result in results:
         if result.environment.device_model:
             found = result.environment

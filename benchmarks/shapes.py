@@ -1,7 +1,7 @@
-"""Judges the Triton candidates of `examples/shapes` through real services and prints verdicts, times and stage times.
+"""Judge the Triton candidates of `examples/shapes` through real services and print verdicts, times and stage times.
 
-`python benchmarks/shapes.py [--address HOST:PORT] [--json FILE]`. Needs an NVIDIA GPU (the sizes are made for one). The
-table is Markdown, for docs/benchmarks.md. Seconds a candidate are measured by the client, from first request to last result.
+`python benchmarks/shapes.py [--address HOST:PORT] [--json FILE]`. Needs an NVIDIA GPU, for which the sizes are made. The
+table is Markdown, for docs/benchmarks.md. The client measures seconds per candidate, from first request to last result.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SHAPES = Path(__file__).resolve().parents[1] / "examples/shapes"
 
 
 def main() -> int:
-    """Run; exit status 1 when a verdict is not CORRECT."""
+    """Run the command; return exit status 1 if a verdict is not CORRECT."""
     parser = argparse.ArgumentParser(description="Judge the GPU shapes.")
     parser.add_argument("names", nargs="*", help="only these shapes (default: all)")
     parser.add_argument("--address", help="a running scheduler (default: start services here)")
-    parser.add_argument("--json", type=Path, help="also write the results here, one a line")
+    parser.add_argument("--json", type=Path, help="also write the results to this file, one on each line")
     options = parser.parse_args()
     if options.address:
         return _report(*asyncio.run(_run(options.address, options.names)), options.json)

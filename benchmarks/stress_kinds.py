@@ -1,11 +1,11 @@
-"""What each kind of stress is worth: which lazy answers it tells apart, and which of them nothing else does.
+"""Measure the value of each kind of stress input: the lazy answers that it detects, and those that only it detects.
 
     python benchmarks/stress_kinds.py FILE or FOLDER ... [--device cpu] [--draws 3] [--json FILE]
 
-Each file is a problem in KernelBench's form. Of the bank of mutants (judge/problems/mutants.py) those are counted that pass
-its nominal trials: told apart by a kind in one of some draws, and by it alone where no other kind does. Mutants that only
-round are left out. Honest kernels that a kind refuses are the other side: tests/honest, tests/field and
-tests/evaluator/test_explained.py look for them.
+Each file is a problem in KernelBench's form. Of the bank of mutants (judge/problems/mutants.py), those that pass the nominal
+trials count. A kind detects a mutant if it does so in one of some draws, and alone if no other kind does. Mutants that only
+round are left out. tests/honest, tests/field and tests/evaluator/test_explained.py check the opposite:
+honest kernels that a kind refuses.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ LAZY = [mutant for mutant in MUTANTS if mutant.bits is None]
 
 
 def main() -> int:
-    """Run; return the exit status: 1 when no problem could be examined."""
-    parser = argparse.ArgumentParser(description="What each kind of stress is worth.")
+    """Run the command; return exit status 1 if no problem could be examined."""
+    parser = argparse.ArgumentParser(description="Measure the value of each kind of stress input.")
     parser.add_argument("problems", nargs="+", type=Path, help="files or folders")
     parser.add_argument("--device", default="cpu:0")
     parser.add_argument("--draws", type=int, default=3, help="draws of each kind (default: 3)")
-    parser.add_argument("--json", type=Path, help="also write every problem's here")
+    parser.add_argument("--json", type=Path, help="also write the figures of every problem to this file")
     options = parser.parse_args()
     files = [path for given in options.problems for path in (sorted(given.glob("*.py")) if given.is_dir() else [given])]
     device = open_device(options.device)
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def worth(source: str, device: Device, draws: int) -> tuple[list[Mutant], dict[str, list[str]]]:
-    """Return the lazy mutants that pass a problem's nominal trials, and for each kind that it bears those that it tells.
+    """Return the lazy mutants that pass a problem's nominal trials, and for each usable kind those that it detects.
 
     Raises ReferenceFailure.
     """

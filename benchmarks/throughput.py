@@ -1,22 +1,22 @@
-"""Candidates a minute on a batch as training makes them, every verdict compared, beside a persistent-process evaluator.
+"""Measure candidates a minute on a batch as training makes them, check every verdict, and compare with a baseline.
 
     python benchmarks/throughput.py [--batch mixed|turns|violent] [--runs 3] [--devices 0,1] [--lanes N] [--json FILE]
 
-A scheduler and an evaluator start here as `make demo` starts them, and the batch (benchmarks/batches.py) is streamed to
-them over gRPC: each candidate gets a sandboxed process of its own, all correctness trials and a time. Measured is from
-the first request to the last result; starting the services is not part of it. The batch is sent in the same order in
-each run, with a cold compile cache and no stored result. `turns` sends near-identical candidates in three turns, each
-turn after the verdict on the one before. `violent` (benchmarks/violent.py) asks instead what is left over after 200
-candidates a fifth of which crash, hang or corrupt their process; the baseline, which has no walls, does not get it.
+It starts a scheduler and an evaluator as `make demo` does, and streams the batch (benchmarks/batches.py) to them over gRPC:
+each candidate gets its own sandboxed process, all correctness trials and a time. The time runs from the first request to
+the last result; starting the services is not part of it. Each run sends the batch in the same order, with a cold compile
+cache and no stored result. `turns` sends near-identical candidates in three turns, each turn after the verdict on the
+previous one. `violent` (benchmarks/violent.py) checks instead what is left over after 200 candidates, a fifth of which
+crash, hang or corrupt their process; the baseline, which has no walls, does not get it.
 
-The baseline (benchmarks/persistent.py) judges the same sources in long-lived workers that are ready before the clock
-starts: one on each device, as evaluators for training have it, and as many as there are lanes. It does less for each
-candidate: five trials on nominal inputs, no stress inputs, no sandbox, no second clock. A verdict of either is wrong when
-a candidate that is right is not called correct, or another one is; of the service the kind of error must be right as well.
+The baseline (benchmarks/persistent.py) judges the same sources in long-lived workers that are ready before the time starts:
+one on each device, as is usual in evaluators for training, and as many as there are lanes. It does less for each candidate:
+five trials on nominal inputs, no stress inputs, no sandbox, no second clock. A verdict of either is wrong if a correct
+candidate is not called correct, or another one is; for the service the kind of error must be right as well.
 
 With several devices the same batch also goes to the first one alone. On a CPU everything is tiny and runs in Triton's
-interpreter: verdicts count there, rates do not. Exit status 1 when a verdict of the service is wrong, a process is
-left over, or device memory has not come back.
+interpreter: verdicts count there, rates do not. Exit status 1 if a verdict of the service is wrong, a process is left over,
+or device memory was not released.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Trajectories = Sequence[Sequence[batches.Candidate]]
 
 
 def main() -> int:
-    """Run; return the exit status."""
+    """Run the command; return the exit status."""
     options = _options()
     devices = device_list(options.devices)
     measured: dict[str, Any] = {"batch": options.batch, "seed": options.seed, "service": [], "one_device": []}
@@ -86,9 +86,14 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("--batch", choices=("mixed", "turns", "violent"), default="mixed")
     add("--runs", type=int, default=1)
-    add("--seconds", type=float, default=60.0, help="submit nothing after so long, in each run (default: 60)")
-    add("--devices", default="auto", help="0,1 or what the evaluator takes (default: auto)")
-    add("--per-problem", type=int, default=16, help="candidates, or trajectories, of each of 8 problems (default: 16)")
+    add("--seconds", type=float, default=60.0, help="submit nothing after this time, in each run (default: 60)")
+    add("--devices", default="auto", help="0,1 or a value of the evaluator's --devices (default: auto)")
+    add(
+        "--per-problem",
+        type=int,
+        default=16,
+        help="number of candidates, or trajectories, of each of 8 problems (default: 16)",
+    )
     add("--count", type=int, default=200, help="candidates of the violent batch (default: 200)")
     add("--seed", type=int, default=0)
     add("--quick", action="store_true", help="4 of each problem, and 20 seconds")
@@ -102,7 +107,7 @@ def _options() -> argparse.Namespace:
 
 
 def make_batch(options: argparse.Namespace, *, tiny: bool) -> Trajectories:
-    """Make what is sent: candidates that follow each other in a list of their own."""
+    """Make the batch: lists of candidates that are sent one after another."""
     if options.batch == "violent":
         return [[candidate] for candidate in violent(options.count, options.seed, tiny=tiny)]
     if options.batch == "turns":
@@ -111,7 +116,7 @@ def make_batch(options: argparse.Namespace, *, tiny: bool) -> Trajectories:
 
 
 def _serve(devices: list[str], options: argparse.Namespace, label: str, *, show: bool) -> dict[str, Any]:
-    """One run through services of its own."""
+    """Run the batch once through new services."""
     before = device_mebibytes()
     with LocalServices(devices=",".join(devices), lanes=options.lanes) as services:
         kind, names, lanes = asyncio.run(_capacity(services.address))
@@ -167,7 +172,7 @@ async def _capacity(address: str) -> tuple[str, list[str], int]:
 async def _evaluate(
     address: str, trajectories: Trajectories, seconds: float, lanes: int, trials: tuple[int, int]
 ) -> tuple[dict[str, EvalResult], float]:
-    """Send all; of a trajectory one at a time."""
+    """Send all candidates; those of a trajectory one at a time."""
     if all(len(steps) == 1 for steps in trajectories):
         return await collect(address, [steps[0].request(*trials) for steps in trajectories], seconds, lanes)
     begin = time.monotonic()
@@ -189,7 +194,7 @@ async def _evaluate(
 
 
 def _baseline(run: dict[str, Any], options: argparse.Namespace, workers: int) -> dict[str, Any]:
-    """Judge the same batch in persistent workers, so many on each device."""
+    """Judge the same batch in persistent workers."""
     tiny = run["kind"] == "cpu"
     chosen = {candidate.name: candidate for candidate in itertools.chain(*make_batch(options, tiny=tiny))}
     tasks = [Task(candidate.name, candidate.reference, candidate.source) for candidate in chosen.values()]

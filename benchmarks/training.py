@@ -1,15 +1,14 @@
-"""What the training library adds to a step: TRLOO, MRS and PRS on 768 turns of 8,192 tokens, beside the policy loss.
+"""Measure what the training library adds to a step: TRLOO, MRS and PRS on 768 turns of 8,192 tokens, and the policy loss.
 
     python benchmarks/training.py [--device cpu] [--threads 1] [--dtype float32] [--loop-rows 24] [--json FILE]
 
 The batch is that of the Dr. Kernel runs: 16 prompts x 16 samples x 3 turns. Every stage is run once to warm up and then
-`repeat` times; the table has the median and the range of the time, the least processor time (which others on the
-machine hardly change), and the memory that the stage needed beyond its inputs at its peak. On a GPU times are taken
-between synchronisations.
+`repeat` times. The table has median and range of the time, the least processor time (which other processes of the machine
+hardly change), and the peak memory that the stage needed beyond its inputs. On a GPU times are taken between
+synchronisations.
 
-The baseline is the same mathematics as plain Python loops over rows and tokens (tests/training/loops.py, which the
-tests compare with), on `loop-rows` rows in the same run, scaled to all rows: a full batch takes gigabytes of
-Python floats.
+The baseline is the same formulas as plain Python loops over rows and tokens (tests/training/loops.py, which the tests
+compare with), on `loop-rows` rows in the same run, scaled to all rows: a full batch takes gigabytes of Python floats.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class Batch:
         self.log_probs = self.train.detach().clone().requires_grad_()
 
     def trloo(self) -> Tensor:
-        """From rewards to one value for each row."""
+        """Compute advantages from rewards, one for each row."""
         kept = masks.turn_mask(self.rewards, self.exists)
         table = trloo(multi_turn_returns(self.rewards, kept), kept, self.group)
         return to_tokens(table, self.turns, self.episodes)
@@ -103,12 +102,12 @@ class Batch:
         return mismatch.importance_weights(self.train, self.rollout, self.mask)
 
     def prs(self) -> Tensor:
-        """Which turns are kept, and the response mask without the others."""
+        """Draw the turns to keep; return the response mask without the others."""
         kept = coverage.reject(self.coverage, self.correct, self.exists, generator=self.chance)
         return self.mask & to_tokens(kept, self.turns, self.episodes)
 
     def together(self) -> Tensor:
-        """What a step adds: advantages and the mask after both rejections."""
+        """Compute all that a step adds: advantages and the mask after both rejections."""
         self.trloo()
         kept = coverage.reject(self.coverage, self.correct, self.exists, generator=self.chance)
         return self.mrs().mask & to_tokens(kept, self.turns, self.episodes)
@@ -122,7 +121,7 @@ class Batch:
 
 
 class Loops:
-    """The same stages as loops, on some rows; lists are made before the clock starts."""
+    """The same stages as loops, on some rows; lists are made before timing starts."""
 
     def __init__(self, batch: Batch, rows: int) -> None:
         self.rewards, self.exists = batch.rewards.tolist(), batch.exists.tolist()
@@ -135,7 +134,7 @@ class Loops:
         self.coverage, self.correct = batch.coverage.flatten().tolist(), batch.correct.flatten().tolist()
 
     def trloo(self) -> None:
-        """All rows: this is one value for each."""
+        """Compute advantages of all rows, one value for each."""
         loops.trloo(loops.returns(self.rewards, self.exists, 1.0), self.exists, self.group)
 
     def mrs(self) -> None:
@@ -153,7 +152,7 @@ class Loops:
 
 
 def measure(stage: str, work: Callable[[], object], device: str, repeat: int) -> Row:
-    """Times after a warm-up, and the peak of memory beyond what was there."""
+    """Measure times after a warm-up, and the peak of memory beyond that at the start."""
     work()
     times, cpu_times = [], []
     for _ in range(repeat):
@@ -172,7 +171,7 @@ def synchronise(device: str) -> None:
 
 
 def peak(work: Callable[[], object], device: str) -> int:
-    """Bytes beyond those in use before: of the allocator on a GPU, resident ones (Linux) on the CPU."""
+    """Measure bytes beyond those in use before: the allocator's on a GPU, resident ones (Linux) on the CPU."""
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -194,7 +193,7 @@ def resident(field: str) -> int:
 
 
 def rows_of(batch: Batch, device: str, repeat: int, loop_rows: int) -> Iterator[Row]:
-    """Every stage, with its loops where there are some."""
+    """Return every stage, with its loops if it has any."""
     slow = Loops(batch, loop_rows) if loop_rows else None
     scale = ROWS / loop_rows if loop_rows else 0.0
 
@@ -225,7 +224,7 @@ def rows_of(batch: Batch, device: str, repeat: int, loop_rows: int) -> Iterator[
 
 
 def table(rows: list[Row], title: str, on_cpu: bool) -> Table:
-    """Loops are compared with processor time on a CPU (one thread each), with wall time on a GPU."""
+    """Return the table. Loops are compared by processor time on a CPU (one thread each), by wall time on a GPU."""
     view = Table(title=title, title_justify="left")
     for column in ("stage", "ms", "range, ms", "CPU, ms", "peak, MB", "loops, s", "loops / ours"):
         view.add_column(column, justify="left" if column == "stage" else "right")
@@ -246,9 +245,9 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
     options.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
-    options.add_argument("--threads", type=int, default=1, help="of torch on the CPU; the loops have one")
+    options.add_argument("--threads", type=int, default=1, help="threads of torch on the CPU; the loops have one")
     options.add_argument("--repeat", type=int, default=5)
-    options.add_argument("--loop-rows", type=int, default=24, help="0: no baseline")
+    options.add_argument("--loop-rows", type=int, default=24, help="rows of the baseline; 0: no baseline")
     options.add_argument("--json", type=Path)
     given = options.parse_args()
     torch.set_num_threads(given.threads)

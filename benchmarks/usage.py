@@ -1,7 +1,7 @@
-"""What the services of a benchmark use: processor seconds by kind of process, host and device memory.
+"""Measure what the services of a benchmark use: processor seconds by kind of process, host and device memory.
 
-Runners live for one candidate only, so their processor time is read from the zygote that forked them: the kernel adds a
-child's time to its parent's when it has ended. What runs at the moment of reading is added as it is.
+Runners live for one candidate only, so their processor time is read from the zygote that forked them: when a child ends,
+the kernel adds its time to its parent's. The time of processes that still run is added as it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PERIOD_SECONDS = 1.0
 
 
 class Usage:
-    """Samples memory of this process's descendants, and of all devices, once a second for as long as the block lasts."""
+    """Sample memory of this process's descendants, and of all devices, once a second until the block ends."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
@@ -49,7 +49,7 @@ class Usage:
         self.cpu_seconds = {name: after[name] - self._before.get(name, 0.0) for name in after}
 
     def summary(self) -> dict[str, Any]:
-        """What was used: seconds by kind, mebibytes at the peak and at the end. Device memory is absent without a GPU."""
+        """Return the usage: seconds by kind, MiB at the peak and at the end. Without a GPU there is no device memory."""
         device = self.device_mebibytes
         return {
             "cpu_seconds": self.cpu_seconds,
@@ -70,7 +70,7 @@ class Usage:
 
 
 def cpu_seconds() -> dict[str, float]:
-    """Processor seconds of this process's descendants so far, by kind; "runners" are what zygotes forked."""
+    """Return processor seconds of this process's descendants so far, by kind; zygotes fork the "runners"."""
     seconds: dict[str, float] = {}
     zygotes = []
     for process in psutil.Process().children(recursive=True):
@@ -91,7 +91,7 @@ def cpu_seconds() -> dict[str, float]:
 
 
 def host_mebibytes() -> float:
-    """Memory of this process's descendants; pages that several share count in each (USS would take seconds to read)."""
+    """Return memory of this process's descendants; shared pages count in each (USS would take seconds to read)."""
     total = 0
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
@@ -100,7 +100,7 @@ def host_mebibytes() -> float:
 
 
 def resident_mebibytes() -> dict[str, float]:
-    """Resident memory of the long-lived services among this process's descendants, by kind."""
+    """Return resident memory of the long-lived services among this process's descendants, by kind."""
     found: dict[str, float] = {}
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
@@ -110,7 +110,7 @@ def resident_mebibytes() -> dict[str, float]:
 
 
 def device_mebibytes() -> int | None:
-    """Memory in use on the NVIDIA GPUs that this process may use, or None without one."""
+    """Return memory in use on the NVIDIA GPUs that this process may use; None without one."""
     if not shutil.which("nvidia-smi"):
         return None
     query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
@@ -120,13 +120,13 @@ def device_mebibytes() -> int | None:
 
 
 def is_forked(process: psutil.Process) -> bool:
-    """Whether a process was forked by a zygote: a runner or one of its wardens."""
+    """Return True if a zygote forked this process: a runner or one of its wardens."""
     parent = process.parent()
     return parent is not None and _kind(parent) == "zygote"
 
 
 def _kind(process: psutil.Process) -> str:
-    """What a process was started as. What a zygote forked has the zygote's command line too: it is no kind of its own."""
+    """Return what a process was started as; a fork of a zygote has the zygote's command line and no own kind."""
     words = process.cmdline()
     for flag, module in itertools.pairwise(words):
         if flag == "-m":

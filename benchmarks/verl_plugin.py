@@ -1,12 +1,11 @@
-"""What the verl plugin adds to a step: the agent loop's turns in one worker, and the estimator on a whole batch.
+"""Measure what the verl plugin adds to a step: the agent loop's turns in one worker, and the estimator on a whole batch.
 
     .venv-trainers/bin/python -W ignore benchmarks/verl_plugin.py [--episodes 256] [--seconds 2] [--json FILE]
 
-The loop: episodes of three turns in one of verl's agent loop workers (one process, one event loop), against a real
-scheduler and a scripted node, each in a process of its own. Judging takes `--seconds` a turn and the rollout engine
-nothing, so what is left is verl's, the plugin's and the services' own work; the same with verl's own loop of one turn,
-which evaluates nothing, says what of it is verl's. The estimators: verl's compute_advantage with ours and with its own, on
-256 rows of 26,624 tokens.
+The loop: episodes of three turns in one of verl's agent loop workers (one process, one event loop), with a real scheduler
+and a scripted node, each in its own process. Judging takes `--seconds` for each turn and the rollout engine no time, so the
+rest is the work of verl, the plugin and the services. verl's own loop of one turn, which evaluates nothing, shows verl's
+part. The estimators: verl's compute_advantage with ours and with its own, on 256 rows of 26,624 tokens.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ TICK = 0.002
 
 @contextmanager
 def services(seconds: float) -> Iterator[str]:
-    """Yields the address of a scheduler with a scripted node that has a lane for every episode."""
+    """Yield the address of a scheduler with a scripted node that has a lane for every episode."""
     command = [sys.executable, "-m", "kerneldyno.scheduler", "--listen", "127.0.0.1:0", "--metrics", "off"]
     with _process([*command, "--store", "memory"], subprocess.PIPE) as scheduler:
         assert scheduler.stdout is not None
@@ -60,7 +59,7 @@ def services(seconds: float) -> Iterator[str]:
 
 
 async def play(address: str, model: Path, episodes: int, agent: str) -> dict[str, Any]:
-    """Plays the episodes at once; returns what it took, and the longest time that the event loop stood still."""
+    """Play the episodes at once; return the durations, and the longest time that the event loop was blocked."""
     turns = [harness.answer(f"speedup={1 + turn} " + "# filler\n" * 150) for turn in range(TURNS)]
     config = harness.config(
         model,
@@ -96,7 +95,7 @@ async def play(address: str, model: Path, episodes: int, agent: str) -> dict[str
 
 
 def estimators(repeat: int = 5) -> dict[str, float]:
-    """Processor time of verl's compute_advantage in milliseconds, the least of some runs, by estimator."""
+    """Measure the processor time of verl's compute_advantage in ms, the least of some runs, by estimator."""
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(1)
     mask = torch.zeros(ROWS, LENGTH, dtype=torch.int64)
@@ -120,7 +119,7 @@ def estimators(repeat: int = 5) -> dict[str, float]:
 
 
 async def _watch(lags: list[float]) -> None:
-    """Notes by how much each short sleep is late."""
+    """Record the delay of each short sleep."""
     clock = asyncio.get_running_loop().time
     while True:
         before = clock()
@@ -145,10 +144,10 @@ def _process(command: list[str], stdout: int) -> Iterator[subprocess.Popen[bytes
 
 
 def main() -> None:
-    """Runs both and prints them as JSON."""
-    parser = argparse.ArgumentParser(description="What the verl plugin adds to a step.")
+    """Run both and print the results as JSON."""
+    parser = argparse.ArgumentParser(description="Measure what the verl plugin adds to a step.")
     parser.add_argument("--episodes", type=int, default=256)
-    parser.add_argument("--seconds", type=float, default=2.0, help="what scripted judging takes")
+    parser.add_argument("--seconds", type=float, default=2.0, help="duration of scripted judging, in seconds")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, services(options.seconds) as address:

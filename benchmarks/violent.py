@@ -1,5 +1,6 @@
-"""Variants of the candidates in `examples/problems`, in random order, every fifth of a kind that crashes, hangs or corrupts
-its process: what an evaluator must survive a thousand times a day. They are for sandboxed runners only.
+"""Make variants of the candidates in `examples/problems`, in random order; a fifth of them crash, hang or corrupt.
+
+An evaluator must survive such candidates a thousand times a day. They are for sandboxed runners only.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _VIOLENT = {"RUNTIME_ERROR", "TIMEOUT", "OUT_OF_MEMORY"}
 
 
 def violent(count: int, seed: int, *, tiny: bool) -> list[Candidate]:
-    """Make `count` candidates; those that need a GPU are left out where `tiny` says that there is none."""
+    """Make `count` candidates; with `tiny`, leave out those that need a GPU."""
     table = [row for row in read_table() if row.backend != "cuda" and not (tiny and row.needs_gpu)]
     wild = itertools.cycle([row for row in table if set(row.outcomes) & _VIOLENT])
     others = itertools.cycle([row for row in table if not set(row.outcomes) & _VIOLENT])

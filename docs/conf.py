@@ -37,6 +37,7 @@ NAVIGATION = {
         "docs/lessons",
         "docs/extending",
         "docs/api",
+        "docs/errors",
         "tests/README",
         "examples/README",
         "examples/verl/README",

@@ -1,9 +1,9 @@
-"""Compares candidates with their references in plain Python, in Triton's interpreter: no services, no sandbox, no clock.
+"""Compare candidates with their references in plain Python, in Triton's interpreter: no services, no sandbox, no clock.
 
-For authors of examples, and for the tests. `python examples/check.py relu/triton_blocks shapes/softmax ...` (default:
-everything that is safe to run) prints one JSON object: for each name "same", "differs: ..." or "raised: ...".
-Candidates that crash, hang or look around in their process are refused: those belong in a runner.
-Shapes are made for a GPU; here their sizes are replaced by those of `shapes/small.json`.
+It is for authors of examples and for the tests. `python examples/check.py relu/triton_blocks shapes/softmax ...` (default:
+everything that is safe to run) prints one JSON object: for each name "same", "differs: ..." or "raised: ...". It refuses
+candidates that crash, hang or inspect their process: run those in a runner. The shapes are made for a GPU; here the sizes
+of `shapes/small.json` replace theirs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOLERANCE = 1e-4
 
 
 def main(names: list[str]) -> int:
-    """Check `names` and print what was found."""
+    """Check `names` and print the results."""
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     backends()["triton"].warm_up(open_device("cpu"))
@@ -38,7 +38,7 @@ def main(names: list[str]) -> int:
 
 
 def everything() -> list[str]:
-    """Every candidate that may run here: not dangerous, not for a GPU only."""
+    """Return every candidate that may run here: not dangerous and not only for a GPU."""
     table = expected()
     safe = [name for name, row in table.items() if not row.get("dangerous") and row.get("device", "cpu") == "cpu"]
     return safe + [
@@ -47,7 +47,7 @@ def everything() -> list[str]:
 
 
 def expected() -> dict[str, dict[str, Any]]:
-    """The table of candidates and the outcomes they should have."""
+    """Return the table of candidates and their expected outcomes."""
     table: dict[str, dict[str, Any]] = json.loads((HERE / "problems" / "expected.json").read_text())
     return table
 
@@ -73,7 +73,7 @@ def check(name: str) -> str:
 
 
 def load(path: Path, sizes: dict[str, Any]) -> ModuleType:
-    """Import a source file afresh, with other values for the constants that `sizes` names."""
+    """Import a source file anew, with other values for the constants in `sizes`."""
     module = ModuleType(path.stem)
     module.__file__ = str(path)
     sys.modules[path.stem] = module  # Triton's interpreter finds a kernel's globals through its module
@@ -113,14 +113,14 @@ def compare(reference: ModuleType, candidate: ModuleType) -> str:
 
 
 def split(init_inputs: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Tell KernelBench's `[[...], {...}]` form of constructor arguments from the plain list."""
+    """Split constructor arguments into positional and keyword ones: KernelBench's `[[...], {...}]`, or a plain list."""
     if len(init_inputs) == 2 and isinstance(init_inputs[0], list) and isinstance(init_inputs[1], dict):
         return init_inputs[0], init_inputs[1]
     return init_inputs, {}
 
 
 def describe_difference(want: torch.Tensor, got: Any) -> str:
-    """Say how two outputs differ; an empty string means that they agree."""
+    """Return how two outputs differ; an empty string if they agree."""
     if not isinstance(got, torch.Tensor):
         return f"a {type(got).__name__}, expected a tensor"
     if got.shape != want.shape or got.dtype != want.dtype:

@@ -1,8 +1,8 @@
-"""`make demo`: judges the candidates of `problems/` through a real scheduler and a real evaluator on this machine.
+"""`make demo`: judge the candidates of `problems/` through a real scheduler and a real evaluator on this machine.
 
-Starts both services on free ports, streams every candidate through `AsyncClient.evaluate`, and compares each verdict
-with `problems/expected.json`. Uses the GPU where there is one, the CPU device elsewhere. Exit status 0 when every verdict
-is as expected, 1 when one is not, 3 when the services do not start. Nothing of it is needed to use KernelDyno.
+It starts both services on free ports, streams every candidate through `AsyncClient.evaluate`, and compares each verdict
+with `problems/expected.json`. It uses a GPU if there is one, otherwise the CPU device. Exit status 0 if every verdict is as
+expected, 1 if one is not, 3 if the services do not start. KernelDyno itself does not need this file.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ class Candidate:
 
     @property
     def problem(self) -> str:
-        """The folder that it lies in."""
+        """Name of its folder."""
         return self.name.partition("/")[0]
 
     @property
     def label(self) -> str:
-        """Its file's name."""
+        """Name of its file."""
         return self.name.partition("/")[2]
 
     def request(self, extra: dict[str, Any]) -> EvalRequest:
-        """What is asked about it."""
+        """Return the request for this candidate."""
         return request_from_json(
             {
                 "id": self.name,
@@ -79,18 +79,18 @@ class Candidate:
         )
 
     def as_expected(self, result: EvalResult) -> bool:
-        """Whether `result` is the verdict that it must get."""
+        """Return True if `result` is the expected verdict."""
         found = {finding.id for finding in result.findings}
         return outcome_of(result) in self.outcomes and found.issuperset(self.findings)
 
 
 def main() -> int:
-    """Run the demo; return the exit status."""
+    """Run the demo and return the exit status."""
     parser = argparse.ArgumentParser(description="Judge the example candidates on this machine.")
     parser.add_argument("problems", nargs="*", help="only these problems, for example softmax (default: all)")
     parser.add_argument("--devices", default="auto", help="auto, cpu, cuda, or cuda:0,cuda:1 (default: auto)")
     parser.add_argument("--sandbox", default="auto", help="auto, require or off (default: auto)")
-    parser.add_argument("--lanes", type=int, help="candidates at once on one device (default: the evaluator's)")
+    parser.add_argument("--lanes", type=int, help="concurrent candidates on one device (default: the evaluator's)")
     options = parser.parse_args()
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -118,7 +118,7 @@ def main() -> int:
 
 
 def read_table() -> list[Candidate]:
-    """All candidates, those of one problem together."""
+    """Read all candidates, grouped by problem."""
     rows = json.loads((PROBLEMS / "expected.json").read_text())
     return [
         Candidate(
@@ -134,7 +134,7 @@ def read_table() -> list[Candidate]:
 
 
 class Demo:
-    """One run: what is sent, what comes back, and how it is shown."""
+    """One run: it sends the candidates, collects the results, and shows them."""
 
     def __init__(self, console: Console, candidates: list[Candidate]) -> None:
         self._console = console
@@ -299,12 +299,12 @@ class Demo:
 
 
 def outcome_of(result: EvalResult) -> str:
-    """The outcome's name."""
+    """Return the name of the outcome."""
     return EvalResult.Outcome.Name(result.outcome)
 
 
 def speedup_of(result: EvalResult) -> str:
-    """The speedup with its interval, or "-" where there is none."""
+    """Return the speedup with its interval, or "-" if there is none."""
     counted = counted_speedup(result)
     if not counted.value or counted.interval is None:
         return "-"
@@ -312,19 +312,19 @@ def speedup_of(result: EvalResult) -> str:
 
 
 def short(number: float) -> str:
-    """A ratio with as many digits as it deserves."""
+    """Format a ratio with a useful number of digits."""
     return f"{number:.3g}" if number >= 1 else f"{number:.2g}"
 
 
 def seen_in(result: EvalResult) -> Text:
-    """The first line of the message, and the findings, with nothing in it that could steer a terminal."""
+    """Return the first line of the message and the findings, without terminal control characters."""
     message = result.message.strip().partition("\n")[0]
     ids = " ".join(finding.id for finding in result.findings)
     return Text("".join(c for c in (f"[{ids}] " if ids else "") + message if c.isprintable()))
 
 
 def total_of(page: str, name: str) -> float:
-    """The sum of all series of one name on a Prometheus page."""
+    """Return the sum of all series of one name on a Prometheus page."""
     series = (line.rpartition(" ") for line in page.splitlines() if line.startswith((name + "{", name + " ")))
     return sum(float(value) for _, _, value in series)
 

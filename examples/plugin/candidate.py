@@ -1,4 +1,4 @@
-"""A right candidate for reference.py, for the backend "numpy"."""
+"""A correct candidate for reference.py, for the backend "numpy"."""
 
 import numpy as np
 import torch

@@ -44,7 +44,7 @@ CHEATS = frozenset({"decoy_idle", "decoy_thrown", "stale", "forged_clock", "shor
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A well-formed program. Slots that its kind does not spell out have the defaults."""
+    """A well-formed program. Slots that its kind does not have keep their defaults."""
 
     kind: str
     rows: str = "rows_some"
@@ -54,12 +54,12 @@ class Plan:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Its tokens."""
+        """Tokens of the program."""
         return (self.kind, *(getattr(self, slot) for slot in _slots(self.kind)), END)
 
     @property
     def name(self) -> str:
-        """Its tokens but the last, in one string."""
+        """Tokens of the program without the last, in one string."""
         return " ".join(self.words[:-1])
 
 
@@ -74,7 +74,7 @@ def parse(words: Sequence[str]) -> Plan | None:
 
 
 def following(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the tokens that may come next after a well-formed beginning; none after the end."""
+    """Return the tokens that may follow a well-formed beginning; none after the end."""
     if not words:
         return tuple(KINDS)
     slots = _slots(words[0])
@@ -84,7 +84,7 @@ def following(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def plans() -> Iterator[Plan]:
-    """All well-formed programs."""
+    """Return all well-formed programs."""
     for kind in KINDS:
         slots = _slots(kind)
         for chosen in product(*(_CHOICES[slot] for slot in slots)):

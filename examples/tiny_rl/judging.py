@@ -1,10 +1,11 @@
-"""From what the policy wrote to what it is paid: turns go through the real reward stream, with the checks on or off.
+"""Score the policy's programs: turns go through the real reward stream, with the checks on or off.
 
 Three ways to judge:
     on        the request's defaults: stress inputs, secret parameters, calibrated tolerance, decoys are rejected
-    off       what the public fields of a request can switch off: decoys are labelled only, no stress, allclose at 1e-2
-    trusting  as off; but no field makes the judge believe a candidate's clock, or leave timed outputs unchecked. For
-              programs that play on those two, the reward is computed from the claim that trusting.py believed.
+    off       everything that public fields of a request can switch off: decoys are only labelled, no stress, allclose at
+              1e-2
+    trusting  as off; but no field makes the judge believe a candidate's clock, or skip checking timed outputs. For programs
+              that exploit these two, the reward is computed from the claim that trusting.py believed.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ class Written:
 
     @property
     def plan(self) -> Plan | None:
-        """The program, or None for an ill-formed one."""
+        """Plan of the program; None if it is ill-formed."""
         return grammar.parse(self.words)
 
 
 @dataclass(frozen=True, slots=True)
 class Paid:
-    """What a turn came to."""
+    """Reward and verdict of a turn."""
 
     outcome: str
     reward: float
@@ -69,13 +70,13 @@ class Paid:
 
 @dataclass
 class Judging:
-    """Judges turns through a scheduler.
+    """Judge turns through a scheduler.
 
-    Parameters:
+    Args:
         profiled: whether the node can profile. If not (the CPU device), coverage comes from `claims`.
-        claims: what the trusting evaluator believed and measured, by problem and program.
-        salt: makes all work new: nothing that was judged before answers.
-        anew: whether every turn is judged, as of a policy that never writes the same twice.
+        claims: results of the trusting evaluator, by problem and program.
+        salt: makes all work new, so that no stored verdict is used.
+        anew: judge every turn, as if the policy never wrote the same program twice.
     """
 
     client: AsyncClient
@@ -91,7 +92,7 @@ class Judging:
     waited: float = 0.0
 
     async def pay(self, turns: Sequence[Written], checks: str = "on", *, pr: bool = False) -> list[Paid]:
-        """Send turns up the reward stream; return what each is paid, in the order of `turns`."""
+        """Send turns to the reward stream; return the reward of each, in the order of `turns`."""
         began = time.monotonic()
         reward = self._spec(pr)
         messages = [self._message(turn, checks) for turn in turns]
@@ -107,7 +108,7 @@ class Judging:
         return [each for each in paid if each is not None]
 
     def _spec(self, pr: bool) -> RewardSpec:
-        """The release's reward, unit for unit. Nothing is measured twice: all rests on the cached verdicts anyway."""
+        """Return the reward of the Dr. Kernel release. Nothing is measured twice, since all verdicts are cached."""
         weight = 0.5 if pr and self.profiled else 0.0
         return RewardSpec(preset="drkernel", coverage_weight=weight, remeasure_above=math.inf, feedback_chars=0)
 
@@ -150,7 +151,7 @@ class Judging:
 
 
 def record(turn: Written, answer: StreamRewardsResponse, run: str) -> TurnRecord:
-    """Return the record of a turn, as a rollout of a language model would keep it."""
+    """Return the record of a turn, in the form of a language model's rollout."""
     return TurnRecord.from_answer(
         answer,
         group=f"{run}/{answer.group}",
@@ -162,7 +163,7 @@ def record(turn: Written, answer: StreamRewardsResponse, run: str) -> TurnRecord
 
 
 def respond(turn: Written) -> str:
-    """Return the answer as a language model would give it: a code block, which is cut off for an ill-formed program."""
+    """Return the answer in the form of a language model's: a code block, which is cut off for an ill-formed program."""
     plan = turn.plan
     if plan is None:
         return f"This plan: {' '.join(turn.words)}.\n\n```python\nimport torch\n"
@@ -172,7 +173,7 @@ def respond(turn: Written) -> str:
 async def survey(
     judging: Judging, problems: Sequence[Problem], checks: str, progress: Callable[[int, int], None]
 ) -> dict[Key, Paid]:
-    """Judge every program of the grammar once, so that training finds all verdicts in the scheduler's store."""
+    """Judge every program of the grammar once, so that training gets all verdicts from the scheduler's store."""
     turns = [
         Written(problem, plan.words, f"survey-{checks}{judging.salt}/{problem.name}", index, 0)
         for problem in problems

@@ -1,6 +1,6 @@
-"""One policy that learns: episodes of three turns, what they are paid, one step of the optimizer; and its cold start.
+"""One policy that learns: episodes of three turns, their rewards, one step of the optimizer, and the cold start.
 
-The mathematics are kerneldyno.training's, on real verdicts; what it is paid comes from judging.py.
+The formulas are those of kerneldyno.training, on real verdicts; the rewards come from judging.py.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Setting:
 
 
 class ResumeError(ValueError):
-    """What was kept is of another experiment."""
+    """The saved state belongs to another experiment."""
 
 
 class Run:
@@ -80,14 +80,14 @@ class Run:
         self.last: list[list[Written]] = []
 
     async def learn(self, updates: int) -> None:
-        """Make one update after the other until there are `updates`, each of episodes that this very policy wrote."""
+        """Make updates until there are `updates`, each from episodes of the current policy."""
         while len(self.history) < updates:
             batch = await self.play()
             self.history.append({**self.describe(batch), **self.update(batch)})
             self.last = [*self.last[-4:], batch.turns[-1]]
 
     def state(self) -> dict[str, Any]:
-        """Return all that a run goes on with, in a form that `torch.save` writes and nothing but data."""
+        """Return the state of a run as plain data that `torch.save` can write."""
         return {
             "setting": asdict(self.setting),
             "seed": self.seed,
@@ -99,7 +99,7 @@ class Run:
         }
 
     def go_on(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken. Raises ResumeError for that of another run."""
+        """Continue from `state`. Raises ResumeError if it belongs to another run."""
         if state["setting"] != asdict(self.setting) or state["seed"] != self.seed:
             raise ResumeError(
                 f"{state['setting']['name']}, seed {state['seed']}: made with other settings than this run's"
@@ -114,7 +114,7 @@ class Run:
         ]
 
     async def play(self) -> Batch:
-        """Play the episodes of one update: a group for every problem, or as many as the setting asks for."""
+        """Play the episodes of one update: a group for every problem, or as many as the setting requests."""
         if self.setting.adaptive:
             return await self._play_adaptively()
         if self.setting.oversample > 1:
@@ -122,7 +122,7 @@ class Run:
         return await self._play(self._samples(range(len(self.problems))))
 
     async def _play_more_than_needed(self) -> Batch:
-        """Groups beyond the first one of each problem are further groups of the problems in turn."""
+        """Play more groups than needed; those beyond one for each problem repeat the problems in turn."""
         sampler: Oversampler[Batch] = Oversampler(len(self.problems), factor=self.setting.oversample)
         batches = []
         while numbers := sampler.ask():
@@ -134,7 +134,7 @@ class Run:
         return joined
 
     async def _play_adaptively(self) -> Batch:
-        """As many episodes as without it, each problem as often as it needs; the pools give the baselines."""
+        """Play as many episodes as otherwise, each problem as often as it needs; baselines are those of the pools."""
         size = max(self.setting.samples)
         budget = size * len(self.problems)
         sampler = AdaptiveSampler(len(self.problems), AdaptiveRule(size=size, most=4 * size, budget=budget))
@@ -151,13 +151,13 @@ class Run:
         return joined
 
     def _samples(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
-        """Number of the group and sample of the episodes of each group; how many is drawn."""
+        """Return group number and sample number of all episodes; the size of each group is drawn."""
         drawn = torch.randint(len(self.setting.samples), (len(numbers),), generator=self.generator)
         counts = [self.setting.samples[index] for index in drawn.tolist()]
         return [(number, sample) for number, count in zip(numbers, counts, strict=True) for sample in range(count)]
 
     async def _play(self, episodes: Sequence[tuple[int, int]]) -> Batch:
-        """Play episodes, each named by its group's number and its sample, turn by turn."""
+        """Play episodes turn by turn; each is identified by group number and sample number."""
         batch = Batch(group=torch.tensor([number for number, _ in episodes]))
         pasts: list[Past | None] = [None] * len(episodes)
         for turn in range(len(TURNS)):
@@ -177,7 +177,7 @@ class Run:
         return batch
 
     def update(self, batch: Batch) -> dict[str, float]:
-        """One step of the optimizer: returns, advantages, rejections, loss."""
+        """Make one step of the optimizer: returns, advantages, rejections, loss."""
         exists = torch.ones_like(batch.rewards, dtype=torch.bool)
         returns = multi_turn_returns(batch.rewards, exists)
         advantages = ESTIMATORS[self.setting.estimator](returns, exists, batch.group)
@@ -202,7 +202,7 @@ class Run:
         }
 
     def describe(self, batch: Batch) -> dict[str, float]:
-        """Figures of a batch: what was paid, and what the strict judge says about the same programs."""
+        """Return figures of a batch: its rewards, and the strict judge's verdicts on the same programs."""
         figures = {"paid": float(batch.rewards.mean()), "episodes": float(len(batch.group))}
         figures["dropped"] = float((~batch.kept).sum())
         for turn, name in enumerate(TURNS):
@@ -229,11 +229,11 @@ class Run:
         return figures
 
     def true(self, turn: Written) -> Paid | None:
-        """The strict verdict; None for what is no program."""
+        """Return the strict verdict; None if there is no program."""
         return self.truth[turn.problem.name, turn.plan.name] if turn.plan else None
 
     def report(self) -> dict[str, Any]:
-        """What is kept of the run: its curve, and what it wrote in the last turns of its last five updates."""
+        """Return the results of the run: its curve, and the programs in the last turns of its last five updates."""
         favourites: dict[str, Counter[str]] = {problem.name: Counter() for problem in self.problems}
         for turns in self.last:
             for turn in turns:
@@ -245,7 +245,7 @@ class Run:
         }
 
     def summary(self) -> str:
-        """One line about the end of the run."""
+        """Return one line about the end of the run."""
         tail = self.history[-5:]
         mean = {key: sum(row[key] for row in tail) / len(tail) for key in tail[0]}
         return ", ".join(
@@ -260,11 +260,11 @@ class Run:
         )
 
     def _problem(self, number: int) -> Problem:
-        """The problem of a group."""
+        """Return the problem of a group."""
         return self.problems[number % len(self.problems)]
 
     def _group(self, number: int) -> str:
-        """Name a group of this update; no other run or update has one of this name."""
+        """Return a name for a group of this update, unique over runs and updates."""
         name = f"{self.setting.name}/{self.seed}/{len(self.history)}/{self._problem(number).name}"
         again = number // len(self.problems)
         return f"{name}/{again}" if again else name
@@ -313,9 +313,9 @@ class Batch:
 
 @cache
 def cold_start(seed: int, *, masked: bool = False) -> Policy:
-    """Return a policy that has seen random programs, and nothing about their worth.
+    """Return a policy trained on random programs, without any reward.
 
-    Stands for the cold start data of a language model, without which hardly anything it writes would be a program.
+    It stands for the cold start of a language model, without which hardly any output would be a program.
     """
     torch.manual_seed(seed)
     policy = Policy(masked=masked)

@@ -1,8 +1,8 @@
-"""Draws the curves of a results.json: mean over seeds, with a band from the lowest to the highest seed.
+"""Draw the curves of a results.json: mean over seeds, with a band from the lowest to the highest seed.
 
     python examples/tiny_rl/plot.py build/tiny_rl/results.json
 
-Also prints, as Markdown, what each choice of the grammar comes to, and the ends of the curves. Needs matplotlib.
+It also prints, as Markdown, the verdict on each choice of the grammar, and the ends of the curves. Needs matplotlib.
 """
 
 from __future__ import annotations
@@ -60,9 +60,11 @@ _OUTCOMES = {"CORRECT": "", "INCORRECT": "wrong", "REJECTED": "rejected", "COMPI
 
 
 def main() -> int:
-    """Draw and print; return the exit status."""
-    parser = argparse.ArgumentParser(description="Draw the curves of tiny_rl.")
-    parser.add_argument("results", type=Path, nargs="+", help="later files add runs to, or replace those of, the first")
+    """Run the command; return the exit status."""
+    parser = argparse.ArgumentParser(description="Plot the curves of tiny_rl.")
+    parser.add_argument(
+        "results", type=Path, nargs="+", help="later files add runs to the first one or replace its runs"
+    )
     parser.add_argument("--images", type=Path, default=Path("build/tiny_rl"))
     options = parser.parse_args()
     results = json.loads(options.results[0].read_text())
@@ -81,7 +83,7 @@ def main() -> int:
 def draw(
     runs: dict[str, list[dict[str, Any]]], settings: Sequence[str], panels: Sequence[tuple[str, str]], path: Path
 ) -> None:
-    """One figure: a panel for each key, a curve for each setting."""
+    """Draw one figure: a panel for each key, a curve for each setting."""
     figure, axes = plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 3.4))
     for axis, (title, key) in zip(axes, panels, strict=True):
         for setting in settings:
@@ -92,7 +94,7 @@ def draw(
 
 
 def draw_turns(runs: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """One figure: what each turn of an episode came to, without and with an entropy bonus."""
+    """Draw one figure: results of each turn of an episode, without and with an entropy bonus."""
     present = [setting for setting in _BY_TURN if setting in runs]
     if not present:
         return
@@ -108,7 +110,7 @@ def draw_turns(runs: dict[str, list[dict[str, Any]]], path: Path) -> None:
 
 
 def curve(axis: Any, seeds: list[list[float]], label: str) -> None:
-    """Mean over seeds of running means over five updates, and the band between the lowest and the highest seed."""
+    """Draw the mean over seeds of running means over five updates, and the band from the lowest to the highest seed."""
     smooth = [
         [sum(row[max(0, i - 4) : i + 1]) / len(row[max(0, i - 4) : i + 1]) for i in range(len(row))] for row in seeds
     ]
@@ -119,7 +121,7 @@ def curve(axis: Any, seeds: list[list[float]], label: str) -> None:
 
 
 def finish(axis: Any, title: str) -> None:
-    """What all panels share."""
+    """Set the style that all panels share."""
     axis.set_title(title, fontsize=8)
     axis.set_xlabel("update", fontsize=8)
     axis.set_ylim(bottom=0)
@@ -136,7 +138,7 @@ def save(figure: Any, path: Path) -> None:
 
 
 def table_of_choices(results: dict[str, Any]) -> str:
-    """What each program came to, problem by problem: with the checks on, off, and what a trusting evaluator believed."""
+    """Return results of each program by problem: with checks on, with checks off, and of the trusting evaluator."""
     verdicts = results["verdicts"]
     problems = list(dict.fromkeys(key.rsplit("/", 1)[0] for key in verdicts["on"]))
     head = ["program", *(f"{problem}: on" for problem in problems), f"{problems[-1]}: off", "trusting", "coverage"]
@@ -157,14 +159,14 @@ def table_of_choices(results: dict[str, Any]) -> str:
 
 
 def cell(paid: dict[str, Any]) -> str:
-    """A speedup or an outcome, with the findings about the candidate (those about the problem are the same in all rows)."""
+    """Format a speedup or an outcome, with the findings about the candidate; those about the problem are left out."""
     outcome = _OUTCOMES.get(paid["outcome"], paid["outcome"].lower())
     findings = " ".join(finding for finding in paid["findings"] if not finding.startswith("D"))
     return f"{outcome or format(paid['speedup'], '.2f')} {findings}".strip()
 
 
 def table_of_ends(runs: dict[str, list[dict[str, Any]]]) -> str:
-    """The last updates of each setting: mean over seeds, and the lowest and highest of them."""
+    """Return the last updates of each setting: mean over seeds, lowest and highest seed."""
     keys = (
         "paid",
         "turn_1/fast@1",
@@ -186,19 +188,19 @@ def table_of_ends(runs: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def reached(history: list[dict[str, float]]) -> int | None:
-    """The first update from which five in a row had a fast@1 of 0.8 or more on average."""
+    """Return the first update from which five in a row had a mean fast@1 of 0.8 or more."""
     values = [row["turn_3/fast@1"] for row in history]
     return next((i for i in range(len(values) - 4) if sum(values[i : i + 5]) / 5 >= 0.8), None)
 
 
 def spread(values: list[int | None]) -> str:
-    """All of them, in order."""
+    """Return all numbers, in order."""
     order: Callable[[int | None], float] = lambda value: float("inf") if value is None else value  # noqa: E731
     return ", ".join("never" if value is None else str(value) for value in sorted(values, key=order))
 
 
 def table_of_second_looks(results: dict[str, Any]) -> str:
-    """What was written most at the end, judged again from scratch."""
+    """Return the most frequent programs at the end, judged again without stored verdicts."""
     rows = [["problem / program", "first verdict", "judged afresh", "interval"], ["---"] * 4]
     for key, pair in results.get("afresh", {}).items():
         low, high = pair["again"]["interval"]
@@ -207,7 +209,7 @@ def table_of_second_looks(results: dict[str, Any]) -> str:
 
 
 def markdown(rows: list[list[str]]) -> str:
-    """Rows of a table."""
+    """Format the rows of a table."""
     return "".join("| " + " | ".join(row) + " |\n" for row in rows)
 
 

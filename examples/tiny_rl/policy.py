@@ -1,7 +1,7 @@
-"""The policy: a small causal transformer, made from nothing, that writes a program token by token.
+"""The policy: a small causal transformer, trained from scratch, that writes a program token by token.
 
-What it reads is one fixed line: the operator, the turn, and of the turn before the program, its outcome and how much it
-earned. What it writes follows. One position is one token; nothing is padded but programs that ended early.
+Its input is one fixed line: the operator, the turn, and of the previous turn the program, its outcome and its reward. Its
+output follows. One position is one token; only programs that ended early are padded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PROMPT = 4 + grammar.LONGEST
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a prompt tells of the turn before."""
+    """Information in a prompt about the previous turn."""
 
     words: tuple[str, ...]
     outcome: str
@@ -45,7 +45,7 @@ class Past:
 
 
 def prompt(operator: str, turn: int, past: Past | None) -> list[int]:
-    """Return the prompt's tokens, PROMPT of them. Of the hidden size nothing is said."""
+    """Return the PROMPT tokens of the prompt. They do not tell the hidden size."""
     if past is None:
         told = [PAD] * (grammar.LONGEST + 2)
     else:
@@ -76,7 +76,7 @@ def encode(words: Sequence[str]) -> list[int]:
 
 
 def decode(tokens: Sequence[int]) -> tuple[str, ...]:
-    """Return the words that were written, up to and with the end if there is one."""
+    """Return the written words, up to and including the end if there is one."""
     words = [VOCABULARY[token] for token in tokens]
     return tuple(words[: words.index(grammar.END) + 1] if grammar.END in words else words)
 
@@ -115,9 +115,9 @@ _NEVER = -1e9
 class Policy(nn.Module):
     """Pre-norm blocks with learned positions; about 230,000 parameters.
 
-    Parameters:
-        masked: whether tokens that the grammar does not allow have no probability. Without it the policy may write
-            what is no program, and must learn not to.
+    Args:
+        masked: give tokens that the grammar does not allow no probability. Without it the policy can write ill-formed
+            programs, and must learn not to.
     """
 
     def __init__(self, width: int = 96, layers: int = 2, heads: int = 4, *, masked: bool = False) -> None:
@@ -141,8 +141,8 @@ class Policy(nn.Module):
     def sample(self, prompts: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Write one program for each prompt; return tokens and their log-probabilities, both (R, LONGEST).
 
-        Keys and values of what was read are kept, so these log-probabilities come by another way than those of
-        `log_probs`, as an inference engine's do.
+        Keys and values are cached, so these log-probabilities are computed in another way than those of `log_probs`, as
+        in an inference engine.
         """
         caches = [_Cache() for _ in self.blocks]
         logits = self._logits(prompts, caches)[:, -1]

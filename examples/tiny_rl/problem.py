@@ -1,9 +1,9 @@
-"""The problems of tiny_rl: a few operators, each in two sizes that the policy is not told.
+"""The problems of tiny_rl: a few operators, each in two sizes that the policy does not know.
 
-An operator's `work` is written once, for a row or for many. On the CPU the reference applies it row by row, as code that
-was written for one item often does: that is slow enough for an interpreted kernel to beat. On a GPU it takes all rows at
-once, one unfused operation after the other. The policy's prompt names the operator alone, and only a verdict can tell
-it which size it has before it: that makes a second turn worth more than the first.
+An operator's `work` is written once, for one row or for many. On the CPU the reference applies it row by row, as code
+written for one item often does: that is slow enough for an interpreted kernel to be faster. On a GPU it processes all rows
+at once, one unfused operation after the other. The policy's prompt names only the operator, and only a verdict can tell the
+size: that makes a second turn worth more than the first.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def small() -> list[Problem]:
 
 
 def quick() -> list[Problem]:
-    """The smallest problem of `small`, alone: every program of it is judged within a minute."""
+    """Return only the smallest problem of `small`: all its programs are judged within a minute."""
     return [each for each in small() if each.name == "rms_norm/small"]
 
 

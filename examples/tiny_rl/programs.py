@@ -1,4 +1,4 @@
-"""Expands a plan into the source of a complete candidate, cut from the functions of kernels/<operator>.py."""
+"""Expand a plan into the source of a complete candidate, assembled from the functions of kernels/<operator>.py."""
 
 from __future__ import annotations
 

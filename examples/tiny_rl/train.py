@@ -1,13 +1,13 @@
-"""Trains the tiny policy through real rewards, in several settings and seeds, and writes what was seen to a file.
+"""Train the tiny policy through real rewards, in several settings and seeds, and write the results to a file.
 
     python examples/tiny_rl/train.py --preset quick      CPU: one problem, checks off and on, one seed; two minutes in all
     python examples/tiny_rl/train.py --preset small      CPU: minutes for verdicts, minutes for learning
     python examples/tiny_rl/train.py --preset h200       a GPU, larger problems, coverage by the profiler
-    python examples/tiny_rl/train.py ... --seconds 500   stop after so long; the same command with --resume goes on
+    python examples/tiny_rl/train.py ... --seconds 500   stop after this time; the same command with --resume continues
 
-Every turn goes through the reward stream of a real scheduler, which has a real evaluator. There are few programs, so the
-scheduler judges each once and answers from its store ever after: a verdict is one draw of a noisy clock, and stays.
-Figures are of the strict judge (its checks on), whatever the policy was paid by.
+Every turn goes through the reward stream of a real scheduler with a real evaluator. There are few programs, so the
+scheduler judges each once and then answers from its store: a verdict is one draw of a noisy clock, and does not change
+later. Figures are those of the strict judge (its checks on), whatever judge the policy was rewarded by.
 """
 
 from __future__ import annotations
@@ -62,29 +62,32 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, help="default: 5, of quick 1")
     parser.add_argument("--updates", type=int, help="default: 60, of quick 40")
     parser.add_argument("--settings", nargs="*", help="parts of settings' names (default: all, of quick two)")
-    parser.add_argument("--masked", action="store_true", help="let the policy write nothing but programs")
+    parser.add_argument("--masked", action="store_true", help="let the policy write only well-formed programs")
     parser.add_argument(
-        "--oversample", type=float, default=1.0, help="ask for so many times the groups; drop equal ones"
+        "--oversample",
+        type=float,
+        default=1.0,
+        help="sample this multiple of the groups; drop those with equal rewards",
     )
     parser.add_argument(
         "--adaptive", action="store_true", help="sample each problem until it has both kinds of episodes"
     )
     parser.add_argument(
-        "--record", type=Path, metavar="FILE.jsonl", help="append turns that were judged with the checks on"
+        "--record", type=Path, metavar="FILE.jsonl", help="append turns judged with the checks on to this file"
     )
     parser.add_argument(
         "--warm-from",
         type=Path,
         metavar="FILE.jsonl",
-        help="first imitate the right turns of a file that --record wrote",
+        help="first imitate the correct turns of a file that --record wrote",
     )
     parser.add_argument("--min-reward", type=float, default=0.5, help="least reward of a turn that is imitated")
     parser.add_argument("--min-speedup", type=float, default=0.0, help="least speedup of a turn that is imitated")
     parser.add_argument("--out", type=Path, default=Path("build/tiny_rl"), help="folder for results")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no update after so long")
-    parser.add_argument("--resume", action="store_true", help="go on with the runs and verdicts that the folder has")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no update after this time")
+    parser.add_argument("--resume", action="store_true", help="continue with the runs and verdicts in the folder")
     parser.add_argument(
-        "--anew", action="store_true", help="judge every turn, as of a policy that never writes the same twice"
+        "--anew", action="store_true", help="judge every turn, as if the policy never wrote the same twice"
     )
     options = parser.parse_args()
     seeds, updates, _ = DEFAULTS[options.preset]
@@ -116,7 +119,7 @@ async def experiment(
     examples: tuple[torch.Tensor, torch.Tensor] | None = None,
     recorder: TrajectoryWriter | None = None,
 ) -> None:
-    """Judge every program, train every setting with every seed, judge what was learned afresh; write results.json."""
+    """Judge every program, train every setting with every seed, judge the learned programs again; write results.json."""
     torch.set_num_threads(1)
     problems = PRESETS[options.preset]()
     on_gpu = options.preset == "h200"
@@ -163,9 +166,9 @@ async def experiment(
 
 
 class Kept:
-    """What a folder keeps, so that several short sessions make one curve: runs, verdicts, and figures of sessions.
+    """Saved state in a folder, so that several short sessions make one curve: runs, verdicts, and figures of sessions.
 
-    Without `resume` what an earlier experiment has left is thrown away. Raises ResumeError where it is another one.
+    Without `resume` the state of an earlier experiment is deleted. Raises ResumeError if it belongs to another one.
     """
 
     def __init__(self, folder: Path, results: dict[str, Any], *, resume: bool) -> None:
@@ -185,7 +188,7 @@ class Kept:
             self.sessions = found.get("sessions", [])
 
     def restore(self, run: Run) -> None:
-        """Bring a run to where it was saved last, if it was."""
+        """Restore a run from its last saved state, if there is one."""
         if not (path := self._path(run)).exists():
             return
         try:
@@ -216,7 +219,7 @@ def chosen(options: argparse.Namespace) -> list[Setting]:
 async def survey(
     judge: Judging, problems: Sequence[Problem], wanted: Sequence[Setting], results: dict[str, Any], began: float
 ) -> dict[Key, Paid]:
-    """Have every program judged in every way that is needed; return the strict verdicts, which are the truth."""
+    """Judge every program in every way that is needed; return the strict verdicts, which count as the truth."""
     trusting = any(setting.checks == "trusting" for setting in wanted)
     if trusting or (not judge.profiled and any(setting.pr for setting in wanted)):
         judge.claims = judging.believed(problems, "cuda" if judge.profiled else "cpu")
@@ -239,7 +242,7 @@ def _progress(began: float, checks: str, done: int, of: int) -> None:
 async def afresh(
     judge: Judging, problems: Sequence[Problem], runs: dict[str, list[dict[str, Any]]], truth: dict[Key, Paid]
 ) -> dict[str, Any]:
-    """Judge what each setting's policies wrote most at the end again, strictly and from scratch: a second draw."""
+    """Judge the most frequent final programs of each setting again, strictly and without stored verdicts."""
     by_name = {problem.name: problem for problem in problems}
     wanted = sorted(
         {
@@ -269,7 +272,7 @@ def write(path: Path, results: dict[str, Any]) -> None:
 
 
 def say(began: float, text: str) -> None:
-    """Tell how it goes."""
+    """Print the progress."""
     print(f"{time.monotonic() - began:7.1f} s  {text}", flush=True)
 
 

@@ -1,12 +1,12 @@
-"""An evaluator that believes its candidates: what training would be paid by without a judge, made to be cheated.
+"""An evaluator that believes its candidates, made to be cheated: it shows the rewards of training without a judge.
 
-It works as common evaluators do: everything in one process, which the candidate shares; five trials with torch.allclose
-at 1e-2 on the problem's own inputs; then a loop around calls on one input whose outputs nobody looks at, by Python's
-clock. It runs in a child process (`python trusting.py`: one JSON job a line in, one JSON claim a line out), and only ever
-on programs of this grammar: it has no sandbox.
+It works as common evaluators do: everything in one process, shared with the candidate; five trials with torch.allclose at
+1e-2 on the problem's own inputs; then a loop around calls on one input, whose outputs are not checked, by Python's clock.
+It runs in a child process (`python trusting.py`: one JSON job a line in, one JSON claim a line out), and only on programs
+of this grammar: it has no sandbox.
 
 It also measures coverage on the CPU, where a node cannot profile: the share of a call spent within launches of Triton
-kernels, by a clock that was taken before the candidate could replace it. On a GPU coverage is the profiler's affair.
+kernels, by a clock that was saved before the candidate could replace it. On a GPU the profiler measures coverage.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _now = time.perf_counter
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a trusting evaluator believes of a candidate."""
+    """What a trusting evaluator believes about a candidate."""
 
     correct: bool
     #: Reference time over candidate time; 0 unless correct.
@@ -51,7 +51,7 @@ def believe(jobs: Iterable[tuple[str, str]], device: str = "cpu") -> list[Claim]
 
 
 def main() -> int:
-    """Serve one job a line; each in a fork, so that what one candidate patches does not meet the next."""
+    """Serve one job a line, each in a fork, so that one candidate's patches do not affect the next."""
     import torch
 
     on_cpu = sys.argv[1:] == ["cpu"]
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 class _Problem:
-    """A reference, run and timed before any candidate is there."""
+    """A reference, run and timed before any candidate is loaded."""
 
     def __init__(self, code: str) -> None:
         module = _load("reference", code)
@@ -107,7 +107,7 @@ def _evaluate(problem: _Problem, code: str) -> Claim:
 
 
 def _time(call: Callable[[], Any]) -> float:
-    """Return the mean seconds of a call by time.perf_counter, as whoever is in this process has left it."""
+    """Return the mean seconds of a call by time.perf_counter, which the candidate may have replaced."""
     for _ in range(_WARM_UP):
         call()
     _synchronize()

@@ -1,8 +1,8 @@
-"""Imitation: one step of it, and a policy that is warmed up from a file of recorded trajectories.
+"""Imitation: one imitation step, and warming up a policy from a file of recorded trajectories.
 
-The way is a language model's: turns that were judged are recorded (train.py --record), those that were CORRECT and good
+It is the procedure for language models: judged turns are recorded (train.py --record), those that were CORRECT and good
 enough become examples of prompt and answer (kerneldyno.rewards.cold_start), and the policy learns to give these answers
-(train.py --warm-from). Nothing else of the record is looked at, so a file of another policy does as well.
+(train.py --warm-from). Nothing else of the record is used, so a file of another policy works as well.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _PLAN = re.compile(r"This plan: ([a-z_ ]+)\.")
 
 
 class WarmingError(ValueError):
-    """A file that this policy cannot be warmed up from."""
+    """The file cannot be used to warm up this policy."""
 
 
 def imitate(policy: Policy, optimizer: torch.optim.Optimizer, prompts: Tensor, responses: Tensor) -> float:
-    """One step towards giving these responses; returns the loss: the mean over responses of -log-probability."""
+    """Make one step towards these responses; return the loss: the mean over responses of -log-probability."""
     log_probs, _ = policy.log_probs(prompts, responses)
     loss = -(log_probs * written(responses)).sum() / len(responses)
     optimizer.zero_grad()
@@ -44,8 +44,8 @@ def read_examples(path: Path, *, min_reward: float, min_speedup: float = 0.0) ->
         min_reward, min_speedup: see `kerneldyno.rewards.cold_start.turn_examples`.
 
     Raises:
-        WarmingError: no turn is good enough, or one is of something else than this policy.
-        TrajectoryFileError, OSError: it is no file of trajectories, or cannot be read.
+        WarmingError: no turn is good enough, or one was not written by such a policy.
+        TrajectoryFileError, OSError: the file is not a trajectory file, or cannot be read.
     """
     prompts, responses = [], []
     for row in turn_examples(scan(path), min_reward=min_reward, min_speedup=min_speedup):
@@ -71,7 +71,7 @@ def warm(policy: Policy, prompts: Tensor, responses: Tensor, *, seed: int, steps
     """Return a copy of `policy` that has learnt to give these responses to these prompts.
 
     Args:
-        policy: left as it is.
+        policy: the policy, which is not changed.
         prompts, responses: as `read_examples` returns them.
         seed: draws the batches.
         steps: of the optimizer.

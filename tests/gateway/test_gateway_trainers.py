@@ -147,7 +147,7 @@ async def test_a_slow_evaluation_is_answered_503_and_goes_on(monkeypatch: pytest
         early = await served.rm(response("speedup=2.0 sleep=1.0"), "first")
         assert early.status_code == 503
         assert int(early.headers["Retry-After"]) >= 1
-        assert "goes on" in early.json()["message"]
+        assert "continues" in early.json()["message"]
         while (late := await served.rm(response("speedup=2.0 sleep=1.0"), "first")).status_code == 503:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         assert len(served.node.started) == 1
@@ -172,7 +172,8 @@ async def test_infrastructure_that_fails_is_503_and_never_a_reward() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "says"), [("REFERENCE_ERROR", "mend the problem"), ("PROBLEM_TOO_LARGE", "too large for every device")]
+    ("outcome", "says"),
+    [("REFERENCE_ERROR", "correct the problem"), ("PROBLEM_TOO_LARGE", "too large for every device")],
 )
 async def test_a_problem_that_cannot_be_judged_is_422(outcome: str, says: str) -> None:
     async with gateway() as served:
@@ -209,13 +210,13 @@ BAD_RM = [
     ({"response": "x"}, "label"),
     ({"response": "x", "label": None}, "NoneType"),
     ({"response": "x", "label": 7}, "int"),
-    ({"response": "x", "label": "unknown"}, "is no problem's id"),
+    ({"response": "x", "label": "unknown"}, "is not the id of a problem"),
     ({"response": "x", "label": "{broken"}, "not JSON"),
-    ({"response": "x", "label": {"problem": 3}}, "is no problem's id"),
+    ({"response": "x", "label": {"problem": 3}}, "is not the id of a problem"),
     ({"response": "x", "label": {"reference_code": ""}}, "no reference"),
     ({"response": "x", "label": {"reference_code": REFERENCE, "options": {"num_perf_trials": 0}}}, "num_perf_trials"),
     ({"response": "x", "label": {"reference_code": REFERENCE, "options": {"kernel_code": "x"}}}, "kernel_code"),
-    ({"response": "x", "label": {"reference_code": REFERENCE, "id": "x" * 151}}, "is no id"),
+    ({"response": "x", "label": {"reference_code": REFERENCE, "id": "x" * 151}}, "is not an id"),
     ({"response": "x", "label": {"reference_code": "def f(): '\ud800'"}}, "half a surrogate pair"),
     ({"response": response(), "label": {"reference_code": REFERENCE, "options": {"enable_profiling": True}}}, "profil"),
 ]
@@ -233,7 +234,7 @@ BAD_QUERIES = [
     ({}, "query: missing"),
     ({"query": "x", "prompts": [], "labels": []}, "query: missing"),
     ({"query": [], "prompts": [], "labels": []}, "1 to 1024"),
-    ({"query": ["x"], "prompts": ["x", "y"], "labels": ["first"]}, "give as many"),
+    ({"query": ["x"], "prompts": ["x", "y"], "labels": ["first"]}, "give equally many"),
     ({"query": [1], "prompts": ["x"], "labels": ["first"]}, "list of texts"),
     ({"query": ["x"], "prompts": [""], "labels": ["first"]}, "its prompt is not in it"),
     ({"query": ["x y"], "prompts": ["x"], "labels": ["nothing"]}, "labels[0]"),

@@ -148,12 +148,12 @@ async def test_what_stops_a_run(tmp_path: Path) -> None:
         assert (refused.status, "does not accept the key" in refused.err) == (3, True)
         model.answer = lambda prompt: Reply(503, {})
         gone = await command(*options(w, model, tmp_path), "--endpoint-retries", "0")
-        assert (gone.status, "nor to a greeting" in gone.err) == (3, True)
+        assert (gone.status, "nor to a short probe" in gone.err) == (3, True)
         model.answer = lambda prompt: block("outcome=INFRASTRUCTURE_ERROR retryable=no")
         lost = await command(*options(w, model, tmp_path))
         assert (lost.status, "12 of 12 episodes are not finished, because a reward is missing" in lost.err) == (1, True)
         other = await command(*options(w, model, tmp_path), "--temperature", "0.5")
-        assert (other.status, "it was begun with sampling" in other.err) == (2, True)
+        assert (other.status, "it was started with sampling" in other.err) == (2, True)
         away = await command(*options(w, model, tmp_path), "--address", "127.0.0.1:1")
         assert (away.status, "cannot reach" in away.err or "away" in away.err) == (3, True)
     for one in (refused, gone, lost, other, away):
@@ -163,7 +163,7 @@ async def test_what_stops_a_run(tmp_path: Path) -> None:
 USAGE: list[tuple[list[str], str]] = [
     ([], "give --model"),
     (["--model", "m"], "--output"),
-    (["--model", "m", "-o", "run.jsonl", "--base-url", "nonsense"], "no http(s) URL"),
+    (["--model", "m", "-o", "run.jsonl", "--base-url", "nonsense"], "not an http(s) URL"),
     (["--model", "m", "-o", "run.jsonl", "--api-key-env", "NOT_THERE"], "no such variable"),
     (["--model", "m", "-o", "run.png"], "the plot is written there"),
     (["--reward", "fortune"], "is not known"),
@@ -175,7 +175,7 @@ USAGE: list[tuple[list[str], str]] = [
     (["--request", '{"colour": 1}'], "unknown field"),
     (["--request", "missing.json"], "No such file"),
     (["--extra-body", "x"], "not JSON"),
-    (["--extra-body", '{"stream": true}'], "stream cannot be given"),
+    (["--extra-body", '{"stream": true}'], "stream cannot be set"),
     (["--strategy", "best"], "strategy"),
     (["--strategy", "top", "--rank-by", "time"], "rank_by='time' is unknown"),
     (["--rank-by", "speedup"], "has no effect with strategy='all'"),

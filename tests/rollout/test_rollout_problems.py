@@ -116,17 +116,17 @@ BROKEN = [
     ("empty", {}, "has no"),
     ("nothing.py", {"nothing.txt": ""}, "No such file"),
     ("set.txt", {"set.txt": ""}, "is none of"),
-    ("d", {"d/a.py": "def ("}, "no Python program"),
+    ("d", {"d/a.py": "def ("}, "not a Python program"),
     ("d", {"d/a.py": "x = 1"}, "has no"),
     ("a.jsonl", {"a.jsonl": ""}, "has no problems"),
     ("a.jsonl", {"a.jsonl": "{"}, "line 1: not a JSON object"),
     ("a.jsonl", {"a.jsonl": "[1]"}, "line 1: not a JSON object"),
     ("a.jsonl", {"a.jsonl": '{"id": "a"}'}, "row 1: no reference"),
-    ("a.jsonl", {"a.jsonl": '{"id": "a", "ground_truth": "42"}'}, "no source code"),
-    ("a.jsonl", {"a.jsonl": json.dumps({"id": "a\n", "code": REFERENCE})}, "no id"),
+    ("a.jsonl", {"a.jsonl": '{"id": "a", "ground_truth": "42"}'}, "not source code"),
+    ("a.jsonl", {"a.jsonl": json.dumps({"id": "a\n", "code": REFERENCE})}, "not an id"),
     ("a.jsonl", {"a.jsonl": json.dumps({"id": "a", "code": REFERENCE, "prompt": ["x"]})}, "prompt must be"),
     ("a.jsonl", {"a.jsonl": "\n".join([json.dumps({"id": "a", "code": REFERENCE})] * 2)}, "two problems"),
-    ("a.parquet", {"a.parquet": "not parquet"}, "no Parquet"),
+    ("a.parquet", {"a.parquet": "not parquet"}, "not a Parquet"),
 ]
 
 

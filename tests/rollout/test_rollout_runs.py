@@ -187,7 +187,7 @@ async def test_an_endpoint_that_goes_away_ends_the_run_and_no_episode(tmp_path: 
         return block("speedup=2.0") if prompt.number < 10 else Reply(502, {})
 
     async with world(tmp_path) as w, FakeModel(answer) as model:
-        with pytest.raises(EndpointAwayError, match="nor to a greeting"):
+        with pytest.raises(EndpointAwayError, match="nor to a short probe"):
             await w.run(config(30), model, retries=0)
         assert not any(turn.extra.get("ended") for turn in w.turns)
         model.answer = better_each_turn
@@ -294,7 +294,7 @@ async def test_a_run_with_another_configuration_is_refused(tmp_path: Path, chang
     async with world(tmp_path) as w, FakeModel(better_each_turn) as model:
         await w.run(config(2), model)
         before = w.path.read_bytes()
-        with pytest.raises(OtherConfigError, match="begun with"):
+        with pytest.raises(OtherConfigError, match="started with"):
             await w.run(config(**{"count": 2, **change}), model)
     assert w.path.read_bytes() == before
 
@@ -320,7 +320,7 @@ async def test_other_files_are_refused(tmp_path: Path) -> None:
         with pytest.raises(OtherConfigError, match="no rollout"):
             await w.run(config(1), model)
         w.path = Path("/dev/full")  # reads without end
-        with pytest.raises(TrajectoryFileError, match="no plain file"):
+        with pytest.raises(TrajectoryFileError, match="not a plain file"):
             await w.run(config(1), model)
     assert model.prompts == []
 

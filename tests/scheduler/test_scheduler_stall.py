@@ -84,7 +84,7 @@ async def test_everything_that_looks_says_that_the_journal_is_stalled(
             assert FULL in said
             assert await asyncio.to_thread(health, [address]) == 1
             assert (
-                "NOT_SERVING: it is being stopped, or a scheduler that cannot write its journal"
+                "NOT_SERVING: it is shutting down, or it is a scheduler that cannot write its journal"
                 in capfd.readouterr().err
             )
             service = ["--service", "kerneldyno.v1.SchedulerService"]

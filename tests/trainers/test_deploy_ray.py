@@ -221,7 +221,7 @@ def test_a_service_that_cannot_start_says_why_and_takes_the_others_along(service
         start(devices="cpu", cpus=0.25, python=evaluators_python(), evaluator_options=["--devices", "abacus"])
     with pytest.raises(DeployError, match="cannot be started with /nowhere/python"):
         start(devices="cpu", cpus=0.25, python="/nowhere/python")
-    with pytest.raises(DeployError, match="processors or GPUs that it asks for taken"):
+    with pytest.raises(DeployError, match="processors or GPUs that it asks for may be taken"):
         # `services` has half of each node. The scheduler itself is to be ready in that time, on a busy machine, too.
         start(devices="cpu", cpus=0.75, python=evaluators_python(), start_timeout=45)
     with pytest.raises(DeployError, match=r'devices="cpu" evaluates on processors'):

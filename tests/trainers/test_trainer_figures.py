@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kerneldyno.trainers.episode import PlayedTurn, figures
+from kerneldyno.trainers.episode import EpisodeTurn, figures
 from kerneldyno.trainers.marks import Mark
 from kerneldyno.trl.rewards import _figures
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_END_TO_END, EvalResult, Interval
@@ -19,7 +19,7 @@ def result(speedup: float, low: float | None, *, correct: bool = True) -> EvalRe
 
 def episode(*results: EvalResult) -> dict[str, float]:
     answers = [StreamRewardsResponse(result=one, reward=1.0) for one in results]
-    turns = [PlayedTurn("", answer, begin=0, end=1, seconds=0.0) for answer in answers]
+    turns = [EpisodeTurn("", answer, begin=0, end=1, seconds=0.0) for answer in answers]
     return figures(turns, [Mark.KEPT] * len(turns))
 
 
@@ -65,7 +65,7 @@ def test_of_two_measurements_the_smaller_counts() -> None:
         (result(1.4, None), (1.0, 0.0)),
     ):
         answer = StreamRewardsResponse(result=result(1.5, 1.4), remeasured=second)
-        found = figures([PlayedTurn("", answer, begin=0, end=1, seconds=0.0)], [Mark.KEPT])
+        found = figures([EpisodeTurn("", answer, begin=0, end=1, seconds=0.0)], [Mark.KEPT])
         assert (found["last_fast@1"], found["last_fast@1/sure"]) == counted
 
 

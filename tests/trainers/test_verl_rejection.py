@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kerneldyno.trainers.episode import PlayedTurn
+from kerneldyno.trainers.episode import EpisodeTurn
 from kerneldyno.trainers.rejection import kept, rule_of, void_turns
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_END_TO_END, EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardSpec, StreamRewardsResponse
@@ -11,17 +11,17 @@ from kerneldyno.v1.reward_service_pb2 import RewardSpec, StreamRewardsResponse
 DRAWS = 3000
 
 
-def turn(coverage: float | None, *, outcome: str = "CORRECT", speedup: float = 1.0, reward: float = 1.0) -> PlayedTurn:
+def turn(coverage: float | None, *, outcome: str = "CORRECT", speedup: float = 1.0, reward: float = 1.0) -> EpisodeTurn:
     answer = StreamRewardsResponse(reward=reward)
     answer.result.outcome = EvalResult.Outcome.Value(outcome)
     answer.result.speedup = speedup
     if coverage is not None:
         answer.result.profile.device_time_coverage = coverage
         answer.result.profile.kernelgym_coverage = coverage / 2
-    return PlayedTurn("", answer, 0, 2, 0.1)
+    return EpisodeTurn("", answer, 0, 2, 0.1)
 
 
-def share(one: PlayedTurn, basis: int = RewardSpec.COVERAGE_BASIS_DEVICE_TIME, **rule: float) -> float:
+def share(one: EpisodeTurn, basis: int = RewardSpec.COVERAGE_BASIS_DEVICE_TIME, **rule: float) -> float:
     return sum(kept([one], rule_of(rule), basis)[0] for _ in range(DRAWS)) / DRAWS
 
 

@@ -162,9 +162,9 @@ def test_turn_table_has_sure_wins_and_kernelgyms_definitions() -> None:
 
 def test_quartiles_refuse_what_is_no_number() -> None:
     for odd in (math.nan, math.inf):
-        with pytest.raises(TrainingError, match="not measured has None"):
+        with pytest.raises(TrainingError, match="give None for what was not measured"):
             quartiles([1.0, odd])
-        with pytest.raises(TrainingError, match="not measured has None"):
+        with pytest.raises(TrainingError, match="give None for what was not measured"):
             correct_quartiles([1.0, odd], [True, True])
         assert correct_quartiles([1.0, odd], [True, False]) == Quartiles(1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
     with pytest.raises(ShapeError, match="correct has shape"):

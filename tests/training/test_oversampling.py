@@ -48,7 +48,7 @@ def test_an_oversampler_refuses_what_was_not_asked_for() -> None:
         sampler.ask()
     with pytest.raises(TrainingError, match="before taking"):
         sampler.take()
-    with pytest.raises(TrainingError, match="NaN or infinite; a sample without a score has None"):
+    with pytest.raises(TrainingError, match="NaN or infinite; give None for a sample without a score"):
         sampler.add(0, [1.0, math.nan], None)
     sampler.add(0, [1.0, 0.0], None)
     with pytest.raises(TrainingError, match="added before"):

@@ -190,7 +190,7 @@ async def test_run_ranks_by_speedup_and_by_coverage() -> None:
 
 async def test_run_by_speedup_needs_to_be_told_it() -> None:
     climber = Climber()
-    with pytest.raises(TrainingError, match="score must return a Scored, which tells the speedup"):
+    with pytest.raises(TrainingError, match="score must return a Scored, which has the speedup"):
         await run(TASK, climber.answer, climber.pay, turns=3, rank_by="speedup")
     with pytest.raises(TrainingError, match="no effect"):
         await run(TASK, climber.answer, climber.pay, turns=3, strategy="all", rank_by="speedup")

@@ -1,7 +1,8 @@
-"""Is this environment fit for a verl run with KernelDyno? The checks behind `kerneldyno doctor verl`.
+"""Checks of `kerneldyno doctor verl`: whether this environment can run verl with KernelDyno.
 
-It looks at what is installed, lets verl import its plugins in a process of its own, and asks the scheduler, if told
-which. It changes nothing and needs no GPU. What it cannot see is another machine of the run: run it there too.
+They look at the installed packages, have verl import its plugins in a separate process, and call the scheduler if its
+address is given. They change nothing and need no GPU. They check this machine only: run the command on each machine of a
+run.
 """
 
 from __future__ import annotations
@@ -21,16 +22,20 @@ from kerneldyno.rpc import installing
 from kerneldyno.rpc.errors import KernelDynoError
 from kerneldyno.verl import probe
 
-#: The version that the tests run against, and those that have the same surfaces.
+#: The version that the tests use, and the prefix of versions with the same interfaces.
 TESTED, SERIES = "0.9.1", "0.9."
-#: What verl's agent loops and its default trainer import, and its base install leaves out.
+#: Packages that verl's agent loops and default trainer import and its base install lacks: distribution by module.
 _NEEDED = {"transfer_queue": "TransferQueue", "cachetools": "cachetools", "uvicorn": "uvicorn", "fastapi": "fastapi"}
 _ENGINES = ("vllm", "sglang", "tensorrt_llm")
 _PROBE_SECONDS = 300.0
 
 
 def diagnose(address: str | None = None) -> list[Check]:
-    """Runs all checks; `address` is the scheduler's, and without it none is asked. Takes some seconds to import verl."""
+    """Run all checks. Importing verl takes some seconds.
+
+    Args:
+        address: host:port of the scheduler; None to skip that check.
+    """
     version = _version("verl")
     checks = [_verl(version)]
     if version is None:
@@ -53,14 +58,14 @@ def _verl(version: str | None) -> Check:
         return Check(
             "verl",
             State.FAILED,
-            f"{version} has neither the V1 trainer nor the agent loop's token helpers of 0.9",
+            f"{version} lacks the V1 trainer and the agent loop's token helpers of 0.9",
             remedy,
         )
-    return Check("verl", State.NOTE, f"{version} is newer than what was tested ({TESTED})", remedy)
+    return Check("verl", State.NOTE, f"{version} is newer than the tested version ({TESTED})", remedy)
 
 
 def _entry_point(version: str) -> Check:
-    """Whether verl will look for the plugin at all."""
+    """Check whether verl looks for the plugin."""
     name = "plugin found by verl"
     modules = os.environ.get("VERL_USE_EXTERNAL_MODULES", "")
     if probe.PLUGIN in [module.strip() for module in modules.split(",")]:
@@ -70,7 +75,7 @@ def _entry_point(version: str) -> Check:
         return Check(
             name,
             State.FAILED,
-            "no entry point of the group verl.plugins leads to it",
+            "no entry point of the group verl.plugins refers to it",
             f"{installing.command()}, or {by_variable}",
         )
     if _older(version):
@@ -84,7 +89,7 @@ def _entry_point(version: str) -> Check:
 
 
 def _probed() -> Iterator[Check]:
-    """What a fresh process finds registered."""
+    """Check what a new process finds registered."""
     name = "plugin loaded"
     try:
         ran = subprocess.run(
@@ -101,15 +106,17 @@ def _probed() -> Iterator[Check]:
     line = next((line for line in ran.stdout.splitlines() if line.startswith(probe.PREFIX)), None)
     if line is None:
         last = ran.stderr.strip().splitlines()[-1:]
-        yield Check(name, State.FAILED, f"importing verl ended the process, status {ran.returncode}: {' '.join(last)}")
+        yield Check(
+            name, State.FAILED, f"the process ended while importing verl, status {ran.returncode}: {' '.join(last)}"
+        )
         return
     found = json.loads(line.removeprefix(probe.PREFIX))
     if found["verl"]:
         yield Check(name, State.FAILED, f"verl cannot be imported: {found['verl']}", installing.command("verl"))
     elif found["error"]:
-        yield Check(name, State.FAILED, f"its import fails: {found['error']}", installing.command("verl"))
+        yield Check(name, State.FAILED, f"importing it fails: {found['error']}", installing.command("verl"))
     elif not found["loaded"]:
-        yield Check(name, State.FAILED, "it can be imported, but verl did not do so by itself; see the check above")
+        yield Check(name, State.FAILED, "it can be imported, but verl did not import it; see the check above")
     else:
         yield Check(name, State.OK, "by verl itself, in a fresh process")
         yield _registered("estimators", ", ".join(found["estimators"]) if "trloo" in found["estimators"] else "")
@@ -120,16 +127,17 @@ def _probed() -> Iterator[Check]:
 def _registered(name: str, names: str) -> Check:
     if names:
         return Check(name, State.OK, names)
-    return Check(
-        name, State.FAILED, "not registered: another plugin has the name, or verl's registry is another one now"
-    )
+    return Check(name, State.FAILED, "not registered: another plugin has the name, or verl has moved its registry")
 
 
 def _packages() -> Iterator[Check]:
     missing = [package for module, package in _NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:
         yield Check(
-            "verl's own needs", State.FAILED, f"missing: {', '.join(missing)}", f"pip install {' '.join(missing)}"
+            "verl's own needs",
+            State.FAILED,
+            f"missing: {', '.join(missing)}",
+            f"pip install {' '.join(missing)}",
         )
     else:
         yield Check("verl's own needs", State.OK, ", ".join(f"{name} {_version(name)}" for name in _NEEDED.values()))
@@ -141,16 +149,16 @@ def _packages() -> Iterator[Check]:
 
 
 async def _scheduler(address: str) -> Check:
-    """Whether a scheduler answers, gives rewards, and has somebody to do the work."""
+    """Check whether a scheduler answers, lets this caller ask for rewards, and has evaluators."""
     name = "scheduler"
     try:
         async with AsyncClient(address, reconnect_timeout=5.0) as client:
             able = await client.capabilities()
-            # An empty turn is answered at once, without being queued: what counts is that this caller may ask.
+            # An empty turn is answered at once and not queued; it only shows that this caller may ask.
             async for _ in client.rewards([Turn()], "kevin", timeout=10.0, on_missing="yield"):
                 pass
     except KernelDynoError as error:
-        return Check(name, State.FAILED, f"{address}: {error}", "start it, or mend the address or the credentials")
+        return Check(name, State.FAILED, f"{address}: {error}", "start it, or correct the address or the credentials")
     detail = f"{address}, version {able.version}, {able.nodes} node(s), backends: {', '.join(able.backends) or 'none'}"
     if not able.nodes:
         return Check(name, State.FAILED, detail, "start an evaluator: python -m kerneldyno.evaluator --scheduler ...")

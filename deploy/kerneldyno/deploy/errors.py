@@ -1,4 +1,8 @@
-"""What a deployment raises."""
+"""Exceptions of deployments.
+
+KernelDynoError      base of all errors of KernelDyno (kerneldyno.rpc.errors)
+└── DeployError      base of this family, and its only class so far
+"""
 
 from __future__ import annotations
 
@@ -6,4 +10,4 @@ from kerneldyno.rpc.errors import KernelDynoError
 
 
 class DeployError(KernelDynoError):
-    """Services could not be started; the message says which, where and why."""
+    """A service could not be started; the message says which one, where and why."""

@@ -1,7 +1,7 @@
-"""`python -m kerneldyno.deploy.health HOST:PORT`: ask a service how it is, for probes that know no TLS.
+"""`python -m kerneldyno.deploy.health HOST:PORT`: ask a service for its health, for probes that do not support TLS.
 
-Exit status 0 when it is SERVING, 1 when it is not or cannot be reached (the reason is on standard error), 2 for options that
-cannot be used. Health needs no token. Kubernetes' own gRPC probe does for ports without TLS.
+Exit status: 0 if it is SERVING; 1 if it is not or cannot be reached (standard error has the reason); 2 for options that
+cannot be used. Health needs no token. For ports without TLS, Kubernetes' own gRPC probe is sufficient.
 """
 
 from __future__ import annotations
@@ -17,18 +17,27 @@ from kerneldyno.rpc.errors import AddressError, CredentialsError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Ask, and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m kerneldyno.deploy.health", description="Ask a service how it is.")
+    """Run the command; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m kerneldyno.deploy.health", description="Ask a service for its health."
+    )
     add = parser.add_argument
     add("address", metavar="HOST:PORT")
     add(
-        "--service", default="", metavar="NAME", help="for example kerneldyno.v1.SchedulerService; all of it by default"
+        "--service",
+        default="",
+        metavar="NAME",
+        help="for example kerneldyno.v1.SchedulerService (default: the whole server)",
     )
-    add("--timeout", type=float, default=3.0, metavar="SECONDS", help="longest wait (%(default)g)")
-    add("--tls-ca", metavar="FILE", help="CA of its certificate; turns on TLS")
-    add("--tls-cert", metavar="FILE", help="a certificate to show, for a server that asks for one; its own will do")
-    add("--tls-key", metavar="FILE", help="its private key")
-    add("--tls-name", metavar="NAME", help="a name in its certificate, where HOST is not one (127.0.0.1, say)")
+    add("--timeout", type=float, default=3.0, metavar="SECONDS", help="longest wait for the answer (%(default)g)")
+    add("--tls-ca", metavar="FILE", help="CA of the service's certificate; turns on TLS")
+    add("--tls-cert", metavar="FILE", help="client certificate, if the service asks for one; its own works")
+    add("--tls-key", metavar="FILE", help="private key of the client certificate")
+    add(
+        "--tls-name",
+        metavar="NAME",
+        help="a name in the service's certificate, if HOST is not in it (for example 127.0.0.1)",
+    )
     options = parser.parse_args(arguments)
     try:
         shown = credentials.choose(
@@ -44,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"kerneldyno-health: {options.address}: {error.code().name}: {error.details()}{hint}", file=sys.stderr)
         return 1
     if status != health_pb2.HealthCheckResponse.SERVING:
-        why = ": it is being stopped, or a scheduler that cannot write its journal (`kerneldyno top` says why)"
+        why = ": it is shutting down, or it is a scheduler that cannot write its journal (`kerneldyno top` says why)"
         known = why if status == health_pb2.HealthCheckResponse.NOT_SERVING else ""
         print(f"kerneldyno-health: {options.address}: {_name(status)}{known}", file=sys.stderr)
         return 1

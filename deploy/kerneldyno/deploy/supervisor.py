@@ -1,7 +1,7 @@
-"""One service as a child process: started, watched, started again when it ends by itself, stopped in order.
+"""Run one service as a child process: start it, watch it, restart it when it ends by itself, and stop it in order.
 
-The child asks the kernel to be told when the thread that started it ends (`--exit-with-parent`), so the supervisor starts
-it in a thread that lives as long as its own process: whoever kills that process stops the service too.
+The child asks the kernel for a signal when the thread that started it ends (`--exit-with-parent`). So the supervisor starts
+it in a thread that lives as long as its own process: killing that process also stops the service.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from typing import IO
 
 from kerneldyno.client.service_process import ServiceProcess, indented
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
-#: Seconds until the first new start, and at most, when it keeps ending; twice as long each time.
+#: First and longest pause before a restart, in seconds; the pause doubles each time.
 _BACKOFF_SECONDS = (1.0, 60.0)
-#: A service that has run for this long is healthy: the next end is the first again.
+#: A service that ran for this long, in seconds, counts as healthy; the next pause is the first again.
 _HEALTHY_SECONDS = 60.0
-#: How long a service may take after the second SIGTERM, which skips its drain, in seconds.
-_HURRY_SECONDS = 10.0
+#: Longest wait after the second SIGTERM, which skips the drain, in seconds.
+_SECOND_TERM_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One service as it is now."""
+    """Current state of one service."""
 
     name: str
     pid: int | None
-    """Its process, or None between two starts."""
+    """Process id, or None between two starts."""
     ready: Mapping[str, str] | None
-    """The fields of its ready line, such as `grpc`; None while it starts."""
+    """Fields of its ready line, such as `grpc`; None while it starts."""
     restarts: int
     last_end: str
-    """How it ended the last time, with its last lines; empty when it never did."""
+    """How it last ended, with its last log lines; empty if it never ended."""
 
 
 class Supervisor:
-    """Runs `python -m kerneldyno.SERVICE` until `stop`.
+    """Run `python -m kerneldyno.SERVICE` until `stop`.
 
-    Parameters:
+    Args:
         service: "scheduler" or "evaluator".
-        python: the interpreter that has it installed.
-        options: its command line.
-        environ: its environment; credentials for other schedulers are left out.
-        echo: where its standard error goes, line by line; None for nowhere.
+        python: interpreter that has the service installed.
+        options: command-line options of the service.
+        environ: environment of the service; credentials for other schedulers are removed.
+        echo: stream that receives its standard error line by line; None to drop it.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Supervisor:
         self._thread.start()
 
     def state(self) -> State:
-        """Tell how it is."""
+        """Return the current state."""
         with self._change:
             run = self._run
             pid = run.process.pid if run is not None and run.process.poll() is None else None
@@ -84,13 +84,13 @@ class Supervisor:
             return State(self._service, pid, ready, self._restarts, self._last_end)
 
     def stop(self, seconds: float) -> None:
-        """Let it drain for `seconds`, then hurry it, then kill it. May be called again."""
+        """Stop the service: let it drain for `seconds`, then skip the drain, then kill it. It can be called again."""
         with self._change:
             self._stopping = True
             self._change.notify_all()
             run = self._run
         if run is not None:
-            for wait in (seconds, _HURRY_SECONDS):
+            for wait in (seconds, _SECOND_TERM_SECONDS):
                 with suppress(subprocess.TimeoutExpired):
                     run.process.terminate()
                     run.process.wait(wait)
@@ -104,7 +104,7 @@ class Supervisor:
         pause = shortest
         while True:
             began = time.monotonic()
-            how = self._live_once()
+            how = self._run_once()
             healthy = time.monotonic() - began >= _HEALTHY_SECONDS
             pause = shortest if healthy else pause
             with self._change:
@@ -112,15 +112,15 @@ class Supervisor:
                     return
                 self._last_end = how
                 self._change.notify_all()
-                log.warning("event=service_ended service=%s pause_seconds=%g detail=%r", self._service, pause, how)
+                _log.warning("event=service_ended service=%s pause_seconds=%g detail=%r", self._service, pause, how)
                 if self._change.wait_for(lambda: self._stopping, pause):
                     return
                 self._restarts += 1
             pause = min(2 * pause, longest)
 
-    def _live_once(self) -> str:
-        """Start it, wait for its end, and return how it ended."""
-        with self._change:  # so that stop() sees either no process to be started or one to be ended
+    def _run_once(self) -> str:
+        """Start the service, wait until it ends, and return how it ended."""
+        with self._change:  # so that stop() either prevents the start or sees the process
             if self._stopping:
                 return ""
             try:

@@ -1,7 +1,7 @@
 """The backend "numpy": candidates for the CPU device that compute with NumPy.
 
-They take arrays from the tensors they are given (`x.numpy()`) and return theirs by `torch.from_numpy`, which shares memory.
-Loaded by the zygote before any runner exists, so nothing here may start threads or touch a device on import.
+They take arrays from their input tensors (`x.numpy()`) and return arrays by `torch.from_numpy`, which shares memory. The
+zygote loads this module before any runner exists, so importing it must not start threads or touch a device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kerneldyno.evaluator.devices.base import Device
 
 
 class NumpyBackend(Backend):
-    """Counts the arrays that come back from NumPy: a candidate without any computed elsewhere."""
+    """Backend that counts the arrays that come back from NumPy: a candidate without any computed elsewhere."""
 
     name = "numpy"
     must_launch = True

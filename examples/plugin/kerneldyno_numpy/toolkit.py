@@ -1,7 +1,7 @@
 """The toolkit "pairwise": problems that are a plain function of two vectors.
 
-The reference defines `reference(a, b)` and, if it likes, `SIZE`; the candidate defines `pairwise(a, b)`. Loaded by judges.
-It executes the reference, which is trusted, and never the candidate, which is not.
+The reference defines `reference(a, b)` and optionally `SIZE`; the candidate defines `pairwise(a, b)`. Judges load this
+module. It executes the reference, which is trusted, and never the candidate, which is not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DEFAULT_SIZE = 4096
 
 
 class PairwiseProblem(Problem):
-    """Two vectors in, whatever the reference makes of them out."""
+    """A problem with two vectors as inputs and the reference's result as output."""
 
     symbol = "pairwise"
     instantiate = False
@@ -42,7 +42,7 @@ class PairwiseProblem(Problem):
 
 
 class PairwiseToolkit(Toolkit):
-    """Builds problems from a function."""
+    """Toolkit that builds problems from a function."""
 
     name = "pairwise"
 

@@ -1,4 +1,4 @@
-"""The gateway's routes: what each takes, and who answers it. Reading bodies, writing answers and counting are done here.
+"""Routes of the gateway and the module that answers each. This module reads bodies, writes answers and counts requests.
 
 POST /get_reward, ?extra_logs         OpenRLHF           trainers.py
 POST /rm, /rm?form=object             slime              trainers.py
@@ -30,7 +30,7 @@ from kerneldyno.gateway.refusals import (
     answer_defect,
     answer_http_error,
     answer_refusal,
-    bad,
+    bad_request,
 )
 from kerneldyno.gateway.rewards import MAX_IN_FLIGHT, Rewards
 from kerneldyno.gateway.tasks import Tasks
@@ -49,29 +49,29 @@ from starlette.websockets import WebSocket
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a gateway is asked to be."""
+    """Settings of a gateway."""
 
     scheduler: str
     """host:port of the scheduler."""
     reward: str | RewardSpec = "drkernel"
-    """Preset or spec, of the reward routes and the environment."""
+    """Preset or spec of the reward, for the reward routes and the environment."""
     problems: Mapping[str, Problem] = field(default_factory=dict)
-    """By id: what labels may name."""
+    """Problems by id, which labels can name."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of EvalRequest, in JSON form, for what requests leave open."""
+    """Fields of EvalRequest, in JSON form, used where requests do not set them."""
     turns: int = 3
-    """Steps of an episode of the environment."""
+    """Number of steps of an episode of the environment."""
     client_id: str = "gateway"
-    """Scope of ids at the scheduler; a gateway that is started again with it finds earlier evaluations."""
+    """Scope of ids at the scheduler; a gateway restarted with the same value finds earlier evaluations."""
     loopback_only: bool = True
-    """Whether requests for other hosts are refused."""
+    """Whether to refuse requests whose Host header is not a loopback name."""
     limits: Limits = field(default_factory=Limits)
     reconnect_seconds: float = 60.0
-    """How long a scheduler may be away before requests are answered 503."""
+    """How long the scheduler may be unreachable before requests are answered with 503."""
 
 
 class Gateway:
-    """One running gateway; `app` is the ASGI application, whose lifespan opens and closes everything."""
+    """One running gateway. `app` is the ASGI application; its lifespan opens and closes all connections."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -141,7 +141,7 @@ class Gateway:
     def _counted(
         self, route: str, answer: Callable[[Request], Awaitable[Any]]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """The endpoint of a route: `answer` returns JSON; what it raises becomes a status."""
+        """Return the endpoint of a route, which counts requests and converts errors of `answer` to statuses."""
         self.metrics.add_route(route)
 
         async def endpoint(request: Request) -> Response:
@@ -165,7 +165,7 @@ class Gateway:
     async def _rm(self, request: Request) -> Any:
         form = request.query_params.get("form", "number")
         if form not in ("number", "object"):
-            raise bad(f"form={form[:60]!r} is not known; use number (the default) or object")
+            raise bad_request(f"form={form[:60]!r} is unknown; use number (the default) or object")
         return await self._trainers.slime(await _body(request), as_object=form == "object")
 
     async def _evaluate(self, request: Request) -> Any:
@@ -212,14 +212,18 @@ class Gateway:
 
 
 async def _body(request: Request, empty: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The JSON object of a request's body."""
+    """Return the JSON object in the body of a request.
+
+    Raises:
+        Refusal: 400 if the body is not a JSON object.
+    """
     raw = await request.body()
     if not raw.strip() and empty is not None:
         return empty
     try:
         data = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise bad(f"the body is not JSON: {error}") from error
+        raise bad_request(f"the body is not JSON: {error}") from error
     if not isinstance(data, dict):
-        raise bad(f"the body must be a JSON object, not {type(data).__name__}")
+        raise bad_request(f"the body must be a JSON object, not {type(data).__name__}")
     return data

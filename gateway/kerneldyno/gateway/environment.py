@@ -1,8 +1,9 @@
-"""OpenEnv-style episodes: reset gives a problem's prompt, each step takes a response and gives feedback and a reward.
+"""OpenEnv-style episodes: reset returns the prompt of a problem, each step takes a response and returns feedback and reward.
 
 Over a WebSocket (`/ws`, messages {"type": "reset" | "step" | "state" | "close", "data": {...}}) one connection is one
-environment, as OpenEnv's clients have it. Over HTTP (`/reset`, `/step`, `/state`) the `episode_id` of reset's observation
-names the episode. A step that has no reward, because infrastructure failed, is an error and no step: send it again.
+environment, as OpenEnv's clients expect. Over HTTP (`/reset`, `/step`, `/state`) the `episode_id` in the observation of
+reset identifies the episode. If a step gets no reward because of an infrastructure failure, the answer is an error and the
+step does not count: send it again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from kerneldyno.client.errors import KernelDynoError
 from kerneldyno.gateway.labels import Labels
-from kerneldyno.gateway.refusals import Refusal, bad, refusal_of
+from kerneldyno.gateway.refusals import Refusal, bad_request, refusal_of
 from kerneldyno.gateway.rewards import Rewards
 from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rollout import prompts
@@ -25,7 +26,7 @@ from kerneldyno.rollout.problems import Problem
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-#: Episodes over HTTP that are remembered; the one that was used longest ago goes first.
+#: Largest number of stored episodes over HTTP; the least recently used one is dropped first.
 MAX_EPISODES = 10_000
 MAX_EPISODE_ID_CHARS = 255
 #: Error codes of WebSocket messages by HTTP status, in OpenEnv's manner.
@@ -46,7 +47,7 @@ def _object_schema(required: tuple[str, ...], **properties: str) -> dict[str, An
     }
 
 
-#: What OpenEnv's clients ask for at /schema: JSON schemas of action, observation and state.
+#: Answer to /schema for OpenEnv's clients: JSON schemas of action, observation and state.
 SCHEMA = {
     "action": _object_schema(("response",), response="string"),
     "observation": _object_schema(
@@ -64,7 +65,7 @@ SCHEMA = {
 
 @dataclass(slots=True)
 class Episode:
-    """One sample of one problem."""
+    """State of one sample of one problem."""
 
     id: str
     problem: Problem
@@ -74,10 +75,10 @@ class Episode:
     done: bool = False
     rewards: list[float] = field(default_factory=list)
     judging: str | None = None
-    """The response whose step is under way."""
+    """Response of the running step, if there is one."""
 
     def state(self) -> dict[str, Any]:
-        """OpenEnv's State, and what we add."""
+        """Return OpenEnv's State with additional fields."""
         return {
             "episode_id": self.id,
             "step_count": self.step_count,
@@ -89,12 +90,14 @@ class Episode:
 
 
 class Environment:
-    """Starts episodes and takes their steps.
+    """Start episodes and run their steps.
 
-    Parameters:
-        turns: steps of an episode.
-        backend: what prompts ask for.
-        problems: what reset chooses from when it is not told; may be empty.
+    Args:
+        rewards: scores responses.
+        labels: finds the problem that a client names.
+        problems: problems that reset chooses from if the client names none; may be empty.
+        turns: number of steps of an episode.
+        backend: language that prompts ask for.
     """
 
     def __init__(
@@ -108,26 +111,38 @@ class Environment:
         self._samples = itertools.count()
 
     def reset(self, data: Mapping[str, Any]) -> tuple[Episode, dict[str, Any]]:
-        """Start an episode; `data` may have `problem` (a label), or `seed` to choose one, and `episode_id`."""
+        """Start an episode.
+
+        Args:
+            data: may have `problem` (a label), or `seed` to choose one, and `episode_id`.
+
+        Returns:
+            The episode and its first observation.
+
+        Raises:
+            Refusal: 400 for values that cannot be used.
+        """
         episode_id = data.get("episode_id") or uuid.uuid4().hex
         if not isinstance(episode_id, str) or len(episode_id) > MAX_EPISODE_ID_CHARS or not episode_id.isprintable():
-            raise bad(f"episode_id: give at most {MAX_EPISODE_ID_CHARS} printable characters")
+            raise bad_request(f"episode_id: give at most {MAX_EPISODE_ID_CHARS} printable characters")
         sample = next(self._samples)
-        episode = Episode(episode_id, self._chosen(data, sample), sample % (1 << 31), self._turns)
+        episode = Episode(episode_id, self._choose_problem(data, sample), sample % (1 << 31), self._turns)
         messages = prompts.first_messages(episode.problem, self._backend)
         return episode, _observed(episode, messages[-1]["content"], reward=None)
 
     async def step(self, episode: Episode, action: Mapping[str, Any]) -> dict[str, Any]:
-        """Score an action, {"response": the model's answer}, and tell what came of it."""
+        """Score an action, {"response": the model's answer}, and return the observation.
+
+        Raises:
+            Refusal: 400 or 409 if the step cannot be made; as `Rewards.score` if it has no reward.
+        """
         response = action.get("response")
         if not isinstance(response, str):
-            raise bad('action: give {"response": the model\'s answer as text}')
+            raise bad_request('action: give {"response": the model\'s answer as text}')
         if episode.done:
-            raise Refusal(409, f"the episode is over after {episode.step_count} steps; reset starts another")
+            raise Refusal(409, f"the episode ended after {episode.step_count} steps; reset starts another")
         if episode.judging not in (None, response):
-            raise Refusal(
-                409, "another step of this episode is under way; wait for its answer, or reset another episode"
-            )
+            raise Refusal(409, "another step of this episode is running; wait for its answer, or reset another episode")
         turn, episode.judging = episode.step_count, response
         try:
             answer = await self._rewards.score(
@@ -136,7 +151,7 @@ class Environment:
         finally:
             if episode.step_count == turn:
                 episode.judging = None
-        if episode.step_count == turn:  # else a repeated request, and the first has made the step
+        if episode.step_count == turn:  # otherwise a repeated request, whose step is already counted
             episode.step_count += 1
             episode.rewards.append(answer.reward)
             episode.done = episode.step_count >= episode.turns
@@ -151,18 +166,20 @@ class Environment:
         }
         return _observed(episode, told["content"], reward=answer.reward, **seen)
 
-    def _chosen(self, data: Mapping[str, Any], sample: int) -> Problem:
+    def _choose_problem(self, data: Mapping[str, Any], sample: int) -> Problem:
         if data.get("problem") is not None:
             return self._labels.problem(data["problem"], "problem")
         if not self._problems:
-            raise bad("problem: missing; name one, or start the gateway with --problems to have one chosen")
+            raise bad_request(
+                "problem: missing; name one, or start the gateway with --problems so that it can choose one"
+            )
         seed = data.get("seed")
         if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or seed < 0):
-            raise bad("seed: give an integer, not negative; it chooses the problem")
+            raise bad_request("seed: give an integer of at least 0; it chooses the problem")
         return self._problems[(sample if seed is None else seed) % len(self._problems)]
 
     async def serve(self, socket: WebSocket) -> None:
-        """Serve one WebSocket connection: its messages, one after another, until it closes."""
+        """Answer the messages of one WebSocket connection one after another until it closes."""
         await socket.accept()
         episode: Episode | None = None
         try:
@@ -175,21 +192,21 @@ class Environment:
                         episode, seen = self.reset(data)
                         reply = {"type": "observation", "data": seen}
                     elif kind == "state":
-                        reply = {"type": "state", "data": _begun(episode).state()}
+                        reply = {"type": "state", "data": _require_episode(episode).state()}
                     else:
-                        reply = {"type": "observation", "data": await self.step(_begun(episode), data)}
+                        reply = {"type": "observation", "data": await self.step(_require_episode(episode), data)}
                 except Refusal as refusal:
                     reply = _error(refusal)
                 except KernelDynoError as error:
                     reply = _error(refusal_of(error))
                 await socket.send_json(reply)
             await socket.close()
-        except (WebSocketDisconnect, KeyError):  # KeyError: a message of bytes, which receive_text cannot read
+        except (WebSocketDisconnect, KeyError):  # KeyError: a binary message, which receive_text cannot read
             return
 
 
 class Episodes:
-    """Episodes over HTTP, by id."""
+    """Store of episodes over HTTP, by id."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -207,7 +224,7 @@ class Episodes:
         """Answer POST /step: {"action": {"response": ...}, "episode_id": ...}."""
         action = body.get("action")
         if not isinstance(action, Mapping):
-            raise bad('action: missing; give {"action": {"response": ...}, "episode_id": ...}')
+            raise bad_request('action: missing; give {"action": {"response": ...}, "episode_id": ...}')
         return await self._environment.step(self._find(body.get("episode_id")), action)
 
     def state(self, episode_id: str | None) -> dict[str, Any]:
@@ -216,15 +233,15 @@ class Episodes:
 
     def _find(self, episode_id: Any) -> Episode:
         if not isinstance(episode_id, str) or not episode_id:
-            raise bad("episode_id: missing; reset's observation has it (over /ws none is needed)")
+            raise bad_request("episode_id: missing; the observation of reset has it (not needed over /ws)")
         if episode_id not in self._known:
-            raise Refusal(404, f"no episode {episode_id[:60]!r} here; reset starts one")
+            raise Refusal(404, f"there is no episode {episode_id[:60]!r}; reset starts one")
         self._known.move_to_end(episode_id)
         return self._known[episode_id]
 
 
 def _observed(episode: Episode, prompt: str, *, reward: float | None, **seen: Any) -> dict[str, Any]:
-    """An observation on the wire. `prompt` is what the model is to be told next."""
+    """Return an observation as JSON. `prompt` is the next message to the model."""
     observation = {
         "prompt": prompt,
         "problem": episode.problem.id,
@@ -240,17 +257,17 @@ def _parsed(text: str) -> tuple[str, Mapping[str, Any]]:
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise bad(f"not JSON: {error}") from error
+        raise bad_request(f"not JSON: {error}") from error
     kind = message.get("type") if isinstance(message, Mapping) else None
     if kind not in ("reset", "step", "state", "close"):
-        raise bad(f"type: {str(kind)[:60]!r} is not known; send reset, step, state or close")
+        raise bad_request(f"type: {str(kind)[:60]!r} is unknown; send reset, step, state or close")
     data = {} if message.get("data") is None else message["data"]
     if not isinstance(data, Mapping):
-        raise bad("data: must be an object")
+        raise bad_request("data: must be an object")
     return kind, data
 
 
-def _begun(episode: Episode | None) -> Episode:
+def _require_episode(episode: Episode | None) -> Episode:
     if episode is None:
         raise Refusal(409, "there is no episode yet; send reset first")
     return episode

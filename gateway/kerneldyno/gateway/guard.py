@@ -1,8 +1,9 @@
-"""Who may come in, and with how much. Outermost of the gateway's layers, before anything of a request is read.
+"""Checks of callers and request sizes: the outermost layer of the gateway, before it reads anything of a request.
 
-A reference is code that the judge trusts, so whoever reaches this port may run code: hence loopback by default, and
-nothing for web pages, which also reach a loopback port from the browser of whoever works on this machine. No trainer sends
-an Origin; every browser does. The Host must be this machine's name, or a page elsewhere could have its name point here.
+A reference is code that the judge trusts, so anyone who reaches this port can run code. Therefore the gateway listens on
+loopback by default and refuses web pages, which can reach a loopback port through a browser on this machine. Every browser
+sends an Origin header; no trainer does. The Host header must be a loopback name; otherwise a web page could make its own
+name resolve to this machine.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ POLICY_VIOLATION = 1008
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request may be."""
+    """Limits of one request."""
 
     max_body_bytes: int = 16 << 20
-    """Of one HTTP body; 100 tasks of a batch with both sources fit. WebSocket messages have the same limit."""
+    """Largest HTTP body; a batch of 100 tasks with both sources fits. WebSocket messages have the same limit."""
 
 
 class Guard:
-    """ASGI middleware: refuses other hosts, browsers, other content than JSON, and what is too large."""
+    """ASGI middleware that refuses other hosts, browsers, content other than JSON, and bodies that are too large."""
 
     def __init__(self, app: ASGIApp, limits: Limits, *, loopback_only: bool) -> None:
         self._app = app
@@ -49,9 +50,11 @@ class Guard:
 
     def _refusal(self, scope: Scope, headers: Headers) -> Refusal | None:
         if "origin" in headers:
-            return Refusal(403, "the gateway is for programs; requests of web pages (with an Origin) are refused")
+            return Refusal(403, "the gateway is for programs; it refuses requests of web pages (with an Origin header)")
         if self._loopback_only and not is_loopback(_host(headers.get("host", ""))):
-            return Refusal(403, f"this gateway serves this machine; Host {headers.get('host', '')[:100]!r} is another")
+            return Refusal(
+                403, f"this gateway serves only this machine; Host {headers.get('host', '')[:100]!r} is another"
+            )
         if scope["type"] == "http" and scope["method"] in ("POST", "PUT", "PATCH"):
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
@@ -62,7 +65,7 @@ class Guard:
         return None
 
     def _counted(self, receive: Receive) -> Receive:
-        """`receive` for a body whose length nobody told."""
+        """Wrap `receive` to limit bodies that have no Content-Length."""
         received = 0
 
         async def counting() -> Message:
@@ -76,17 +79,17 @@ class Guard:
         return counting
 
     def _too_large(self) -> Refusal:
-        return Refusal(413, f"the body has more than {self._limits.max_body_bytes} bytes; send less at once")
+        return Refusal(413, f"the body has more than {self._limits.max_body_bytes} bytes; send smaller requests")
 
 
 async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "http":
         await refusal.response()(scope, receive, send)
     else:
-        await receive()  # the connect
+        await receive()  # the connect message
         await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": refusal.message[:100]})
 
 
 def _host(header: str) -> str:
-    """The Host header without its port."""
+    """Return the Host header without its port."""
     return header.rpartition("]")[0].lstrip("[") if header.startswith("[") else header.partition(":")[0]

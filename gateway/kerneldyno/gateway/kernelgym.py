@@ -1,8 +1,8 @@
-"""KernelGYM's evaluation routes, for clients that were written for its server: requests in, our verdicts in its words out.
+"""KernelGYM's evaluation routes, for clients written for its server: translates requests and verdicts.
 
-Field names, ranges and error codes are KernelGYM's, times are milliseconds. Every candidate is checked, all trials at once
-or none: switching checks off is refused. Where its server would blame the candidate (a reference that fails, a node that
-dies), this one answers 422 or 503. Results are looked up at the scheduler: nothing is lost when the gateway restarts.
+Field names, ranges and error codes are KernelGYM's; times are in milliseconds. Every candidate is checked: a request to
+switch checks off is refused. Where KernelGYM's server would blame the candidate (a reference that fails, a node that
+dies), this one answers 422 or 503. Results are read from the scheduler, so nothing is lost when the gateway restarts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from kerneldyno.gateway.refusals import Refusal, bad, malformed, unavailable
+from kerneldyno.gateway.refusals import Refusal, bad_request, invalid_request, unavailable
 from kerneldyno.rewards.scoring import callers_fault
 from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rpc.jsonio import request_from_json, result_to_json
@@ -20,19 +20,19 @@ from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, Finding, Stage
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation
 
 MAX_TASK_ID_CHARS = 100
-#: The end of an evaluation's id that is a task's second run, third, ... (tasks.py).
+#: End of the evaluation id of a task's second and later runs (tasks.py).
 _RUN = re.compile(r"~[0-9]+$")
-#: Findings that mean, when they reject, what KernelGYM calls a decoy: kernels of its own that do not do the work.
+#: Findings that, if they reject, mean what KernelGYM calls a decoy: own kernels that do not do the work.
 DECOYS = frozenset({"S19", "S20", "B01"})
-#: What -1 is in KernelGYM's answers.
+#: A time that was not measured, in KernelGYM's answers.
 NO_TIME = -1.0
 
-#: Taken over under the same name.
+#: Fields that have the same name in EvalRequest.
 _SAME = (
     *("reference_code", "kernel_code", "entry_point", "backend", "priority", "timeout"),
     *("num_correct_trials", "num_perf_trials", "num_warmup", "enable_profiling", "cases", "cases_code"),
 )
-#: Without effect here: the verdict is the same with any value, and always complete.
+#: Fields without effect: the verdict is the same with any value, and always complete.
 _WITHOUT_EFFECT = frozenset(
     {"task_id", "uuid", "use_reference_cache", "is_valid", "verbose_errors", "backend_adapter", "detect_decoy_kernel"}
 )
@@ -65,25 +65,37 @@ _ERROR_CODES = {
 
 
 def task_id_of(body: Mapping[str, Any]) -> str:
-    """Return the task's id. Raises Refusal."""
+    """Return the task's id.
+
+    Raises:
+        Refusal: 400 if it is missing or cannot be used.
+    """
     task_id = body.get("task_id")
     if not isinstance(task_id, str) or not 1 <= len(task_id) <= MAX_TASK_ID_CHARS or not task_id.isprintable():
-        raise bad(f"task_id: give 1 to {MAX_TASK_ID_CHARS} printable characters, other ones for each request")
+        raise bad_request(
+            f"task_id: give 1 to {MAX_TASK_ID_CHARS} printable characters, a different id for each request"
+        )
     if _RUN.search(task_id):
-        raise bad(f"task_id: {task_id!r} ends like a repeated run of another task; give one without ~ and digits there")
+        raise bad_request(
+            f"task_id: {task_id!r} ends like a repeated run of another task; do not end it with ~ and digits"
+        )
     return task_id
 
 
 def request_of(body: Mapping[str, Any], options: Mapping[str, Any]) -> EvalRequest:
-    """Return what `body`, an EvaluationRequest of KernelGYM, asks for; `options` fill in what it leaves open.
+    """Translate an EvaluationRequest of KernelGYM.
+
+    Args:
+        body: the EvaluationRequest.
+        options: fields of EvalRequest, in JSON form, used where `body` does not set them.
 
     Raises:
-        Refusal: 400, for a value that has another meaning or none here; the sentence names the field.
+        Refusal: 400 for a value that has another meaning or none here; the sentence names the field.
     """
     fields: dict[str, Any] = {**options, **{name: body[name] for name in _SAME if body.get(name) is not None}}
     fields["toolkit"] = _toolkit(body)
     if body.get("run_correctness") is False:
-        raise bad("run_correctness: every candidate is checked here; leave it out")
+        raise bad_request("run_correctness: this server checks every candidate; leave it out")
     performance = next((body[n] for n in ("run_performance", "measure_performance") if body.get(n) is not None), None)
     detection = next(
         (body[n] for n in ("run_triton_detection", "enable_triton_detection") if body.get(n) is not None), None
@@ -96,30 +108,36 @@ def request_of(body: Mapping[str, Any], options: Mapping[str, Any]) -> EvalReque
         fields["skip_cache"] = True
     backend = body.get("reference_backend")
     if not isinstance(backend, str | None) or backend not in _REFERENCE_BACKENDS:
-        raise bad(f"reference_backend: {backend!r} is not known; use pytorch or torch_compile")
+        raise bad_request(f"reference_backend: {backend!r} is unknown; use pytorch or torch_compile")
     if backend:
         fields["reference_backend"] = _REFERENCE_BACKENDS[backend]
     if (kind := _device_kind(body.get("device_preference"))) is not None:
         fields["device"] = kind
     resources = body.get("resources")
     if resources is not None and (not isinstance(resources, Mapping) or resources.get("gpus", 1) not in (1, None)):
-        raise bad(f"resources: {resources!r}: a candidate runs on one device here; ask for 1 GPU or leave it out")
+        raise bad_request(f"resources: {resources!r}: a candidate runs on one device; ask for 1 GPU or leave it out")
     try:
         return request_from_json(fields)
     except ValueError as error:
-        raise bad(str(error)) from error
+        raise bad_request(str(error)) from error
 
 
 def ignored(body: Mapping[str, Any]) -> list[str]:
-    """Names in `body` that were not looked at; KernelGYM's server drops them too, without saying so."""
+    """Return the names in `body` that are ignored. KernelGYM's server ignores them too, without saying so."""
     return sorted(set(map(str, body)) - set(_SAME) - _WITHOUT_EFFECT - _TRANSLATED)
 
 
 def response_of(task_id: str, result: EvalResult, dropped: list[str] | None = None) -> dict[str, Any]:
     """Return a verdict as an EvaluationResponse.
 
+    Args:
+        task_id: id of the task.
+        result: the verdict.
+        dropped: names of ignored fields, for the metadata.
+
     Raises:
-        Refusal: it is none: 400 for a malformed request, 422 for a reference that failed, 503 or 409 for infrastructure.
+        Refusal: there is no verdict: 400 for a malformed request, 422 for a reference that failed, 503 or 409 after an
+            infrastructure failure.
     """
     _refuse_without_verdict(task_id, result)
     name = EvalResult.Outcome.Name(result.outcome)
@@ -144,7 +162,11 @@ def response_of(task_id: str, result: EvalResult, dropped: list[str] | None = No
 
 
 def status_of(task_id: str, evaluation: Evaluation) -> dict[str, Any]:
-    """Return where an evaluation stands as a TaskStatusResponse. Raises Refusal as response_of does."""
+    """Return the state of an evaluation as a TaskStatusResponse.
+
+    Raises:
+        Refusal: as `response_of`.
+    """
     device = evaluation.result.environment.device or None
     if evaluation.stage != Stage.STAGE_DONE:
         status = "pending" if evaluation.stage in (Stage.STAGE_QUEUED, Stage.STAGE_UNSPECIFIED) else "processing"
@@ -166,18 +188,18 @@ def _refuse_without_verdict(task_id: str, result: EvalResult) -> None:
     if result.outcome == EvalResult.INFRASTRUCTURE_ERROR:
         cause = result.infrastructure_error.cause
         if cause == "CANCELLED":
-            raise Refusal(409, "the evaluation was cancelled; send it again to have it run", task_id=task_id)
+            raise Refusal(409, "the evaluation was cancelled; send it again to run it", task_id=task_id)
         raise unavailable(f"{cause}: {result.message}", task_id=task_id)
     if result.outcome == EvalResult.REFERENCE_ERROR:
         raise Refusal(422, f"the reference failed, not the candidate: {result.message}", task_id=task_id)
     if result.outcome == EvalResult.PROBLEM_TOO_LARGE:
         raise Refusal(422, f"the problem is too large for every device here: {result.message}", task_id=task_id)
     if callers_fault(result):
-        raise malformed(result, task_id=task_id)
+        raise invalid_request(result, task_id=task_id)
 
 
 def _status(result: EvalResult) -> str:
-    """KernelGYM's word: a candidate that compiled is "completed", however it ended."""
+    """Return KernelGYM's status: a candidate that compiled is "completed", whatever its outcome."""
     if result.outcome == EvalResult.TIMEOUT:
         return "timeout"
     return "completed" if result.compiled else "failed"
@@ -188,7 +210,7 @@ def _milliseconds(result: EvalResult, timing: TimingStats | None) -> float:
 
 
 def _metadata(result: EvalResult, dropped: list[str]) -> dict[str, Any]:
-    """KernelGYM's keys where they have a counterpart, and everything under `kerneldyno`."""
+    """Return KernelGYM's metadata as far as it has a counterpart, and the whole result under `kerneldyno`."""
     report, environment = result.correctness, result.environment
     data: dict[str, Any] = {
         "hardware": environment.device_model,
@@ -226,7 +248,7 @@ def _toolkit(body: Mapping[str, Any]) -> str:
     workflow, toolkit = body.get("workflow") or "kernelbench", body.get("toolkit") or "kernelbench"
     for name, value in (("workflow", workflow), ("toolkit", toolkit)):
         if value not in _TOOLKITS:
-            raise bad(f"{name}: {str(value)[:60]!r} is not known; use {' or '.join(_TOOLKITS)}")
+            raise bad_request(f"{name}: {str(value)[:60]!r} is unknown; use {' or '.join(_TOOLKITS)}")
     return "kernel_simple" if "kernel_simple" in (workflow, toolkit) else "kernelbench"
 
 
@@ -235,7 +257,9 @@ def _device_kind(preference: Any) -> str | None:
         return None
     kind = preference.partition(":")[0] if isinstance(preference, str) else ""
     if kind not in ("cuda", "cpu"):
-        raise bad(f"device_preference: {preference!r}: the scheduler chooses the device; say cuda, cpu, or nothing")
+        raise bad_request(
+            f"device_preference: {preference!r}: the scheduler chooses the device; give cuda or cpu, or leave it out"
+        )
     return kind
 
 

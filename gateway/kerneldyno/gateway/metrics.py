@@ -1,4 +1,4 @@
-"""What Prometheus reads of the gateway. Labels come from closed sets, made up front: routes, and statuses."""
+"""Prometheus metrics of the gateway. Label values come from fixed sets, created at the start: routes and statuses."""
 
 from __future__ import annotations
 
@@ -11,19 +11,23 @@ from kerneldyno.rpc.metric_series import LoopLag, Series, new_registry
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-#: What routes answer; anything else is counted as "other".
+#: Statuses that routes answer; any other one is counted as "other".
 STATUSES = ("200", "400", "404", "409", "422", "500", "503", "other")
 
 
 @dataclass(slots=True)
 class Counted:
-    """A request while it is answered."""
+    """Status of a request that is being answered."""
 
     status: int = 500
 
 
 class Metrics:
-    """Counters of one gateway; `in_flight` is asked when the page is."""
+    """Metrics of one gateway.
+
+    Args:
+        in_flight: returns the number of unfinished turns; called for each metrics page.
+    """
 
     media_type = CONTENT_TYPE_LATEST
 
@@ -40,19 +44,19 @@ class Metrics:
         self.answered = 0
 
     def add_route(self, route: str) -> None:
-        """Make the series of a route, before anybody takes it."""
+        """Create the series of a route before its first request."""
         self._seconds.labels(route)
         for status in STATUSES:
             self._requests.labels(route, status)
 
     @property
     def uptime(self) -> float:
-        """Seconds since the gateway was made."""
+        """Seconds since the gateway was created."""
         return time.monotonic() - self._began
 
     @contextmanager
     def request(self, route: str) -> Iterator[Counted]:
-        """Counts a request of a known route, with the status that is left in what it yields."""
+        """Count a request of a known route, with the status that the block sets in the yielded object."""
         counted, began = Counted(), time.monotonic()
         self._open.inc()
         try:
@@ -66,10 +70,10 @@ class Metrics:
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Counts a WebSocket connection while it lasts."""
+        """Count a WebSocket connection while the block runs."""
         with self._sessions.track_inprogress():
             yield
 
     def page(self) -> str:
-        """The metrics page."""
+        """Return the metrics page."""
         return generate_latest(self._registry).decode()

@@ -1,8 +1,8 @@
-"""One response, one reward: what the trainers' routes and the environment share.
+"""Scoring of one response, for the trainers' routes and the environment.
 
-Turns go up one RewardStream. A turn that is sent again while it runs, or shortly after, is answered by the same evaluation:
-trainers give up after a time of their own and then repeat the request, so the gateway answers 503 a little before that, lets
-the turn run on, and has the reward ready when the request comes again.
+All turns go over one RewardStream. A turn that is sent again while it runs, or shortly after, gets the result of the same
+evaluation. Trainers time out and then repeat the request. So the gateway answers 503 shortly before their timeout, lets the
+turn continue, and has the reward ready for the repeated request.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from typing import Any
 
 from kerneldyno.client import NoRewardError, RewardStream
 from kerneldyno.client.errors import KernelDynoError
-from kerneldyno.gateway.refusals import Refusal, bad, malformed, refusal_of, unavailable
+from kerneldyno.gateway.refusals import Refusal, bad_request, invalid_request, refusal_of, unavailable
 from kerneldyno.rewards.scoring import callers_fault
 from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rollout.problems import Problem, ProblemError
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse, Turn
 
-#: How long an answer stays for those who ask again, in seconds, and how many do at most; without logs, some kilobytes each.
+#: How long to keep an answer for repeated requests, in seconds, and how many to keep; each has a few kilobytes without logs.
 KEEP_SECONDS, KEEP_COUNT = 600.0, 5_000
-#: Turns that may be under way at once; more are told to come back.
+#: Largest number of unfinished turns; a request beyond it gets a 503.
 MAX_IN_FLIGHT = 2_048
 
 
 class Rewards:
-    """Scores responses over one reward stream.
+    """Score responses over one reward stream.
 
-    Parameters:
-        stream: open for as long as this is used.
-        options: fields of EvalRequest, in JSON form, for what a problem leaves open.
+    Args:
+        stream: the stream, which must stay open.
+        options: fields of EvalRequest, in JSON form, used where a problem does not set them.
     """
 
     def __init__(self, stream: RewardStream, options: Mapping[str, Any]) -> None:
         self._stream = stream
         self._options = options
         self._running: dict[str, asyncio.Task[StreamRewardsResponse]] = {}
-        #: Finished ones, oldest first: when, and the answer.
+        #: Finished turns, oldest first: time of the end (monotonic, in seconds) and answer.
         self._finished: dict[str, tuple[float, StreamRewardsResponse]] = {}
 
     @property
     def in_flight(self) -> int:
-        """Turns under way."""
+        """Number of unfinished turns."""
         return len(self._running)
 
     async def score(
@@ -59,10 +59,16 @@ class Rewards:
         sample: int = 0,
         turn: int = 0,
     ) -> StreamRewardsResponse:
-        """Return the answer to a response; `within` bounds the wait, in seconds, not the evaluation.
+        """Return the answer to a response.
+
+        Args:
+            problem: the problem.
+            response: text of the model.
+            within: longest wait, in seconds; the evaluation continues after it. None: no limit.
+            group, sample, turn: identify the turn; the id of the problem is the default of `group`.
 
         Raises:
-            Refusal: 503 when there is no reward, or not yet; 422 when the reference failed; 400 for what cannot be sent.
+            Refusal: 503 if there is no reward, or not yet; 422 if the reference failed; 400 if the request is invalid.
         """
         message = self._turn(problem, response, group or problem.id, sample, turn)
         key = hashlib.sha256(message.SerializeToString(deterministic=True)).hexdigest()
@@ -71,14 +77,16 @@ class Rewards:
         task = self._running.get(key)
         if task is None:
             if len(self._running) >= MAX_IN_FLIGHT:
-                raise unavailable(f"{MAX_IN_FLIGHT} turns are under way", retry_seconds=1.0)
-            # An id that follows from the turn would, for a while, bring back how it was lost or cancelled before.
+                raise unavailable(f"{MAX_IN_FLIGHT} turns are running", retry_seconds=1.0)
+            # A new id: the scheduler keeps the outcome of an id for a while, also if that was lost or cancelled.
             message.request.id = uuid.uuid4().hex
             task = self._running[key] = asyncio.create_task(self._stream.score(message))
             task.add_done_callback(lambda done: self._keep(key, done))
         await asyncio.wait({task}, timeout=within)
         if not task.done():
-            raise unavailable("the evaluation goes on; the same request again gets its reward", retry_seconds=1.0)
+            raise unavailable(
+                "the evaluation continues; send the same request again to get its reward", retry_seconds=1.0
+            )
         try:
             return task.result()
         except NoRewardError as error:
@@ -89,7 +97,7 @@ class Rewards:
             raise unavailable("the gateway is shutting down") from None
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel all unfinished turns."""
         for task in list(self._running.values()):
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
@@ -98,9 +106,9 @@ class Rewards:
         try:
             request = problem.request(self._options)
         except ProblemError as error:
-            raise bad(str(error)) from error
+            raise bad_request(str(error)) from error
         message = Turn(group=group, sample=sample, turn_index=turn, request=request)
-        # An empty one is an answer too, without code; and half a surrogate pair cannot be sent on.
+        # An empty response is an answer without code. Half a surrogate pair cannot be sent, so replace it.
         message.response_text = response.encode(errors="replace").decode() or " "
         return message
 
@@ -126,11 +134,11 @@ class Rewards:
 def _no_reward(error: NoRewardError) -> Refusal:
     result = error.answers[0].result if error.answers else EvalResult()
     if result.outcome == EvalResult.REFERENCE_ERROR:
-        return Refusal(422, f"the reference failed, so there is no reward; mend the problem: {result.message}")
+        return Refusal(422, f"the reference failed, so there is no reward; correct the problem: {result.message}")
     if result.outcome == EvalResult.PROBLEM_TOO_LARGE:
-        return Refusal(422, f"the problem is too large for every device here, so there is no reward: {result.message}")
+        return Refusal(422, f"the problem is too large for every device, so there is no reward: {result.message}")
     if callers_fault(result):
-        return malformed(result)
-    if result.outcome == EvalResult.CORRECT and counted_speedup(result).unmeasured:  # a repetition finds the same
+        return invalid_request(result)
+    if result.outcome == EvalResult.CORRECT and counted_speedup(result).unmeasured:  # a retry would give the same
         return Refusal(422, str(error))
     return unavailable(result.message or str(error))

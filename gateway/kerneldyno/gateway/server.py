@@ -1,4 +1,4 @@
-"""The gateway's process: binds its port, serves until SIGINT or SIGTERM, and closes in order."""
+"""The process of the gateway: binds its port, serves until SIGINT or SIGTERM, and closes in order."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import uvicorn
 from kerneldyno.gateway.app import Gateway, Settings
+from kerneldyno.gateway.refusals import ListenAddressError
 from kerneldyno.rpc.channel import is_loopback
 from kerneldyno.rpc.errors import CredentialsError
 
-#: How long answers that are under way may take to end when the gateway is stopped, in seconds.
+#: How long running requests may take to finish when the gateway stops, in seconds.
 GRACE_SECONDS = 5
-#: WebSocket pings, in seconds: a trainer whose event loop is held up for a minute is not gone.
+#: Interval and timeout of WebSocket pings, in seconds: a trainer's event loop may be blocked for a minute.
 PING_SECONDS, PONG_SECONDS = 30.0, 120.0
 
 
@@ -20,25 +21,30 @@ def check_address(listen: str, *, insecure: bool) -> tuple[str, int]:
     """Return host and port of `listen`.
 
     Raises:
-        ValueError: it is not HOST:PORT.
-        CredentialsError: others than this machine would reach it, and `insecure` does not allow that.
+        ListenAddressError: `listen` is not HOST:PORT.
+        CredentialsError: other machines could reach the address, and `insecure` does not allow that.
     """
     host, colon, port = listen.rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{listen!r} is not HOST:PORT")
+        raise ListenAddressError(f"{listen!r} is not HOST:PORT")
     if not insecure and not is_loopback(host):
         raise CredentialsError(
-            f"--listen {listen} would let others in, without TLS or tokens: listen on 127.0.0.1 (and let ssh -L bring "
-            "trainers there), or say --insecure if everybody who reaches this port may run code on the evaluators"
+            f"--listen {listen} lets other machines connect without TLS or tokens: listen on 127.0.0.1 (and connect "
+            "trainers by ssh -L), or give --insecure if everybody who reaches this port may run code on the evaluators"
         )
     return host.strip("[]"), int(port)
 
 
 def serve(settings: Settings, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Serve until a signal. `ready` is called with the address once the port is open.
+    """Serve until SIGINT or SIGTERM.
+
+    Args:
+        settings: settings of the gateway.
+        host, port: address to listen on; port 0 chooses a free one.
+        ready: called with the address once the port is open.
 
     Raises:
-        OSError: the port is taken or may not be used.
+        OSError: the port is in use or not permitted.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:

@@ -1,8 +1,8 @@
-"""KernelGYM's tasks on the scheduler: a task id becomes an evaluation id of the gateway's client id.
+"""KernelGYM's tasks as evaluations of the scheduler: the task id is the evaluation id, under the gateway's client id.
 
-An evaluation that infrastructure ended keeps its id and its end; so a task that is sent again then, or with force_refresh,
-becomes the evaluation "<task id>~1", and so on. What a task id stands for is always the last of them. Nothing of this is
-remembered here: the scheduler is asked.
+An evaluation that ended with an infrastructure failure keeps its id and its result. So a task that is sent again after
+that, or with force_refresh, becomes the evaluation "<task id>~1", then "~2", and so on. A task id always means the last of
+them. The gateway stores nothing of this; it asks the scheduler.
 """
 
 from __future__ import annotations
@@ -17,50 +17,60 @@ from kerneldyno.client import AsyncClient
 from kerneldyno.client.errors import EvaluationNotFoundError, KernelDynoError
 from kerneldyno.gateway import kernelgym
 from kerneldyno.gateway.metrics import Metrics
-from kerneldyno.gateway.refusals import Refusal, bad, refusal_of
+from kerneldyno.gateway.refusals import Refusal, bad_request, refusal_of
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation
 
-#: How often one request has work done anew that infrastructure ended.
+#: How often one request repeats an evaluation that ended with an infrastructure failure.
 RETRIES = 2
-#: Evaluations that one task id may stand for, one after another.
+#: Largest number of evaluations of one task id.
 MAX_RUNS = 50
 MAX_BATCH = 100
-#: The wait for one evaluation is bounded by its own limits; this only ends what nothing else does.
+#: Longest wait for one evaluation, in seconds. Its own limits normally end it earlier.
 WAIT_SECONDS = 7_200.0
-#: How long a scheduler may take to say how it is.
+#: Timeout of the scheduler's answer for /health, in seconds.
 HEALTH_SECONDS = 5.0
 
 
 class Tasks:
-    """Answers KernelGYM's routes."""
+    """Answer KernelGYM's routes."""
 
     def __init__(self, client: AsyncClient, options: Mapping[str, Any]) -> None:
         self._client = client
         self._options = options
 
     async def evaluate(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer POST /evaluate, once there is a verdict. The same task again gets the same one."""
+        """Answer POST /evaluate once there is a verdict. The same task sent again gets the same verdict.
+
+        Raises:
+            Refusal: the request is invalid, or there is no verdict.
+        """
         task_id = kernelgym.task_id_of(body)
         try:
             request = kernelgym.request_of(body, self._options)
             result = await self._judge(task_id, request, fresh=bool(body.get("force_refresh")))
+        except Refusal:
+            raise
         except KernelDynoError as error:
             raise refusal_of(error, task_id=task_id) from error
         return kernelgym.response_of(task_id, result, kernelgym.ignored(body))
 
     async def evaluate_batch(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer POST /evaluate/batch: all its tasks at once. One without a verdict makes the whole batch a refusal."""
+        """Answer POST /evaluate/batch; its tasks run concurrently.
+
+        Raises:
+            Refusal: the request is invalid, or one task or more has no verdict.
+        """
         tasks = body.get("tasks")
         if (
             not isinstance(tasks, list)
             or not 1 <= len(tasks) <= MAX_BATCH
             or not all(isinstance(t, dict) for t in tasks)
         ):
-            raise bad(f"tasks: give a list of 1 to {MAX_BATCH} tasks")
+            raise bad_request(f"tasks: give a list of 1 to {MAX_BATCH} tasks")
         ids = [kernelgym.task_id_of(task) for task in tasks]
         if len(set(ids)) != len(ids):
-            raise bad("tasks: two have the same task_id; give each its own")
+            raise bad_request("tasks: two have the same task_id; give each a different one")
         submitted_at = datetime.now(UTC).isoformat()
         results = await asyncio.gather(*map(self.evaluate, tasks), return_exceptions=True)
         refusals = [result for result in results if isinstance(result, BaseException)]
@@ -86,12 +96,12 @@ class Tasks:
         return kernelgym.status_of(task_id, _found(task_id, evaluation))
 
     async def results(self, task_id: str) -> dict[str, Any]:
-        """Answer GET /results/{id}; 404 until it is done, as KernelGYM has it."""
+        """Answer GET /results/{id}; 404 until the task is done, as in KernelGYM."""
         _, evaluation = await self._last_run(task_id)
         known = _found(task_id, evaluation)
         if not known.HasField("result"):
             raise Refusal(
-                404, f"task {task_id!r} has no result yet; GET /status/{task_id} tells its stage", task_id=task_id
+                404, f"task {task_id!r} has no result yet; GET /status/{task_id} returns its stage", task_id=task_id
             )
         return kernelgym.response_of(task_id, known.result)
 
@@ -102,7 +112,15 @@ class Tasks:
         return {"message": f"task {task_id} is cancelled"}
 
     async def health(self, turns: int, metrics: Metrics) -> tuple[dict[str, Any], int]:
-        """Answer GET /health, and its status: 503 when the scheduler is away or stalled, or no device is ready."""
+        """Answer GET /health.
+
+        Args:
+            turns: number of unfinished turns.
+            metrics: metrics of the gateway.
+
+        Returns:
+            The body, and the status: 503 if the scheduler is unreachable or stalled, or no device is ready.
+        """
         data: dict[str, Any] = {
             "status": "unhealthy",
             "timestamp": datetime.now(UTC).isoformat(),
@@ -117,7 +135,7 @@ class Tasks:
             async with asyncio.timeout(HEALTH_SECONDS), aclosing(self._client.watch()) as snapshots:
                 cluster = await anext(snapshots)
         except TimeoutError:
-            return data | {"error": f"the scheduler says nothing within {HEALTH_SECONDS:g} s"}, 503
+            return data | {"error": f"the scheduler gave no answer within {HEALTH_SECONDS:g} s"}, 503
         except KernelDynoError as error:
             return data | {"error": error.message}, 503
         devices = {
@@ -153,7 +171,7 @@ class Tasks:
         return result
 
     async def _last_run(self, task_id: str) -> tuple[int, Evaluation | None]:
-        """The number of the last evaluation of a task and what is known of it; 0 and None when there is none."""
+        """Return number and state of the last evaluation of a task; 0 and None if there is none."""
         known: Evaluation | None = None
         for run in range(MAX_RUNS):
             try:
@@ -174,6 +192,6 @@ def _is_lost(result: EvalResult) -> bool:
 
 def _found(task_id: str, evaluation: Evaluation | None) -> Evaluation:
     if evaluation is None:
-        text = f"no task {task_id[:60]!r} here: never sent to this gateway's scheduler, or its result is no longer kept"
+        text = f"there is no task {task_id[:60]!r}: it was never sent to this gateway's scheduler, or its result was dropped"
         raise Refusal(404, text, task_id=task_id)
     return evaluation

@@ -1,7 +1,7 @@
-"""What decides the outcome of a run, and so what a run may be resumed with: the same, or not at all.
+"""Configuration of a run: everything that decides its outcome. A run can only be resumed with the same configuration.
 
-Where things are is not part of it: the endpoint's address, the scheduler's, how many episodes run at once. It goes into
-each line of the file of trajectories (`extra`), so that lines stand alone and files can be joined.
+The addresses of endpoint and scheduler and the number of concurrent episodes are not part of it. The configuration is
+written into each line of the trajectory file (`extra`), so that each line is complete and files can be concatenated.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from google.protobuf.json_format import MessageToDict
 from kerneldyno.rewards.trajectories import TurnRecord
 from kerneldyno.rollout import prompts
 from kerneldyno.rollout.endpoint import Sampling
+from kerneldyno.rollout.errors import OtherConfigError as OtherConfigError
 from kerneldyno.rollout.marks import CONFIG, RUN
 from kerneldyno.rollout.problems import Problem, digest
 from kerneldyno.training import scaling
@@ -24,22 +25,22 @@ from kerneldyno.training.errors import TrainingError
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
 
 
-class OtherConfigError(Exception):
-    """The file belongs to a run with another configuration."""
-
-
 @dataclass(frozen=True, slots=True)
 class RolloutConfig:
-    """A run.
+    """Configuration of a run.
 
     Attributes:
-        problems: what is to be solved; `samples` episodes each, of `turns` turns.
-        reward: a whole spec.
-        options: fields of EvalRequest, in JSON form, for what problems leave open.
+        model: name of the model at the endpoint.
+        problems: problems to solve, with `samples` episodes each, of `turns` turns.
+        reward: the complete reward spec.
+        options: fields of EvalRequest, in JSON form, used where a problem does not set them.
         strategy, window: which earlier turns a prompt shows; see kerneldyno.training.scaling.
-        rank_by: what makes an earlier turn worth showing: "reward", "speedup" or "coverage". By coverage, every turn is
-            profiled.
-        data_set_prompts: whether a data set's own prompts are used where it has some.
+        rank_by: how earlier turns are ranked: "reward", "speedup" or "coverage". With "coverage", every turn is profiled.
+        data_set_prompts: use the data set's own prompts where it has some.
+
+    Raises:
+        TrainingError: `strategy`, `window` or `rank_by` cannot be used.
+        ProblemError: a problem or the options cannot be used.
     """
 
     model: str
@@ -55,7 +56,7 @@ class RolloutConfig:
     rank_by: str = "reward"
 
     def __post_init__(self) -> None:
-        scaling.choose([], strategy=self.strategy, window=self.window)  # raises for what it does not know
+        scaling.choose([], strategy=self.strategy, window=self.window)  # raises for an unknown strategy
         scaling.check_rank_by(self.rank_by, self.strategy)
         if self.rank_by == "coverage" and self.options.get("enable_profiling") is False:
             raise TrainingError("rank_by='coverage' needs profiles; leave enable_profiling=false out of the request")
@@ -64,11 +65,11 @@ class RolloutConfig:
 
     @property
     def backend(self) -> str:
-        """What candidates are written in, where a problem does not say."""
+        """Language of candidates where a problem does not set it."""
         return str(self.options.get("backend", "triton"))
 
     def data(self) -> dict[str, Any]:
-        """The configuration as JSON, problems by digest."""
+        """Return the configuration as JSON, with a digest in place of the problems."""
         return {
             "model": self.model,
             "problems": len(self.problems),
@@ -80,12 +81,14 @@ class RolloutConfig:
             "options": dict(self.options),
             "strategy": self.strategy,
             "window": None if self.strategy == "all" else self.window,
-            **({} if self.rank_by == "reward" else {"rank_by": self.rank_by}),  # files from before it go on
+            **(
+                {} if self.rank_by == "reward" else {"rank_by": self.rank_by}
+            ),  # keeps files written before rank_by existed resumable
             "prompts": f"{'data set' if self.data_set_prompts else 'own'}/{prompts.VERSION}",
         }
 
     def seed(self, problem: Problem, sample: int, turn: int) -> int | None:
-        """The seed of one generation, when the run has one: the same again for the same turn."""
+        """Return the seed of one generation, always the same for the same turn; None if the run has no seed."""
         if self.sampling.seed is None:
             return None
         text = json.dumps([self.sampling.seed, problem.id, sample, turn])
@@ -93,19 +96,23 @@ class RolloutConfig:
 
 
 def run_name(config: RolloutConfig, recorded: Iterable[TurnRecord]) -> str:
-    """Return the name of the run that a file's turns are of, or a new one if there are none.
+    """Return the name of the run that the turns of a file belong to, or a new name if there are no turns.
+
+    Args:
+        config: configuration of this run.
+        recorded: turns of the file.
 
     Raises:
-        OtherConfigError: they are of a run with another configuration, of several runs, or of no rollout.
+        OtherConfigError: they belong to a run with another configuration, to several runs, or to no rollout.
     """
     mine = json.loads(json.dumps(config.data()))
     names = set()
     for turn in recorded:
         theirs, name = turn.extra.get(CONFIG), turn.extra.get(RUN)
         if not isinstance(theirs, Mapping) or not isinstance(name, str):
-            raise OtherConfigError("it has turns that no rollout has written")
+            raise OtherConfigError("it has turns that no rollout wrote")
         if theirs != mine:
-            raise OtherConfigError("it was begun with " + _difference(theirs, mine))
+            raise OtherConfigError("it was started with " + _difference(theirs, mine))
         names.add(name)
     if len(names) > 1:
         raise OtherConfigError("it has turns of several runs")

@@ -1,12 +1,8 @@
-"""An OpenAI-compatible endpoint (vLLM, SGLang, hosted): one chat completion at a time, failures told apart.
+"""Client of an OpenAI-compatible endpoint (vLLM, SGLang, hosted): one chat completion at a time, failures classified.
 
-    EndpointError
-    ├── GenerationFailedError   this prompt got no answer, also after retries: a failed generation
-    │   └── ContextFullError    ... because it does not fit the model's context
-    └── EndpointRefusedError    no prompt will get one: wrong key, wrong model, wrong address. Stops the run.
-
-429, 5xx, timeouts, broken connections and answers that are no chat completion are tried again, with growing pauses or
-after as long as Retry-After says. The key is sent as a bearer token and appears nowhere else: not in logs, errors, files.
+429, 5xx, timeouts, broken connections and answers that are not a chat completion are retried, with growing pauses or after
+the time that Retry-After says. See errors.py for the errors that remain. The key is sent as a bearer token and appears
+nowhere else: not in logs, errors or files.
 """
 
 from __future__ import annotations
@@ -20,27 +16,33 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import httpx
+from kerneldyno.rollout.errors import ContextFullError as ContextFullError
+from kerneldyno.rollout.errors import EndpointError as EndpointError
+from kerneldyno.rollout.errors import EndpointRefusedError as EndpointRefusedError
+from kerneldyno.rollout.errors import EndpointURLError
+from kerneldyno.rollout.errors import GenerationFailedError as GenerationFailedError
+from kerneldyno.rollout.errors import SamplingError as SamplingError
 from kerneldyno.rollout.problems import Message
 from kerneldyno.rpc.channel import is_loopback
 
-#: The first pause before another try and the longest, in seconds, doubling in between; up to 50 % of chance is added.
+#: First and longest pause before a retry, in seconds; pauses double in between, and up to 50 % is added at random.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-#: The longest Retry-After that is waited for, in seconds. One that says more has given up on us.
-LONGEST_TOLD = 600.0
-#: A longer answer is no chat completion of ours.
+#: Longest Retry-After to wait for, in seconds. If an endpoint asks for more, the generation fails.
+LONGEST_RETRY_AFTER = 600.0
+#: A longer answer is not accepted.
 MAX_ANSWER_BYTES = 32 << 20
-#: Longest extract of an endpoint's own error text.
+#: Longest excerpt of an endpoint's error text that is shown.
 _DETAIL_CHARS = 300
 _CONNECT_SECONDS = 10.0
-#: Fields that would make something else of a request.
-_NOT_CHOSEN = {"messages", "stream", "n", "model"}
-#: Statuses that may pass; so may all from 500.
-_PASSING = {408, 409, 425, 429}
+#: Fields of a request that the rollout sets itself.
+_RESERVED_FIELDS = {"messages", "stream", "n", "model"}
+#: Statuses that are retried; so are all from 500.
+_RETRIED_STATUSES = {408, 409, 425, 429}
 _REFUSED = {401: "does not accept the key", 403: "forbids this key to use it", 404: "knows no such path or model"}
-#: How servers say that a prompt is too long; there is no standard for it.
+#: Words by which servers report that a prompt is too long; there is no standard for it.
 _CONTEXT_WORDS = (
     "context length",
     "context_length",
@@ -51,40 +53,16 @@ _CONTEXT_WORDS = (
 )
 
 
-class SamplingError(ValueError):
-    """A way to sample that a rollout cannot use."""
-
-
-class EndpointError(Exception):
-    """No answer."""
-
-
-class GenerationFailedError(EndpointError):
-    """This prompt got no answer."""
-
-    #: How an episode that ends so is recorded.
-    ended: ClassVar[str] = "generation_failed"
-
-
-class ContextFullError(GenerationFailedError):
-    """The prompt does not fit into the model's context."""
-
-    ended = "context_full"
-
-
-class EndpointRefusedError(EndpointError):
-    """No prompt will get an answer until something is mended."""
-
-
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How answers are drawn.
+    """Sampling options of each generation.
 
-    `extra` has further fields of each request, for what servers add (top_k, ...). It wins over the others, and a field
-    that is None there is left out: {"max_tokens": None, "max_completion_tokens": 100} for servers that want it so.
+    `extra` has further fields of each request, for options that servers add (top_k, ...). It overrides the other fields. A
+    field that is None there is left out, for example {"max_tokens": None, "max_completion_tokens": 100} for servers that
+    require the second name.
 
     Raises:
-        SamplingError: `extra` has a field that is not to be chosen.
+        SamplingError: `extra` has a field that the rollout sets itself.
     """
 
     temperature: float = 1.0
@@ -94,9 +72,9 @@ class Sampling:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if taken := sorted(_NOT_CHOSEN & set(self.extra)):
+        if taken := sorted(_RESERVED_FIELDS & set(self.extra)):
             raise SamplingError(
-                f"the body's {', '.join(taken)} cannot be given: a rollout makes one plain request a turn"
+                f"the body's {', '.join(taken)} cannot be set: a rollout sends one plain request for each turn"
             )
 
     def body(self, model: str, messages: Sequence[Message], seed: int | None) -> dict[str, Any]:
@@ -114,9 +92,9 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """An answer: its text, why it ended ("stop", "length"), what it cost in tokens (0 when not told) and seconds.
+    """An answer: its text, why it ended ("stop", "length"), its cost in tokens (0 if not reported) and in seconds.
 
-    `reasoning` is what the model thought, where the server tells it apart from the answer; it is in no later prompt.
+    `reasoning` is the model's reasoning, if the server returns it apart from the answer; no later prompt contains it.
     """
 
     text: str
@@ -128,18 +106,18 @@ class Generation:
 
 
 class Endpoint:
-    """A connection pool to one endpoint; enter it to use it.
+    """A connection pool to one endpoint. It is an asynchronous context manager.
 
-    Parameters:
-        base_url: up to and with the version, for example http://127.0.0.1:8000/v1.
-        model: the name that the endpoint knows it by.
-        key: bearer token, if it wants one.
-        timeout: limit of one try, in seconds.
-        retries: how often a try that failed by the way is repeated.
-        connections: most requests at once.
+    Args:
+        base_url: URL including the version, for example http://127.0.0.1:8000/v1.
+        model: name of the model at the endpoint.
+        key: bearer token, if the endpoint needs one.
+        timeout: time limit of one try, in seconds.
+        retries: how often to repeat a try after a failure that may pass.
+        connections: largest number of concurrent requests.
 
     Raises:
-        ValueError: `base_url` cannot be used; secrets in it are refused, since addresses are logged.
+        EndpointURLError: `base_url` cannot be used. It must not contain secrets, because addresses are logged.
     """
 
     def __init__(
@@ -159,11 +137,11 @@ class Endpoint:
         self._client = httpx.AsyncClient(
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS)),
-            trust_env=not is_loopback(httpx.URL(self.base_url).host),  # no proxy between this machine and itself
+            trust_env=not is_loopback(httpx.URL(self.base_url).host),  # no proxy for a loopback address
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         )
         self._timeout = timeout
-        #: Tries that were repeated so far.
+        #: Number of retries so far.
         self.retried = 0
 
     async def __aenter__(self) -> Self:
@@ -177,8 +155,13 @@ class Endpoint:
     async def generate(self, messages: Sequence[Message], sampling: Sampling, *, seed: int | None = None) -> Generation:
         """Return the model's answer to `messages`.
 
+        Args:
+            messages: the prompt.
+            sampling: sampling options.
+            seed: random seed of this generation; None to send none.
+
         Raises:
-            GenerationFailedError, ContextFullError, EndpointRefusedError.
+            GenerationFailedError, ContextFullError, EndpointRefusedError: see `kerneldyno.rollout.errors`.
         """
         body = sampling.body(self.model, messages, seed)
         began = time.monotonic()
@@ -186,69 +169,75 @@ class Endpoint:
         while True:
             outcome = await self._try(body)
             tries += 1
-            if not isinstance(outcome, _Passing):
+            if not isinstance(outcome, _TransientFailure):
                 return _generation(outcome, time.monotonic() - began)
-            if outcome.told is not None and outcome.told > LONGEST_TOLD:
-                raise GenerationFailedError(f"{outcome.failure} (and not to come back for {outcome.told:g} s)")
+            if outcome.retry_after is not None and outcome.retry_after > LONGEST_RETRY_AFTER:
+                raise GenerationFailedError(f"{outcome.failure} (it asks to wait {outcome.retry_after:g} s)")
             if tries > self._retries:
                 raise GenerationFailedError(f"{outcome.failure} ({tries} tries)")
             self.retried += 1
-            await asyncio.sleep(_pause(tries, outcome.told))
+            await asyncio.sleep(_pause(tries, outcome.retry_after))
 
-    async def _try(self, body: Mapping[str, Any]) -> dict[str, Any] | _Passing:
-        """One request: the completion, or a failure that may pass. Raises one that will not."""
+    async def _try(self, body: Mapping[str, Any]) -> dict[str, Any] | _TransientFailure:
+        """Send one request; return the completion or a failure that may pass. Raise EndpointError for any other failure."""
         try:
             async with asyncio.timeout(self._timeout):
                 async with self._client.stream("POST", f"{self.base_url}/chat/completions", json=body) as response:
                     text = await _read(response)
         except (TimeoutError, httpx.TimeoutException):
-            return _Passing(f"{self.base_url} gave no answer within {self._timeout:g} s")
+            return _TransientFailure(f"{self.base_url} gave no answer within {self._timeout:g} s")
         except (httpx.TransportError, httpx.DecodingError) as error:
-            return _Passing(f"{self.base_url} cannot be reached: {self._clean(str(error)) or type(error).__name__}")
+            return _TransientFailure(
+                f"{self.base_url} cannot be reached: {self._clean(str(error)) or type(error).__name__}"
+            )
         except _TooLargeError:
-            return _Passing(f"{self.base_url} answered with more than {MAX_ANSWER_BYTES} bytes")
+            return _TransientFailure(f"{self.base_url} answered with more than {MAX_ANSWER_BYTES} bytes")
         status, detail = response.status_code, self._clean(_error_text(text))
-        if status in _PASSING or status >= 500:
-            return _Passing(f"{self.base_url} answered {status}: {detail}", _told(response.headers.get("Retry-After")))
+        if status in _RETRIED_STATUSES or status >= 500:
+            return _TransientFailure(
+                f"{self.base_url} answered {status}: {detail}", _retry_after(response.headers.get("Retry-After"))
+            )
         if status in _REFUSED:
             raise EndpointRefusedError(f"{self.base_url} {_REFUSED[status]} ({status}, model {self.model!r}): {detail}")
         if status != 200:
-            # Compared with the whole text: servers differ in where they say it.
+            # Search the whole text: servers put these words in different fields.
             if status in (400, 413, 422) and any(word in text.lower() for word in _CONTEXT_WORDS):
                 raise ContextFullError(f"the prompt does not fit the context: {detail}")
             raise GenerationFailedError(f"{self.base_url} answered {status}: {detail}")
         completion = _completion(text)
-        return _Passing(f"{self.base_url} gave no chat completion: {detail}") if completion is None else completion
+        if completion is None:
+            return _TransientFailure(f"{self.base_url} gave no chat completion: {detail}")
+        return completion
 
     def _clean(self, text: str) -> str:
-        """Text of the endpoint's that may be shown: short, printable, and without the key, should it repeat it."""
+        """Return a text of the endpoint that may be shown: short, printable, and with the key removed."""
         if self._key:
             text = text.replace(self._key, "***")
         return "".join(c if c.isprintable() else " " for c in text)[:_DETAIL_CHARS]
 
 
 @dataclass(frozen=True, slots=True)
-class _Passing:
-    """A failure that may pass, and when to come back, in seconds, if that was said."""
+class _TransientFailure:
+    """A failure that may pass; `retry_after` is the pause that the endpoint asked for, in seconds."""
 
     failure: str
-    told: float | None = None
+    retry_after: float | None = None
 
 
 class _TooLargeError(Exception):
-    pass
+    """An answer has more than MAX_ANSWER_BYTES."""
 
 
 def _checked(base_url: str) -> str:
     try:
         url = httpx.URL(base_url)
     except (httpx.InvalidURL, TypeError) as error:
-        raise ValueError(f"{base_url!r} is no URL: {error}") from error
+        raise EndpointURLError(f"{base_url!r} is not a URL: {error}") from error
     if url.scheme not in ("http", "https") or not url.host:
-        raise ValueError(f"{base_url!r} is no http(s) URL; give for example http://127.0.0.1:8000/v1")
+        raise EndpointURLError(f"{base_url!r} is not an http(s) URL; give for example http://127.0.0.1:8000/v1")
     if url.userinfo or url.query:
-        raise ValueError(
-            "the base URL must hold no password and no query; name a variable with the key by --api-key-env"
+        raise EndpointURLError(
+            "the base URL must not contain a password or a query; put the key into a variable and name it by --api-key-env"
         )
     return str(url).rstrip("/").removesuffix("/chat/completions")
 
@@ -264,7 +253,7 @@ async def _read(response: httpx.Response) -> str:
 
 
 def _completion(text: str) -> dict[str, Any] | None:
-    """The first choice with its message and the usage, if that is what `text` holds."""
+    """Return the first choice's message and the usage; None if `text` is not a chat completion."""
     try:
         data = json.loads(text)
         choice = data["choices"][0]
@@ -272,11 +261,11 @@ def _completion(text: str) -> dict[str, Any] | None:
         content, thoughts = message.get("content"), message.get("reasoning_content") or message.get("reasoning")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         return None
-    if isinstance(content, list):  # content in parts
+    if isinstance(content, list):  # the content is a list of parts
         content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     if content is not None and not isinstance(content, str):
         return None
-    # None: a model that spent its tokens on thinking, or declined. That is its answer.
+    # No content: the model spent its tokens on reasoning, or declined. That counts as an empty answer.
     return {
         "text": content or "",
         "reasoning": thoughts if isinstance(thoughts, str) else "",
@@ -290,13 +279,13 @@ def _generation(completion: Mapping[str, Any], seconds: float) -> Generation:
     tokens = [
         value if isinstance(value := usage.get(f"{kind}_tokens"), int) else 0 for kind in ("prompt", "completion")
     ]
-    # Half a surrogate pair can be spelled in JSON, but neither be sent on nor be written.
+    # JSON can contain half a surrogate pair, which can be neither sent nor written: replace it.
     text, reasoning = (completion[name].encode(errors="replace").decode() for name in ("text", "reasoning"))
     return Generation(text, reasoning, str(completion["finish_reason"] or ""), tokens[0], tokens[1], seconds)
 
 
 def _error_text(text: str) -> str:
-    """What an error body says, in the forms that servers use, else the body."""
+    """Return the message of an error body, in any of the forms that servers use; otherwise the body."""
     try:
         data = json.loads(text)
         error = data.get("error", data)
@@ -305,8 +294,8 @@ def _error_text(text: str) -> str:
         return text
 
 
-def _told(header: str | None) -> float | None:
-    """Seconds of a Retry-After header, which is a number or a date."""
+def _retry_after(header: str | None) -> float | None:
+    """Return the seconds that a Retry-After header asks for; it holds a number or a date."""
     if not header:
         return None
     try:
@@ -320,7 +309,7 @@ def _told(header: str | None) -> float | None:
     return max(0.0, ((when if when.tzinfo else when.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())
 
 
-def _pause(tried: int, told: float | None) -> float:
-    if told is not None:
-        return told * random.uniform(1.0, 1.1)
+def _pause(tried: int, retry_after: float | None) -> float:
+    if retry_after is not None:
+        return retry_after * random.uniform(1.0, 1.1)
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (tried - 1)) * random.uniform(1.0, 1.5)

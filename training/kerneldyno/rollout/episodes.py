@@ -1,7 +1,7 @@
-"""One episode: a sample of a problem, turn by turn, from wherever its record ends.
+"""One episode: one sample of one problem, played turn by turn from the point where its record ends.
 
-A turn is recorded twice: its response as soon as it is there, without a reward, and the whole turn once it is rewarded. So
-a run that dies between the two has the same response rewarded when it is resumed, and asks the model for nothing again.
+Each turn is recorded twice: its response as soon as it arrives, without a reward, and the whole turn once it has a reward.
+If a run ends between the two, the resumed run scores the recorded response and does not ask the model again.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from kerneldyno.rpc.turns import turn_id
 from kerneldyno.training import scaling
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse, Turn
 
-#: Outcome of a turn whose generation failed: no candidate, no verdict.
+#: Outcome of a turn whose generation failed: it has no candidate and no verdict.
 GENERATION_FAILED = "GENERATION_FAILED"
 
 
 @dataclass(slots=True)
 class Episode:
-    """Where one episode stands."""
+    """State of one episode."""
 
     problem: Problem
     sample: int
     done: list[TurnRecord] = field(default_factory=list)
     """Turns with a reward, in order."""
     pending: TurnRecord | None = None
-    """The next turn, when its response is there and its reward is not."""
+    """The next turn, if it has a response and no reward yet."""
     resumed: bool = False
-    """Whether the pending turn is an earlier process's."""
+    """Whether an earlier process generated the pending turn."""
     ended: str = ""
     """Why it ended early: "generation_failed" or "context_full"."""
 
     def take(self, recorded: Sequence[TurnRecord]) -> None:
-        """Take over what a file has of this episode: its turns, the last of those with the same index."""
+        """Restore this episode from `recorded`, which has one turn for each index: the last one in the file."""
         for turn in recorded:
             if turn.turn_index != len(self.done):
-                return  # what follows a gap is of no use
+                return  # turns after a gap cannot be used
             if turn.extra.get(ENDED):
                 self.ended = str(turn.extra[ENDED])
             elif turn.reward is None:
@@ -57,16 +57,20 @@ class Episode:
                 self.done.append(turn)
 
     def finished(self, turns: int) -> bool:
-        """Whether there is nothing left to do."""
+        """Return True if the episode has ended or has all its turns."""
         return bool(self.ended) or len(self.done) >= turns
 
 
 class Player:
-    """Plays episodes of one run.
+    """Play episodes of one run.
 
-    Parameters:
+    Args:
+        config: configuration of the run.
+        run: name of the run.
+        endpoint: the model.
+        stream: the reward stream.
         record: writes a turn to the file.
-        fail: takes the record of a failed generation, to write it once the endpoint is known to be there.
+        fail: receives the record of a failed generation, to write it once the endpoint is known to be working.
     """
 
     def __init__(
@@ -86,11 +90,12 @@ class Player:
         self._fail = fail
 
     async def play(self, episode: Episode) -> None:
-        """Play to the end.
+        """Play an episode to its end.
 
         Raises:
-            NoRewardError: a turn has no reward; the episode is left as it is, to be resumed.
-            EndpointRefusedError, KernelDynoError.
+            NoRewardError: a turn has no reward; the episode stays unfinished and can be resumed.
+            EndpointRefusedError: see `kerneldyno.rollout.errors`.
+            KernelDynoError: the scheduler cannot be reached, or refuses the turn.
         """
         while not episode.finished(self._config.turns):
             messages = self.messages(episode)
@@ -99,7 +104,7 @@ class Player:
             await self._reward(episode, messages)
 
     def messages(self, episode: Episode) -> list[Message]:
-        """The prompt of the episode's next turn."""
+        """Return the prompt of the episode's next turn."""
         problem, config = episode.problem, self._config
         backend = str(problem.options.get("backend", config.backend))
         first = prompts.first_messages(problem, backend, from_data_set=config.data_set_prompts)
@@ -111,7 +116,7 @@ class Player:
         return prompts.conversation(first, zip([turn.response for turn in shown], told, strict=True))
 
     async def _generate(self, episode: Episode, messages: list[Message]) -> bool:
-        """Get the next turn's response. False when there will be none: the episode has ended."""
+        """Generate the next turn's response; return False if generation failed, which ends the episode."""
         seed = self._config.seed(episode.problem, episode.sample, len(episode.done))
         try:
             generation = await self._endpoint.generate(messages, self._config.sampling, seed=seed)
@@ -156,7 +161,7 @@ class Player:
         except NoRewardError:
             if not resumed:
                 raise
-        # Under its own id it stays what became of it before: lost, or cancelled by Ctrl-C.
+        # The scheduler keeps the old outcome (lost, or cancelled by Ctrl-C) under the old id, so use a new id.
         turn.request.id = f"{turn_id(turn)}~{uuid.uuid4().hex[:8]}"
         return await self._stream.score(turn)
 
@@ -165,11 +170,11 @@ class Player:
         if self._config.rank_by == "coverage":
             request.enable_profiling = True
         turn = Turn(group=episode.problem.id, sample=episode.sample, turn_index=pending.turn_index, request=request)
-        turn.response_text = pending.response or " "  # an empty answer is one too: without code
+        turn.response_text = pending.response or " "  # an empty answer is an answer without code
         return turn
 
     def _turn(self, episode: Episode, extra: dict[str, Any], **known: Any) -> TurnRecord:
-        """A turn without a reward."""
+        """Make the record of a turn without a reward."""
         return TurnRecord(
             group=episode.problem.id,
             sample=episode.sample,
@@ -183,7 +188,7 @@ class Player:
 
 
 def _merit(rank_by: str, turn: TurnRecord) -> float:
-    """Return the number that an earlier turn is ranked by; speedup and coverage count for right answers only."""
+    """Return the number that an earlier turn is ranked by; speedup and coverage count only for correct answers."""
     found = verdict(turn)
     speedup, coverage = (found.speedup or 0.0, found.coverage) if found.correct else (0.0, None)
     return scaling.merit(rank_by, turn.reward or 0.0, speedup, coverage)

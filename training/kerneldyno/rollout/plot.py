@@ -1,24 +1,31 @@
-"""The report as a picture: fast@p by turn, of single answers and of the best so far. Needs matplotlib, and no display.
+"""Plot of a report: fast@p by turn, of single answers and of the best so far. Needs matplotlib, and no display.
 
-A solid line counts wins by the speedup, a dashed one of the same colour by the lower end of its 95 % interval.
+Solid lines count wins by the speedup, dashed lines of the same colour by the lower end of its 95 % interval.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from kerneldyno.rollout.errors import PlotError
 from kerneldyno.rollout.report import Report
 
 
 def plot(report: Report, path: Path, title: str = "") -> None:
-    """Draw `report` into `path` (PNG, or what its suffix says).
+    """Draw a report into a file.
+
+    Args:
+        report: the figures.
+        path: the file; its suffix chooses the format (PNG by default).
+        title: title of the figure.
 
     Raises:
         ImportError: matplotlib is not installed; the extra `rollout` has it.
-        ValueError: there is no finished episode, or no format of that suffix.
+        PlotError: there is no finished episode.
+        ValueError: matplotlib has no format of that suffix.
     """
     if not report.turns:
-        raise ValueError("no finished episode: there is nothing to plot")
+        raise PlotError("no finished episode: there is nothing to plot")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator

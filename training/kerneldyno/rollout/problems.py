@@ -1,10 +1,12 @@
-"""Problem sets: a folder of reference files, one file, or rows of JSONL or Parquet, as trainers' data sets have them.
+"""Problem sets: a folder of reference files, one file, or rows of JSONL or Parquet, as in trainers' data sets.
 
-    folder    each *.py that defines `Model` and `get_inputs`, subfolders too (KernelBench), or each subfolder's reference.py
-    .jsonl    one JSON object a line; see `from_row`
-    .parquet  the same by columns
+    folder    each *.py that defines `Model` and `get_inputs`, also in subfolders (KernelBench), or each subfolder's
+              reference.py
+    .jsonl    one JSON object for each line; see `from_row`
+    .parquet  the same as columns
 
-A problem carries everything of an EvalRequest but the candidate. Whether its reference works is found when it first runs.
+A problem has every field of an EvalRequest except the candidate. Nothing here runs the reference: errors in it show when
+the first candidate is evaluated.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kerneldyno.rollout.errors import ProblemError as ProblemError
 from kerneldyno.rpc import installing, validation
 from kerneldyno.rpc.input_files import MAX_LINE_BYTES, numbered_lines, open_input, read_text
 from kerneldyno.rpc.jsonio import request_from_json
@@ -28,22 +31,18 @@ from kerneldyno.v1.evaluation_pb2 import EvalRequest
 #: A chat message: {"role": ..., "content": ...}.
 Message = dict[str, str]
 
-#: Longest id: it becomes the group of turns.
+#: Longest id, in characters: the id becomes the group of turns.
 MAX_ID_CHARS = MAX_GROUP_CHARS
-#: Names under which a row may have its id and its reference, in order of preference.
+#: Columns that may have the id and the reference of a row, in order of preference.
 _ID_KEYS = ("id", "problem_id", "uuid", "name", "index")
 _CODE_KEYS = ("reference_code", "ground_truth", "code", "original_python_code")
-#: Fields of EvalRequest that are not the problem's.
+#: Fields of EvalRequest that options cannot set.
 _NOT_OPTIONS = ("id", "reference_code", "kernel_code", "entry_point")
-
-
-class ProblemError(ValueError):
-    """A problem, or a set of them, cannot be used; the message says which, and what would be right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A reference to be beaten."""
+    """A reference program for which to write a faster one."""
 
     id: str
     reference_code: str
@@ -51,10 +50,13 @@ class Problem:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of EvalRequest, in their JSON form."""
     prompt: tuple[Message, ...] = ()
-    """What the data set itself would tell the model; empty when it says nothing."""
+    """Prompt of the data set; empty if it has none."""
 
     def request(self, options: Mapping[str, Any] | None = None) -> EvalRequest:
-        """Return the request without id and candidate. `options` fill in what the problem leaves open.
+        """Return the request without id and candidate.
+
+        Args:
+            options: fields of EvalRequest, in JSON form, used where the problem does not set them.
 
         Raises:
             ProblemError: a field does not exist, or its value is out of range.
@@ -62,7 +64,7 @@ class Problem:
         fields = {**(options or {}), **self.options}
         for name in _NOT_OPTIONS:
             if name in fields:
-                raise ProblemError(f"{self.id}: {name} is the problem's or the model's to say, not an option")
+                raise ProblemError(f"{self.id}: {name} cannot be an option; it comes from the problem or the model")
         code = {"reference_code": self.reference_code, "entry_point": self.entry_point, "kernel_code": "pass"}
         try:
             request = request_from_json({**fields, **code})
@@ -78,8 +80,8 @@ def load(path: Path, *, entry_point: str = validation.DEFAULT_ENTRY_POINT) -> li
     """Read the problems of a folder or a file, in a stable order.
 
     Raises:
-        ProblemError: there are none, two have the same id, or one is malformed.
-        OSError: it cannot be read.
+        ProblemError: there are no problems, two have the same id, or one is malformed.
+        OSError: `path` cannot be read.
     """
     if path.is_dir():
         problems = list(_of_folder(path, entry_point))
@@ -103,14 +105,19 @@ def load(path: Path, *, entry_point: str = validation.DEFAULT_ENTRY_POINT) -> li
 
 
 def from_row(row: Mapping[str, Any], where: str, entry_point: str = validation.DEFAULT_ENTRY_POINT) -> Problem:
-    """Read a row: of verl's data sets (reward_model.ground_truth, extra_info, prompt), or plain.
+    """Read a row of a data set of verl (reward_model.ground_truth, extra_info, prompt), or a plain row.
 
     A plain row has `reference_code` (or `ground_truth`, `code`), and may have `id` (or `problem_id`, `uuid`, `name`),
-    `entry_point`, `prompt` (chat messages), and `options`: further fields of EvalRequest. Without an id, the row is named
-    by a digest of its reference.
+    `entry_point`, `prompt` (chat messages), and `options`: further fields of EvalRequest. Without an id, a digest of the
+    reference is the id.
+
+    Args:
+        row: the row.
+        where: place of the row, for error messages.
+        entry_point: name of the reference's class, if the row does not set it.
 
     Raises:
-        ProblemError: it has no reference; the message starts with `where`.
+        ProblemError: the row has no usable reference, id or prompt; the message starts with `where`.
     """
     extra, reward = _mapping(row.get("extra_info")), _mapping(row.get("reward_model"))
     code = next((v for k in _CODE_KEYS if isinstance(v := {**reward, **row}.get(k), str) and v.strip()), None)
@@ -120,9 +127,9 @@ def from_row(row: Mapping[str, Any], where: str, entry_point: str = validation.D
     if code is None:
         raise ProblemError(f"{where}: no reference; give it as reference_code, or as reward_model.ground_truth")
     if "def " not in code:
-        raise ProblemError(f"{where}: the reference {code[:60]!r} is no source code")
+        raise ProblemError(f"{where}: the reference {code[:60]!r} is not source code")
     if not code.isascii() and code.encode(errors="replace").decode() != code:
-        raise ProblemError(f"{where}: the reference has half a surrogate pair, so it is no text")
+        raise ProblemError(f"{where}: the reference contains half a surrogate pair, so it is not valid text")
     named = {**extra, **row}
     id = next((str(named[key]) for key in _ID_KEYS if named.get(key) not in (None, "")), "")
     prompt = row.get("prompt")
@@ -136,7 +143,7 @@ def from_row(row: Mapping[str, Any], where: str, entry_point: str = validation.D
 
 
 def digest(problems: Iterable[Problem]) -> str:
-    """Return 16 digits that change when any of `problems` does."""
+    """Return 16 hexadecimal digits that change if any of `problems` changes."""
     total = hashlib.sha256()
     for problem in problems:
         parts = (problem.id, problem.reference_code, problem.entry_point, dict(problem.options), problem.prompt)
@@ -162,13 +169,13 @@ def _is_reference(source: str, path: Path, entry_point: str) -> bool:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError) as error:
-        raise ProblemError(f"{path} is no Python program: {error}") from error
+        raise ProblemError(f"{path} is not a Python program: {error}") from error
     names = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     return {entry_point, "get_inputs"} <= names
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
-    """10_b.py after 9_a.py."""
+    """Return a sort key that orders numbers by value: 9_a.py before 10_b.py."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", path.name)]
 
 
@@ -197,7 +204,7 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
             for batch in file.iter_batches(batch_size=256):
                 yield from batch.to_pylist()
     except pyarrow.ArrowException as error:
-        raise ProblemError(f"{path} is no Parquet file: {error}") from error
+        raise ProblemError(f"{path} is not a Parquet file: {error}") from error
 
 
 def _text(path: Path) -> str:
@@ -210,7 +217,7 @@ def _text(path: Path) -> str:
 def _id(text: str, where: str = "") -> str:
     if not text or len(text) > MAX_ID_CHARS or not text.isprintable():
         place = f"{where}: " if where else ""
-        raise ProblemError(f"{place}{text[:60]!r} is no id; use 1 to {MAX_ID_CHARS} printable characters")
+        raise ProblemError(f"{place}{text[:60]!r} is not an id; use 1 to {MAX_ID_CHARS} printable characters")
     return text
 
 

@@ -1,7 +1,7 @@
-"""What the model is told: the first message of an episode, and the message that follows each of its answers.
+"""Messages to the model: the first message of an episode, and the message after each answer.
 
-The first message states the task, shows one worked example, gives the reference, and asks for one code block. Later ones
-carry the feedback on the answer before. There is no system message: chat templates differ on what becomes of it.
+The first message states the task, shows one worked example, gives the reference, and asks for one code block. Later
+messages have the feedback on the previous answer. There is no system message, because chat templates treat it differently.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from kerneldyno.rollout.problems import Message, Problem
 
-#: Changes whenever a prompt does: a run is resumed only with the words that it began with.
+#: Increase it with every change of a prompt: a run can only be resumed with the prompts it was started with.
 VERSION = 1
 
 _LANGUAGES = {
@@ -135,7 +135,13 @@ _AIMS = {True: " It is right: make it faster.", False: " Make it right first, th
 
 
 def first_messages(problem: Problem, backend: str, *, from_data_set: bool = False) -> list[Message]:
-    """Return the messages that open an episode; `from_data_set` takes those of the data set where it has some."""
+    """Return the first messages of an episode.
+
+    Args:
+        problem: the problem.
+        backend: language of the candidate, such as "triton".
+        from_data_set: use the data set's own prompt if it has one.
+    """
     if from_data_set and problem.prompt:
         return [dict(message) for message in problem.prompt]
     language = _LANGUAGES.get(backend, backend)
@@ -154,7 +160,7 @@ def first_messages(problem: Problem, backend: str, *, from_data_set: bool = Fals
 
 
 def next_message(problem: Problem, feedback: str, *, correct: bool) -> Message:
-    """Return what the model is told after an answer, with the evaluator's `feedback` on it."""
+    """Return the message after an answer, which has the evaluator's `feedback` on it."""
     told = feedback.strip() or "(no further details)"
     return {
         "role": "user",
@@ -163,7 +169,7 @@ def next_message(problem: Problem, feedback: str, *, correct: bool) -> Message:
 
 
 def conversation(first: Sequence[Message], turns: Iterable[tuple[str, Message]]) -> list[Message]:
-    """Return the prompt of a turn: the opening, then each kept turn's answer and what was said about it."""
+    """Return the prompt of a turn: the first messages, then the answer of each shown turn and the reply to it."""
     messages = [dict(message) for message in first]
     for answer, reply in turns:
         messages += [{"role": "assistant", "content": answer}, dict(reply)]
@@ -171,12 +177,12 @@ def conversation(first: Sequence[Message], turns: Iterable[tuple[str, Message]])
 
 
 def as_text(messages: Iterable[Message]) -> str:
-    """Return a prompt for a person to read."""
+    """Return a prompt as readable text."""
     return "\n".join(f"--- {message['role']} ---\n{message['content']}" for message in messages)
 
 
 def worked_example(backend: str) -> tuple[str, str] | None:
-    """Return reference and candidate of the example that prompts for `backend` show."""
+    """Return reference and candidate of the example in prompts for `backend`; None if there is none."""
     return (_EXAMPLE_REFERENCE, _EXAMPLES[backend]) if backend in _EXAMPLES else None
 
 

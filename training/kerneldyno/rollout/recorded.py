@@ -1,6 +1,6 @@
-"""Reading trajectories of any size: what a resumed run and a report need of each turn, and each turn once.
+"""Reading of large trajectory files: keeps only what a resumed run and a report need of each turn.
 
-A line has the whole prompt and the whole verdict, so a file can be larger than memory; what is kept of it here is not.
+A line has the whole prompt and the whole verdict, so a file can be larger than memory. These functions drop both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kerneldyno.rewards.trajectories import Trajectory, TurnRecord, scan, trajectories
 
-#: What is needed of a second measurement.
+#: Fields to keep of a second measurement.
 _KEPT_OF_SECOND = (
     *("outcome", "speedup_kind", "speedup", "end_to_end_speedup"),
     *("speedup_interval", "end_to_end_speedup_interval"),
@@ -19,23 +19,31 @@ _KEPT_OF_SECOND = (
 
 
 def light(turn: TurnRecord) -> TurnRecord:
-    """Return a turn without what is large: prompt, candidate, verdicts but for what the second one came to."""
+    """Return a turn without its large fields: prompt, candidate and verdicts, except the figures of a second verdict."""
     again = None if turn.remeasured is None else {key: turn.remeasured.get(key) for key in _KEPT_OF_SECOND}
     return replace(turn, messages=(), kernel_code="", result=None, remeasured=again)
 
 
 def light_turns(path: Path, notes: list[str] | None = None) -> list[TurnRecord]:
-    """Return every line of a file, light. Raises as kerneldyno.rewards.trajectories.scan."""
+    """Return every line of a file without its large fields.
+
+    Args:
+        path: the trajectory file.
+        notes: receives notes on lines that were skipped.
+
+    Raises:
+        TrajectoryFileError, OSError: as `kerneldyno.rewards.trajectories.scan`.
+    """
     return [light(turn) for turn in scan(path, notes)]
 
 
 def light_episodes(path: Path, notes: list[str] | None = None) -> list[Trajectory]:
-    """Return the episodes of a file, their turns without responses too."""
+    """Return the episodes of a file; their turns have no large fields, no responses and no feedback."""
     return trajectories(replace(light(turn), response="", feedback="") for turn in scan(path, notes))
 
 
 def final_turns(path: Path) -> Iterator[TurnRecord]:
-    """Yield each turn once, whole, in the order of the file: its last line, which has its reward if there is one."""
+    """Yield each turn once and whole, in the order of the file: its last line, which has the reward if there is one."""
     last: dict[tuple[str, int, int], int] = {}
     for number, turn in enumerate(scan(path)):
         last[turn.group, turn.sample, turn.turn_index] = number

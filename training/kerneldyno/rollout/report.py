@@ -1,16 +1,16 @@
-"""What a file of trajectories shows: fast@p by turn, best by turn, the selected answers, pass@k.
+"""Figures of a trajectory file: fast@p by turn, best by turn, the selected answers, pass@k.
 
-Denominators are all samples of finished episodes: a turn that has no verdict, because its generation failed or its episode
-ended before, is a failure. Episodes that are not finished (interrupted, or left without a reward by infrastructure) are
-left out as a whole, and counted. "best" chooses by the evaluator's own measurement, so it gains from noise in the times; it
-is not comparable with figures of single answers.
+Denominators are all samples of finished episodes. A turn without a verdict, because its generation failed or its episode
+ended before, is a failure. Unfinished episodes (interrupted, or without a reward after an infrastructure failure) are left
+out as a whole, and counted. "best" chooses by the evaluator's own measurement, so noise in the times makes it look better;
+it is not comparable with figures of single answers.
 
-Quartiles of speedup and coverage are of the right answers that have one: an answer that was not profiled has no coverage,
-which is not a coverage of 0.
+Quartiles of speedup and coverage are over the correct answers that have a value: an answer that was not profiled has no
+coverage, which differs from a coverage of 0.
 
-fast@p is there by the speedup, by the lower end of its 95 % interval, and by KernelGYM's two definitions
-(kerneldyno.training.metrics). A right answer whose record has no interval, as in files of other writers, is no sure win;
-`without_interval` counts those.
+fast@p is computed by the speedup, by the lower end of its 95 % interval, and by KernelGYM's two definitions
+(kerneldyno.training.metrics). A correct answer whose record has no interval, as in files of other writers, is no sure win;
+`without_interval` counts these.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ from kerneldyno.rewards.trajectories import Trajectory, TurnRecord
 from kerneldyno.rollout.marks import CONFIG, ENDED
 from kerneldyno.training import metrics, scaling
 
-#: How the answer of an episode is chosen.
+#: Ways to choose the answer of an episode.
 SELECTIONS = ("last", "best")
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The answers of all episodes, chosen one way."""
+    """Figures of the answers of all episodes, chosen in one way."""
 
     how: str
     correct: float
     mean_reward: float | None
-    """Over the episodes whose answer has a reward; None without any."""
+    """Mean over the episodes whose answer has a reward; None if there are none."""
     fast: dict[float, float]
     """`metrics.fast_at_p` by p."""
     sure_fast: dict[float, float]
     """`metrics.sure_fast_at_p` by p."""
     pass_at: dict[int, float]
-    """pass@k by k, a sample passing when its answer is correct; mean over problems."""
+    """pass@k by k, mean over problems; a sample passes if its answer is correct."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnVerdict:
-    """What a turn came to. Of two measurements the smaller one counts: of the speedups, and of each end of the intervals."""
+    """Verdict of a turn. Of two measurements, the smaller speedup and the smaller of each end of the intervals count."""
 
     correct: bool | None
-    """None without a verdict."""
+    """None if there is no verdict."""
     speedup: float | None
-    """The one that counts (`speedup_kind`); None without a verdict, 0 if it was not measured."""
+    """The speedup that counts (`speedup_kind`); None if there is no verdict, 0 if it was not measured."""
     low: float | None
-    """Lower end of its 95 % interval; None where one of the measurements has no interval."""
+    """Lower end of its 95 % interval; None if one of the measurements has no interval."""
     high: float | None
-    """Upper end, likewise."""
+    """Upper end of the interval; None in the same cases."""
     coverage: float | None
-    """Share of device time in the candidate's own kernels, by the first measurement; None where not profiled."""
+    """Share of device time in the candidate's own kernels, by the first measurement; None if not profiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +68,30 @@ class Report:
     problems: int
     episodes: int
     unfinished: int
-    """Left out of everything else."""
+    """Unfinished episodes; no other figure includes them."""
     failed_generations: int
-    """Episodes that such a turn ended; counted as failures."""
+    """Episodes that a failed generation ended; they count as failures."""
     outcomes: dict[str, int]
-    """Turns by outcome."""
+    """Number of turns by outcome."""
     timed: int
-    """Turns that are right and have a speedup."""
+    """Number of turns that are correct and have a speedup."""
     without_interval: int
-    """Of those, turns whose record has no interval of the speedup; none of them is a sure win."""
+    """Number of these turns whose record has no interval of the speedup; none of them is a sure win."""
     turns: list[metrics.TurnRow]
     selected: list[Selected]
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON."""
+        """Return the report as JSON."""
         return asdict(self)
 
 
 def report(episodes: Iterable[Trajectory], thresholds: Sequence[float] = metrics.THRESHOLDS) -> Report:
-    """Make the report of a file's episodes."""
+    """Compute the report of the episodes of a file.
+
+    Args:
+        episodes: the episodes.
+        thresholds: the values of p for fast@p.
+    """
     known = list(episodes)
     done = [episode for episode in known if is_finished(episode)]
     verdicts = [[verdict(turn) for turn in episode.turns] for episode in done]
@@ -112,7 +117,7 @@ def report(episodes: Iterable[Trajectory], thresholds: Sequence[float] = metrics
 
 
 def is_finished(episode: Trajectory) -> bool:
-    """Whether all turns of an episode are there, as its run wanted them; without that knowledge, whether it has any."""
+    """Return True if an episode has all turns that its run wanted; if that number is unknown, True if it has any."""
     if not episode.turns or [turn.turn_index for turn in episode.turns] != list(range(len(episode.turns))):
         return False
     last = episode.turns[-1]
@@ -146,7 +151,7 @@ def _selected(how: str, episodes: Sequence[Trajectory], thresholds: Sequence[flo
 
 
 def _choose(how: str, episode: Trajectory) -> TurnRecord | None:
-    """The answer of an episode: the last turn, also when its generation failed; or the best of those with a reward."""
+    """Return the answer of an episode: the last turn, even if its generation failed; or the best turn with a reward."""
     if how == "last":
         return episode.turns[-1]
     rewarded = [(turn, turn.reward) for turn in episode.turns if turn.reward is not None]
@@ -156,7 +161,11 @@ def _choose(how: str, episode: Trajectory) -> TurnRecord | None:
 
 
 def verdict(turn: TurnRecord | None) -> TurnVerdict:
-    """Return what a turn came to. Raises TypeError or ValueError if its second measurement holds no numbers."""
+    """Return the verdict of a turn; all fields are None for a turn without a reward.
+
+    Raises:
+        TypeError, ValueError: the second measurement in the record has values that are not numbers.
+    """
     if turn is None or turn.reward is None:
         return TurnVerdict(None, None, None, None, None)
     right, speedup, low, high = turn.outcome == "CORRECT", turn.speedup, turn.speedup_low, turn.speedup_high
@@ -174,6 +183,6 @@ def _problem(episode: Trajectory) -> str:
 
 
 def _powers_of_two(most: int) -> list[int]:
-    """1, 2, 4 ... and `most` itself."""
+    """Return 1, 2, 4 ... and `most` itself."""
     powers = [1 << exponent for exponent in range(most.bit_length()) if 1 << exponent <= most]
     return powers if powers[-1] == most else [*powers, most]

@@ -1,8 +1,8 @@
-"""A run: all episodes, some at a time, resumed from the file of trajectories and recorded in it.
+"""A run: plays all episodes, several at a time, resumes from the trajectory file and records in it.
 
-What stops a run: Ctrl-C (cancellation), a scheduler that stays away, an endpoint that refuses everything or answers nobody
-any more. What does not: a prompt that gets no answer (a failed generation, which ends its episode and counts as a failure)
-and a turn without a reward (its episode is left unfinished; running again goes on with it).
+These end a run: Ctrl-C (cancellation), a scheduler that stays unreachable, an endpoint that refuses everything or answers
+nothing any more. These do not: a prompt without an answer (a failed generation, which ends its episode and counts as a
+failure) and a turn without a reward (its episode stays unfinished; the next run continues it).
 """
 
 from __future__ import annotations
@@ -17,61 +17,62 @@ from kerneldyno.client import AsyncClient, NoRewardError
 from kerneldyno.rewards.scoring import callers_fault
 from kerneldyno.rewards.trajectories import TrajectoryFileError, TrajectoryWriter, TurnRecord, trajectories
 from kerneldyno.rollout.config import RolloutConfig, run_name
-from kerneldyno.rollout.endpoint import ContextFullError, Endpoint, EndpointError, GenerationFailedError, Sampling
+from kerneldyno.rollout.endpoint import Endpoint, Sampling
 from kerneldyno.rollout.episodes import Episode, Player
+from kerneldyno.rollout.errors import ContextFullError, GenerationFailedError
+from kerneldyno.rollout.errors import EndpointAwayError as EndpointAwayError
 from kerneldyno.rollout.recorded import light_turns
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 
-#: So many failed generations, or twice as many as episodes at once, and the endpoint is asked whether it is there.
-_DOUBTS = 10
+#: After this many failed generations, or twice the number of concurrent episodes if that is more, probe the endpoint.
+_FAILURES_BEFORE_PROBE = 10
 _PROBE = [{"role": "user", "content": "Hello."}]
-
-
-class EndpointAwayError(EndpointError):
-    """The endpoint answers nothing any more; failed generations that this may be the reason of are not recorded."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """How a run stands; counts are of episodes unless they say otherwise."""
+    """Progress of a run. Numbers are of episodes unless stated otherwise."""
 
     episodes: int = 0
     resumed: int = 0
-    """Had turns, or had ended, before this process."""
+    """Episodes that had turns, or had ended, before this process."""
     finished: int = 0
     playing: int = 0
     failed: int = 0
-    """Ended by a failed generation."""
+    """Episodes ended by a failed generation."""
     without_reward: int = 0
     turns: int = 0
-    """Turns rewarded, of this process or before."""
+    """Turns with a reward, of this process or before."""
     correct: int = 0
-    """Of those, CORRECT."""
+    """Those of them that are CORRECT."""
     retried: int = 0
-    """Requests to the endpoint that were repeated."""
+    """Retried requests to the endpoint."""
     broken: dict[str, str] = field(default_factory=dict)
-    """Problems that nobody can be judged by, and why: their reference failed, or their request is malformed."""
+    """Problems that cannot be used, and why: the reference failed, the problem is too large, or the request is invalid."""
     first_loss: str = ""
-    """Why the first turn without a reward has none."""
+    """Why the first turn without a reward got none."""
 
 
 class Runner:
-    """One run, in one process.
+    """One run in one process.
 
-    Parameters:
-        path: the file of trajectories; one that exists is continued.
-        concurrency: most episodes at once.
-        changed: called whenever `counts` have changed.
+    Args:
+        config: configuration of the run.
+        path: the trajectory file; an existing one is continued.
+        concurrency: largest number of concurrent episodes.
+        changed: called whenever `counts` changed.
 
     Raises:
-        OtherConfigError, TrajectoryFileError, OSError: the file is of another run, or none of ours.
+        OtherConfigError: the file belongs to another run.
+        TrajectoryFileError: the file is not a trajectory file.
+        OSError: the file cannot be read.
     """
 
     def __init__(
         self, config: RolloutConfig, path: Path, *, concurrency: int, changed: Callable[[], None] = lambda: None
     ) -> None:
         if path.exists() and not path.is_file():
-            raise TrajectoryFileError("is no plain file, and a run that goes on has to be read again")
+            raise TrajectoryFileError("is not a plain file; a run must be able to read its file again when it resumes")
         recorded = light_turns(path) if path.exists() else []
         self.name = run_name(config, recorded)
         self.counts = Counts()
@@ -81,23 +82,25 @@ class Runner:
         self._changed = changed
         self._left = deque(Episode(problem, sample) for problem in config.problems for sample in range(config.samples))
         self._resume(recorded)
-        self._doubtful: list[TurnRecord] = []  # failed generations, until it is known whose failure they are
+        self._unconfirmed: list[TurnRecord] = []  # failed generations, until a probe shows that the endpoint works
 
     async def run(self, endpoint: Endpoint, address: str) -> None:
         """Play every episode that is not finished.
 
         Raises:
-            EndpointError: it refuses every prompt, or has gone.
-            KernelDynoError: the scheduler has gone, or refuses the stream.
+            EndpointError: the endpoint refuses every prompt, or answers nothing any more.
+            KernelDynoError: the scheduler cannot be reached, or refuses the stream.
         """
         client = AsyncClient(address, client_id=f"rollout-{self.name}", window=max(256, self._concurrency))
         with TrajectoryWriter(self._path) as self._writer:
             async with client:
-                await client.capabilities()  # fails at once where a reward would wait for a scheduler to come back
+                await (
+                    client.capabilities()
+                )  # fails at once if the scheduler is unreachable; scoring a turn would wait for it
                 async with client.reward_stream(self.config.reward) as stream:
                     player = Player(self.config, self.name, endpoint, stream, self._record, self._record_failure)
                     await self._play_all(player, endpoint)
-            await self._settle(endpoint)
+            await self._confirm_failures(endpoint)
 
     async def _play_all(self, player: Player, endpoint: Endpoint) -> None:
         try:
@@ -141,25 +144,29 @@ class Runner:
         self._changed()
 
     async def _record_failure(self, turn: TurnRecord, error: GenerationFailedError, endpoint: Endpoint) -> None:
-        if isinstance(error, ContextFullError):  # said by an endpoint that is there
+        if isinstance(error, ContextFullError):  # only a working endpoint reports this
             self._writer.write(turn)
             return
-        self._doubtful.append(turn)
-        if len(self._doubtful) >= max(_DOUBTS, 2 * self._concurrency):
-            await self._settle(endpoint)
+        self._unconfirmed.append(turn)
+        if len(self._unconfirmed) >= max(_FAILURES_BEFORE_PROBE, 2 * self._concurrency):
+            await self._confirm_failures(endpoint)
 
-    async def _settle(self, endpoint: Endpoint) -> None:
-        """Record the failed generations if the endpoint is there, so that it was the prompts that it could not answer."""
-        if not self._doubtful:
+    async def _confirm_failures(self, endpoint: Endpoint) -> None:
+        """Record the failed generations if the endpoint answers a short probe, which shows that the prompts caused them.
+
+        Raises:
+            EndpointAwayError: the endpoint does not answer the probe.
+        """
+        if not self._unconfirmed:
             return
         try:
             await endpoint.generate(_PROBE, Sampling(max_tokens=1))
         except GenerationFailedError as error:
-            text = f"no answer to {len(self._doubtful)} prompts, nor to a greeting: {error}"
+            text = f"no answer to {len(self._unconfirmed)} prompts, nor to a short probe: {error}"
             raise EndpointAwayError(text) from error
-        for turn in self._doubtful:
+        for turn in self._unconfirmed:
             self._writer.write(turn)
-        self._doubtful.clear()
+        self._unconfirmed.clear()
 
     def _resume(self, recorded: list[TurnRecord]) -> None:
         known = {(found.group, found.sample): found.turns for found in trajectories(recorded)}
@@ -179,6 +186,6 @@ class Runner:
 
 
 def _first(errors: ExceptionGroup[Exception]) -> Exception:
-    """The first plain exception of a group of groups."""
+    """Return the first exception in nested groups."""
     error = errors.exceptions[0]
     return _first(error) if isinstance(error, ExceptionGroup) else error

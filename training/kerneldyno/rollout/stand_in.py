@@ -1,10 +1,10 @@
-"""A stand-in for a model: an OpenAI-compatible server that answers with candidates of a folder like examples/problems.
+"""A fake model: an OpenAI-compatible server that answers with candidates of a folder like examples/problems.
 
     python -m kerneldyno.rollout.stand_in examples/problems --port 8000
 
-It is there to try `kerneldyno rollout` without a model. It knows the problem by its reference, which the prompt shows, and
-answers with a right candidate the more likely, the more turns the prompt shows. The same prompt with the same seed gets the
-same answer. Candidates are those of the folder's expected.json that run anywhere and do no harm.
+Use it to try `kerneldyno rollout` without a model. It recognises the problem by its reference, which the prompt shows. The
+more turns the prompt shows, the more likely its answer is a correct candidate. The same prompt with the same seed gets the
+same answer. It uses those candidates of the folder's expected.json that run anywhere and are harmless.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any, NamedTuple
 
 
 class Candidates(NamedTuple):
-    """Sources for one reference."""
+    """Sources of candidates for one reference."""
 
     right: list[str]
     wrong: list[str]
 
 
 def load(folder: Path) -> dict[str, Candidates]:
-    """Read a folder's candidates by their reference's source.
+    """Read the candidates of a folder, by the source of their reference.
 
     Raises:
-        OSError, ValueError, KeyError, TypeError: the folder is not like examples/problems.
+        OSError, ValueError, KeyError, TypeError: the folder does not have the form of examples/problems.
     """
     expected: dict[str, dict[str, Any]] = json.loads((folder / "expected.json").read_text())
     found: dict[str, Candidates] = {}
@@ -43,7 +43,7 @@ def load(folder: Path) -> dict[str, Candidates]:
 
 
 def answer(known: dict[str, Candidates], request: dict[str, Any]) -> str:
-    """Return what the stand-in says to a chat."""
+    """Return the answer to a chat request."""
     messages = request["messages"]
     candidates = next((one for reference, one in known.items() if reference in messages[0]["content"]), None)
     if candidates is None:
@@ -76,21 +76,23 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Say nothing."""
+        """Suppress the access log."""
 
 
 def main() -> None:
-    """Serve on this machine until Ctrl-C."""
-    parser = argparse.ArgumentParser(description="Answer prompts with candidates of a folder, in place of a model.")
+    """Serve on the loopback address until Ctrl-C."""
+    parser = argparse.ArgumentParser(description="Answer prompts with candidates of a folder, instead of a model.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--port", type=int, default=8000, help="0 is any")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 chooses a free one")
     options = parser.parse_args()
     try:
         known = load(options.folder)
     except OSError as error:
         parser.error(f"{error.filename or options.folder}: {error.strerror}; give a folder like examples/problems")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        parser.error(f"{options.folder / 'expected.json'} is not like that of examples/problems: {error!r}")
+        parser.error(
+            f"{options.folder / 'expected.json'} does not have the form of the one in examples/problems: {error!r}"
+        )
     try:
         server = _Server(("127.0.0.1", options.port), _Handler)
     except (OSError, OverflowError) as error:

@@ -1,13 +1,13 @@
-"""What the adapters for trainers (kerneldyno.verl, kerneldyno.trl) share, beside the trainer itself.
+"""Code that the adapters for trainers (kerneldyno.verl, kerneldyno.trl) share. It imports no trainer.
 
-    settings    what a run may choose
-    turns       from a row of a data set and a response to a turn
-    connection  one stream of rewards for each event loop
-    episode     what became of the turns of one episode
-    marks       how a decision about a turn travels to an estimator
-    rejection   which turns are left out: for their coverage (PRS), or because they regressed
+    settings    settings of a run
+    turns       makes a turn from a row of a data set and a response
+    connection  one reward stream for each event loop
+    episode     the scored turns of one episode: token rewards and figures
+    marks       how a decision about a turn reaches the estimator
+    rejection   which turns to leave out: for low coverage (PRS), or because they regressed
     records     trajectories on disk
-    errors      what is refused, and what is given up on
+    errors      the exceptions that the adapters raise
 
-None of it imports a trainer; rejection needs torch.
+Only rejection and marks.read need torch.
 """

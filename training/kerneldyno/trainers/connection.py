@@ -1,7 +1,7 @@
-"""The way to the scheduler: one client and one stream of rewards for each event loop and choice of settings.
+"""Connections to the scheduler: one client and one reward stream for each event loop and set of settings.
 
 verl makes an agent loop for every trajectory and runs many of them as coroutines of one process; they all share one
-stream. Nothing is opened before the first turn is scored; a stream that broke is opened again by the next turn.
+stream. The first turn opens the connection; the next turn after a broken stream opens it again.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from kerneldyno.client.rewarding import RewardStream
 from kerneldyno.rpc.errors import KernelDynoError
 from kerneldyno.trainers.errors import SampleFailedError
 from kerneldyno.trainers.settings import Settings
-from kerneldyno.trainers.turns import refuse_our_fault
+from kerneldyno.trainers.turns import raise_for_invalid_request
 
-#: Turns of one process that may be under way. More than a trainer's largest batch: verl decides how many there are.
+#: Largest number of unfinished turns of one process. It exceeds a trainer's largest batch, so that verl sets the limit.
 _WINDOW = 8192
 
 _Key = tuple[str, bytes, float, float, int]
 
 
 class Connection:
-    """A client with its stream of rewards, opened when first used."""
+    """A client with its reward stream, opened on first use."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -33,22 +33,22 @@ class Connection:
         self._stack = AsyncExitStack()
 
     async def score(self, turn: Turn) -> StreamRewardsResponse:
-        """Returns the answer to `turn`, which has a reward.
+        """Return the answer to `turn`, which always has a reward.
 
         Raises:
-            SampleFailedError: there is none, within `turn_seconds`, `reconnect_seconds` and the retries.
-            SettingsError: there can be none, because the request is malformed or asks for what no node has.
+            SampleFailedError: no reward came within `turn_seconds`, `reconnect_seconds` and the retries.
+            SettingsError: the request is malformed, or asks for something that no node has.
         """
         try:
             return await (await self._open()).score(turn)
         except KernelDynoError as error:
             for answer in error.answers if isinstance(error, NoRewardError) else ():
-                refuse_our_fault(answer)
+                raise_for_invalid_request(answer)
             where = f"turn {turn.turn_index + 1} of {turn.group}/{turn.sample}"
             raise SampleFailedError(f"{where} has no reward: {error}") from error
 
     async def close(self) -> None:
-        """Closes stream and client; turns that wait for a reward fail."""
+        """Close stream and client; turns that wait for a reward fail."""
         async with self._opening:
             self._stream = None
             await self._stack.aclose()
@@ -67,17 +67,21 @@ class Connection:
             return self._stream
 
 
-#: What each event loop has open. A channel belongs to the loop that it was made in.
+#: Open connections of each event loop. A gRPC channel belongs to the loop in which it was made.
 _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, Connection]] = WeakKeyDictionary()
 
 
 async def score(settings: Settings, turn: Turn) -> StreamRewardsResponse:
-    """Returns the answer to `turn` from this event loop's stream; raises as `Connection.score`."""
+    """Return the answer to `turn` from this event loop's stream.
+
+    Raises:
+        SampleFailedError, SettingsError: as `Connection.score`.
+    """
     return await _connection(settings).score(turn)
 
 
 async def close() -> None:
-    """Closes what this event loop has open. A process that ends need not."""
+    """Close the connections of this event loop. Not needed before the process ends."""
     for connection in _connections.pop(asyncio.get_running_loop(), {}).values():
         await connection.close()
 

@@ -1,4 +1,4 @@
-"""What became of the turns of one episode: their rewards on tokens, and the figures."""
+"""Scored turns of one episode: their rewards as token-level rewards, and figures for the trainer's log."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from kerneldyno.v1.reward_service_pb2 import Extraction, StreamRewardsResponse
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedTurn:
-    """A turn with its answer, and where its tokens are in the episode's response."""
+class EpisodeTurn:
+    """A turn with its answer and the position of its tokens in the episode's response."""
 
     text: str
     answer: StreamRewardsResponse
     begin: int
     end: int
-    """Its tokens are [begin, end)."""
+    """The turn has the tokens [begin, end) of the response."""
     seconds: float
-    """From sending the turn to having its reward."""
+    """Seconds from sending the turn to receiving its reward."""
     cut: bool = False
-    """Whether the response was as long as it could be, so that it may have been cut off."""
+    """Whether the response has the largest allowed length, so that it may be cut off."""
 
     @property
     def correct(self) -> bool:
-        """Whether the candidate was right, also when it was measured again."""
+        """True if the candidate was correct, also in a second measurement if there was one."""
         return final_result(self.answer).outcome == EvalResult.CORRECT
 
     @property
     def speedup(self) -> float:
-        """The speedup that counts, 0 for what is not right; the smaller one of two measurements."""
+        """The speedup that counts, the smaller one of two measurements; 0 if the candidate was not correct."""
         if not self.correct:
             return 0.0
         return smaller_speedup(self.answer)
 
     @property
     def speedup_low(self) -> float | None:
-        """Lower end of its 95 % interval; None for what is not right, and where a measurement has no interval."""
+        """Lower end of its 95 % interval; None if not correct, or if a measurement has no interval."""
         if not self.correct:
             return None
         return smaller_low(self.answer)
 
     @property
     def coverage(self) -> float | None:
-        """Share of device time in the candidate's own kernels; None for what is not right, and without a profile."""
+        """Share of device time in the candidate's own kernels; None if not correct, or without a profile."""
         result = final_result(self.answer)
         return result.coverage if self.correct and result.HasField("coverage") else None
 
     @property
     def evaluation_seconds(self) -> float:
-        """The part of `seconds` in which the candidate was at work rather than in a queue."""
+        """Part of `seconds` in which the candidate was evaluated, without the time in a queue."""
         result = self.answer.result
         if result.cached:
             return 0.0
@@ -62,14 +62,15 @@ class PlayedTurn:
 
 
 def smaller_speedup(answer: StreamRewardsResponse) -> float:
-    """Return the speedup that counts of a right answer, a ratio of times; the smaller one of two measurements."""
+    """Return the speedup of a correct answer, a ratio of times; the smaller one of two measurements."""
     return min(counted_speedup(result).value for result in _measurements(answer))
 
 
 def smaller_low(answer: StreamRewardsResponse) -> float | None:
-    """Return the lower end of the 95 % interval of the speedup that counts; the smaller end of two measurements.
+    """Return the lower end of the 95 % interval of the speedup; the smaller one of two measurements.
 
-    None where one of the measurements has no interval: nothing is sure then.
+    Returns:
+        A ratio of times; None if one of the measurements has no interval, so that no win is sure.
     """
     lows = [counted_speedup(result).low for result in _measurements(answer)]
     known = [low for low in lows if low is not None]
@@ -81,12 +82,21 @@ def _measurements(answer: StreamRewardsResponse) -> list[EvalResult]:
 
 
 def final_result(answer: StreamRewardsResponse) -> EvalResult:
-    """The verdict that was paid for: the second measurement's, where there was one."""
+    """Return the verdict that the reward is based on: that of the second measurement if there was one."""
     return answer.remeasured if answer.HasField("remeasured") else answer.result
 
 
-def token_rewards(turns: Sequence[PlayedTurn], marks: Sequence[Mark], length: int) -> list[float]:
-    """Returns a reward for each of `length` response tokens: a turn's is on its last token, its mark on its first."""
+def token_rewards(turns: Sequence[EpisodeTurn], marks: Sequence[Mark], length: int) -> list[float]:
+    """Return token-level rewards: the reward of a turn is on its last token, its mark on its first.
+
+    Args:
+        turns: turns of one episode.
+        marks: one for each turn.
+        length: number of response tokens.
+
+    Returns:
+        `length` numbers.
+    """
     rewards = [0.0] * length
     for turn, mark in zip(turns, marks, strict=True):
         if mark is not Mark.KEPT and turn.end - turn.begin > 1:
@@ -95,10 +105,10 @@ def token_rewards(turns: Sequence[PlayedTurn], marks: Sequence[Mark], length: in
     return rewards
 
 
-def figures(turns: Sequence[PlayedTurn], marks: Sequence[Mark]) -> dict[str, float]:
-    """Returns verl's `reward_extra_info`: the same keys for every episode, each a number.
+def figures(turns: Sequence[EpisodeTurn], marks: Sequence[Mark]) -> dict[str, float]:
+    """Return verl's `reward_extra_info`: the same keys for every episode, each with a number.
 
-    verl averages them over validation samples, and dumps them with generations.
+    verl averages them over validation samples, and writes them beside generations.
     """
     last, best = turns[-1], max(turns, key=lambda turn: turn.speedup)
     results = [final_result(turn.answer) for turn in turns]

@@ -1,6 +1,6 @@
-"""Trajectories on disk: every process of a run keeps a file of its own in the folder `kerneldyno.trajectories`.
+"""Trajectories on disk: every process of a run writes its own file in the folder `kerneldyno.trajectories`.
 
-The files are those of kerneldyno.rewards.trajectories, for analysis and for cold starts; `cat` joins them.
+The format is that of kerneldyno.rewards.trajectories, for analysis and for cold starts; join the files with `cat`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
 from kerneldyno.rollout.problems import Message, Problem
-from kerneldyno.trainers.episode import PlayedTurn
+from kerneldyno.trainers.episode import EpisodeTurn
 from kerneldyno.trainers.marks import Mark
 
 _log = logging.getLogger("kerneldyno.verl")
@@ -25,19 +25,19 @@ def write(
     folder: str,
     problem: Problem,
     seen: Sequence[Sequence[Message]],
-    turns: Sequence[PlayedTurn],
+    turns: Sequence[EpisodeTurn],
     marks: Sequence[Mark],
     row: Mapping[str, Any],
 ) -> None:
-    """Appends an episode. What cannot be written is logged and lost: no sample fails for its record.
+    """Append an episode to the file of this process. A failed write is logged and does not fail the sample.
 
     Args:
-        folder: where this process has its file; it is made if need be.
-        problem: what the episode was about.
-        seen: the messages of each turn's prompt.
-        turns: those that were played.
-        marks: what becomes of each in training.
-        row: the row of the data set; its step and its source are kept.
+        folder: folder of the file; created if it does not exist.
+        problem: problem of the episode.
+        seen: messages of the prompt of each turn.
+        turns: turns that were played.
+        marks: how training treats each turn.
+        row: row of the data set; `data_source` and `global_steps` are recorded.
     """
     extra = {name: row[name] for name in ("data_source", "global_steps") if isinstance(row.get(name), str | int)}
     try:
@@ -54,11 +54,11 @@ def write(
                 )
             )
     except (OSError, ValueError) as error:
-        _log.error("turns of %s were not recorded: %s", turns[0].answer.group, error)
+        _log.error("event=turns_not_recorded group=%s detail=%r", turns[0].answer.group, str(error))
 
 
 @lru_cache(maxsize=4)
 def _writer(folder: str, pid: int) -> TrajectoryWriter:
-    """The file of this process; a forked one has another."""
+    """Return the writer of the process `pid`; a forked process gets another file."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     return TrajectoryWriter(Path(folder) / f"{socket.gethostname()}-{pid}.jsonl")

@@ -1,12 +1,12 @@
-"""What a run may choose.
+"""Settings of a run.
 
-In verl this is the block `kerneldyno` at the root of the configuration, which the agent loop and the reward manager read:
+In verl they are the block `kerneldyno` at the root of the configuration, which the agent loop and the reward manager read:
 
     python -m verl.trainer.main_ppo ... +kerneldyno.address=scheduler:50051 +kerneldyno.turns=3 +kerneldyno.reward=drkernel
 
-Reward functions take the same names as keywords. What is not given has the defaults below, and a name that does not exist
-is an error. Credentials come from the environment (KERNELDYNO_TLS_CA, _TOKEN_FILE and so on, see docs/security.md): a
-configuration ends up in logs.
+Reward functions take the same names as keywords. Settings that are not given have the defaults below, and an unknown name
+is an error. Credentials come from the environment (KERNELDYNO_TLS_CA, _TOKEN_FILE and so on, see docs/security.md), because
+a configuration is written to logs.
 """
 
 from __future__ import annotations
@@ -35,47 +35,47 @@ ADDRESS_VARIABLE = "KERNELDYNO_ADDRESS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything the plugin may be told."""
+    """Settings of the adapters."""
 
     address: str = field(default_factory=lambda: os.environ.get(ADDRESS_VARIABLE, DEFAULT_ADDRESS))
-    """host:port of the scheduler, as the workers reach it: on several machines never 127.0.0.1."""
+    """host:port of the scheduler, as the workers reach it; with several machines not 127.0.0.1."""
     reward: str | Mapping[str, Any] = "drkernel"
     """Name of a preset, or the fields of a RewardSpec: {"preset": "drkernel", "speedup_clip": 5}."""
     request: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of EvalRequest for problems that leave them open: {"backend": "triton", "num_perf_trials": 100}."""
+    """Fields of EvalRequest, used where a problem does not set them: {"backend": "triton", "num_perf_trials": 100}."""
     turns: int = 3
-    """Turns of an episode (agent loop)."""
+    """Largest number of turns of an episode (agent loop)."""
     turn_tokens: int = 0
-    """Longest response of one turn, in tokens; 0 means what is left of the episode's."""
+    """Longest response of one turn, in tokens; 0 means all tokens left in the episode."""
     min_turn_tokens: int = 256
-    """An episode ends when less than this is left for its next turn: a kernel would be cut off anyway."""
+    """An episode ends if fewer tokens than this are left for its next turn, since a kernel would be cut off."""
     turn_seconds: float = 1800.0
-    """How long a turn may wait for its reward, queueing and retries included. Then the sample fails."""
+    """Longest wait for a turn's reward, in seconds, queueing and retries included. Then the sample fails."""
     reconnect_seconds: float = 600.0
-    """How long a scheduler may be away before the samples that wait for it fail."""
+    """How long the scheduler may be unreachable before waiting samples fail, in seconds."""
     retries: int = 2
-    """How often a turn is sent again whose evaluation failed with the infrastructure."""
+    """How often to send a turn again after an infrastructure failure."""
     prs: Mapping[str, Any] | None = None
-    """Rejection by coverage, drawn in the agent loop: {} for the released constants, or fields of CoverageRule."""
+    """Rejection by coverage (PRS), drawn in the agent loop: {} for the released constants, or fields of CoverageRule."""
     void_turns: bool = False
-    """Whether turns that regress (no reward after one that had some) are taken out, as KernelGYM does by default."""
+    """Whether to leave out turns that regress (no reward after a turn with one), as KernelGYM does by default."""
     strategy: str = "all"
-    """Which earlier turns a prompt shows (agent loop): all, last, top or window, see kerneldyno.training.scaling. Other than
-    all, the last turn alone is trained on."""
+    """Which earlier turns a prompt shows (agent loop): all, last, top or window, see kerneldyno.training.scaling. With any
+    but all, only the last turn is trained on."""
     window: int = scaling.WINDOW
-    """How many of them."""
+    """Largest number of turns that a prompt shows."""
     rank_by: str = "reward"
-    """What top and window go by: reward, speedup or coverage (which has every turn profiled)."""
+    """How top and window rank turns: reward, speedup or coverage (which makes every turn be profiled)."""
     trajectories: str = ""
-    """Folder in which every process keeps a file of all turns; none when empty."""
+    """Folder in which every process writes a file of all turns; empty: no file."""
 
     def reward_spec(self) -> RewardSpec:
-        """Returns the reward with every field filled."""
+        """Return the reward spec with every field set."""
         return _spec(self.reward) if isinstance(self.reward, str) else _spec_of(self.reward)
 
     def coverage_rule(self) -> CoverageRule | None:
-        """Returns by which rule turns are rejected; None when they are not."""
-        from kerneldyno.trainers import rejection  # needs torch, which rewards alone do without
+        """Return the rule that rejects turns; None if no turns are rejected."""
+        from kerneldyno.trainers import rejection  # needs torch, which is not needed for rewards alone
 
         return None if self.prs is None else rejection.rule_of(self.prs)
 
@@ -84,17 +84,20 @@ NAMES = frozenset(one.name for one in fields(Settings))
 
 
 def load(given: Mapping[str, Any] | None) -> Settings:
-    """Reads the block.
+    """Read and check settings.
+
+    Args:
+        given: settings by name, for example the block of verl's configuration; None for the defaults.
 
     Raises:
-        SettingsError: a name does not exist, or a value cannot be used; the message says what may stand there.
+        SettingsError: a name is unknown, or a value cannot be used; the message says what to write instead.
     """
     given = _plain(given or {})
     for name in given:
         if name not in NAMES:
             close = difflib.get_close_matches(str(name), NAMES, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(NAMES))}"
-            raise SettingsError(f"kerneldyno.{name} is no setting; {hint}")
+            hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(sorted(NAMES))}"
+            raise SettingsError(f"kerneldyno.{name} is unknown; {hint}")
     values = {name: _converted(name, value) for name, value in given.items() if value is not None}
     settings = Settings(**values)
     for name, least in (("turns", 1), ("turn_tokens", 0), ("min_turn_tokens", 1), ("retries", 0)):
@@ -115,7 +118,7 @@ def load(given: Mapping[str, Any] | None) -> Settings:
         raise SettingsError(f"kerneldyno.{error}") from error
     if settings.rank_by == "coverage" and settings.request.get("enable_profiling") is False:
         raise SettingsError(
-            "kerneldyno.rank_by=coverage needs profiles; leave enable_profiling=false out of kerneldyno.request"
+            "kerneldyno.rank_by=coverage needs profiles; remove enable_profiling=false from kerneldyno.request"
         )
     settings.reward_spec()
     settings.coverage_rule()
@@ -123,7 +126,7 @@ def load(given: Mapping[str, Any] | None) -> Settings:
 
 
 def _converted(name: str, value: Any) -> Any:
-    """`value` as the setting's type: command lines and environment variables give text."""
+    """Convert a value to the type of the setting: command lines and environment variables give text."""
     if name in ("request", "prs") or (name == "reward" and not isinstance(value, str)):
         if not isinstance(value, Mapping):
             raise SettingsError(f"kerneldyno.{name}={value!r}; it must be a mapping of names to values")
@@ -149,7 +152,7 @@ def _converted(name: str, value: Any) -> Any:
 
 
 def _plain(given: Any) -> Any:
-    """Plain dicts and lists, of what may be OmegaConf's."""
+    """Convert containers, which may be OmegaConf's, to plain dicts and lists."""
     if isinstance(given, Mapping) or hasattr(given, "items"):
         return {str(key): _plain(value) for key, value in given.items()}
     if isinstance(given, str | bytes) or not hasattr(given, "__iter__"):

@@ -1,4 +1,4 @@
-"""From a row of verl's data set, and a response to it, to a turn that the scheduler scores."""
+"""Make the turn that the scheduler scores, from a row of verl's data set and a response to it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from kerneldyno.rpc import validation
 from kerneldyno.trainers.errors import SettingsError
 from kerneldyno.trainers.settings import Settings
 
-#: As much of a prompt's end as can hold the tag that opens the reasoning.
+#: Number of tokens at the end of a prompt that can contain the tag that opens the reasoning.
 PROMPT_END_TOKENS = 16
 
 
 def problem_of(row: Mapping[str, Any]) -> Problem:
-    """Returns the problem of a row: the reference from `reward_model.ground_truth`, the rest from `extra_info`.
+    """Return the problem of a row: the reference from `reward_model.ground_truth`, the rest from `extra_info`.
 
     Raises:
-        SettingsError: the row has none; `python -m kerneldyno.verl.dataset` writes rows that do.
+        SettingsError: the row has no problem; `python -m kerneldyno.verl.dataset` writes rows that have one.
     """
     index = (row.get("extra_info") or {}).get("index", "?")
     try:
@@ -32,9 +32,20 @@ def problem_of(row: Mapping[str, Any]) -> Problem:
 
 
 def make_turn(problem: Problem, settings: Settings, response: str, *, group: str, sample: int, turn_index: int) -> Turn:
-    """Returns the turn in which a model answered `problem` with `response`.
+    """Return the turn in which a model answered `problem` with `response`.
 
-    Its id is its own: equal work is merged and cached by what it is, not by its name.
+    Every turn gets a new id: the scheduler merges and caches equal work by its content, not by its id.
+
+    Args:
+        problem: the problem.
+        settings: settings of the run.
+        response: text of the model.
+        group: id of the prompt; samples of one prompt have the same.
+        sample: number of the sample within the group.
+        turn_index: number of the turn, from 0.
+
+    Raises:
+        SettingsError: the problem's options or `kerneldyno.request` cannot be used.
     """
     try:
         request = problem.request(settings.request)
@@ -50,14 +61,14 @@ def make_turn(problem: Problem, settings: Settings, response: str, *, group: str
         sample=sample,
         turn_index=turn_index,
         request=request,
-        response_text=response or "\n",  # an empty one would read as a turn that carries code
+        response_text=response or "\n",  # an empty text would mean a turn that has code instead
     )
 
 
-def refuse_our_fault(answer: StreamRewardsResponse) -> None:
-    """Raises SettingsError for a request that nobody can evaluate, whatever the model writes: an unknown backend, say.
+def raise_for_invalid_request(answer: StreamRewardsResponse) -> None:
+    """Raise SettingsError if the request cannot be evaluated whatever the model writes: an unknown backend, for example.
 
-    It has no reward, as an outage has none; but an outage passes.
+    Such an answer has no reward, like one after an outage, but retrying does not help.
     """
     if answer.HasField("reward") or not callers_fault(answer.result):
         return

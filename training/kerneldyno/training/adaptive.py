@@ -1,17 +1,17 @@
-"""Adaptive sampling: sample a prompt in rounds until it has enough successes and failures, and spend what that saves on
-hard prompts.
+"""Adaptive sampling: sample each prompt in rounds until it has enough successes and failures.
 
-Uniform sampling gives every prompt n samples; where all of them fail or all succeed, group-relative advantages are 0.
-`AdaptiveSampler` stops early where both kinds are there, and goes on where one is missing, up to a limit for each prompt
-and a budget for all. Of each prompt's pool a balanced group is kept. The baseline is of the whole pool: make advantages
-from all samples of the pool with any estimator of `advantages`, and train on the rows in `Pool.kept`.
+Uniform sampling gives every prompt n samples. If all of them fail or all succeed, group-relative advantages are 0.
+`AdaptiveSampler` stops early for prompts that have both kinds. It continues for prompts that lack one, up to a limit for
+each prompt and a budget for all, so that hard prompts get the saved samples. It keeps a balanced group of each prompt's
+pool. The baseline is that of the whole pool: compute advantages from all samples of the pool with any estimator of
+`advantages`, and train on the rows in `Pool.kept`.
 
 Source: Xiong et al. 2025 (arXiv 2510.04996, Reinforce-Ada): its "pos" variant stops at one success (`successes=1,
 failures=0`), its "balance" variant at n / 2 of each. The budget over all prompts and `Pool.weights` are ours.
 
-The price: how often a prompt is sampled depends on its scores, and a balanced group is no fair sample of the policy. With
-rewards of two values the direction of a prompt's expected gradient stays and its size changes; with more values both
-change. `Pool.weights` undo the balancing, but not the stopping.
+The price is bias: how often a prompt is sampled depends on its scores, and a balanced group is not a fair sample of the
+policy. If rewards have two values, the direction of a prompt's expected gradient stays and its size changes; with more
+values both change. `Pool.weights` correct for the balancing, but not for the early stopping.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch
 
 from .errors import TrainingError
 
-#: Why a prompt is sampled no further: it has enough of both kinds, as many samples as one may have, or all budget is spent.
+#: Why sampling of a prompt ended: it has enough of both kinds, it reached the limit for one prompt, or the budget is spent.
 Stop = Literal["enough", "most", "budget"]
 
 
@@ -34,16 +34,16 @@ class AdaptiveRule:
     """When a prompt has enough samples."""
 
     size: int = 8
-    """Samples that are kept of a prompt, at most."""
+    """Largest number of samples to keep of a prompt."""
     per_round: int = 2
-    """Samples of one prompt in one round. Small rounds save most; as large as the average budget they save nothing."""
+    """Samples of one prompt in one round. Small rounds save most; rounds as large as the average budget save nothing."""
     successes: int = 1
     failures: int = 1
-    """How many of each end the sampling of a prompt; 0: none are waited for."""
+    """Sampling of a prompt ends when it has this many of each. 0: do not wait for any."""
     most: int = 32
-    """Samples of one prompt in all rounds, at least `size`; lost samples count."""
+    """Largest number of samples of one prompt in all rounds, at least `size`; lost samples count."""
     budget: int | None = None
-    """Samples of all prompts together; None: no limit but `most`."""
+    """Largest number of samples of all prompts together; None: no limit but `most`."""
     threshold: float = 0.0
     """A sample with a score above this is a success."""
 
@@ -60,37 +60,37 @@ class AdaptiveRule:
         if self.budget is not None and self.budget < 1:
             raise TrainingError(f"budget={self.budget}: expected at least one sample, or None")
         if math.isnan(self.threshold):
-            raise TrainingError("threshold is NaN, and no score would be a success")
+            raise TrainingError("threshold is NaN, so no score would be a success")
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """All samples of one prompt, and which are kept."""
+    """All samples of one prompt, and the indices of those that are kept."""
 
     prompt: int
     scores: list[float | None]
-    """In the order in which they were added; None was lost and is never kept."""
+    """In the order in which they were added. None is a lost sample, which is never kept."""
     kept: list[int]
-    """Indices into `scores`, ascending; balanced as far as there are enough of both kinds."""
+    """Indices into `scores`, ascending; balanced as far as the pool has enough of both kinds."""
     weights: list[float]
-    """For each kept sample, the share of its kind in the pool over its share among the kept. The weighted mean over the
-    kept samples of one kind's figure is then the pool's."""
+    """For each kept sample, the share of its kind in the pool divided by its share among the kept samples. The weighted
+    mean over the kept samples then equals the mean over the pool."""
     stop: Stop
 
     @property
     def mean(self) -> float | None:
-        """Mean score of the whole pool, the baseline of a group of one turn; None without any score."""
+        """Mean score of the whole pool, which is the baseline of a group of one turn; None if there is no score."""
         known = [score for score in self.scores if score is not None]
         return math.fsum(known) / len(known) if known else None
 
     @property
     def has_signal(self) -> bool:
-        """Whether the kept scores differ, so that some advantage is not 0."""
+        """True if the kept scores differ, so that some advantage is not 0."""
         return len({self.scores[index] for index in self.kept}) > 1
 
 
 class AdaptiveSampler:
-    """Decides, round by round, which prompts are sampled how often.
+    """Decide, round by round, how often to sample each prompt.
 
         sampler = AdaptiveSampler(len(prompts), AdaptiveRule(size=8, budget=8 * len(prompts)))
         while counts := sampler.ask():
@@ -99,11 +99,11 @@ class AdaptiveSampler:
         pools = sampler.take(generator)
 
     Args:
-        prompts: how many there are; they are numbered from 0.
-        rule: when a prompt has enough.
+        prompts: number of prompts; they are numbered from 0.
+        rule: when a prompt has enough samples.
 
     Raises:
-        TrainingError: no prompts.
+        TrainingError: there are no prompts.
     """
 
     def __init__(self, prompts: int, rule: AdaptiveRule | None = None) -> None:
@@ -115,13 +115,13 @@ class AdaptiveSampler:
 
     @property
     def sampled(self) -> int:
-        """Samples that were added so far, of all prompts."""
+        """Number of samples added so far, of all prompts."""
         return sum(map(len, self._scores))
 
     def ask(self) -> dict[int, int]:
-        """Return how many samples of which prompts the next round has; empty when there is no further round.
+        """Return the number of samples to draw of each prompt in the next round; empty if there is no further round.
 
-        Where the budget does not suffice, prompts with fewer samples so far come first, then those with lower numbers.
+        If the budget does not suffice for all, prompts with fewer samples come first, then those with lower numbers.
 
         Raises:
             TrainingError: samples of the last round have not been added.
@@ -140,22 +140,24 @@ class AdaptiveSampler:
         return dict(self._outstanding)
 
     def add(self, prompt: int, scores: Sequence[float | None]) -> None:
-        """Hand in the samples of a prompt that `ask` wanted.
+        """Add the samples of a prompt that `ask` requested.
 
         Args:
-            prompt: its number.
-            scores: as many as were asked for; None for a sample that was lost to infrastructure.
+            prompt: number of the prompt.
+            scores: as many as `ask` requested; None for a sample that was lost to an infrastructure failure.
 
         Raises:
-            TrainingError: this prompt, or so many samples, were not asked for, or a score is NaN or infinite.
+            TrainingError: `ask` did not request this prompt or this number of samples, or a score is NaN or infinite.
         """
         wanted = self._outstanding.get(prompt)
         if wanted is None:
             raise TrainingError(f"no samples of prompt {prompt} were asked for, or they were added before")
         if len(scores) != wanted:
-            raise TrainingError(f"prompt {prompt}: {len(scores)} scores for {wanted} samples; a lost one has None")
+            raise TrainingError(
+                f"prompt {prompt}: {len(scores)} scores for {wanted} samples; give None for a lost sample"
+            )
         if not all(math.isfinite(score) for score in scores if score is not None):
-            raise TrainingError(f"prompt {prompt} has a score that is NaN or infinite; a lost sample has None")
+            raise TrainingError(f"prompt {prompt} has a score that is NaN or infinite; give None for a lost sample")
         del self._outstanding[prompt]
         self._scores[prompt].extend(scores)
 
@@ -163,7 +165,7 @@ class AdaptiveSampler:
         """Return the pools of all prompts, in order of their numbers.
 
         Args:
-            generator: draws which samples of a kind are kept; a CPU's.
+            generator: CPU generator that draws which samples of a kind to keep.
 
         Raises:
             TrainingError: samples of the last round have not been added.
@@ -191,22 +193,22 @@ def balanced(
 ) -> tuple[list[int], list[float]]:
     """Choose at most `size` samples, half of them successes as far as possible, each kind drawn without replacement.
 
-    Where one kind has too few, all of them are kept and the other fills up.
+    If there are too few of one kind, all of them are kept and the rest is of the other kind.
 
     Args:
-        scores: of a pool; None is never chosen.
-        size: at least 2; an odd one has one failure more.
+        scores: scores of a pool; None is never chosen.
+        size: at least 2; an odd size has one failure more.
         threshold: a score above it is a success.
-        generator: a CPU's.
+        generator: CPU generator.
 
     Returns:
         Indices, ascending, and their weights (see `Pool.weights`).
 
     Raises:
-        TrainingError: a size below 2.
+        TrainingError: `size` is below 2.
     """
     if size < 2:
-        raise TrainingError(f"size={size}: a group to compare in has at least 2 samples")
+        raise TrainingError(f"size={size}: comparing samples takes a group of at least 2")
     known = [index for index, score in enumerate(scores) if score is not None]
     right = [index for index in known if (scores[index] or 0.0) > threshold]
     wrong = [index for index in known if (scores[index] or 0.0) <= threshold]

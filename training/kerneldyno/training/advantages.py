@@ -1,10 +1,10 @@
-"""Advantage estimators over (prompt, turn) groups, and their way to tokens.
+"""Advantage estimators over (prompt, turn) groups, and spreading their results over tokens.
 
-All take (returns, mask, group) and give an (E, T) table; 0 where the mask is not set. Members of a group are the
-unmasked cells of one prompt and one turn. None looks at tokens, so a turn that MRS or PRS rejects later still belongs
-to its group's baseline, as in KernelGYM.
+All take (returns, mask, group) and return an (E, T) table, which is 0 where the mask is not set. Members of a group are
+the unmasked cells of one prompt and one turn. No estimator reads tokens, so a turn that MRS or PRS rejects later still
+belongs to its group's baseline, as in KernelGYM.
 
-`estimate` is the way from rewards; the functions are the way from returns.
+`estimate` starts from rewards; each estimator starts from returns.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from .masks import to_tokens as to_tokens
 from .returns import multi_turn_returns
 from .tables import check_table, precision, result_type
 
-#: What a group of one has: "return" = its return (a baseline of 0, as KernelGYM and verl have it), "zero" = nothing to
-#: learn from.
+#: Advantage of the only member of a group: "return" = its return (a baseline of 0, as in KernelGYM and verl), "zero" = 0.
 Singleton = Literal["return", "zero"]
 
-#: Weights of the others below this share of the group's are rounding errors of a difference.
+#: The other members' weight is computed as a difference. Below this share of the group's weight it is a rounding error.
 _NEGLIGIBLE: Final = 1e-12
 
 
@@ -40,29 +39,29 @@ def trloo(
     normalize: bool = False,
     eps: float = 1e-6,
 ) -> Tensor:
-    """Turn-level REINFORCE with a leave-one-out baseline: A = G_i - mean of the others' G.
+    """Compute turn-level REINFORCE with a leave-one-out baseline: A = G_i - mean of the others' G.
 
-    Equal to N / (N - 1) * (G_i - mean G), N members in the group.
+    This equals N / (N - 1) * (G_i - mean G) for a group of N members.
 
-    Unbiased: no sample is in its own baseline. GRPO's self-including mean shrinks the expected gradient of a group by
-    1 - 1/N, which weighs small groups less where N differs between prompts and turns.
+    It is unbiased: no sample is in its own baseline. GRPO's mean includes the sample itself, which scales the expected
+    gradient of a group by 1 - 1/N, so small groups weigh less where N differs between prompts and turns.
 
     With `normalize` (the estimator "trloo_norm") A is divided by the group's standard deviation + eps. Prompts with large
-    and with small rewards then move the policy by similar amounts. The price is the guarantee above: the deviation depends
-    on the sample itself, so the expected gradient is no multiple of the true one.
+    and with small rewards then move the policy by similar amounts. The price is bias: the deviation depends on the sample
+    itself, so the expected gradient is not a multiple of the true one.
 
     Source: Dr. Kernel, Eq. 5; KernelGYM, core_algos.py (the rule for N = 1, which the paper leaves open). The normalised
-    form is ours, made as `grpo` divides; KernelGYM names one (erloo_norm) that its released runs do not use.
+    form is ours and divides as `grpo` does; KernelGYM names one (erloo_norm) that its released runs do not use.
 
     Args:
         returns: (E, T), any floating type; see `returns.multi_turn_returns`.
         mask: (E, T) bool or integer: which turns count.
         group: (E,) integer, equal for the samples of one prompt.
-        turn: (E, T) integer, the turn of each cell where padding stands at the start (`masks.turn_index`); the column
-            otherwise.
-        singleton: what a group of one member has; it is never divided.
+        turn: (E, T) integer, the turn of each cell. Give it if padding is at the start (`masks.turn_index`); by default
+            the column is the turn.
+        singleton: advantage of the only member of a group, see `Singleton`; it is never divided.
         normalize: divide by the standard deviation of the group (N - 1 in its denominator).
-        eps: added to it, above 0.
+        eps: added to the standard deviation; above 0.
 
     Returns:
         (E, T), float32 (float64 for float64).
@@ -87,7 +86,10 @@ def trloo_norm(
     singleton: Singleton = "return",
     eps: float = 1e-6,
 ) -> Tensor:
-    """`trloo` with `normalize`: divided by the group's standard deviation. Args, returns and raises as `trloo`."""
+    """Compute `trloo` with `normalize`: divide by the group's standard deviation.
+
+    Args, Returns, Raises: as `trloo`.
+    """
     return trloo(returns, mask, group, turn=turn, singleton=singleton, normalize=True, eps=eps)
 
 
@@ -101,16 +103,14 @@ def grpo(
     normalize: bool = False,
     eps: float = 1e-6,
 ) -> Tensor:
-    """Group-relative: A = G_i - mean G, the sample itself in the mean; divided by std + eps with `normalize`.
+    """Compute group-relative advantages: A = G_i - mean G, the sample itself in the mean; with `normalize` / (std + eps).
 
-    Its expected gradient is (1 - 1/N) of the true one without `normalize`, and no multiple of it with.
+    The expected gradient is (1 - 1/N) times the true one without `normalize`, and not a multiple of it with `normalize`.
 
     Source: Dr. Kernel, Eq. 3 and KernelGYM (no division); DeepSeekMath for the division, with the unbiased std that
-    verl and TRL take; the mean without the division is also Dr. GRPO's.
+    verl and TRL use; the mean without the division is also that of Dr. GRPO.
 
-    Args, returns and raises as `trloo`, and
-        normalize: divide by the standard deviation of the group (N - 1 in its denominator).
-        eps: added to it, above 0.
+    Args, Returns, Raises: as `trloo`.
     """
     _check_eps(eps)
     values, inside = check_table(returns, mask, "returns")
@@ -131,14 +131,13 @@ def turn_independent_grpo(
     normalize: bool = True,
     eps: float = 1e-6,
 ) -> Tensor:
-    """GRPO on each turn's immediate **reward**, as if turns were prompts of their own: nothing later counts for an
-    earlier turn.
+    """Compute GRPO on each turn's immediate **reward**: a later reward does not count for an earlier turn.
 
-    The first argument is the rewards (which are the returns with gamma 0).
+    The first argument is the rewards, which are the returns with gamma 0.
 
     Source: KernelGYM, kernel_trainer.py, where it is one of the estimators to compare with.
 
-    Args, returns and raises as `grpo`.
+    Args, Returns, Raises: as `grpo`, with `rewards` in place of `returns`.
     """
     return grpo(rewards, mask, group, turn=turn, singleton=singleton, normalize=normalize, eps=eps)
 
@@ -153,15 +152,15 @@ def rloo(
     normalize: bool = False,
     eps: float = 1e-6,
 ) -> Tensor:
-    """Leave-one-out over whole episodes: one score for each episode, the same advantage for all its turns.
+    """Compute leave-one-out advantages over whole episodes: all turns of an episode have the same advantage.
 
-    The score is the return of the first turn that counts: with gamma 1, the sum of the rewards. Episodes with no such
-    turn are no members. With `normalize` (the estimator "rloo_norm") the advantage is divided by the standard deviation
-    of the group's scores + eps, which is biased as it is in `trloo`.
+    The score of an episode is the return of its first turn that counts: with gamma 1, the sum of the rewards. Episodes
+    without such a turn are not members. With `normalize` (the estimator "rloo_norm") the advantage is divided by the
+    standard deviation of the group's scores + eps, which adds the same bias as in `trloo`.
 
     Source: Ahmadian et al. 2024 (arXiv 2402.14740).
 
-    Args, returns and raises as `trloo`; `turn` is not used.
+    Args, Returns, Raises: as `trloo`; `turn` is not used.
     """
     _check_eps(eps)
     values, inside = check_table(returns, mask, "returns")
@@ -183,7 +182,10 @@ def rloo_norm(
     singleton: Singleton = "return",
     eps: float = 1e-6,
 ) -> Tensor:
-    """`rloo` with `normalize`: divided by the group's standard deviation. Args, returns and raises as `rloo`."""
+    """Compute `rloo` with `normalize`: divide by the standard deviation of the group's scores.
+
+    Args, Returns, Raises: as `rloo`.
+    """
     return rloo(returns, mask, group, turn=turn, singleton=singleton, normalize=True, eps=eps)
 
 
@@ -196,18 +198,22 @@ def remax(
     turn: Tensor | None = None,
     singleton: Singleton = "return",
 ) -> Tensor:
-    """ReMax: A = G - the return of one greedy rollout of the same prompt.
+    """Compute ReMax: A = G - the return of one greedy rollout of the same prompt.
 
-    Unbiased: the greedy rollout does not depend on what the sample did. It costs one more rollout for each prompt, and
-    works with a single sample.
+    It is unbiased: the greedy rollout does not depend on the sample. It costs one more rollout for each prompt, and works
+    with a single sample.
 
     Source: Li et al. 2023 (arXiv 2310.10505), for one turn. For several turns, `greedy` may hold the greedy episode's
-    return from each turn on: its first turn compares equal states; later turns compare different ones, which is still
+    return from each turn on: the first turn compares equal states; later turns compare different ones, which is still
     unbiased.
 
-    Args, returns and raises as `trloo` (`group`, `turn` and `singleton` are not used), and
+    Args:
+        returns, mask: as `trloo`.
+        group, turn, singleton: not used.
         greedy: (E, T), or (E,) or (E, 1) with one value for each episode: the return of the greedy rollout of this
-            episode's prompt, 0 where that rollout had no such turn. Looked at where the mask is set.
+            episode's prompt, 0 where that rollout had no such turn. Only values where the mask is set are read.
+
+    Returns, Raises: as `trloo`.
     """
     values, inside = check_table(returns, mask, "returns")
     if greedy.dim() == 1:
@@ -228,22 +234,26 @@ def optimal_baseline(
     weights: Tensor | None = None,
     leave_one_out: bool = True,
 ) -> Tensor:
-    """A = G_i - b with the baseline of least variance: b = sum w_j G_j / sum w_j, w = squared norm of grad log pi.
+    """Compute A = G_i - b, b being the baseline of least variance: sum w_j G_j / sum w_j, w = squared norm of grad log pi.
 
-    Of all constants b, this one makes the variance of grad log pi * (G - b) least: set the derivative of
-    E[w (G - b)^2] to 0. The exact w would need one backward pass for each sample, so a proxy takes its place: the number
-    of tokens (gradients of single tokens are about orthogonal and equally long), or `score_norms`.
+    Among all constants b, this one minimises the variance of grad log pi * (G - b): set the derivative of
+    E[w (G - b)^2] to 0. The exact w would need one backward pass for each sample, so use a proxy: the number of tokens
+    (gradients of single tokens are about orthogonal and equally long), or `score_norms`.
 
-    With `leave_one_out` b is of the *others*, which keeps the gradient unbiased. Without it the sample is in its own
-    baseline, as published; for equal weights that is the mean of `grpo` and its factor 1 - 1/N.
+    With `leave_one_out` b is computed from the *other* members, which keeps the gradient unbiased. Without it the sample
+    is in its own baseline, as published; for equal weights that is the mean of `grpo` with its factor 1 - 1/N.
 
     Source: Greensmith et al. 2004 (JMLR 5) for the optimum; Hao et al. 2025 (arXiv 2505.23585, OPO) for length as the
-    weight and for whole episodes. Here it is for each turn.
+    weight and for whole episodes. Here b is computed for each turn.
 
-    Args, returns and raises as `trloo`, and
-        weights: (E, T) or (E,), at least 0: tokens of each turn, or what `score_norms` gives. None: all equal, which is
-            `trloo` (and `grpo` without `leave_one_out`). Where the weights that b is made of are all 0, they count as equal.
-        leave_one_out: see above.
+    Args:
+        returns, mask, group, turn, singleton: as `trloo`.
+        weights: (E, T) or (E,), at least 0: tokens of each turn, or the result of `score_norms`. None: all equal, which
+            is `trloo` (and `grpo` without `leave_one_out`). If all weights that b is computed from are 0, they count as
+            equal.
+        leave_one_out: leave each sample out of its own baseline, see above.
+
+    Returns, Raises: as `trloo`.
     """
     values, inside = check_table(returns, mask, "returns")
     found = statistics(values, inside, group, turn)
@@ -260,22 +270,22 @@ def optimal_baseline(
 
 
 def score_norms(log_probs: Tensor, sum_pi_squared: Tensor, mask: Tensor, *, turns: Tensor | None = None) -> Tensor:
-    """Proxy of the squared gradient norm of each turn, as weights of `optimal_baseline`.
+    """Approximate the squared gradient norm of each turn; use the result as weights of `optimal_baseline`.
 
     The gradient of log pi(a) by the logits of one token is e_a - pi, and its squared norm is
     1 - 2 pi(a) + sum_v pi(v)^2. These are summed over the tokens of a turn, as if gradients of different tokens were
     orthogonal.
 
-    Source: the identity above; verl's optimal_token_baseline takes the same proxy for each token.
+    Source: the identity above; verl's optimal_token_baseline uses the same proxy for each token.
 
     Args:
-        log_probs: (R, L), of the tokens that were written.
+        log_probs: (R, L), log-probabilities of the tokens that were written.
         sum_pi_squared: (R, L), sum of the squared probabilities of the whole vocabulary at each token.
         mask: (R, L) bool or integer: the tokens that count.
         turns: (R, L) integer, see `masks.turns_of`; without it a row is a turn.
 
     Returns:
-        (R, T) in the precision of tables, at least 0; T is 1 where a row is a turn.
+        (R, T) in the precision of tables (see `tables.precision`), at least 0; T is 1 if a row is a turn.
 
     Raises:
         ShapeError, MaskError, NotFiniteError: see `kerneldyno.training.errors`.
@@ -296,9 +306,9 @@ def score_norms(log_probs: Tensor, sum_pi_squared: Tensor, mask: Tensor, *, turn
 def reinforce(
     returns: Tensor, mask: Tensor, group: Tensor, *, turn: Tensor | None = None, singleton: Singleton = "return"
 ) -> Tensor:
-    """REINFORCE without a baseline: A = G. Unbiased, and noisy.
+    """Compute REINFORCE without a baseline: A = G. It is unbiased and has a high variance.
 
-    Args, returns and raises as `trloo`; only `returns` and `mask` are used.
+    Args, Returns, Raises: as `trloo`; only `returns` and `mask` are used.
     """
     values, _ = check_table(returns, mask, "returns")
     return values.to(result_type(returns))
@@ -314,14 +324,18 @@ def reinforce_pp(
     tokens: Tensor | None = None,
     eps: float = 1e-8,
 ) -> Tensor:
-    """REINFORCE++: returns whitened over the whole batch, prompts and turns together; A = (G - mean) / sqrt(var + eps).
+    """Compute REINFORCE++: whiten returns over the whole batch, all prompts and turns; A = (G - mean) / sqrt(var + eps).
 
     Source: Hu et al. 2025 (arXiv 2501.03262); verl whitens over tokens, so long turns weigh more: `tokens` does the
     same.
 
-    Args, returns and raises as `trloo`; `group`, `turn` and `singleton` are not used, and
-        tokens: (E, T), how many tokens each turn has; every turn counts once without it.
-        eps: added to the (unbiased) variance. A batch of fewer than two has nothing to be compared with: 0.
+    Args:
+        returns, mask: as `trloo`.
+        group, turn, singleton: not used.
+        tokens: (E, T), number of tokens of each turn; without it every turn counts once.
+        eps: added to the (unbiased) variance. The advantage is 0 in a batch of fewer than two turns (or tokens).
+
+    Returns, Raises: as `trloo`.
     """
     values, inside = check_table(returns, mask, "returns")
     weights = inside.to(values.dtype)
@@ -336,7 +350,7 @@ def reinforce_pp(
     return torch.where(inside & (total > 1), advantages, 0).to(result_type(returns))
 
 
-#: Estimators by name. The first argument of all is the returns, except for `turn_independent_grpo`: the rewards.
+#: Estimators by name. Their first argument is the returns; that of `turn_independent_grpo` is the rewards.
 ESTIMATORS: Final[dict[str, Callable[..., Tensor]]] = {
     "trloo": trloo,
     "trloo_norm": trloo_norm,
@@ -348,23 +362,27 @@ ESTIMATORS: Final[dict[str, Callable[..., Tensor]]] = {
     "reinforce": reinforce,
     "reinforce_pp": reinforce_pp,
 }
-#: Those that need more than returns, a mask and groups: `remax` wants the keyword `greedy`.
+#: Estimators that need more than returns, a mask and groups: `remax` needs the keyword `greedy`.
 _WITH_MORE: Final[dict[str, Callable[..., Tensor]]] = {"remax": remax}
 
 
 def estimate(name: str, rewards: Tensor, mask: Tensor, group: Tensor, *, gamma: float = 1.0, **options: Any) -> Tensor:
-    """Advantages straight from the rewards, by the name of an estimator.
+    """Compute advantages from rewards with the named estimator.
 
     Args:
         name: a key of `ESTIMATORS`, or "remax" (whose option `greedy` holds returns).
         rewards: (E, T).
         mask: (E, T) bool or integer.
         group: (E,) integer.
-        gamma: discount; `turn_independent_grpo` has none.
+        gamma: discount; `turn_independent_grpo` ignores it.
         options: keywords of the estimator.
 
     Returns:
         (E, T).
+
+    Raises:
+        OptionError: `name` is unknown.
+        TrainingError: see `returns.multi_turn_returns` and the estimator.
     """
     known = {**ESTIMATORS, **_WITH_MORE}
     if name not in known:
@@ -375,22 +393,22 @@ def estimate(name: str, rewards: Tensor, mask: Tensor, group: Tensor, *, gamma: 
 
 def _check_eps(eps: float) -> None:
     if not eps > 0:
-        raise TrainingError(f"eps={eps} must be above 0: a group whose returns are all equal has no deviation")
+        raise TrainingError(f"eps={eps} must be above 0: a group whose returns are all equal has a deviation of 0")
 
 
 def _leave_one_out(values: Tensor, found: GroupStatistics, *, normalize: bool, eps: float) -> Tensor:
-    """Each value less the mean of the others of its group; by the group's deviation if it is to be normalised."""
+    """Subtract from each value the mean of its group's other members; divide by the deviation if `normalize`."""
     advantages = (values - found.mean) * found.count / (found.count - 1).clamp(min=1)
     return advantages / (_deviation(found) + eps) if normalize else advantages
 
 
 def _deviation(found: GroupStatistics) -> Tensor:
-    """Standard deviation of each cell's group, N - 1 in its denominator; 0 for a group of one."""
+    """Return the standard deviation of each cell's group, N - 1 in its denominator; 0 for a group of one."""
     return (found.spread / (found.count - 1).clamp(min=1)).sqrt()
 
 
 def _weights(weights: Tensor | None, inside: Tensor) -> Tensor:
-    """Weights as a table, 0 where masked; ones where none are given."""
+    """Return the weights as a table, 0 where masked; ones if none are given."""
     if weights is None:
         return inside.to(precision(inside.device))
     if weights.dim() == 1:
@@ -399,12 +417,12 @@ def _weights(weights: Tensor | None, inside: Tensor) -> Tensor:
         raise ShapeError("weights", weights.shape, f"{tuple(inside.shape)}, ({len(inside)}, 1) or ({len(inside)},)")
     table, _ = check_table(weights.expand_as(inside), inside, "weights")
     if bool((table < 0).any()):
-        raise TrainingError("weights has values below 0; a weight is a number of tokens or a squared norm")
+        raise TrainingError("weights has values below 0; give numbers of tokens or squared norms")
     return table
 
 
 def _finish(advantages: Tensor, values: Tensor, count: Tensor, singleton: Singleton, given: Tensor) -> Tensor:
-    """Groups of one, and the type that the caller gets; where there is no member the values are 0 already."""
+    """Apply `singleton` to groups of one and convert to the result type. Cells that are no member are 0 already."""
     if singleton not in ("return", "zero"):
         raise OptionError("singleton", singleton, ("return", "zero"))
     alone = values if singleton == "return" else torch.zeros_like(values)

@@ -1,8 +1,7 @@
-"""Profiling ratio (PR) and rejection by it (PRS): a correct kernel that does little of the work itself is not learnt
-from.
+"""Profiling ratio (PR) and rejection by it (PRS): do not train on correct kernels that do little of the work themselves.
 
-The service measures coverage and says it in each result; `profiling_ratio` is the same from a table of kernels, in
-the definitions that are about. Kernels are the last dimension, everything before it is a batch.
+The service measures coverage and reports it in each result. `profiling_ratio` computes the same from a table of kernels,
+by each of the published definitions. Kernels are the last dimension; all dimensions before it are a batch.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from .tables import check_mask, check_table
 
 #: paper    device time of the candidate's kernels / device time of all
 #: release  the same, with host time added to each row of the denominator (KernelGYM's time coverage; its rows are
-#: operators *and* kernels) number   share of rows that are the candidate's (KernelGYM's number coverage)
+#:          operators *and* kernels)
+#: number   share of rows that are the candidate's (KernelGYM's number coverage)
 Definition = Literal["paper", "release", "number"]
 
 
@@ -30,21 +30,25 @@ def profiling_ratio(
     valid: Tensor | None = None,
     definition: str = "paper",
 ) -> Tensor:
-    """PR: which part of the work the candidate's own kernels did.
+    """Compute PR: the share of the work that the candidate's own kernels did.
 
-    Source: Dr. Kernel, Eq. 7 (paper); KernelGYM, profiling.py (release, number). With KernelGYM's rows, an operator
-    and its kernel both count, so a library call weighs twice its device time and a candidate that does everything
-    itself does not reach 1.
+    Source: Dr. Kernel, Eq. 7 (paper); KernelGYM, profiling.py (release, number). In KernelGYM's rows an operator and its
+    kernel both count, so a library call weighs twice its device time, and a candidate that does everything itself does not
+    reach 1.
 
     Args:
-        device_us: (..., K) time on the device, of each row of a profile.
+        device_us: (..., K) time on the device in microseconds, for each row of a profile.
         custom: (..., K) bool or integer: the row is one of the candidate's kernels.
-        host_us: (..., K) time on the host; needed by "release" only.
-        valid: (..., K) bool or integer: the row exists, where profiles have been padded.
+        host_us: (..., K) time on the host in microseconds; only "release" needs it.
+        valid: (..., K) bool or integer: the row exists; give it if profiles are padded.
         definition: see `Definition`.
 
     Returns:
         (...), float32 or wider, within 0..1; 0 for a profile without any time.
+
+    Raises:
+        ShapeError, MaskError, OptionError: see `kerneldyno.training.errors`.
+        TrainingError: `definition` is "release" and `host_us` is missing.
     """
     if definition not in get_args(Definition):
         raise OptionError("definition", definition, get_args(Definition))
@@ -66,14 +70,15 @@ def profiling_ratio(
 
 
 def profiling_reward(coverage: Tensor, correct: Tensor, weight: float = 0.5) -> Tensor:
-    """The reward's part for coverage: weight * coverage for correct turns, 0 for others (whose coverage may be NaN).
+    """Compute the coverage part of the reward: weight * coverage for correct turns, 0 for others.
 
     Source: Dr. Kernel, Eq. 8 (weight 1, rewards of 1 + speedup + PR); KernelGYM (weight 0.5, the whole at half that
     scale).
 
     Args:
-        coverage: any shape.
+        coverage: any shape; may be NaN for turns that are not correct.
         correct: same shape, bool or integer.
+        weight: factor of the coverage.
     """
     passed = check_mask(correct, coverage.shape, "correct")
     return torch.where(passed, coverage * weight, 0)
@@ -81,25 +86,25 @@ def profiling_reward(coverage: Tensor, correct: Tensor, weight: float = 0.5) -> 
 
 @dataclass(frozen=True, slots=True)
 class CoverageRule:
-    """Who is kept with which probability: clip((coverage - threshold) / softness, 0, 1), and the exceptions."""
+    """Probability to keep a turn: clip((coverage - threshold) / softness, 0, 1), with exceptions."""
 
     threshold: float = 0.3
     softness: float | None = 0.1
-    """None or 0: hard, kept exactly if coverage >= threshold."""
+    """None or 0: a hard limit; keep a turn exactly if coverage >= threshold."""
     level: Literal["turn", "geometric"] = "turn"
-    """geometric: every turn has the geometric mean of its episode's coverages, incorrect turns' included."""
+    """geometric: replace each coverage by the geometric mean over its episode, incorrect turns included."""
     keep_incorrect: bool = True
-    """Incorrect turns are always kept. Without it (Eq. 9 as written), coverage 0 drops every failure."""
+    """Always keep incorrect turns. Without it (Eq. 9 as written), their coverage of 0 drops every failure."""
     speedup_threshold: float | None = None
-    """Correct turns at least this fast are kept whatever their coverage. None: no such exception."""
+    """Keep correct turns with at least this speedup, whatever their coverage. None: no such exception."""
     decimals: int | None = None
-    """Coverage is rounded to so many decimals first."""
+    """Round coverage to this number of decimals first. None: do not round."""
 
     def __post_init__(self) -> None:
         if self.level not in ("turn", "geometric"):
             raise OptionError("level", self.level, ("turn", "geometric"))
         if self.softness is not None and self.softness < 0:
-            raise TrainingError(f"softness={self.softness}: it is a width")
+            raise TrainingError(f"softness={self.softness}: expected a width of at least 0")
 
 
 #: Dr. Kernel's PRS as released: KernelGYM rounds coverage to two decimals before it decides.
@@ -107,26 +112,30 @@ RELEASE: Final = CoverageRule(decimals=2)
 #: Eq. 9 as written, for every sample.
 PAPER: Final = CoverageRule(keep_incorrect=False)
 
-#: Below this a geometric mean takes a coverage to be this.
+#: Smallest coverage in a geometric mean; smaller ones are raised to it.
 _SMALLEST: Final = 1e-8
 
 
 def keep_probability(
     coverage: Tensor, correct: Tensor, mask: Tensor, rule: CoverageRule = RELEASE, *, speedups: Tensor | None = None
 ) -> Tensor:
-    """With which probability each turn is kept; 0 where the mask is not set.
+    """Compute the probability to keep each turn; 0 where the mask is not set.
 
     Source: Dr. Kernel, Eq. 9; KernelGYM, coverage_helper.py (correct turns only, the exception for fast ones).
 
     Args:
-        coverage: (E, T); looked at where the mask is set (and, with `keep_incorrect` and level "turn", correct) only.
+        coverage: (E, T); only values where the mask is set (and, with `keep_incorrect` and level "turn", correct) are read.
         correct: (E, T) bool or integer.
         mask: (E, T) bool or integer: which turns count.
-        rule: what decides.
+        rule: the rule to apply.
         speedups: (E, T); needed with `rule.speedup_threshold`. NaN is not fast.
 
     Returns:
         (E, T) in the precision of tables (float64, except on MPS).
+
+    Raises:
+        ShapeError, MaskError, NotFiniteError: see `kerneldyno.training.errors`.
+        TrainingError: the rule has a `speedup_threshold` and `speedups` is missing.
     """
     passed = check_mask(correct, coverage.shape, "correct")
     exempt = passed.logical_not() if rule.keep_incorrect else torch.zeros_like(passed)
@@ -160,17 +169,20 @@ def reject(
     generator: torch.Generator,
     speedups: Tensor | None = None,
 ) -> Tensor:
-    """Profiling rejection sampling: which turns are kept, drawn one by one with `keep_probability`.
+    """Draw the turns to keep by profiling rejection sampling: each turn independently, with `keep_probability`.
 
-    What is not kept is neither rewarded nor punished, and still belongs to its group's baseline: make the advantages
-    with the mask as it was, and take the turns out of the response mask (`response_mask & masks.to_tokens(kept, ...)`).
+    A rejected turn is neither rewarded nor punished, and still belongs to its group's baseline: compute the advantages
+    with the mask as it was, and remove the turns from the response mask (`response_mask & masks.to_tokens(kept, ...)`).
 
     Args:
-        generator: where chance comes from; on the CPU it draws the same turns for every device.
-        others: as `keep_probability`.
+        coverage, correct, mask, rule, speedups: as `keep_probability`.
+        generator: random generator; one on the CPU draws the same turns for every device.
 
     Returns:
-        (E, T) bool; False where the mask is not set.
+        (E, T) bool, True for turns to keep; False where the mask is not set.
+
+    Raises:
+        TrainingError: as `keep_probability`.
     """
     probability = keep_probability(coverage, correct, mask, rule, speedups=speedups)
     drawn = torch.rand(probability.shape, generator=generator, device=generator.device, dtype=probability.dtype)

@@ -1,4 +1,4 @@
-"""Groups that teach nothing: where all samples of a prompt earn the same, every baseline leaves an advantage of 0."""
+"""Filters for groups without a training signal: if all samples of a prompt have the same reward, all advantages are 0."""
 
 from __future__ import annotations
 
@@ -15,36 +15,40 @@ from .tables import check_table
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """Which episodes are left, and why the groups of the others are not."""
+    """The episodes to train on, and the reason why each other group was dropped."""
 
     keep: Tensor
-    """(E,) bool: episodes to train on. Masked episodes of a kept group are not among them."""
+    """(E,) bool: True for episodes to train on; False for masked episodes, also those of a kept group."""
     kept: list[int]
-    """Group ids, ascending."""
+    """Ids of the kept groups, ascending."""
     no_variance: list[int]
-    """Groups whose scores have a standard deviation below the threshold."""
+    """Ids of groups whose scores have a standard deviation below the threshold, ascending."""
     too_small: list[int]
-    """Groups with fewer members than the minimum, whatever their variance."""
+    """Ids of groups with fewer members than the minimum, whatever their variance, ascending."""
 
 
 def zero_variance(
     scores: Tensor, group: Tensor, *, mask: Tensor | None = None, threshold: float = 1e-3, min_size: int = 2
 ) -> Filtered:
-    """Drops the groups whose scores do not differ, and those that are too small.
+    """Drop the groups whose scores do not differ, and those that are too small.
 
-    Source: KernelGYM's unified_filter: threshold 1e-3 on the reward of the last turn (`last_turn`), groups of n
-    samples that have fewer than n // 2 + 1 left. It also holds a short batch back to merge it with the next; that is
-    the trainer's to do.
+    Source: KernelGYM's unified_filter: threshold 1e-3 on the reward of the last turn (`last_turn`); it drops groups of n
+    samples that have fewer than n // 2 + 1 left. KernelGYM also holds a short batch back to merge it with the next; leave
+    that to the trainer.
 
     Args:
         scores: (E,), any floating type: one for each episode.
-        group: (E,) integer.
-        mask: (E,) bool or integer: episodes that count. Others are no members.
-        threshold: below this standard deviation (of the members, N in its denominator) a group is dropped.
-        min_size: fewer members than this are too few. `n // 2 + 1` is KernelGYM's.
+        group: (E,) integer ids.
+        mask: (E,) bool or integer: episodes that count. Others are not members.
+        threshold: drop groups whose standard deviation (of the members, N in its denominator) is below this.
+        min_size: drop groups with fewer members than this. KernelGYM uses `n // 2 + 1`.
 
     Returns:
         See `Filtered`; a group without members is too small.
+
+    Raises:
+        ShapeError, MaskError, GroupError, NotFiniteError: see `kerneldyno.training.errors`.
+        TrainingError: `min_size` or `threshold` cannot be used.
     """
     if min_size < 1 or threshold < 0:
         raise TrainingError(f"min_size={min_size}, threshold={threshold}: expected min_size >= 1, threshold >= 0")
@@ -61,8 +65,15 @@ def zero_variance(
 
 
 def last_turn(rewards: Tensor, exists: Tensor) -> Tensor:
-    """The reward of each episode's last turn, (E,); 0 for an episode without turns. Arguments (E, T), padding on
-    either side."""
+    """Return the reward of each episode's last turn.
+
+    Args:
+        rewards: (E, T), any floating type, padding on either side.
+        exists: (E, T) bool or integer: the turn was played.
+
+    Returns:
+        (E,); 0 for an episode without turns.
+    """
     values, inside = check_table(rewards, exists, "rewards")
     if not values.shape[1]:
         return values.new_zeros(len(values))

@@ -1,7 +1,7 @@
-"""Statistics of the members of each (prompt, turn): what a baseline is made of.
+"""Statistics of the members of each (prompt, turn) group, from which baselines are computed.
 
-Members are the unmasked cells of a table that share a group id and a turn. Masked cells are no members: they neither
-change the statistics of the others nor have any of their own.
+Members are the unmasked cells of a table that share a group id and a turn. Masked cells are not members: they do not
+change the statistics of others, and their own are 0.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .tables import check_group
 
 @dataclass(frozen=True)
 class GroupStatistics:
-    """For every cell of an (E, T) table, the figures of its group. Where the mask is not set, all are 0."""
+    """Statistics of each cell's group, as (E, T) tables. All are 0 where the mask is not set."""
 
     count: Tensor
-    """Members N, the cell itself included; in the type of the values."""
+    """Number of members N, the cell itself included; in the type of the values."""
     mean: Tensor
     """Mean of the members."""
     spread: Tensor
@@ -28,18 +28,20 @@ class GroupStatistics:
 
 
 def statistics(values: Tensor, mask: Tensor, group: Tensor, turn: Tensor | None = None) -> GroupStatistics:
-    """Count, mean and spread of each cell's group.
+    """Compute count, mean and spread of each cell's group.
 
     Args:
         values: (E, T), finite where the mask is set.
         mask: (E, T) bool.
         group: (E,) integer ids; samples of one prompt have the same.
-        turn: (E, T) integer: which turn of its episode a cell is. Without it, the column is the turn, which is right
-            for padding at the end; `masks.turn_index` makes it for padding at the start. Ignored where the mask is
-            not set.
+        turn: (E, T) integer, the turn of each cell within its episode. By default the column is the turn, which is right
+            if padding is at the end; for padding at the start use `masks.turn_index`. Ignored where the mask is not set.
 
     Returns:
         Tables in the type of `values`.
+
+    Raises:
+        ShapeError, GroupError: see `kerneldyno.training.errors`.
     """
     cell, size = _cells(values, mask, group, turn)
     member = values[mask]
@@ -52,9 +54,10 @@ def statistics(values: Tensor, mask: Tensor, group: Tensor, turn: Tensor | None 
 def weighted_sums(
     values: Tensor, weights: Tensor, mask: Tensor, group: Tensor, turn: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Sum of the weights, and of weight * value, of each cell's group.
+    """Compute the sum of the weights and the sum of weight * value of each cell's group.
 
-    Args as `statistics`, and
+    Args:
+        values, mask, group, turn: as `statistics`.
         weights: (E, T) in the type of `values`.
 
     Returns:
@@ -68,7 +71,7 @@ def weighted_sums(
 
 
 def _cells(values: Tensor, mask: Tensor, group: Tensor, turn: Tensor | None) -> tuple[Tensor, int]:
-    """The number of each unmasked cell's group, in the order of the table, and how many numbers there may be."""
+    """Return the group number of each unmasked cell, in the order of the table, and an upper bound of these numbers."""
     episodes, columns = values.shape
     group = check_group(group, episodes)
     if turn is None:
@@ -82,5 +85,5 @@ def _cells(values: Tensor, mask: Tensor, group: Tensor, turn: Tensor | None) -> 
 
 
 def _table(member: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """A figure of each unmasked cell as a table like `values`."""
+    """Write one number for each unmasked cell into a table like `values`."""
     return torch.zeros_like(values).masked_scatter_(mask, member)

@@ -1,8 +1,9 @@
-"""Sums of tokens by turn and by episode, and the way back, for both layouts of tokens (see `masks`).
+"""Sums of tokens by turn and by episode, and spreading over tokens, for both layouts of tokens (see `masks`).
 
-Tokens are many (768 rows of 8,192), turns are few. So whatever is as large as the tokens is made block by block: a
-block of rows stays in a CPU's cache and bounds the memory on an accelerator. Sums are scattered on a CPU, which is
-quickest there, and made turn by turn elsewhere: an accelerator scatters in another order, to other bits, in every run.
+There are many tokens (768 rows of 8,192) and few turns. So temporary tensors as large as the tokens are computed block by
+block: a block of rows stays in a CPU's cache and bounds the memory on an accelerator. On a CPU, sums use scatter_add,
+which is fastest there. Elsewhere they are computed turn by turn: an accelerator scatters in another order in every run,
+so its results would differ in the last bits.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _BLOCK_TOKENS_ELSEWHERE: Final = 2**24
 
 
 class TokenLayout:
-    """Which turn and which episode the tokens of a batch belong to.
+    """The turn and the episode of each token of a batch.
 
     Args:
         mask: (R, L) bool or integer: the tokens that count.
@@ -31,8 +32,8 @@ class TokenLayout:
         episodes: (R,) integer, equal for the rows of one episode; without it a row is an episode of its own.
 
     Raises:
-        ShapeError, MaskError, GroupError: see `kerneldyno.training.errors`; a token that counts but has no turn is a
-        ShapeError.
+        ShapeError: see `kerneldyno.training.errors`; also for a token that counts and has no turn.
+        MaskError, GroupError: see `kerneldyno.training.errors`.
     """
 
     def __init__(self, mask: Tensor, turns: Tensor | None = None, episodes: Tensor | None = None) -> None:
@@ -46,7 +47,7 @@ class TokenLayout:
                 raise ShapeError("turns", turns.shape, f"{tuple(mask.shape)}, as mask")
         self._turns = turns
         self.columns = 1 if turns is None or not turns.numel() else max(1, int(turns.max()) + 1)
-        """Turns T that a row may have; 1 where a row is a turn."""
+        """Largest number of turns T of a row; 1 if a row is a turn."""
         if episodes is not None and episodes.shape != mask.shape[:1]:
             raise GroupError(
                 f"episodes has shape {tuple(episodes.shape)}; expected ({len(mask)},), one id for each row"
@@ -56,33 +57,32 @@ class TokenLayout:
             raise ShapeError("turns", turns.shape, "a turn of 0 or more wherever the mask is set")
 
     def blocks(self) -> Iterator[slice]:
-        """Rows, a block at a time."""
+        """Yield slices of rows, one block at a time."""
         rows, length = self.mask.shape
         step = max(1, _BLOCK_TOKENS.get(self.mask.device.type, _BLOCK_TOKENS_ELSEWHERE) // max(length, 1))
         for start in range(0, rows, step):
             yield slice(start, start + step)
 
     def table(self) -> Tensor:
-        """(R, T) of zeros, in the precision for sums."""
+        """Return (R, T) zeros in the precision for sums."""
         return torch.zeros(len(self.mask), self.columns, device=self.mask.device, dtype=precision(self.mask.device))
 
     def by_turn(self, block: slice, values: Tensor) -> Tensor:
-        """Sums (or counts, of bools) over the tokens of each turn: a block (r, L) to (r, T). Values are 0 where
-        masked."""
+        """Sum values, or count bools, over the tokens of each turn: a block (r, L) to (r, T). Values are 0 where masked."""
         if self._turns is None:
             return values.sum(dim=1, keepdim=True)
         sums = scattered if values.device.type == "cpu" else turn_by_turn
         return sums(values, self._turns[block], self.columns)
 
     def to_tokens(self, block: slice, turns: Tensor) -> Tensor:
-        """A table (R, T) or (R, 1) to the tokens of a block: (r, L), or (r, 1), which broadcasts."""
+        """Spread a table (R, T) or (R, 1) over the tokens of a block: (r, L), or (r, 1), which broadcasts."""
         if self._turns is None or turns.shape[1] == 1:
             return turns[block]
         return turns[block].gather(1, self._turns[block].clamp(min=0).long())
 
     @cached_property
     def turn_tokens(self) -> Tensor:
-        """(R, T): how many tokens of each turn count."""
+        """(R, T): number of tokens of each turn that count."""
         counts = self.table()
         for block in self.blocks():
             counts[block] = self.by_turn(block, self.mask[block])
@@ -90,11 +90,11 @@ class TokenLayout:
 
     @cached_property
     def episode_tokens(self) -> Tensor:
-        """(R, 1): how many tokens of each row's episode count."""
+        """(R, 1): number of tokens of each row's episode that count."""
         return self.by_episode(self.turn_tokens)
 
     def by_episode(self, turns: Tensor) -> Tensor:
-        """(R, T) to (R, 1): for each row, the sum over all turns of its episode."""
+        """Sum over all turns of each row's episode: (R, T) to (R, 1)."""
         rows = turns.sum(dim=1)
         if self._episodes is None:
             return rows[:, None]
@@ -102,7 +102,7 @@ class TokenLayout:
         return sums[self._episodes][:, None]
 
     def one_per_episode(self, rows: Tensor) -> Tensor:
-        """From what `by_episode` gives, (R, 1), the figures of the episodes that have tokens, once each."""
+        """Return one number for each episode that has tokens, from a result of `by_episode`, (R, 1)."""
         if self._episodes is None:
             return rows[:, 0][self.episode_tokens[:, 0] > 0]
         figures = rows.new_zeros(len(rows)).index_copy_(0, self._episodes, rows[:, 0])
@@ -111,12 +111,12 @@ class TokenLayout:
 
 
 def scattered(values: Tensor, turns: Tensor, columns: int) -> Tensor:
-    """(r, L) to (r, columns): sums by turn, in one pass."""
+    """Sum by turn in one pass: (r, L) to (r, columns)."""
     sums = torch.zeros(len(turns), columns + 1, device=values.device, dtype=precision(values.device))
     return sums.scatter_add_(1, turns.clamp(min=-1).long() + 1, values.to(sums.dtype))[:, 1:]
 
 
 def turn_by_turn(values: Tensor, turns: Tensor, columns: int) -> Tensor:
-    """The same, a pass for each turn."""
+    """Sum by turn like `scattered`, with one pass for each turn."""
     none = values.new_zeros(())
     return torch.stack([torch.where(turns == turn, values, none).sum(dim=1) for turn in range(columns)], dim=1)

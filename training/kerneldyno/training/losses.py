@@ -1,12 +1,12 @@
-"""Policy losses, and how tokens become one number.
+"""Policy losses, and the aggregation of token losses into one number.
 
     dual_clip        PPO with a higher upper clip and a second clip for negative advantages
     policy_gradient  no ratio and no clip: REINFORCE with optional weights
     bypass, pure     rejection by mismatch (MRS) and one of the two above, in one forward pass
 
 `dual_clip` after `mismatch.reject` compares three policies: the one that generated (rollout), the one at the beginning of
-the update (old) and the one that is trained. `bypass` and `pure` do without the second, so nobody has to recompute its
-log-probabilities.
+the update (old) and the one that is trained. `bypass` and `pure` do not use the old policy, so its log-probabilities need
+not be recomputed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .tables import check_mask
 #: seq-mean-token-sum       sum over the tokens of a row, mean over rows (Dr. Kernel, / 1000)
 #: seq-mean-token-mean      mean over the tokens of a row, mean over rows
 #: seq-mean-token-sum-norm  seq-mean-token-sum / the length L of the rows, unless `scale` is given (Dr. GRPO)
-#: Rows without any token are no rows.
+#: Rows without any token do not count as rows.
 Aggregation = Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
-#: Bound for log ratios before they are exponentiated.
+#: Log ratios are clamped to this bound before exp().
 LOG_RATIO_LIMIT: Final = 20.0
 
 
@@ -47,20 +47,22 @@ def dual_clip(
     tokens: float | None = None,
     rows: float | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
-    """The loss to minimise, r = exp(log_probs - old_log_probs):
+    """Compute the dual-clip PPO loss to minimise.
+
+    With r = exp(log_probs - old_log_probs):
 
         L = max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high)),  and where A < 0  L = min(L, -A clip_dual)
 
     Source: PPO; DAPO (clip-higher); Ye et al. 2020 (dual clip); Dr. Kernel's constants: KernelGYM, core_algos.py.
 
     Args:
-        log_probs: (R, L), with gradient; float32 or bfloat16 (or wider). What stands where the mask is not set does
-            not matter, NaN included, and gets a gradient of 0.
+        log_probs: (R, L), with gradient; float32 or bfloat16 (or wider). Values where the mask is not set may be
+            anything, NaN included, and get a gradient of 0.
         old_log_probs: (R, L), of the policy at the beginning of the update; `log_probs.detach()` for exactly one step.
         advantages: (R, L), or (R, 1) or (R,) with one value for each row.
-        mask: (R, L) bool or integer: response mask less what was rejected.
-        clip_low, clip_high: how far below and above 1 the ratio is followed.
-        clip_dual: above 1; None: no second clip.
+        mask: (R, L) bool or integer: the response mask without rejected tokens.
+        clip_low, clip_high: how far below and above 1 the ratio may be before it is clipped.
+        clip_dual: bound of the ratio for negative advantages, above 1; None: no second clip.
         weights: (R, L) or (R, 1), multiplied with each token's loss: `mismatch.importance_weights`.
         aggregation, scale, tokens, rows: see `aggregate`.
 
@@ -119,15 +121,15 @@ def policy_gradient(
     tokens: float | None = None,
     rows: float | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
-    """The loss to minimise: L = -w A log pi, whose gradient is that of REINFORCE.
+    """Compute the loss to minimise L = -w A log pi, whose gradient is that of REINFORCE.
 
-    Source: Williams 1992. Its value says nothing: only the gradient does.
+    Source: Williams 1992. The value of the loss has no meaning; only its gradient has.
 
     Args:
-        log_probs: (R, L), with gradient; float32 or bfloat16 (or wider). What stands where the mask is not set does
-            not matter, NaN included, and gets a gradient of 0. Where it is set they must be finite.
+        log_probs: (R, L), with gradient; float32 or bfloat16 (or wider). Values where the mask is not set may be
+            anything, NaN included, and get a gradient of 0. Where it is set they must be finite.
         advantages: (R, L), or (R, 1) or (R,) with one value for each row.
-        mask: (R, L) bool or integer: response mask less what was rejected.
+        mask: (R, L) bool or integer: the response mask without rejected tokens.
         weights: (R, L), (R, 1) or (R,): w, without gradient; `mismatch.importance_weights`. None: 1.
         aggregation, scale, tokens, rows: see `aggregate`.
 
@@ -162,34 +164,35 @@ def bypass(
     episodes: Tensor | None = None,
     **options: Any,
 ) -> tuple[Tensor, dict[str, float]]:
-    """`dual_clip` with the rollout policy in place of the old one: r = exp(log_probs - rollout_log_probs).
+    """Compute `dual_clip` with the rollout policy in place of the old one: r = exp(log_probs - rollout_log_probs).
 
-    The loss is that of `dual_clip` over the tokens that `mismatch.reject` keeps. Its ratio holds the mismatch already, so
-    there are no importance weights: they would count it twice. The log-probabilities of the update's own forward pass
-    decide what is rejected, which saves the pass that recomputes the old policy's. What that changes: clipping is around
-    the rollout policy, and rejection is decided again in every pass, by the policy as it has become.
+    The loss is that of `dual_clip` over the tokens that `mismatch.reject` keeps. The ratio already contains the mismatch,
+    so there are no importance weights: they would count it twice. Rejection uses the log-probabilities of the update's own
+    forward pass, which saves the pass that recomputes those of the old policy. Two things differ from `dual_clip` after
+    `mismatch.reject`: clipping is around the rollout policy, and rejection is decided again in every pass, by the current
+    policy.
 
     Source: KernelGYM, mismatch_helper.py, mode "bypass" (old := rollout); verl's rollout_correction.bypass_mode with
     loss_type ppo_clip is the same.
 
     Args:
         log_probs: (R, L), with gradient: of the policy that is trained.
-        rollout_log_probs: (R, L), those that the inference engine reported.
+        rollout_log_probs: (R, L), as reported by the inference engine.
         advantages, mask: as `dual_clip`; the mask is the response mask before any rejection.
-        rule, turns, episodes: as `mismatch.reject`. Rows of one episode must be in one call, or an episode's mean is not
-            its own.
+        rule, turns, episodes: as `mismatch.reject`. All rows of one episode must be in one call; otherwise the episode's
+            mean would be that of a part of it.
         options: clips and aggregation of `dual_clip`, but no weights.
 
     Returns:
-        The loss and its metrics, those of the rejection with the prefix "mrs/".
+        The loss and its metrics; metrics of the rejection have the prefix "mrs/".
 
     Raises:
         ShapeError, MaskError, GroupError, NotFiniteError, OptionError, TrainingError: see `kerneldyno.training.errors`.
     """
     if options.get("weights") is not None:
         raise TrainingError(
-            "weights cannot be used with bypass: its ratio to the rollout policy holds them already; leave them out, or use "
-            "pure with a level"
+            "weights cannot be used with bypass: its ratio to the rollout policy already contains them; leave them out, or "
+            "use pure with a level"
         )
     rejected = mismatch.reject(log_probs.detach(), rollout_log_probs, mask, rule, turns=turns, episodes=episodes)
     loss, figures = dual_clip(log_probs, rollout_log_probs, advantages, rejected.mask, **options)
@@ -209,23 +212,26 @@ def pure(
     episodes: Tensor | None = None,
     **options: Any,
 ) -> tuple[Tensor, dict[str, float]]:
-    """`policy_gradient` over the tokens that `mismatch.reject` keeps: L = -w A log pi, without a ratio and without clips.
+    """Compute `policy_gradient` over the tokens that `mismatch.reject` keeps: L = -w A log pi, no ratio and no clips.
 
-    Without `level` w is 1: rejection alone deals with the mismatch, at the price of a bias that its bounds limit. With a
-    level w = min(pi / pi_rollout, cap), without gradient; "sequence" with a cap that never acts, and without rejection, is
+    Without `level` w is 1: rejection alone handles the mismatch, at the price of a bias that its bounds limit. With a level
+    w = min(pi / pi_rollout, cap), without gradient. "sequence" with a cap that is never reached, and without rejection, is
     the unbiased gradient. As with `bypass`, no pass recomputes the old policy's log-probabilities. Only the rejection keeps
     the policy near the rollout policy, so take one step for each batch.
 
     Source: KernelGYM, mismatch_helper.py, pure rollout correction, L = -E[w log pi A]; verl's rollout_correction.bypass_mode
     with loss_type reinforce is the same, `rollout_is` being the level.
 
-    Args, returns and raises as `bypass`, and
-        level: what one weight is made of, see `mismatch.Level`; None: no weights.
+    Args:
+        log_probs, rollout_log_probs, advantages, mask, rule, turns, episodes: as `bypass`.
+        level: the tokens that one weight covers, see `mismatch.Level`; None: no weights.
         cap: the largest weight.
         options: aggregation of `policy_gradient`, but no weights.
+
+    Returns, Raises: as `bypass`.
     """
     if options.get("weights") is not None:
-        raise TrainingError("weights cannot be given to pure, which makes its own; say which by level and cap")
+        raise TrainingError("weights cannot be given to pure, which computes its own; choose them by level and cap")
     detached = log_probs.detach()
     rejected = mismatch.reject(detached, rollout_log_probs, mask, rule, turns=turns, episodes=episodes)
     weights = None
@@ -246,19 +252,26 @@ def aggregate(
     tokens: float | None = None,
     rows: float | None = None,
 ) -> Tensor:
-    """One number from the losses of tokens. Nothing to aggregate is 0, with a gradient of 0.
+    """Aggregate token losses into one number. Without any token it is 0, with a gradient of 0.
 
-    A batch in parts (micro-batches, ranks): give `tokens` or `rows` of the whole, and the parts' losses add up to the
-    whole's. (Where a framework averages gradients over ranks, multiply by their number.)
+    For a batch in parts (micro-batches, ranks), give `tokens` or `rows` of the whole batch; the losses of the parts then
+    add up to that of the whole. (If a framework averages gradients over ranks, multiply by the number of ranks.)
 
     Args:
         loss: (R, L).
         mask: (R, L) bool or integer.
         aggregation: see `Aggregation`.
-        scale: the result is divided by it (KernelGYM's loss_scale_factor, 1000 in its runs). None: 1, and L for
+        scale: divide the result by it (KernelGYM's loss_scale_factor, 1000 in its runs). None: 1, or L for
             "seq-mean-token-sum-norm".
-        tokens: what token-mean divides by; None: the tokens of this mask.
-        rows: what seq-mean divides by; None: the rows of this mask that have any token.
+        tokens: divisor of token-mean; None: the number of tokens of this mask.
+        rows: divisor of seq-mean; None: the number of rows of this mask that have any token.
+
+    Returns:
+        A scalar, float32 or wider.
+
+    Raises:
+        ShapeError, MaskError, OptionError: see `kerneldyno.training.errors`.
+        TrainingError: `scale`, `tokens` or `rows` is not above 0.
     """
     if aggregation not in get_args(Aggregation):
         raise OptionError("aggregation", aggregation, get_args(Aggregation))
@@ -288,7 +301,7 @@ def _prefixed(figures: dict[str, float]) -> dict[str, float]:
 
 
 def _by_row(values: Tensor, log_probs: Tensor, name: str) -> Tensor:
-    """(R,), (R, 1) or (R, L) without gradient, in the precision of the loss, such that it broadcasts over tokens."""
+    """Detach (R,), (R, 1) or (R, L), convert to the precision of the loss, and shape so that it broadcasts over tokens."""
     if values.dim() == 1:
         values = values[:, None]
     rows, length = log_probs.shape

@@ -1,6 +1,6 @@
-"""Which turns count, where turns stand in a padded table, and which turn a token belongs to.
+"""Masks of turns that count, positions of turns in a padded table, and the turn that each token belongs to.
 
-Two layouts of tokens are in use, and every function that takes tokens takes both:
+Two layouts of tokens are in use, and every function that takes tokens accepts both:
     one row for each turn (KernelGYM's): tokens (R, L) with `episodes` (R,), the episode of each row, and no turn ids
     one row for each episode (verl's): tokens (R, L) with `turns` (R, L), the turn of each token, -1 where the policy
     did not write
@@ -18,22 +18,25 @@ from .tables import check_mask, check_table
 
 
 def turn_mask(rewards: Tensor, exists: Tensor, *, void_turns: bool = True, failed: Tensor | None = None) -> Tensor:
-    """The turns that count in training: those that exist, less the void ones and those of failed episodes.
+    """Return the turns that count in training: those that exist, without void turns and those of failed episodes.
 
-    A turn is void if it regressed: an earlier turn of its episode had a reward above 0 and it has none (reward <= 0).
-    This takes negative examples away: a policy that breaks what worked is not told so. It is KernelGYM's default
-    and therefore here; `void_turns=False` leaves such turns in.
+    A turn is void if it regressed: an earlier turn of its episode had a reward above 0 and its own reward is <= 0. Masking
+    void turns removes negative examples: the policy gets no signal that it broke working code. It is the default because it
+    is KernelGYM's; `void_turns=False` keeps such turns.
 
     Source: KernelGYM, vllm_async_engine.py (mask_void_turn); absent from the Dr. Kernel paper.
 
     Args:
         rewards: (E, T), any floating type.
         exists: (E, T) bool or integer, padding on either side.
-        void_turns: whether regressions are masked.
-        failed: (E,) bool or integer; episodes that infrastructure ended. None of their turns counts.
+        void_turns: whether to mask regressions.
+        failed: (E,) bool or integer: episodes that an infrastructure failure ended. None of their turns counts.
 
     Returns:
         (E, T) bool.
+
+    Raises:
+        ShapeError, MaskError, NotFiniteError: see `kerneldyno.training.errors`.
     """
     if failed is not None:
         exists = check_mask(exists, rewards.shape, "exists") & ~check_mask(failed, rewards.shape[:1], "failed")[:, None]
@@ -46,11 +49,11 @@ def turn_mask(rewards: Tensor, exists: Tensor, *, void_turns: bool = True, faile
 
 
 def turn_index(exists: Tensor) -> Tensor:
-    """Which turn of its episode each cell is, counted from 0; -1 where there is none. Padding may stand on either side.
+    """Return the number of each turn within its episode, from 0; -1 where there is none. Padding may be on either side.
 
     Args:
-        exists: (E, T) bool or integer: the turn was played, whether it counts or not. (Of a mask with void turns the
-            numbers would shift.)
+        exists: (E, T) bool or integer: the turn was played, whether it counts or not. (Do not give a mask without void
+            turns: the numbers would shift.)
 
     Returns:
         (E, T) int64.
@@ -60,12 +63,12 @@ def turn_index(exists: Tensor) -> Tensor:
 
 
 def align(table: Tensor, exists: Tensor, side: Literal["left", "right"] = "right") -> Tensor:
-    """The same table with its padding moved to `side`; the order of turns stays.
+    """Move the padding of a table to `side`; the order of turns stays.
 
     Args:
         table: (E, T), any type.
         exists: (E, T) bool or integer.
-        side: where the padding shall stand.
+        side: where to put the padding.
 
     Returns:
         (E, T) like `table`. `align(exists, exists, side)` is the mask that belongs to it.
@@ -78,10 +81,10 @@ def align(table: Tensor, exists: Tensor, side: Literal["left", "right"] = "right
 
 
 def turns_of(response_mask: Tensor) -> Tensor:
-    """Which turn each token belongs to: turns are the runs of ones, counted from 0; -1 outside.
+    """Return the turn of each token: turns are the runs of ones, counted from 0; -1 outside.
 
-    Padding and the environment's messages are zeros, on either side and in between. A mask out of which single tokens
-    have been rejected splits turns: take the turns from the mask as it was before.
+    Padding and the environment's messages are zeros, on either side and in between. Rejecting single tokens splits runs, so
+    give the mask as it was before any rejection.
 
     Args:
         response_mask: (R, L), bool or integer; 1 where the policy wrote the token.
@@ -98,20 +101,20 @@ def turns_of(response_mask: Tensor) -> Tensor:
 
 
 def to_tokens(table: Tensor, turns: Tensor, episodes: Tensor | None = None) -> Tensor:
-    """Spreads a value for each turn over the tokens of that turn.
+    """Spread one value for each turn over the tokens of that turn.
 
     Args:
-        table: (E, T), any type: advantages, or what to keep.
-        turns: (R, L) integer, the turn of each token; anything negative is no turn and becomes 0 (False). With one
-            row for each turn also (R,): then every token of the row has the value, padding included.
+        table: (E, T), any type: advantages, or the turns to keep.
+        turns: (R, L) integer, the turn of each token; a negative one is no turn and gives 0 (False). With one row for each
+            turn also (R,): then every token of the row has the value, padding included.
         episodes: (R,) integer, the episode (row of `table`) of each row. Without it row r is episode r.
 
     Returns:
         (R, L) like `table`; for `turns` (R,) it is (R, 1), which broadcasts without taking memory.
 
     Raises:
-        ShapeError: a turn or an episode that the table does not have, or shapes that do not fit.
-        MaskError: ids of floating point.
+        ShapeError: the table lacks a turn or an episode, or shapes do not fit.
+        MaskError: ids are of a floating-point type.
     """
     if table.dim() != 2:
         raise ShapeError("table", table.shape, "(episodes, turns)")
@@ -125,5 +128,5 @@ def to_tokens(table: Tensor, turns: Tensor, episodes: Tensor | None = None) -> T
         raise ShapeError("table", table.shape, f"a column for each turn: the tokens have {int(turns.max()) + 1} turns")
     rows = table if episodes is None else table[episodes]
     if len(rows) != len(turns):
-        raise ShapeError("turns", turns.shape, f"{len(rows)} rows; `episodes` says which episode each row is of")
+        raise ShapeError("turns", turns.shape, f"{len(rows)} rows; give the episode of each row by `episodes`")
     return rows.gather(1, turns.clamp(min=0).long()).masked_fill_(turns < 0, 0)

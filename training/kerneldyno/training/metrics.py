@@ -1,9 +1,10 @@
 """Metrics of evaluations: fast@p, best by turn, improvement, quartiles, pass@k and tables by turn. Plain Python, no torch.
 
-A turn is a speedup and whether it was correct. `None` for both is a turn that has no verdict: a generation that ran
-out of context, or an evaluation lost to infrastructure. A coverage of `None` was not measured; it is in no figure.
+A turn is given as a speedup and whether it was correct. `None` for both is a turn without a verdict: the generation ran
+out of context, or the evaluation was lost to an infrastructure failure. A coverage of `None` was not measured; no figure
+includes it.
 
-A win counts in two ways, which every report shows beside each other: by the measured speedup (`is_win`, `fast_at_p`), and
+A win is counted in two ways, which every report shows side by side: by the measured speedup (`is_win`, `fast_at_p`), and
 by the lower end of its 95 % interval (`is_sure_win`, `sure_fast_at_p`). docs/training.md says which one to publish.
 """
 
@@ -23,10 +24,10 @@ THRESHOLDS: Final = (1.0, 1.2, 1.5, 2.0, 3.0)
 def is_win(speedup: float | None, p: float) -> bool:
     """Return True if a correct answer with this measured speedup is at least p times as fast as its reference.
 
-    Source: KernelGYM asks for speedup >= p; KernelBench asks for speedup > p.
+    Source: KernelGYM (speedup >= p; KernelBench requires speedup > p).
 
     Args:
-        speedup: reference time / candidate time; None if it was not measured, which is a win for p <= 0 only.
+        speedup: reference time / candidate time; None if it was not measured, which is a win only for p <= 0.
         p: threshold, inclusive.
     """
     return (speedup or 0.0) >= p
@@ -35,93 +36,104 @@ def is_win(speedup: float | None, p: float) -> bool:
 def is_sure_win(low: float | None, p: float) -> bool:
     """Return True if the whole 95 % interval of a correct answer's speedup is above p.
 
-    Unchanged PyTorch against itself measures 1.00 plus or minus noise. It wins half of the time by `is_win` with p = 1,
-    and almost never by this one.
+    Unchanged PyTorch compared with itself measures 1.00 plus or minus noise. By `is_win` with p = 1 it wins half of the
+    time, by this function almost never.
 
     Args:
-        low: lower end of the interval, as a ratio of times; None if there is no interval, and then no win is sure.
-        p: threshold, exclusive, as KernelBench has it.
+        low: lower end of the interval, as a ratio of times; None if there is no interval, which is no sure win.
+        p: threshold, exclusive, as in KernelBench.
     """
     return low is not None and low > p
 
 
 def fast_at_p(speedups: Sequence[float | None], correct: Sequence[bool | None], p: float) -> float:
-    """The share of **all** samples that are correct and at least p times as fast as the reference.
+    """Compute the share of **all** samples that are correct and at least p times as fast as the reference.
 
-    A sample without a verdict is in the denominator: a policy gains nothing by answers that cannot be judged. (The
-    caller decides whether an evaluation that infrastructure lost is a sample at all.) With p = 0, the share of
+    A sample without a verdict is in the denominator, so that a policy gains nothing by answers that cannot be judged. (The
+    caller decides whether an evaluation lost to an infrastructure failure is a sample.) With p = 0, it is the share of
     correct samples.
 
     Source: KernelBench; Dr. Kernel's Fast@p.
 
     Args:
         speedups: reference time / candidate time, for each sample.
-        correct: whether each sample passed; `speedups` of those that did not is not looked at.
+        correct: whether each sample passed; `speedups` of samples that did not pass are not read.
         p: threshold, inclusive.
 
     Raises:
-        ShapeError: not one verdict for each speedup.
-        TrainingError: no samples, or p or a correct sample's speedup is NaN.
+        ShapeError: `speedups` and `correct` differ in length.
+        TrainingError: there are no samples, or p or a correct sample's speedup is NaN.
     """
     return sum(_fast(_some(speedups), correct, p)) / len(speedups)
 
 
 def sure_fast_at_p(lows: Sequence[float | None], correct: Sequence[bool | None], p: float) -> float:
-    """The share of **all** samples that are correct and whose whole 95 % interval of the speedup is above p.
+    """Compute the share of **all** samples that are correct and whose whole 95 % interval of the speedup is above p.
 
-    Never more than `fast_at_p` of the same samples, if each interval holds its speedup.
+    It is never more than `fast_at_p` of the same samples, if each interval contains its speedup.
 
     Source: KernelBench's fast_p (speedup > p), with the lower end of the interval in place of the speedup.
 
     Args:
         lows: lower end of the interval of each sample's speedup, as a ratio of times. None if there is no interval; the
-            sample then counts as no win and stays in the denominator.
-        correct: whether each sample passed, None without a verdict; `lows` of those that did not is not looked at.
+            sample is then no win and stays in the denominator.
+        correct: whether each sample passed, None without a verdict; `lows` of samples that did not pass are not read.
         p: threshold, exclusive.
 
     Raises:
-        ShapeError: not one verdict for each lower end.
-        TrainingError: no samples, or p or a correct sample's lower end is NaN.
+        ShapeError: `lows` and `correct` differ in length.
+        TrainingError: there are no samples, or p or a correct sample's lower end is NaN.
     """
     return sum(_passed(_some(lows), correct, p, is_sure_win)) / len(lows)
 
 
 def fast_at_p_kernelgym(speedups: Sequence[float | None], correct: Sequence[bool | None], p: float) -> float:
-    """KernelGYM's `fast@p_in_all`: samples without a verdict (None) are dropped from the denominator.
+    """Compute KernelGYM's `fast@p_in_all`, which leaves samples without a verdict (None) out of the denominator.
 
-    So failed generations do not count as failures. To compare with figures that were made so, and for nothing else.
+    Failed generations then do not count as failures. Use it only to compare with figures computed in this way.
 
-    Source: KernelGYM, kernel_multi_turn_metrics.py. Args and raises as `fast_at_p`; 0 if no sample has a verdict.
+    Source: KernelGYM, kernel_multi_turn_metrics.py.
+
+    Args, Raises: as `fast_at_p`.
+
+    Returns:
+        The share; 0 if no sample has a verdict.
     """
     fast, judged = sum(_fast(_some(speedups), correct, p)), sum(verdict is not None for verdict in correct)
     return fast / judged if judged else 0.0
 
 
 def fast_at_p_correct(speedups: Sequence[float | None], correct: Sequence[bool | None], p: float) -> float:
-    """KernelGYM's `fast@p`: the share of the **correct** samples that are fast. Says nothing about how many are
-    correct.
+    """Compute KernelGYM's `fast@p`: the share of the **correct** samples that are fast.
 
-    Source: KernelGYM, kernel_multi_turn_metrics.py. Args and raises as `fast_at_p`; 0 if no sample is correct.
+    It does not depend on how many samples are correct.
+
+    Source: KernelGYM, kernel_multi_turn_metrics.py.
+
+    Args, Raises: as `fast_at_p`.
+
+    Returns:
+        The share; 0 if no sample is correct.
     """
     fast, passed = sum(_fast(_some(speedups), correct, p)), sum(map(bool, correct))
     return fast / passed if passed else 0.0
 
 
 def best_by_turn(speedups: Sequence[float | None], correct: Sequence[bool | None]) -> list[float]:
-    """For each turn of one episode, the best correct speedup up to it; 0 while there is none.
+    """Return, for each turn of one episode, the best correct speedup up to it; 0 while there is none.
 
-    It chooses with the evaluator's own measurement, so it profits from noise in the times: not to be compared with
-    the figures of single answers.
+    The choice uses the evaluator's own measurement, so noise in the times makes it look better. Do not compare it with
+    figures of single answers.
     """
     return [0.0 if best is None else speedups[best] or 0.0 for best in _best_so_far(speedups, correct)]
 
 
 @dataclass(frozen=True, slots=True)
 class Quartiles:
-    """How the values of some samples are spread. There is no such thing for no values."""
+    """Distribution of the values of at least one sample."""
 
     count: int
-    """Samples with a value."""
+    """Number of samples with a value."""
     mean: float
     minimum: float
     lower: float
@@ -133,12 +145,12 @@ class Quartiles:
 
 
 def quartiles(values: Sequence[float | None]) -> Quartiles | None:
-    """Return mean and quartiles of the values that are there; None (no figure, rather than 0) if there are none.
+    """Return mean and quartiles of the values that are not None; None (rather than 0) if there are none.
 
     Quartiles are interpolated linearly between the two nearest values in order, at position (n - 1) * q.
 
-    Source: KernelGYM, kernel_multi_turn_metrics.py, reports such statistics of speedup and coverage. That an absent value is
-    left out, and `count` says how many were there, is ours.
+    Source: KernelGYM, kernel_multi_turn_metrics.py, reports such statistics of speedup and coverage. Leaving absent values
+    out and reporting their `count` is ours.
 
     Args:
         values: one for each sample; None where it was not measured.
@@ -148,7 +160,7 @@ def quartiles(values: Sequence[float | None]) -> Quartiles | None:
     """
     known = sorted(value for value in values if value is not None)
     if not all(map(math.isfinite, known)):
-        raise TrainingError("a value is NaN or infinite: what was not measured has None")
+        raise TrainingError("a value is NaN or infinite; give None for what was not measured")
     if not known:
         return None
 
@@ -158,7 +170,7 @@ def quartiles(values: Sequence[float | None]) -> Quartiles | None:
         above = min(below + 1, len(known) - 1)
         return known[below] + (known[above] - known[below]) * (place - below)
 
-    mean = min(max(math.fsum(known) / len(known), known[0]), known[-1])  # not outside of them by rounding
+    mean = min(max(math.fsum(known) / len(known), known[0]), known[-1])  # rounding must not put it outside
     return Quartiles(len(known), mean, known[0], at(0.25), at(0.5), at(0.75), known[-1])
 
 
@@ -166,12 +178,12 @@ def correct_quartiles(values: Sequence[float | None], correct: Sequence[bool | N
     """Return `quartiles` of the correct samples: of their speedups, or of their coverages.
 
     Args:
-        values: speedup (reference time / candidate time) or coverage (0..1) of each sample, None where not measured. Those
-            of samples that are not correct are not looked at.
+        values: speedup (reference time / candidate time) or coverage (0..1) of each sample, None where not measured. Values
+            of samples that are not correct are not read.
         correct: whether each sample passed, None without a verdict.
 
     Raises:
-        ShapeError: not one verdict for each value.
+        ShapeError: `values` and `correct` differ in length.
         TrainingError: a correct sample's value is NaN or infinite.
     """
     if len(values) != len(correct):
@@ -181,20 +193,20 @@ def correct_quartiles(values: Sequence[float | None], correct: Sequence[bool | N
 
 @dataclass(frozen=True, slots=True)
 class Improvement:
-    """What one more turn gave; all shares are of all episodes, those that ended before it included."""
+    """Gain of one more turn. All shares are of all episodes, including those that ended before this turn."""
 
     turn: int
-    """The later turn, counted from 1; so 2 or more."""
+    """Number of the later turn, counted from 1; so 2 or more."""
     improved: float
-    """Share of episodes whose best answer up to this turn is faster than the best one before it, or the first."""
+    """Share of episodes whose best answer up to this turn is faster than the best before it, or is their first."""
     sure_improved: float
-    """Share of episodes that improved for sure: by their first correct answer, or by an answer whose 95 % interval lies
-    above that of the best answer before. Measuring the same kernel again improves it half of the time, and almost never
-    for sure."""
+    """Share of episodes that improved for sure: by their first correct answer, or by an answer whose 95 % interval is above
+    that of the best answer before. Measuring the same kernel again counts as improved half of the time, and almost never as
+    improved for sure."""
     first: float
     """Share of episodes whose first correct, measured answer came in this turn."""
     mean_gain: float
-    """Mean over all episodes of the best speedup after less the best before, where no answer yet is a speedup of 0."""
+    """Mean over all episodes of (best speedup after - best before); an episode without an answer has a speedup of 0."""
 
 
 def improvement_by_turn(
@@ -203,18 +215,20 @@ def improvement_by_turn(
     lows: Sequence[Sequence[float | None]] | None = None,
     highs: Sequence[Sequence[float | None]] | None = None,
 ) -> list[Improvement]:
-    """What each turn after the first added to the best answer of each episode.
+    """Compute what each turn after the first added to the best answer of each episode.
 
     Source: KernelGYM, kernel_multi_turn_metrics.py, reports an improvement over turns; these definitions, by turn and by
     interval, are ours.
 
     Args:
-        speedups: of each episode, of each of its turns; reference time / candidate time, None where not measured.
-        correct: likewise, None without a verdict. Speedups of what is not correct are not looked at.
-        lows, highs: likewise, the ends of the 95 % interval of each speedup. Without both only first answers are sure.
+        speedups: one sequence for each episode, one value for each turn: reference time / candidate time, None where not
+            measured.
+        correct: in the same form, None without a verdict. Speedups of turns that are not correct are not read.
+        lows, highs: in the same form, the ends of the 95 % interval of each speedup. Without both, only first answers are
+            sure.
 
     Returns:
-        One for each turn after the first, up to the longest episode.
+        One `Improvement` for each turn after the first, up to the longest episode.
 
     Raises:
         ShapeError: the arguments differ in episodes or in turns.
@@ -246,14 +260,14 @@ def improvement_by_turn(
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """The probability that at least one of k samples passes, from n samples of which c passed; unbiased.
+    """Estimate without bias the probability that at least one of k samples passes, from n samples of which c passed.
 
-    1 - C(n - c, k) / C(n, k), as a product of factors within 0..1: no large numbers for any n.
+    It is 1 - C(n - c, k) / C(n, k), computed as a product of factors within 0..1, so that no n gives large numbers.
 
     Source: Chen et al. 2021 (arXiv 2107.03374).
 
     Raises:
-        TrainingError: unless 0 <= c <= n and 1 <= k <= n; fewer samples than k say nothing about k.
+        TrainingError: unless 0 <= c <= n and 1 <= k <= n; fewer than k samples give no estimate for k.
     """
     if not (0 <= c <= n and 1 <= k <= n):
         raise TrainingError(f"pass@k needs 0 <= c <= n and 1 <= k <= n; got n={n}, c={c}, k={k}")
@@ -264,18 +278,17 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TurnRow:
-    """What a turn came to over all episodes; every share is of all episodes, those that ended before this turn
-    included."""
+    """Figures of one turn over all episodes. Every share is of all episodes, including those that ended before it."""
 
     turn: int
-    """Counted from 1."""
+    """Number of the turn, counted from 1."""
     episodes: int
     judged: int
-    """Episodes with a verdict in this turn."""
+    """Number of episodes with a verdict in this turn."""
     correct: float
     """Share of correct answers in this turn."""
     mean_speedup: float
-    """Mean speedup of the correct answers of this turn; 0 without any."""
+    """Mean speedup of the correct answers of this turn; 0 if there are none."""
     fast: dict[float, float]
     """`fast_at_p` of this turn, by threshold."""
     sure_fast: dict[float, float]
@@ -287,14 +300,14 @@ class TurnRow:
     best_fast: dict[float, float]
     """`fast_at_p` of the best answer up to this turn, by threshold."""
     best_sure_fast: dict[float, float]
-    """`sure_fast_at_p` of the same answers. A later answer that measures faster takes the place of an earlier one also if
-    its interval is wider, so this share can fall from turn to turn."""
+    """`sure_fast_at_p` of the same answers. A later answer with a higher speedup replaces an earlier one even if its
+    interval is wider, so this share can fall from turn to turn."""
     speedup_quartiles: Quartiles | None
-    """Of the speedups of this turn's correct answers that were measured; None without any."""
+    """Of the speedups of this turn's correct answers that were measured; None if there are none."""
     coverage_quartiles: Quartiles | None
-    """Of the coverages of this turn's correct answers that were profiled; None without any."""
+    """Of the coverages of this turn's correct answers that were profiled; None if there are none."""
     improvement: Improvement | None
-    """What this turn added to the best answers; None for the first turn."""
+    """Gain of this turn over the best answers before; None for the first turn."""
 
 
 def turn_table(
@@ -305,15 +318,16 @@ def turn_table(
     highs: Sequence[Sequence[float | None]] | None = None,
     coverages: Sequence[Sequence[float | None]] | None = None,
 ) -> list[TurnRow]:
-    """One row for each turn, from episodes of any length.
+    """Return one row for each turn, from episodes of any length.
 
     Args:
-        speedups: of each episode, of each of its turns.
-        correct: likewise.
-        thresholds: for fast@p.
-        lows: likewise, the lower end of the 95 % interval of each speedup. Without it no win is sure.
-        highs: likewise, the upper end. Without it only first correct answers are sure improvements.
-        coverages: likewise, the share of device time in the candidate's own kernels, within 0..1; None where not profiled.
+        speedups: one sequence for each episode, one value for each turn.
+        correct: in the same form.
+        thresholds: the values of p for fast@p.
+        lows: in the same form, the lower end of the 95 % interval of each speedup. Without it no win is sure.
+        highs: in the same form, the upper end. Without it only first correct answers are sure improvements.
+        coverages: in the same form, the share of device time in the candidate's own kernels, within 0..1; None where not
+            profiled.
 
     Raises:
         ShapeError: the arguments differ in episodes or in turns.
@@ -358,7 +372,7 @@ def turn_table(
 
 
 def _same_shape(speedups: Sequence[Sequence[object]], **others: Sequence[Sequence[object]]) -> None:
-    """Raise ShapeError unless all have as many episodes as `speedups`, and each episode as many turns."""
+    """Raise ShapeError unless all have as many episodes as `speedups`, with as many turns each."""
     for name, given in others.items():
         if len(given) != len(speedups):
             raise ShapeError(name, (len(given),), f"({len(speedups)},), as speedups")
@@ -368,7 +382,7 @@ def _same_shape(speedups: Sequence[Sequence[object]], **others: Sequence[Sequenc
 
 
 def _best_so_far(speedups: Sequence[float | None], correct: Sequence[bool | None]) -> list[int | None]:
-    """For each turn of one episode, the index of the fastest correct turn up to it (the first of equals); None before."""
+    """Return, for each turn of an episode, the index of the fastest correct turn so far (the first of equals), or None."""
     best, found = None, []
     top = 0.0
     for index, (speedup, fast) in enumerate(zip(speedups, _fast(speedups, correct, -math.inf), strict=True)):
@@ -379,7 +393,7 @@ def _best_so_far(speedups: Sequence[float | None], correct: Sequence[bool | None
 
 
 def _fast(speedups: Sequence[float | None], correct: Sequence[bool | None], p: float) -> list[bool]:
-    """Which samples are correct and win by their speedup."""
+    """Return which samples are correct and win by their speedup."""
     return _passed(speedups, correct, p, is_win)
 
 
@@ -389,16 +403,16 @@ def _passed(
     p: float,
     wins: Callable[[float | None, float], bool],
 ) -> list[bool]:
-    """Which samples are correct and win by `wins`. Values of samples that are not correct are not looked at."""
+    """Return which samples are correct and win by `wins`. Values of samples that are not correct are not read."""
     if len(values) != len(correct):
         raise ShapeError("correct", (len(correct),), f"({len(values)},), as speedups")
     pairs = list(zip(values, correct, strict=True))
     if math.isnan(p) or any(verdict and value is not None and math.isnan(value) for value, verdict in pairs):
-        raise TrainingError("NaN is no speedup: a correct answer that was not measured has None")
+        raise TrainingError("a value of a correct answer, or p, is NaN; give None for an answer that was not measured")
     return [bool(verdict) and wins(value, p) for value, verdict in pairs]
 
 
 def _some(samples: Sequence[float | None]) -> Sequence[float | None]:
     if not samples:
-        raise TrainingError("no samples: a share of nothing is not 0")
+        raise TrainingError("there are no samples, so there is no share")
     return samples

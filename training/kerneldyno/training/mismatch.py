@@ -1,12 +1,11 @@
-"""The mismatch between the policy that generated and the policy that is trained: rejection (MRS), truncated weights,
-metrics.
+"""Mismatch between the policy that generated and the policy that is trained: rejection (MRS), truncated weights, metrics.
 
-An inference engine and a trainer give different probabilities to the same tokens. r = pi_train / pi_rollout of a
-token; all sums are of log r, in float32 or wider whatever the log-probabilities are stored in. The functions take
-both layouts of tokens (see `masks`): a row for each turn (with `episodes` to join the rows of an episode), or a row
-for each episode (with `turns`).
+An inference engine and a trainer compute different probabilities for the same tokens. r is pi_train / pi_rollout of a
+token. All sums are of log r, in float32 or wider, whatever type the log-probabilities have. The functions accept both
+layouts of tokens (see `masks`): a row for each turn (with `episodes` to join the rows of an episode), or a row for each
+episode (with `turns`).
 
-Log-probabilities of minus infinity are allowed (such a token is vetoed); NaN is refused.
+Log-probabilities of minus infinity are allowed (the veto rejects such a token); NaN raises an error.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from torch import Tensor
 from .errors import NotFiniteError, OptionError, ShapeError, TrainingError
 from .layout import TokenLayout
 
-#: What one ratio is made of:
+#: The tokens that one ratio covers:
 #: token            each token's own
 #: turn             product over the turn
 #: turn_geometric   geometric mean over the tokens of the turn
@@ -30,23 +29,23 @@ from .layout import TokenLayout
 #: geometric        geometric mean over all tokens of all turns of the episode
 Level = Literal["token", "turn", "turn_geometric", "sequence", "geometric"]
 
-#: Bound for log ratios before they are exponentiated, as KernelGYM and verl have it.
+#: Log ratios are clamped to this bound before exp(), as in KernelGYM and verl.
 LOG_RATIO_LIMIT: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is kept: lower <= w <= upper with w of a level, and nowhere a token with r < veto."""
+    """Rule to keep tokens: lower <= w <= upper, w being the ratio of `level`, and no token with r < veto."""
 
     level: Level | None = "geometric"
-    """None: no bounds, the veto only."""
+    """The tokens that one ratio covers. None: no bounds, only the veto."""
     upper: float = 1.001
     lower: float | None = 0.999
     """None: 1 / upper."""
     veto: float | None = 1e-4
-    """None: no veto. One-sided: only tokens that the trained policy finds far less likely than the rollout did."""
+    """None: no veto. It is one-sided: it hits only tokens that are far less likely for the trained policy."""
     veto_level: Literal["turn", "sequence"] = "turn"
-    """What such a token takes away: its turn, or its whole episode."""
+    """What a vetoed token rejects: its turn, or its whole episode."""
 
     def __post_init__(self) -> None:
         if self.level is not None and self.level not in get_args(Level):
@@ -55,9 +54,9 @@ class Rule:
             raise OptionError("veto_level", self.veto_level, ("turn", "sequence"))
         lower = 1 / self.upper if self.lower is None and self.upper > 0 else self.lower
         if not (lower is not None and 0 < lower <= self.upper < math.inf):
-            raise TrainingError(f"bounds {self.lower}..{self.upper}: they are ratios, 0 < lower <= upper")
+            raise TrainingError(f"bounds {self.lower}..{self.upper}: expected ratios with 0 < lower <= upper")
         if self.veto is not None and not 0 < self.veto < 1:
-            raise TrainingError(f"veto={self.veto}: it is a ratio, 0 < veto < 1")
+            raise TrainingError(f"veto={self.veto}: expected a ratio with 0 < veto < 1")
 
     @property
     def log_bounds(self) -> tuple[float, float]:
@@ -65,22 +64,22 @@ class Rule:
         return math.log(1 / self.upper if self.lower is None else self.lower), math.log(self.upper)
 
 
-#: Dr. Kernel's MRS as released (KernelGYM, mismatch_helper.py): a veto takes the row away, and a row is a turn.
+#: Dr. Kernel's MRS as released (KernelGYM, mismatch_helper.py): a veto rejects the row, and a row is a turn.
 RELEASE: Final = Rule()
-#: Dr. Kernel's MRS as written (Eq. 6): a veto takes the whole sequence away.
+#: Dr. Kernel's MRS as written (Eq. 6): a veto rejects the whole sequence.
 PAPER: Final = Rule(veto_level="sequence")
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """What is left of a response mask."""
+    """A response mask after rejection."""
 
     mask: Tensor
-    """(R, L) bool: the mask given, less what was rejected."""
+    """(R, L) bool: the given mask without rejected tokens."""
     metrics: dict[str, float]
-    """masked_fraction: tokens rejected, of those that counted; turn_ and sequence_masked_fraction: turns and episodes
-    that lost any token; veto_fraction: turns rejected by the veto; catastrophic_fraction: tokens below
-    the veto."""
+    """masked_fraction: share of the counted tokens that were rejected; turn_masked_fraction, sequence_masked_fraction:
+    share of turns and of episodes that lost any token; veto_fraction: share of turns that the veto rejected;
+    catastrophic_fraction: share of tokens below the veto."""
 
 
 @torch.no_grad()
@@ -93,16 +92,16 @@ def reject(
     turns: Tensor | None = None,
     episodes: Tensor | None = None,
 ) -> Rejection:
-    """Mismatch rejection sampling: takes tokens out of the mask whose ratio leaves the bounds, and what the veto hits.
+    """Apply mismatch rejection sampling: remove tokens whose ratio is outside the bounds, and those that the veto rejects.
 
-    Ratios and veto are both computed with the mask given, in whatever order; a rejected turn stays in its group's
-    baseline (advantages are made from turns, not from this mask).
+    Ratios and veto are both computed with the given mask, so their order does not matter. A rejected turn stays in its
+    group's baseline: advantages are computed from turns, not from this mask.
 
     Source: Dr. Kernel, Eq. 6; KernelGYM, mismatch_helper.py.
 
     Args:
         train: (R, L) log-probabilities of the trained policy, recomputed, float32 or bfloat16 (or wider).
-        rollout: (R, L) those that the inference engine reported.
+        rollout: (R, L) log-probabilities that the inference engine reported.
         mask: (R, L) bool or integer: the tokens that the policy wrote and that count.
         rule: `RELEASE` or `PAPER`, or your own.
         turns: (R, L) integer, see `masks.turns_of`; without it a row is a turn.
@@ -148,26 +147,29 @@ def importance_weights(
     turns: Tensor | None = None,
     episodes: Tensor | None = None,
 ) -> Tensor:
-    """Truncated importance weights min(w, cap), to be multiplied with the loss of each token; 0 where the mask is not
-    set.
+    """Compute truncated importance weights min(w, cap), to multiply with each token's loss; 0 where the mask is not set.
 
-    Log ratios are clamped to +-20 first, the sums and not their terms.
+    Log ratios are first clamped to +-20; the sums are clamped, not their terms.
 
     Source: Yao et al. 2025 (truncated importance sampling); KernelGYM, mismatch_helper.py, where it is off in the
     released runs.
 
     Args:
-        level: what one weight is made of.
+        train, rollout, mask, turns, episodes: as `reject`.
+        level: the tokens that one weight covers.
         cap: the largest weight.
-        others: as `reject`.
 
     Returns:
         (R, L), float32 (float64 for float64), without gradient.
+
+    Raises:
+        OptionError: `level` is unknown.
+        TrainingError: `cap` is not a finite number above 0, and as `reject`.
     """
     if level not in get_args(Level):
         raise OptionError("level", level, get_args(Level))
     if not 0 < cap < math.inf:
-        raise TrainingError(f"cap={cap}: it is a weight above 0")
+        raise TrainingError(f"cap={cap}: expected a finite weight above 0")
     layout = TokenLayout(mask, turns, episodes)
     weights = torch.empty(mask.shape, dtype=_wide(train, rollout), device=mask.device)
     sums = layout.table()
@@ -185,14 +187,18 @@ def importance_weights(
 
 @torch.no_grad()
 def metrics(train: Tensor, rollout: Tensor, mask: Tensor, *, episodes: Tensor | None = None) -> dict[str, float]:
-    """How far the two policies are apart. Arguments as `reject`; a mask without any token gives {}.
+    """Measure how far the two policies are apart.
+
+    Args:
+        train, rollout, mask, episodes: as `reject`.
 
     Returns:
+        A dict, which is empty for a mask without any token:
         kl, kl_k3: estimators of KL(rollout || train): mean of -log r, mean of r - 1 - log r.
         chi2_token, chi2_sequence: chi-square divergence, mean of r^2 - 1, r of a token or a product over an episode.
         ess_token, ess_sequence: effective sample size as a share, (mean r)^2 / mean r^2.
         ppl_train, ppl_rollout: mean over episodes of exp(-mean log-probability).
-        ppl_ratio: mean over episodes of train's / rollout's.
+        ppl_ratio: mean over episodes of ppl_train / ppl_rollout of the episode.
         log_ratio_min, log_ratio_max: over tokens.
     """
     layout = TokenLayout(mask, None, episodes)
@@ -207,7 +213,7 @@ def metrics(train: Tensor, rollout: Tensor, mask: Tensor, *, episodes: Tensor | 
         least[block] = torch.where(inside, ratio, math.inf).amin(dim=1, keepdim=True)
         most[block] = torch.where(inside, ratio, -math.inf).amax(dim=1, keepdim=True)
         ratio = ratio.clamp_(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-        over = ratio.expm1()  # r - 1: 0 where masked, and exact for r close to 1, where r itself has lost the digits
+        over = ratio.expm1()  # r - 1: 0 where masked, and exact for r close to 1, where r itself loses digits
         excess[block], squares[block] = over.sum(dim=1, keepdim=True), over.square().sum(dim=1, keepdim=True)
         k3[block] = over.sub_(ratio).sum(dim=1, keepdim=True)
         for sums, log_probs in ((log_train, train), (log_rollout, rollout)):
@@ -241,7 +247,7 @@ def metrics(train: Tensor, rollout: Tensor, mask: Tensor, *, episodes: Tensor | 
 
 
 def _log_ratios(train: Tensor, rollout: Tensor, layout: TokenLayout) -> Iterator[tuple[slice, Tensor]]:
-    """log r of each token, 0 where masked, a block of rows at a time; the tensor is the caller's to change."""
+    """Yield log r of each token, 0 where masked, one block of rows at a time; the caller may change the tensor."""
     for name, log_probs in (("train", train), ("rollout", rollout)):
         if log_probs.shape != layout.mask.shape:
             raise ShapeError(name, log_probs.shape, f"{tuple(layout.mask.shape)}, as mask")
@@ -252,7 +258,7 @@ def _log_ratios(train: Tensor, rollout: Tensor, layout: TokenLayout) -> Iterator
 
 
 def _log_weight(sums: Tensor, layout: TokenLayout, level: Level | None) -> Tensor:
-    """log w from the sums over turns, (R, T): of turns (R, T), or of episodes (R, 1)."""
+    """Compute log w from the sums over turns, (R, T): (R, T) for levels of turns, (R, 1) for levels of episodes."""
     if level == "turn":
         return sums
     if level == "turn_geometric":
@@ -266,13 +272,13 @@ def _truncated(log_weight: Tensor, cap: float) -> Tensor:
 
 
 def _refuse_nan(sums: Tensor) -> None:
-    """A NaN anywhere is a NaN in its sum."""
+    """Raise NotFiniteError if any token was NaN, which makes its sum NaN."""
     if bool(sums.isnan().any()):
         raise NotFiniteError("log-probabilities", "the mask is set (NaN; minus infinity is allowed in one of the two)")
 
 
 def _rejection_metrics(layout: TokenLayout, after: Tensor, hit: Tensor, below: Tensor) -> dict[str, float]:
-    """Shares, from counts of tokens by turn: (R, T)."""
+    """Compute the shares from counts of tokens by turn, (R, T)."""
     before = layout.turn_tokens
     tokens, turns = before.sum().clamp(min=1), (before > 0).sum().clamp(min=1)
     had, left = (layout.one_per_episode(layout.by_episode(counts)) for counts in (before, after))
@@ -288,7 +294,7 @@ def _rejection_metrics(layout: TokenLayout, after: Tensor, hit: Tensor, below: T
 
 
 def _floats(figures: dict[str, Tensor]) -> dict[str, float]:
-    """All of them with one transfer from the device."""
+    """Read all numbers with one transfer from the device."""
     kind = next(iter(figures.values())).dtype
     return dict(zip(figures, torch.stack([figure.to(kind) for figure in figures.values()]).tolist(), strict=True))
 

@@ -1,11 +1,11 @@
-"""Oversampling: ask for more groups than an update needs, drop those that teach nothing, keep the first good ones.
+"""Oversampling: sample more groups than an update needs, drop those without a signal, keep the first good ones.
 
-Where all samples of a prompt earn the same, every group-relative advantage is 0, and the update is smaller than it was
-meant to be. `select_groups` chooses among groups that are there; `Oversampler` also says how many to ask for, in rounds.
-Both are deterministic: groups count in the order in which they were asked for, not in the order in which they finished.
+If all samples of a prompt have the same reward, every group-relative advantage is 0, and the update is smaller than
+intended. `select_groups` chooses among existing groups; `Oversampler` also says, round by round, how many to sample. Both
+are deterministic: groups count in the order in which they were requested, not in the order in which they finished.
 
-For each prompt the dropped groups have a gradient of 0, so its expected gradient among the kept groups is its true one
-divided by the probability that a group of it is good. The direction stays; prompts that are seldom good weigh more.
+The dropped groups of a prompt have a gradient of 0. So its expected gradient over the kept groups is the true one divided
+by the probability that one of its groups is good. The direction stays; prompts that are rarely good weigh more.
 
 verl has this built in (`algorithm.filter_groups`); this module is for training loops without it.
 """
@@ -28,18 +28,18 @@ Payload = TypeVar("Payload")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which groups are trained on, and why the others are not."""
+    """The groups to train on, and the reason why each other group was dropped."""
 
     keep: Tensor
     """(E,) bool: episodes to train on."""
     kept: list[int]
-    """Group ids, in order of their first episode."""
+    """Ids of the kept groups, in order of their first episode."""
     no_variance: list[int]
-    """Groups whose scores are all the same, in that order; likewise the next two."""
+    """Ids of groups whose scores are all the same. The order here and below is that of `kept`."""
     too_small: list[int]
-    """Groups with fewer scores than the minimum."""
+    """Ids of groups with fewer scores than the minimum."""
     surplus: list[int]
-    """Good groups beyond the wanted number."""
+    """Ids of good groups beyond the wanted number."""
 
     def summary(self) -> str:
         """Return one line about what was dropped and why."""
@@ -61,8 +61,8 @@ def select_groups(
 
     Args:
         scores: (E,), any floating type: one for each episode, such as its return or the reward of its last turn.
-        group: (E,) integer ids. A group's place is that of its first episode.
-        wanted: groups to keep, at least 1. Fewer are kept where fewer are good.
+        group: (E,) integer ids. Groups are ordered by their first episode.
+        wanted: number of groups to keep, at least 1. Fewer are kept if fewer are good.
         mask, threshold, min_size: as `filters.zero_variance`.
 
     Returns:
@@ -92,15 +92,15 @@ class Taken(Generic[Payload]):
     """The groups of one update."""
 
     groups: list[Payload]
-    """What was handed in with the kept groups, in the order of their numbers."""
+    """Payloads of the kept groups, in the order of their numbers."""
     kept: list[int]
-    """Their numbers."""
+    """Numbers of the kept groups."""
     no_variance: list[int]
     too_small: list[int]
     surplus: list[int]
     """Numbers of the dropped groups, as in `Selection`."""
     missing: int
-    """Groups that are wanted and were not found within `most`."""
+    """Number of wanted groups that were not found within the limit `most`."""
 
     def summary(self) -> str:
         """Return one line about what was dropped and why."""
@@ -109,7 +109,7 @@ class Taken(Generic[Payload]):
 
 
 class Oversampler(Generic[Payload]):
-    """Collects the groups of one update, round by round.
+    """Collect the groups of one update, round by round.
 
         sampler = Oversampler(wanted=16, factor=1.5)
         while numbers := sampler.ask():
@@ -118,9 +118,9 @@ class Oversampler(Generic[Payload]):
         taken = sampler.take()
 
     Args:
-        wanted: groups that an update needs.
-        factor: how many are asked for, as a multiple of those that are still missing; at least 1.
-        most: groups that may be asked for in all rounds together, at least `wanted`; None: 4 * wanted.
+        wanted: number of groups that an update needs.
+        factor: request this multiple of the groups that are still missing; at least 1.
+        most: largest number of groups to request in all rounds together, at least `wanted`; None: 4 * wanted.
         threshold, min_size: as `filters.zero_variance`.
 
     Raises:
@@ -146,10 +146,10 @@ class Oversampler(Generic[Payload]):
         self._outstanding: set[int] = set()
         self._scores: dict[int, list[float | None]] = {}
         self._payloads: dict[int, Payload] = {}
-        self._select()  # refuses threshold and min_size before anything is sampled
+        self._select()  # raises for threshold and min_size before anything is sampled
 
     def ask(self) -> range:
-        """Return the numbers of the groups to sample next: empty once enough are good, or `most` were asked for.
+        """Return the numbers of the groups to sample next: empty once enough are good or `most` were requested.
 
         Raises:
             TrainingError: groups of the last round have not been added.
@@ -166,21 +166,21 @@ class Oversampler(Generic[Payload]):
         return numbers
 
     def add(self, number: int, scores: Sequence[float | None], payload: Payload) -> None:
-        """Hand in a group that was asked for.
+        """Add a group that `ask` requested.
 
         Args:
-            number: from `ask`.
-            scores: one for each sample; None for a sample that has none (lost to infrastructure), which is no member.
-            payload: whatever belongs to the group; `take` returns it.
+            number: number of the group, from `ask`.
+            scores: one for each sample; None for a sample lost to an infrastructure failure, which is not a member.
+            payload: any data of the group; `take` returns it.
 
         Raises:
-            TrainingError: nobody asked for this number, it was added before, or a score is NaN or infinite.
+            TrainingError: `ask` did not request this number, it was added before, or a score is NaN or infinite.
         """
         if number not in self._outstanding:
             raise TrainingError(f"group {number} was not asked for, or was added before")
         if not all(math.isfinite(score) for score in scores if score is not None):
             raise TrainingError(
-                f"group {number} has a score that is NaN or infinite; a sample without a score has None"
+                f"group {number} has a score that is NaN or infinite; give None for a sample without a score"
             )
         self._outstanding.discard(number)
         self._scores[number], self._payloads[number] = list(scores), payload
@@ -207,7 +207,7 @@ class Oversampler(Generic[Payload]):
 
     def _select(self) -> Selection:
         cells = [
-            # A group without any sample has one that does not count: it is too small, and not unknown.
+            # A group without samples gets one that does not count, so that it is listed as too small.
             (number, 0.0 if score is None else score, score is not None)
             for number in sorted(self._scores)
             for score in (self._scores[number] or [None])

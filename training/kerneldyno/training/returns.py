@@ -1,4 +1,4 @@
-"""Returns over the turns of an episode."""
+"""Discounted returns over the turns of an episode."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from .tables import check_table, result_type
 
 
 def multi_turn_returns(rewards: Tensor, mask: Tensor, gamma: float = 1.0) -> Tensor:
-    """G[e, t] = R[e, t] + gamma * G[e, t + 1]: what an episode earns from turn t on.
+    """Compute returns, the discounted rewards from turn t on: G[e, t] = R[e, t] + gamma * G[e, t + 1].
 
-    A masked turn earns 0 and has a return of 0, but it is still a step in time: the turns before it see later rewards
-    through it, discounted once more. So padding may stand on either side, and a void turn in the middle takes nothing
-    from the others. `gamma=0` gives each turn its own reward.
+    A masked turn has a reward and a return of 0, but it is still a step in time: rewards after it reach the turns before it
+    with one more discount. So padding may be on either side, and a void turn in the middle does not cut off later rewards.
+    With `gamma=0` the return of each turn is its own reward.
 
     Source: Dr. Kernel, Eq. 2 (gamma 1); KernelGYM, core_algos.compute_multi_turn_returns.
 
     Args:
-        rewards: (E, T), any floating type. What stands where the mask is not set does not matter, NaN included.
+        rewards: (E, T), any floating type. Values where the mask is not set may be anything, NaN included.
         mask: (E, T), bool or integer: the turn exists and counts.
         gamma: discount for each turn, 0 <= gamma <= 1.
 
@@ -28,13 +28,14 @@ def multi_turn_returns(rewards: Tensor, mask: Tensor, gamma: float = 1.0) -> Ten
 
     Raises:
         ShapeError, MaskError, NotFiniteError: see `kerneldyno.training.errors`.
+        TrainingError: `gamma` is not within 0..1.
     """
     if not 0.0 <= gamma <= 1.0:
         raise TrainingError(f"gamma={gamma} is not within 0..1")
     values, inside = check_table(rewards, mask, "rewards")
     returns = torch.empty_like(values)
     later = values.new_zeros(len(values))
-    for turn in reversed(range(values.shape[1])):  # turns are few; episodes are the vector
+    for turn in reversed(range(values.shape[1])):  # a loop over the few turns, vectorised over episodes
         later = values[:, turn] + gamma * later
         returns[:, turn] = later
     return torch.where(inside, returns, 0).to(result_type(rewards))

@@ -1,9 +1,8 @@
-"""Sequential test-time scaling: more turns than the prompt can hold, by choosing which turns the next prompt shows.
+"""Sequential test-time scaling: play more turns than a prompt can hold, by choosing the turns that the next prompt shows.
 
-All turns are kept outside the prompt; `choose` picks those that go in, `select` the answer in the end, and `run`
-drives any policy and any way of scoring. Turns are ranked by reward, or first by speedup or coverage (`RankBy`). Plain
-Python, no torch. Nothing here retries or judges: whatever `policy`
-and `score` raise ends the run.
+All turns are kept outside the prompt. `choose` picks the turns to show, `select` picks the final answer, and `run` drives
+any policy and any way of scoring. Turns are ranked by reward, or first by speedup or coverage (`RankBy`). Plain Python, no
+torch. This module does not retry or judge: an exception from `policy` or `score` ends the run.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from .errors import NotFiniteError, OptionError, ShapeError, TrainingError
 Message = dict[str, str]
 Strategy = Literal["all", "last", "top", "window"]
 Selection = Literal["best", "last"]
-#: What makes one turn better than another. Equal ones are ranked by reward.
-#: reward    what was paid
-#: speedup   of the right answers; any other answer has 0 (KernelGYM's "performance")
-#: coverage  of the right answers; any other, and one that was not profiled, has 0 (KernelGYM's "time_coverage")
+#: The number that turns are ranked by; equal ones are ranked by reward.
+#: reward    the reward
+#: speedup   the speedup of a correct answer; 0 for any other (KernelGYM's "performance")
+#: coverage  the coverage of a correct answer; 0 for any other, and if it was not profiled (KernelGYM's "time_coverage")
 RankBy = Literal["reward", "speedup", "coverage"]
-#: Messages -> the response to them.
+#: Messages -> the model's response.
 Policy = Callable[[list[Message]], Awaitable[str]]
-#: Response -> what it was worth: (reward, feedback to show in the next prompt), or a `Scored`.
+#: Response -> (reward, feedback to show in the next prompt), or a `Scored`.
 Score = Callable[[str], Awaitable["tuple[float, str] | Scored"]]
 
 #: Turns in the prompt, as in the Dr. Kernel paper and KernelGYM's script.
@@ -36,19 +35,19 @@ WINDOW: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What an answer was worth; `run` needs it to rank turns by something other than the reward."""
+    """Score of an answer. `run` needs this form to rank turns by something other than the reward."""
 
     reward: float
     feedback: str
     speedup: float = 0.0
-    """Reference time / candidate time of a right answer; 0 for any other, and where it was not measured."""
+    """Reference time / candidate time of a correct answer; 0 for any other, and if it was not measured."""
     coverage: float | None = None
-    """Share of device time in the candidate's own kernels, of a right answer; None for any other, and without a profile."""
+    """Share of device time in the candidate's own kernels, for a correct answer; None for any other or without a profile."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlayedTurn:
-    """One answer, what it was worth, and what it had been shown."""
+    """One answer, its score, and the earlier turns that its prompt showed."""
 
     response: str
     reward: float
@@ -62,14 +61,14 @@ class PlayedTurn:
 
 @dataclass(slots=True)
 class History:
-    """An episode so far: the messages it began with and all its turns, those that no prompt shows any more included."""
+    """An episode so far: its first messages and all its turns, including those that no prompt shows any more."""
 
     first_messages: list[Message]
     turns: list[PlayedTurn] = field(default_factory=list)
 
     @property
     def rewards(self) -> list[float]:
-        """The reward of each turn."""
+        """Reward of each turn."""
         return [turn.reward for turn in self.turns]
 
     def merits(self, rank_by: RankBy = "reward") -> list[float]:
@@ -77,7 +76,7 @@ class History:
         return [merit(rank_by, turn.reward, turn.speedup, turn.coverage) for turn in self.turns]
 
     def messages(self, keep: Sequence[int]) -> list[Message]:
-        """A prompt: the first messages, then response and feedback of the turns in `keep`."""
+        """Return a prompt: the first messages, then response and feedback of each turn in `keep`."""
         shown = [self.turns[index] for index in keep]
         return [dict(message) for message in self.first_messages] + [
             message
@@ -89,7 +88,7 @@ class History:
         ]
 
     def selected(self, how: Selection = "best", rank_by: RankBy = "reward") -> PlayedTurn:
-        """The answer of this episode."""
+        """Return the turn whose answer counts for this episode, see `select`."""
         return self.turns[select(self.rewards, how, self.merits(rank_by))]
 
 
@@ -105,28 +104,29 @@ async def run(
     rank_by: RankBy = "reward",
     stop: Callable[[History], bool] | None = None,
 ) -> History:
-    """Plays up to `turns` turns of one episode; run many at once with asyncio.gather.
+    """Play up to `turns` turns of one episode. To play many at once, use asyncio.gather.
 
     Args:
-        first_messages: what every prompt begins with: the task.
+        first_messages: the messages that every prompt begins with: the task.
         policy: async, messages -> response.
-        score: async, response -> (reward, feedback), or `Scored`. It raises where there is no reward (lost to
-            infrastructure): a turn that was not judged must not steer the choice of context.
-        turns: at least 1.
-        strategy: what each prompt shows, see `choose`.
-        window: how many turns it shows at most.
+        score: async, response -> (reward, feedback), or `Scored`. It must raise if there is no reward (lost to an
+            infrastructure failure): a turn that was not judged must not influence the choice of context.
+        turns: largest number of turns, at least 1.
+        strategy: which turns each prompt shows, see `choose`.
+        window: largest number of turns that a prompt shows.
         select: checked before the first turn, so that `history.selected(select)` cannot fail after the last.
-        rank_by: what makes a turn worth showing, for "top" and "window". Other than by reward, `score` returns `Scored`.
-        stop: asked after each turn; True ends the episode. Without it every turn is played, as KernelGYM does.
+        rank_by: how "top" and "window" rank turns. For anything but "reward", `score` must return `Scored`.
+        stop: called after each turn; True ends the episode. Without it every turn is played, as in KernelGYM.
 
     Returns:
         The history, with all turns that were played.
 
     Raises:
-        OptionError, TrainingError, NotFiniteError: see `choose`; also where `score` does not tell what turns are ranked by.
+        OptionError, NotFiniteError: see `choose`.
+        TrainingError: see `choose`; also if `score` does not return the number that turns are ranked by.
     """
     if turns < 1:
-        raise TrainingError(f"turns={turns}: an episode has at least one")
+        raise TrainingError(f"turns={turns}: an episode needs at least one turn")
     _check(strategy, window)
     _check_selection(select)
     check_rank_by(rank_by, strategy)
@@ -137,7 +137,7 @@ async def run(
         found = await score(response)
         if not isinstance(found, Scored):
             if rank_by != "reward":
-                raise TrainingError(f"rank_by={rank_by!r}: score must return a Scored, which tells the {rank_by}")
+                raise TrainingError(f"rank_by={rank_by!r}: score must return a Scored, which has the {rank_by}")
             found = Scored(*found)
         history.turns.append(
             PlayedTurn(response, found.reward, found.feedback, tuple(shown), found.speedup, found.coverage)
@@ -148,14 +148,14 @@ async def run(
 
 
 def merit(rank_by: str, reward: float, speedup: float = 0.0, coverage: float | None = None) -> float:
-    """Return the number that a turn is ranked by; the reward decides between equal ones. See `RankBy`.
+    """Return the number that a turn is ranked by, see `RankBy`; turns with equal numbers are ranked by reward.
 
     Args:
         rank_by: "reward", "speedup" or "coverage".
         reward, speedup, coverage: as in `Scored`.
 
     Raises:
-        OptionError: an unknown `rank_by`.
+        OptionError: `rank_by` is unknown.
     """
     if rank_by not in get_args(RankBy):
         raise OptionError("rank_by", rank_by, get_args(RankBy))
@@ -165,11 +165,11 @@ def merit(rank_by: str, reward: float, speedup: float = 0.0, coverage: float | N
 
 
 def check_rank_by(rank_by: str, strategy: str) -> None:
-    """Refuse a `rank_by` that is unknown, or that this strategy does not look at.
+    """Raise if `rank_by` is unknown, or if this strategy ignores it.
 
     Raises:
-        OptionError: unknown.
-        TrainingError: without effect.
+        OptionError: `rank_by` is unknown.
+        TrainingError: `rank_by` has no effect with this strategy.
     """
     merit(rank_by, 0.0)
     if rank_by != "reward" and strategy not in ("top", "window"):
@@ -181,27 +181,27 @@ def check_rank_by(rank_by: str, strategy: str) -> None:
 def choose(
     rewards: Sequence[float], *, strategy: str, window: int = WINDOW, merits: Sequence[float] | None = None
 ) -> list[int]:
-    """Which turns the next prompt shows: indices in order of play.
+    """Choose the turns that the next prompt shows: indices in order of play.
 
     Strategies:
-        all     every turn (vanilla extrapolation; ends where the context ends)
+        all     every turn (vanilla extrapolation; ends when the context is full)
         last    the last `window` turns
-        top     the `window` turns of highest reward, the later one first where rewards are equal (the paper, section 6.3)
-        window  the `window` consecutive turns whose rewards have the largest sum, the earliest of several such (KernelGYM)
+        top     the `window` turns of highest reward, the later one first if rewards are equal (the paper, section 6.3)
+        window  the `window` consecutive turns whose rewards have the largest sum, the earliest if equal (KernelGYM)
 
-    With `merits`, "top" and "window" go by them, and by rewards only where merits (or their sums) are equal.
+    With `merits`, "top" and "window" use these, and rewards only where merits (or their sums) are equal.
 
     Args:
-        rewards: of each turn.
+        rewards: reward of each turn.
         strategy: see above.
-        window: turns that are shown at most; "all" does not look at it.
-        merits: of each turn, see `merit`; None: the rewards.
+        window: largest number of turns to show; "all" ignores it.
+        merits: merit of each turn, see `merit`; None: the rewards.
 
     Raises:
-        OptionError: an unknown strategy.
-        TrainingError: a window below 1.
-        ShapeError: not one merit for each reward.
-        NotFiniteError: a reward or a merit that is NaN or infinite.
+        OptionError: `strategy` is unknown.
+        TrainingError: `window` is below 1.
+        ShapeError: `rewards` and `merits` differ in length.
+        NotFiniteError: a reward or a merit is NaN or infinite.
     """
     _check(strategy, window)
     merits = _checked_merits(rewards, merits)
@@ -221,25 +221,25 @@ def choose(
 
 
 def select(rewards: Sequence[float], how: str = "best", merits: Sequence[float] | None = None) -> int:
-    """Return the turn whose answer counts: the last, or the best by merit, then by reward, then the earliest.
+    """Return the index of the turn whose answer counts: the last, or the best by merit, then reward, then the earliest.
 
-    "best" chooses with the evaluator's own measurement and profits from its noise; figures made so are not comparable
-    with single answers.
+    "best" chooses by the evaluator's own measurement, whose noise makes it look better; its figures are not comparable with
+    those of single answers.
 
     Args:
-        rewards: of each turn.
+        rewards: reward of each turn.
         how: "best" or "last".
-        merits: of each turn, see `merit`; None: the rewards.
+        merits: merit of each turn, see `merit`; None: the rewards.
 
     Raises:
-        OptionError: an unknown `how`.
-        TrainingError: no turns.
-        ShapeError: not one merit for each reward.
-        NotFiniteError: a reward or a merit that is NaN or infinite.
+        OptionError: `how` is unknown.
+        TrainingError: there are no turns.
+        ShapeError: `rewards` and `merits` differ in length.
+        NotFiniteError: a reward or a merit is NaN or infinite.
     """
     _check_selection(how)
     if not rewards:
-        raise TrainingError("no turns to select from")
+        raise TrainingError("there are no turns to select from")
     ranks = list(zip(_checked_merits(rewards, merits), rewards, strict=True))
     return len(rewards) - 1 if how == "last" else max(range(len(rewards)), key=ranks.__getitem__)
 
@@ -248,7 +248,7 @@ def _check(strategy: str, window: int) -> None:
     if strategy not in get_args(Strategy):
         raise OptionError("strategy", strategy, get_args(Strategy))
     if window < 1:
-        raise TrainingError(f"window={window}: a prompt shows at least one turn")
+        raise TrainingError(f"window={window}: a prompt must show at least one turn")
 
 
 def _check_selection(how: str) -> None:
@@ -257,7 +257,7 @@ def _check_selection(how: str) -> None:
 
 
 def _checked_merits(rewards: Sequence[float], merits: Sequence[float] | None) -> Sequence[float]:
-    """The merits, or the rewards without any; finite, and one for each turn."""
+    """Return the merits, or the rewards if there are none, after checking that all are finite and one for each turn."""
     merits = rewards if merits is None else merits
     if len(merits) != len(rewards):
         raise ShapeError("merits", (len(merits),), f"({len(rewards)},), as rewards")

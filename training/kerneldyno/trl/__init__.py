@@ -1,9 +1,10 @@
-"""TRL: rewards for its trainers, as a reward function or as an environment.
+"""Rewards for TRL's trainers, as a reward function or as an environment.
 
     from kerneldyno.trl import make_reward_func
     trainer = GRPOTrainer(..., reward_funcs=make_reward_func("scheduler:50051"), train_dataset=...)
 
-Rows are those of `kerneldyno.verl.dataset`, or have a column `reference_code`. Importing this needs neither TRL nor torch.
+Rows are those of `kerneldyno.verl.dataset`, or have a column `reference_code`. Importing this package needs neither TRL nor
+torch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""An environment for TRL's `environment_factory`: the model submits kernels by a tool call, and is told what became of them.
+"""An environment for TRL's `environment_factory`: the model submits kernels by a tool call and gets feedback on each.
 
 TRL runs the tool calls of one rollout after those of another, so a batch takes as long as all its evaluations together. For
-throughput take the reward function; for several turns and throughput, verl's agent loop. Both surfaces are experimental in
-TRL.
+throughput use the reward function; for several turns and throughput use verl's agent loop. Both interfaces are experimental
+in TRL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kerneldyno.trainers.settings import Settings
 from kerneldyno.trainers.turns import make_turn, problem_of
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 
-#: Which of an episode's rewards is its reward.
+#: How the reward of an episode follows from those of its submissions.
 Selection = Literal["best", "last", "sum"]
 _SELECT: Mapping[Selection, Callable[[list[float]], float]] = {
     "best": max,
@@ -30,7 +30,7 @@ _SELECT: Mapping[Selection, Callable[[list[float]], float]] = {
 
 
 class KernelEnv:
-    """One rollout at a time: `reset` by TRL, `submit_kernel` by the model, `get_reward` by TRL."""
+    """Environment of one rollout at a time. TRL calls `reset` and `get_reward`, the model calls `submit_kernel`."""
 
     def __init__(self, chosen: Settings | None = None, selection: Selection = "best") -> None:
         self._settings = chosen or settings.load({})
@@ -41,11 +41,16 @@ class KernelEnv:
         self._failed = False
 
     def reset(self, **row: Any) -> str | None:
-        """Takes up the problem of a row of the data set; says what the tool is for."""
+        """Start with the problem of a row of the data set; return a text about the tool to add to the prompt.
+
+        Raises:
+            SettingsError: the row has no usable problem.
+        """
         self._problem = problem_of(row)
         self._rewards, self._failed, self._group = [], False, uuid4().hex
         return f"\n\nSubmit programs with the tool submit_kernel, at most {self._settings.turns} of them."
 
+    # TRL shows this docstring to the model as the tool's description: changing it changes prompts.
     async def submit_kernel(self, code: str) -> str:
         """
         Compiles, checks and times a program against the reference, and tells what to mend or to improve.
@@ -57,7 +62,7 @@ class KernelEnv:
             What became of the program.
         """
         if self._problem is None:
-            raise SettingsError("reset() comes before submit_kernel()")
+            raise SettingsError("call reset() before submit_kernel()")
         if len(self._rewards) >= self._settings.turns:
             return "No submissions are left."
         turn = make_turn(
@@ -69,14 +74,14 @@ class KernelEnv:
         try:
             answer = await connection.score(self._settings, turn)
         except SampleFailedError:
-            self._failed = True  # TRL would show the model an exception and go on
+            self._failed = True  # an exception would be shown to the model, and TRL would go on
             return "The evaluation service is not available. Stop here."
         self._rewards.append(answer.reward)
         correct = final_result(answer).outcome == EvalResult.CORRECT
         return prompts.next_message(self._problem, answer.feedback, correct=correct)["content"]
 
     def get_reward(self) -> float | None:
-        """The reward of the rollout; None where infrastructure failed: TRL leaves it out of its group."""
+        """Return the reward of the rollout; None after an infrastructure failure: TRL then leaves it out of its group."""
         if self._failed:
             return None
         if not self._rewards:
@@ -87,11 +92,11 @@ class KernelEnv:
 def environment_factory(
     address: str = "", reward: str | Mapping[str, Any] = "drkernel", *, selection: Selection = "best", **options: Any
 ) -> Callable[[], KernelEnv]:
-    """Makes what `GRPOTrainer(environment_factory=...)` takes.
+    """Return a factory for `GRPOTrainer(environment_factory=...)`.
 
     Args:
         address, reward: as `make_reward_func`.
-        selection: which of the rewards of a rollout's submissions is the rollout's.
+        selection: how the reward of a rollout follows from those of its submissions: "best", "last" or "sum".
         options: further settings of kerneldyno.trainers.settings, for example `turns`.
 
     Raises:

@@ -1,7 +1,7 @@
-"""A reward function for TRL's trainers: completions in, rewards out, one batch at a time.
+"""A reward function for TRL's trainers, which scores one batch of completions at a time.
 
-TRL calls it with the columns of the data set and runs it in an event loop of its own. All completions of a batch are judged
-at once; the function returns when the last one is.
+TRL calls it with the columns of the data set and runs it in its own event loop. All completions of a batch are evaluated
+concurrently; the function returns when the last one is done.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kerneldyno.client import AsyncClient, StreamRewardsResponse
 from kerneldyno.client.rewarding import OnMissing
 from kerneldyno.trainers import settings
 from kerneldyno.trainers.episode import final_result, smaller_low, smaller_speedup
-from kerneldyno.trainers.turns import make_turn, problem_of, refuse_our_fault
+from kerneldyno.trainers.turns import make_turn, problem_of, raise_for_invalid_request
 from kerneldyno.training import metrics
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 
@@ -23,8 +23,8 @@ Completion = str | Sequence[Mapping[str, Any]]
 RewardFunc = Callable[..., Awaitable[list[float | None]]]
 
 _WINDOW = 8192
-#: What TRL passes that is no column of the data set.
-_TRLS = frozenset({"trainer_state", "log_extra", "log_metric", "environments"})
+#: Keywords that TRL passes and that are not columns of the data set.
+_TRL_KEYWORDS = frozenset({"trainer_state", "log_extra", "log_metric", "environments"})
 
 
 def make_reward_func(
@@ -35,29 +35,30 @@ def make_reward_func(
     name: str = "kerneldyno",
     **options: Any,
 ) -> RewardFunc:
-    """Makes a reward function for `GRPOTrainer(reward_funcs=...)` and TRL's other trainers.
+    """Return a reward function for `GRPOTrainer(reward_funcs=...)` and TRL's other trainers.
 
     Args:
-        address: host:port of the scheduler; KERNELDYNO_ADDRESS, or this machine, when empty.
-        reward: a preset, or the fields of a RewardSpec.
-        on_missing: what a completion has whose evaluation failed with the infrastructure, after retries. "yield": None,
-            and TRL leaves it out of its group. "raise": NoRewardError, which ends the training.
-        name: what TRL's logs call the reward.
+        address: host:port of the scheduler; if empty, KERNELDYNO_ADDRESS or this machine.
+        reward: name of a preset, or the fields of a RewardSpec.
+        on_missing: what to do for a completion whose evaluation was lost to an infrastructure failure, after retries.
+            "yield": its reward is None, and TRL leaves it out of its group. "raise": raise NoRewardError, which ends the
+            training.
+        name: name of the reward in TRL's logs.
         options: `request`, `turn_seconds`, `reconnect_seconds` and `retries` of kerneldyno.trainers.settings.
 
     Returns:
         async f(prompts, completions, **columns) -> list[float | None].
 
     Raises:
-        SettingsError: an option cannot be used. The function raises it for rows without a reference, and for requests
-            that cannot be evaluated at all; UnavailableError when the scheduler stays away.
+        SettingsError: an option cannot be used. The returned function raises it for rows without a reference and for
+            requests that cannot be evaluated at all. It raises UnavailableError if the scheduler stays unreachable.
     """
     chosen = settings.load({**({"address": address} if address else {}), "reward": reward, **options})
 
     async def judge(
         prompts: Sequence[Any], completions: Sequence[Completion], completion_ids: Any = None, **given: Any
     ) -> list[float | None]:
-        columns = {key: value for key, value in given.items() if key not in _TRLS}
+        columns = {key: value for key, value in given.items() if key not in _TRL_KEYWORDS}
         seen: Counter[str] = Counter()
         turns = []
         for index, completion in enumerate(completions):
@@ -73,7 +74,7 @@ def make_reward_func(
                 turns, chosen.reward_spec(), retries=chosen.retries, timeout=chosen.turn_seconds, on_missing=on_missing
             )
             async for answer in stream:
-                refuse_our_fault(answer)
+                raise_for_invalid_request(answer)
                 answers[answer.id] = answer
         ordered = [answers[turn.request.id] for turn in turns]
         if (log := given.get("log_metric")) is not None and ordered:
@@ -86,7 +87,7 @@ def make_reward_func(
 
 
 def text_of(completion: Completion) -> str:
-    """What the model wrote last: of chat messages, the last one of the assistant that has text."""
+    """Return the last text of the model: of chat messages, the last one of the assistant that has text."""
     if isinstance(completion, str):
         return completion
     said = (message.get("content") for message in reversed(completion) if message.get("role") == "assistant")
@@ -98,7 +99,7 @@ def _figures(answers: Sequence[StreamRewardsResponse]) -> dict[str, float]:
     correct = [answer for answer in answers if final_result(answer).outcome == EvalResult.CORRECT]
     return {
         "correct": len(correct) / len(verdicts),
-        # A number that is none must not end a training: no error here, as metrics.fast_at_p would raise, but no win.
+        # NaN must not end a training: it is no win here, while metrics.fast_at_p would raise.
         "fast@1": sum(metrics.is_win(smaller_speedup(answer), 1.0) for answer in correct) / len(verdicts),
         "fast@1/sure": sum(metrics.is_sure_win(smaller_low(answer), 1.0) for answer in correct) / len(verdicts),
         "rejected": sum(verdict.outcome == EvalResult.REJECTED for verdict in verdicts) / len(verdicts),

@@ -1,17 +1,16 @@
 """`kernel_agent`: an agent loop in which a model works on one kernel over several turns.
 
-Each turn, the model writes a response, the scheduler gives a reward and feedback for it, and the feedback is the next
-user message. The whole episode is one row. Tokens are never decoded and encoded again: verl's continuous-token helpers
-append what was generated and what was said. The row ends with the model's last token; feedback that nothing answers is
-not in it.
+In each turn the model writes a response, the scheduler returns a reward and feedback, and the feedback is the next user
+message. The whole episode is one row. Tokens are never decoded and encoded again: verl's continuous-token helpers append
+the generated tokens and the feedback. The row ends with the model's last token; it does not contain feedback after that.
 
-With another `strategy` than all (sequential test-time scaling) a prompt shows chosen turns alone, so that an episode can
-have more turns than a row holds. The row is then the last turn's: what it was shown has the mask 0, and the reward is that
-turn's. Figures are still of all turns.
+With any `strategy` but all (sequential test-time scaling) a prompt shows only chosen turns, so that an episode can have
+more turns than fit into a row. The row is then that of the last turn: the turns it shows have the mask 0, and the reward is
+that of the last turn. Figures are still over all turns.
 
-What goes wrong on the policy's side (no code, a kernel that fails) is a reward. What goes wrong elsewhere (no reward
-came, the rollout engine gave nothing) raises: verl drops the sample, which is better than training on a reward of 0
-that nobody earned.
+A failure of the policy (no code, a kernel that fails) gives a reward. Any other failure (no reward came, the rollout engine
+gave no answer) raises an error, and verl drops the sample: training on a reward of 0 that the policy did not cause would be
+worse.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from kerneldyno.rewards.extraction import continued
 from kerneldyno.rollout import prompts
 from kerneldyno.rollout.problems import Message, Problem
 from kerneldyno.trainers import connection, episode, records, rejection, settings
-from kerneldyno.trainers.episode import PlayedTurn
+from kerneldyno.trainers.episode import EpisodeTurn
 from kerneldyno.trainers.errors import SampleFailedError, SettingsError
 from kerneldyno.trainers.marks import Mark
 from kerneldyno.trainers.settings import Settings
@@ -38,18 +37,18 @@ from kerneldyno.verl import correction
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 
 NAME = "kernel_agent"
-#: Counters in a rollout engine's answer that add up over turns.
-_ADDED_UP = ("spec_num_draft_tokens", "spec_num_accepted_tokens", "spec_num_verify_steps")
+#: Counters in a rollout engine's answer that are summed over turns.
+_SUMMED_FIELDS = ("spec_num_draft_tokens", "spec_num_accepted_tokens", "spec_num_verify_steps")
 
 
 class TurnRewardOutput(AgentLoopOutput):
-    """An output whose rewards stand at the end of each turn. verl's own has one number, for the last token."""
+    """An output with a reward at the end of each turn. verl's own has one number, for the last token."""
 
     token_rewards: list[float]
-    """As long as `response_ids`."""
+    """One for each of `response_ids`."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fields that verl's V1 trainer stores; `rm_scores` are the token-level rewards."""
+        """Return the fields that verl's V1 trainer stores; `rm_scores` are the token-level rewards."""
         output: dict[str, Any] = super().as_dict()
         output["rm_scores"] = torch.tensor(output.pop("token_rewards"), dtype=torch.float32)
         return output
@@ -57,7 +56,7 @@ class TurnRewardOutput(AgentLoopOutput):
 
 @dataclass(slots=True)
 class _Row:
-    """The row so far: prompt and response tokens, which of the response the model wrote, and how likely they were."""
+    """The row so far: ids of all tokens; of the response, the mask of tokens that the model wrote, and log-probabilities."""
 
     ids: list[int]
     mask: list[int] = field(default_factory=list)
@@ -74,7 +73,7 @@ class _Row:
 
 @register(NAME)
 class KernelAgentLoop(AgentLoopBase):
-    """Plays one episode. verl makes an instance for each; what they share is in connection.py."""
+    """Agent loop that plays one episode. verl makes an instance for each; they share the stream of connection.py."""
 
     def __init__(self, *args: Any, tools: Any = None, **kwargs: Any) -> None:
         own = {name: kwargs.pop(name) for name in list(kwargs) if name in settings.NAMES}
@@ -87,10 +86,15 @@ class KernelAgentLoop(AgentLoopBase):
         self._experts: Any = None
 
     async def run(self, sampling_params: dict[str, Any], priority: int = 0, **row: Any) -> AgentLoopOutput:
-        """Plays an episode on the problem of `row` and returns it with its rewards.
+        """Play an episode on the problem of `row` and return it with its rewards.
+
+        Args:
+            sampling_params: sampling options of verl.
+            priority: passed to the rollout engine.
+            row: row of the data set, with `raw_prompt`, the messages of the first prompt.
 
         Raises:
-            SampleFailedError: something failed that is not the policy's fault.
+            SampleFailedError: something failed that the policy did not cause.
             SettingsError: the row or the configuration cannot be used.
         """
         problem = problem_of(row)
@@ -99,7 +103,7 @@ class KernelAgentLoop(AgentLoopBase):
         request_id = f"det-{int(priority)}" if self.rollout_config.get("full_determinism") else uuid4().hex
         tokens = _Row(await self.ct_build_initial_tokens(messages))
         start = tokens
-        turns: list[PlayedTurn] = []
+        turns: list[EpisodeTurn] = []
         answers: list[Any] = []
         seen: list[list[Message]] = []
         while len(turns) < self.settings.turns:
@@ -107,7 +111,7 @@ class KernelAgentLoop(AgentLoopBase):
                 asked, said = await self._append_feedback(tokens, messages, problem, turns[-1:])
                 messages += said
             else:
-                asked, messages = await self._chosen(start, row["raw_prompt"], problem, turns, answers)
+                asked, messages = await self._prompt_of_chosen(start, row["raw_prompt"], problem, turns, answers)
             room = self._room(asked)
             if room < (self.settings.min_turn_tokens if turns else 1):
                 break
@@ -125,7 +129,7 @@ class KernelAgentLoop(AgentLoopBase):
             turn = make_turn(problem, self.settings, answered, group=group, sample=sample, turn_index=len(turns))
             started = time.monotonic()
             answer = await connection.score(self.settings, turn)
-            played = PlayedTurn(
+            played = EpisodeTurn(
                 text, answer, begin, len(tokens.mask), time.monotonic() - started, cut=len(generated.token_ids) >= room
             )
             turns.append(played)
@@ -139,7 +143,7 @@ class KernelAgentLoop(AgentLoopBase):
         return self._output(tokens, turns, marks)
 
     def _room(self, row: _Row) -> int:
-        """Tokens that the next response may have; none when the row or the model's context is full."""
+        """Return how many tokens the next response may have; 0 or less if the row or the model's context is full."""
         room = int(self.rollout_config.response_length) - len(row.mask)
         if context := self.rollout_config.get("max_model_len"):
             room = min(room, int(context) - len(row.ids))
@@ -148,7 +152,13 @@ class KernelAgentLoop(AgentLoopBase):
     async def _generate(
         self, row: _Row, room: int, sampling_params: Mapping[str, Any], request_id: str, priority: int
     ) -> Any:
-        """Returns verl's TokenOutput, at most `room` tokens: a turn is paid for exactly the tokens that are trained on."""
+        """Generate a response and return verl's TokenOutput, cut to `room` tokens.
+
+        A turn must be rewarded for exactly the tokens that are trained on.
+
+        Raises:
+            SampleFailedError: the rollout engine aborted the generation.
+        """
         started = time.monotonic()
         output = await self.server_manager.generate(
             request_id=request_id,
@@ -159,20 +169,20 @@ class KernelAgentLoop(AgentLoopBase):
         self._metrics.generate_sequences += time.monotonic() - started
         if output.stop_reason == "aborted":
             raise SampleFailedError("the rollout engine aborted the generation")
-        self._count(output)
+        self._keep_engine_fields(output)
         if len(output.token_ids) > room:
             output.token_ids = output.token_ids[:room]
             output.log_probs = output.log_probs[:room] if output.log_probs else output.log_probs
         return output
 
-    def _count(self, output: Any) -> None:
-        """Keeps what verl wants to know of the engine's answers: the first one's fields, the last one's weights, sums."""
+    def _keep_engine_fields(self, output: Any) -> None:
+        """Keep the engine's fields for verl: those of the first answer, the newest weights' step, sums of counters."""
         if output.num_preempted is not None:
             self._metrics.num_preempted = max(self._metrics.num_preempted, 0) + output.num_preempted
         if output.routed_experts is not None:
             self._experts = output.routed_experts
         for name, value in output.extra_fields.items():
-            if name in _ADDED_UP and name in self._engine:
+            if name in _SUMMED_FIELDS and name in self._engine:
                 self._engine[name] += value
             elif name not in self._engine or (name == "max_global_steps" and value is not None):
                 self._engine[name] = value
@@ -188,12 +198,12 @@ class KernelAgentLoop(AgentLoopBase):
         )
         return _Row(merged.token_ids, mask, logprobs)
 
-    async def _chosen(
-        self, start: _Row, prompt: list[Message], problem: Problem, turns: list[PlayedTurn], answers: list[Any]
+    async def _prompt_of_chosen(
+        self, start: _Row, prompt: list[Message], problem: Problem, turns: list[EpisodeTurn], answers: list[Any]
     ) -> tuple[_Row, list[Message]]:
-        """Returns the row and the messages of a prompt that shows the turns which the strategy chooses; none is trained on.
+        """Return row and messages of a prompt that shows the turns which the strategy chooses; none of them is trained on.
 
-        Tokens are those that were generated, as everywhere.
+        The tokens are the generated ones, not newly encoded.
         """
         row, messages = _Row(list(start.ids)), [dict(message) for message in prompt]
         chosen = self.settings
@@ -208,21 +218,23 @@ class KernelAgentLoop(AgentLoopBase):
         return _Row(row.ids, [0] * length, None if row.logprobs is None else [0.0] * length), messages
 
     async def _append_feedback(
-        self, row: _Row, messages: list[Message], problem: Problem, turns: list[PlayedTurn]
+        self, row: _Row, messages: list[Message], problem: Problem, turns: list[EpisodeTurn]
     ) -> tuple[_Row, list[Message]]:
-        """Returns the row with what is said about its last turn, and that message; nothing before the first turn."""
+        """Append the feedback on the last turn; return the new row and the message, or the same row if there is no turn."""
         if not turns:
             return row, []
         turn, end = turns[-1], self.tokenizer.eos_token_id
-        if turn.cut and end is not None and row.ids[-1] != end:  # the end of a message, which the model did not reach
+        if turn.cut and end is not None and row.ids[-1] != end:  # close the message, which the model did not finish
             logprobs = None if row.logprobs is None else [*row.logprobs, 0.0]
             row = _Row([*row.ids, end], [*row.mask, 0], logprobs)
         said = prompts.next_message(problem, turn.answer.feedback, correct=turn.correct)
-        merge = getattr(self, "ct_merge_context_msg", None) or self.ct_merge_non_assistant_msg  # its name after 0.9
+        merge = (
+            getattr(self, "ct_merge_context_msg", None) or self.ct_merge_non_assistant_msg
+        )  # first name: verl after 0.9; second: 0.9
         merged, mask, logprobs = await merge(messages, [*messages, said], row.ids, row.mask, row.logprobs)
         return _Row(merged.token_ids, mask, logprobs), [said]
 
-    def _output(self, row: _Row, turns: list[PlayedTurn], marks: list[Mark]) -> TurnRewardOutput:
+    def _output(self, row: _Row, turns: list[EpisodeTurn], marks: list[Mark]) -> TurnRewardOutput:
         figures, scores = episode.figures(turns, marks), [turn.answer.reward for turn in turns]
         if self.settings.strategy != "all":
             turns, marks = turns[-1:], marks[-1:]
@@ -235,7 +247,7 @@ class KernelAgentLoop(AgentLoopBase):
             response_logprobs=row.logprobs,
             routed_experts=experts,
             multi_modal_data={},
-            reward_score=figures["score"],  # verl asks its own reward manager where this is missing
+            reward_score=figures["score"],  # without it verl would call its own reward manager
             num_turns=2 * int(figures["turns"]),
             metrics=self._metrics,
             token_rewards=episode.token_rewards(turns, marks, len(row.mask)),
@@ -247,7 +259,7 @@ class KernelAgentLoop(AgentLoopBase):
             },
         )
 
-    def _marks(self, turns: list[PlayedTurn]) -> list[Mark]:
+    def _marks(self, turns: list[EpisodeTurn]) -> list[Mark]:
         marks = [Mark.KEPT] * len(turns)
         if (rule := self.settings.coverage_rule()) is not None:
             basis = self.settings.reward_spec().coverage_basis
@@ -258,18 +270,26 @@ class KernelAgentLoop(AgentLoopBase):
 
 
 def check(chosen: Settings, algorithm: Mapping[str, Any]) -> None:
-    """Raises SettingsError if decisions about turns (PRS, void turns) could not reach the estimator (see marks.py)."""
+    """Check that decisions about turns (PRS, void turns) can reach the estimator (see marks.py).
+
+    Args:
+        chosen: settings of the run.
+        algorithm: verl's block `algorithm`.
+
+    Raises:
+        SettingsError: they cannot.
+    """
     if chosen.prs is None and not chosen.void_turns:
         return
     asked = "kerneldyno.prs" if chosen.prs is not None else "kerneldyno.void_turns"
     estimator = str(algorithm.get("adv_estimator"))
     if estimator != "trloo" and not estimator.startswith("kerneldyno_"):
         raise SettingsError(
-            f"{asked} acts in our estimators, and algorithm.adv_estimator={estimator} would train on everything; "
-            "use trloo or kerneldyno_grpo"
+            f"{asked} works only with KernelDyno's estimators; algorithm.adv_estimator={estimator} would train on all "
+            "turns; use trloo or kerneldyno_grpo"
         )
     if algorithm.get("use_kl_in_reward"):
         raise SettingsError(
-            f"{asked} cannot be used with algorithm.use_kl_in_reward=True, which writes over what tells the estimator; "
+            f"{asked} cannot be used with algorithm.use_kl_in_reward=True, which overwrites the marks for the estimator; "
             "use actor_rollout_ref.actor.use_kl_loss=True for a KL penalty"
         )

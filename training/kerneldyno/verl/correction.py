@@ -1,16 +1,16 @@
-"""Mismatch rejection sampling (MRS) in verl's own words: a block for `algorithm.rollout_correction`.
+"""Mismatch rejection sampling (MRS) as options of verl: a block for `algorithm.rollout_correction`.
 
-Dr. Kernel keeps an episode if the geometric mean of its ratios pi_train / pi_rollout is within [0.999, 1.001], and
-rejects it if any token's ratio is under 1e-4. verl has both: `seq_mean_k1` bounds the mean of -log ratio over the row,
-which is the episode, and `seq_max_k2` bounds the largest 0.5 * (log ratio)^2; 42.415 is that of 1e-4. The one
-difference: seq_max_k2 also rejects ratios above 1e4, which KernelGYM lets pass.
+Dr. Kernel keeps an episode if the geometric mean of its ratios pi_train / pi_rollout is within [0.999, 1.001], and rejects
+it if any token's ratio is below 1e-4. verl can do both: `seq_mean_k1` bounds the mean of -log ratio over the row, which is
+the episode, and `seq_max_k2` bounds the largest 0.5 * (log ratio)^2, which is 42.415 for 1e-4. There is one difference:
+seq_max_k2 also rejects ratios above 1e4, which KernelGYM accepts.
 
-verl rejects only if it has the rollout's log-probabilities, and says nothing without them: set
+verl rejects only if it has the rollout's log-probabilities, and gives no warning without them: set
 `actor_rollout_ref.rollout.calculate_log_probs=True`.
 
 Modes "bypass" and "pure" (kerneldyno.training.losses) save the pass that recomputes the old policy's log-probabilities: the
-actor then rejects in its own pass. verl's default trainer (V1) of 0.9.1 takes the pass away, but does not tell the actor
-to reject: it needs `policy_loss` as well, and without that nothing would be rejected. `refuse_idle_bypass` stops such a run.
+actor then rejects in its own pass. verl's default trainer (V1) of 0.9.1 drops the pass but does not tell the actor to
+reject. It needs `policy_loss` as well; without it nothing would be rejected. `refuse_idle_bypass` raises for such a run.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from typing import Any, Final
 
 from kerneldyno.trainers.errors import SettingsError
 
-#: The released runs' constants.
+#: Constants of Dr. Kernel's released runs.
 BOUNDS: Final = (0.999, 1.001)
 VETO: Final = 1e-4
 
 
-#: Our names of verl's `loss_type` in bypass mode.
+#: verl's `loss_type` in bypass mode, by our name of the mode.
 _LOSS_TYPES: Final = {"bypass": "ppo_clip", "pure": "reinforce"}
 MODES: Final = ("decoupled", *_LOSS_TYPES)
 
 
 def mrs(bounds: tuple[float, float] = BOUNDS, veto: float | None = VETO, *, mode: str = "decoupled") -> dict[str, Any]:
-    """Returns the keys of `algorithm.rollout_correction` for MRS.
+    """Return the keys of `algorithm.rollout_correction` for MRS.
 
     Args:
-        bounds: lowest and highest geometric mean of the ratio over an episode's tokens that is kept.
-        veto: an episode with a token whose ratio is below this, or above its inverse, is rejected; None for no veto.
-        mode: "decoupled" recomputes the old policy's log-probabilities (Dr. Kernel's runs); "bypass" takes the rollout's in
-            their place and clips around them; "pure" has neither ratio nor clips. The latter two need `policy_loss` too.
+        bounds: keep episodes whose geometric mean of the ratio over all tokens is within these bounds.
+        veto: reject an episode with a token whose ratio is below this or above its inverse; None for no veto.
+        mode: "decoupled" recomputes the old policy's log-probabilities (as Dr. Kernel's runs); "bypass" uses the rollout's
+            instead and clips around them; "pure" has neither ratio nor clips. The last two need `policy_loss` too.
 
     Raises:
         SettingsError: bounds, veto or mode cannot be used.
@@ -64,13 +64,13 @@ def mrs(bounds: tuple[float, float] = BOUNDS, veto: float | None = VETO, *, mode
 
 
 def policy_loss(rollout_correction: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the keys of `actor_rollout_ref.actor.policy_loss` that make the actor reject in bypass mode.
+    """Return the keys of `actor_rollout_ref.actor.policy_loss` that make the actor reject in bypass mode.
 
     Args:
-        rollout_correction: what `mrs` returned, in mode "bypass" or "pure".
+        rollout_correction: result of `mrs` in mode "bypass" or "pure".
 
     Raises:
-        SettingsError: it is not in bypass mode, so that the actor has nothing to reject.
+        SettingsError: the block is not in bypass mode, so the actor would reject nothing.
     """
     if not rollout_correction.get("bypass_mode"):
         raise SettingsError('the block has bypass_mode=False; make it by mrs(mode="bypass") or mrs(mode="pure")')
@@ -78,10 +78,13 @@ def policy_loss(rollout_correction: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_idle_bypass(config: Mapping[str, Any]) -> None:
-    """Raises SettingsError if verl's default trainer would skip the recomputation and reject nothing.
+    """Check that verl's default trainer does not skip the recomputation and reject nothing.
 
     Args:
         config: verl's whole configuration.
+
+    Raises:
+        SettingsError: it would.
     """
     chosen = _part(config, "algorithm", "rollout_correction")
     if not (chosen.get("bypass_mode") and chosen.get("rollout_rs")) or not _part(config, "trainer").get("use_v1", True):
@@ -98,17 +101,23 @@ def refuse_idle_bypass(config: Mapping[str, Any]) -> None:
 
 
 def _part(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """A block of the configuration, empty where there is none."""
+    """Return a block of the configuration; an empty one if it does not exist."""
     for name in names:
         config = config.get(name) or {}
     return config
 
 
 def refuse_split_turns(rollout_correction: Mapping[str, Any] | None) -> None:
-    """Raises SettingsError if verl would reject single tokens before the estimator looks for turns.
+    """Check that verl does not reject single tokens before the estimator finds the turns.
 
-    Turns are runs of the response mask. A token taken out of a run makes two turns of one, and gives one of them no reward.
-    (In bypass mode verl rejects later, in the actor.)
+    Turns are runs of ones in the response mask. Removing a token from a run splits one turn into two, and one of them has
+    no reward. (In bypass mode verl rejects later, in the actor.)
+
+    Args:
+        rollout_correction: the block `algorithm.rollout_correction`, if there is one.
+
+    Raises:
+        SettingsError: verl would reject single tokens.
     """
     if rollout_correction is None or rollout_correction.get("bypass_mode"):
         return
@@ -116,7 +125,7 @@ def refuse_split_turns(rollout_correction: Mapping[str, Any] | None) -> None:
     if split := [mode for mode in modes if mode.startswith("token_")]:
         preset = mrs()
         raise SettingsError(
-            f"algorithm.rollout_correction.rollout_rs has {', '.join(split)}, which takes single tokens out of the response "
-            "mask before turns are found as its runs: one turn would become two. Reject whole sequences instead, such as "
+            f"algorithm.rollout_correction.rollout_rs has {', '.join(split)}, which removes single tokens from the response "
+            "mask before the estimator finds turns as runs of ones: one turn would become two. Reject whole sequences with "
             f"rollout_rs={preset['rollout_rs']!r} with rollout_rs_threshold={preset['rollout_rs_threshold']!r}"
         )

@@ -1,10 +1,10 @@
-"""Problems as rows that verl reads: `python -m kerneldyno.verl.dataset PROBLEMS OUT.parquet`.
+"""Convert problems to rows that verl reads: `python -m kerneldyno.verl.dataset PROBLEMS OUT.parquet`.
 
-PROBLEMS is what `kerneldyno rollout` takes: a folder of references (KernelBench's own layout), one .py file, or rows of
-JSONL or Parquet, also those of other trainers' data sets. A row of the result has
+PROBLEMS is the same as for `kerneldyno rollout`: a folder of references (KernelBench's own layout), one .py file, or rows
+of JSONL or Parquet, also those of other trainers' data sets. A row of the result has
 
     prompt        one user message (see `kerneldyno.rollout.prompts`), or the data set's own with --keep-prompts
-    data_source   the set's name, and "/level<N>" where a level is known: verl reports validation figures by it
+    data_source   the set's name, and "/level<N>" if a level is known: verl groups validation figures by it
     reward_model  {"style": "rule", "ground_truth": the reference, or the problem as JSON text where it has options}
     extra_info    {"index", "problem_id", "level", "entry_point"}
     agent_name    "kernel_agent"; --agent none leaves the column out
@@ -36,15 +36,15 @@ def row(
     keep_prompt: bool = False,
     agent: str | None = AGENT,
 ) -> dict[str, Any]:
-    """Returns a problem as a row of verl's data set.
+    """Return a problem as a row of verl's data set.
 
     Args:
-        problem: what is to be solved.
-        index: its number in the set.
-        source: the set's name.
-        options: fields of EvalRequest, for example {"backend": "cuda"}, that the problem leaves open.
-        keep_prompt: take the problem's own prompt where it has one.
-        agent: the agent loop that plays it; None leaves that to the configuration.
+        problem: the problem.
+        index: number of the problem in the set.
+        source: name of the set.
+        options: fields of EvalRequest, for example {"backend": "cuda"}, used where the problem does not set them.
+        keep_prompt: use the problem's own prompt if it has one.
+        agent: name of the agent loop; None leaves it to the configuration.
 
     Raises:
         ProblemError: the problem or the options are malformed.
@@ -73,7 +73,7 @@ def row(
 
 
 def write(rows: Iterable[Mapping[str, Any]], path: Path) -> int:
-    """Writes rows as Parquet and returns how many. Needs pyarrow, which verl brings."""
+    """Write rows as Parquet and return their number. Needs pyarrow, which verl installs."""
     import pyarrow
     import pyarrow.parquet
 
@@ -83,7 +83,7 @@ def write(rows: Iterable[Mapping[str, Any]], path: Path) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Converts; returns the exit status: 0, or 2 for problems or options that cannot be used."""
+    """Run the command; return the exit status: 0, or 2 for problems or options that cannot be used."""
     given = _parser().parse_args(arguments)
     try:
         options = dict(_option(text) for text in given.option)
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _option(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise ProblemError(f"--option {text}: write NAME=VALUE, a field of EvalRequest")
+        raise ProblemError(f"--option {text}: give NAME=VALUE, NAME being a field of EvalRequest")
     try:
         return name, json.loads(value)
     except ValueError:
@@ -115,17 +115,19 @@ def _option(text: str) -> tuple[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m kerneldyno.verl.dataset", description="Problems as verl's rows.")
+    parser = argparse.ArgumentParser(
+        prog="python -m kerneldyno.verl.dataset", description="Convert problems to rows that verl reads."
+    )
     parser.add_argument("problems", type=Path, metavar="PROBLEMS", help="a folder, a .py, .jsonl or .parquet file")
-    parser.add_argument("out", type=Path, metavar="OUT.parquet", help="what is written")
-    parser.add_argument("--source", default="", help="name of the set; the folder's or file's by default")
-    parser.add_argument("--backend", default="", help="what candidates are written in; triton by default")
-    parser.add_argument("--entry-point", default="Model", help="name of the reference's class")
+    parser.add_argument("out", type=Path, metavar="OUT.parquet", help="the file to write")
+    parser.add_argument("--source", default="", help="name of the set (default: the name of the folder or file)")
+    parser.add_argument("--backend", default="", help="language of candidates (default: triton)")
+    parser.add_argument("--entry-point", default="Model", help="name of the reference's class (%(default)s)")
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="a field of EvalRequest for every problem"
     )
-    parser.add_argument("--keep-prompts", action="store_true", help="take the data set's own prompts")
-    parser.add_argument("--agent", default=AGENT, help="value of the column agent_name, or none")
+    parser.add_argument("--keep-prompts", action="store_true", help="use the data set's own prompts")
+    parser.add_argument("--agent", default=AGENT, help="value of the column agent_name, or none (%(default)s)")
     return parser
 
 

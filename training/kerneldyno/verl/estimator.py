@@ -1,15 +1,15 @@
 """Advantage estimators on turns, for stock verl: `algorithm.adv_estimator=trloo`.
 
-A row of verl holds a whole episode. Its turns are the runs of ones in the response mask, in order; the reward of a turn
-is the sum of the rewards on its tokens (the agent loop puts it on the last one); the group is the prompt's uid; the
-discount is `algorithm.gamma`. The mathematics is that of kerneldyno.training.advantages.
+A row of verl has a whole episode. Its turns are the runs of ones in the response mask, in order. The reward of a turn is
+the sum of the rewards on its tokens (the agent loop puts it on the last one). The group is the prompt's uid, the discount
+is `algorithm.gamma`. The formulas are those of kerneldyno.training.advantages.
 
-Registered names: `trloo`, and `kerneldyno_<name>` for every estimator of kerneldyno.training, for example
-`kerneldyno_grpo` (the self-including mean, no division by the standard deviation). `kerneldyno_optimal_baseline` weighs
-turns by their tokens. `remax` is verl's own: only its trainer knows the greedy rollout's reward.
+Registered names: `trloo`, and `kerneldyno_<name>` for every estimator of kerneldyno.training, for example `kerneldyno_grpo`
+(the mean includes the sample itself; no division by the standard deviation). `kerneldyno_optimal_baseline` weighs turns by
+their tokens. For `remax` use verl's own: only its trainer knows the reward of the greedy rollout.
 
-Rows that verl's rejection sampling emptied have no turns: they leave their group, which is smaller then. That keeps
-TRLOO unbiased, since a row is rejected by its own tokens alone; KernelGYM counts such rows in the baseline.
+Rows from which verl's rejection sampling removed all tokens have no turns and are not members of their group. That keeps
+TRLOO unbiased, because the rejection of a row depends on its own tokens only; KernelGYM counts such rows in the baseline.
 """
 
 from __future__ import annotations
@@ -35,17 +35,19 @@ Estimator = Callable[..., tuple[Tensor, Tensor]]
 
 
 def on_turns(name: str) -> Estimator:
-    """Returns an estimator in verl's form that applies `kerneldyno.training.advantages.ESTIMATORS[name]` to turns.
+    """Return an estimator in verl's form that applies `kerneldyno.training.advantages.ESTIMATORS[name]` to turns.
 
-    It takes (by keyword; what else verl passes is ignored)
+    Args:
+        name: a key of `ESTIMATORS`.
+
+    Returns:
+        f(token_level_rewards, response_mask, index, config) -> (advantages, returns), with arguments by keyword:
         token_level_rewards: (B, L) float.
         response_mask: (B, L), 1 where the policy wrote the token.
         index: (B,) uids of the prompts.
-        config: `config.algorithm`; `gamma` is read, and `rollout_correction` is checked.
-
-    and returns (advantages, returns), both (B, L) float32, 0 where the policy did not write.
-
-    It raises SettingsError where rejection sampling on single tokens would split turns, or without uids.
+        config: `config.algorithm`; `gamma` is used, and `rollout_correction` is checked.
+        Other keywords that verl passes are ignored. Both results are (B, L) float32, 0 where the policy did not write.
+        It raises SettingsError if rejection sampling on single tokens would split turns, or if there are no uids.
     """
 
     def estimate(
@@ -77,14 +79,14 @@ def on_turns(name: str) -> Estimator:
 
 
 def by_turn(token_level_rewards: Tensor, turns: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums token-level rewards over turns.
+    """Sum token-level rewards over turns.
 
     Args:
         token_level_rewards: (E, L) float.
         turns: (E, L) integer, the turn of each token, -1 outside.
 
     Returns:
-        (E, T) rewards; (E, T) bool, which turns there are.
+        (E, T) rewards; (E, T) bool, True where a turn exists.
     """
     counts = turns.amax(dim=1) + 1
     rewards = token_level_rewards.new_zeros(len(turns), int(counts.max()))
@@ -94,11 +96,11 @@ def by_turn(token_level_rewards: Tensor, turns: Tensor) -> tuple[Tensor, Tensor]
 
 
 def tokens_of(turns: Tensor, columns: int) -> Tensor:
-    """Counts the tokens of each turn.
+    """Count the tokens of each turn.
 
     Args:
         turns: (E, L) integer, the turn of each token, -1 outside.
-        columns: turns of the longest episode, T.
+        columns: number of turns of the longest episode, T.
 
     Returns:
         (E, T) int64.
@@ -112,7 +114,9 @@ def _register() -> None:
     try:
         register_adv_est("trloo")(on_turns("trloo"))
     except ValueError:
-        _log.warning("another plugin has registered the estimator 'trloo'; ours is 'kerneldyno_trloo'")
+        _log.warning(
+            "event=estimator_name_taken name=trloo detail=%r", "use kerneldyno_trloo for KernelDyno's estimator"
+        )
 
 
 _register()

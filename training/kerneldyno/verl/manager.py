@@ -1,7 +1,7 @@
 """The reward manager `kerneldyno`, for single-turn runs: `reward.reward_manager.name=kerneldyno`.
 
-It reads the block `kerneldyno` of the configuration, as the agent loop does. Compared with verl's own manager and
-`kerneldyno.verl.score` it needs no reward_kwargs, and turns are named by their prompt's uid and sample.
+It reads the block `kerneldyno` of the configuration, like the agent loop. Unlike verl's own manager with
+`kerneldyno.verl.score`, it needs no reward_kwargs, and it names turns by their prompt's uid and sample.
 """
 
 from __future__ import annotations
@@ -21,14 +21,21 @@ NAME = "kerneldyno"
 
 @register(NAME)
 class KernelDynoRewardManager(RewardManagerBase):
-    """Scores responses, each when it is there. verl makes one in each of its reward workers."""
+    """Reward manager that scores each response as it arrives. verl makes one in each reward worker."""
 
-    def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **verls: Any) -> None:
+    def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **ignored: Any) -> None:
         super().__init__(config, tokenizer, compute_score)
         self.settings = settings.load(config.get("kerneldyno"))
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """Scores the last row of `data`, a DataProto; returns "reward_score" and "reward_extra_info"."""
+        """Score the last row of `data`, a DataProto.
+
+        Returns:
+            "reward_score" and "reward_extra_info".
+
+        Raises:
+            SampleFailedError, SettingsError: as `kerneldyno.verl.score.compute_score`.
+        """
         item = data[-1]
         ids = item.batch["responses"]
         length = int(item.batch["attention_mask"][-len(ids) :].sum())

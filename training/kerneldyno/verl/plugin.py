@@ -1,9 +1,9 @@
-"""What verl imports in each of its processes: by the entry point group `verl.plugins`, or by VERL_USE_EXTERNAL_MODULES.
+"""The module that verl imports in each process: by the entry point group `verl.plugins`, or by VERL_USE_EXTERNAL_MODULES.
 
 Importing it registers the advantage estimators, the agent loop and the reward manager. It opens no connection.
 
-verl says only at DEBUG level that a plugin could not be imported, and goes on without it: the first that one would see
-is "unknown advantage estimator". So the reason is logged here, as an error.
+If a plugin cannot be imported, verl says so only at DEBUG level and continues without it; the user would first see "unknown
+advantage estimator". So this module logs the reason as an error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _log = logging.getLogger("kerneldyno.verl")
 try:
     from kerneldyno.verl import agent_loop, estimator, manager
 except Exception:
-    _log.exception("the KernelDyno plugin was not loaded; `kerneldyno doctor verl` says what is missing")
+    _log.exception("event=plugin_not_loaded detail=%r", "run `kerneldyno doctor verl` to see what is missing")
     raise
 
 __all__ = ["agent_loop", "estimator", "manager"]

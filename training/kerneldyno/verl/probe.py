@@ -1,7 +1,7 @@
-"""Looks at verl from inside a fresh process, as every process of a run does, and prints what it found as one line of JSON.
+"""Import verl in a new process, as every process of a run does, and print the registered names as one line of JSON.
 
-`kerneldyno doctor verl` runs it: `python -m kerneldyno.verl.probe`. Importing verl here rather than in the command
-keeps what verl and Ray print, and what kills them, out of it.
+`kerneldyno doctor verl` runs it: `python -m kerneldyno.verl.probe`. Importing verl in a separate process keeps the output
+of verl and Ray, and their crashes, out of the command.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ import sys
 import traceback
 from typing import Any
 
-#: What marks the line among those of others.
+#: Prefix of the line, to find it among other output.
 PREFIX = "kerneldyno-probe "
 PLUGIN = "kerneldyno.verl.plugin"
 
 
 def look() -> dict[str, Any]:
-    """Returns `verl` (its error when it cannot be imported), `loaded`, `error`, and what is registered under our names."""
+    """Import verl and report its plugins.
+
+    Returns:
+        `verl`: the error if verl cannot be imported; `loaded`: whether verl imported the plugin; `error`: the error if the
+        plugin cannot be imported; `estimators`, `agent_loop`, `manager`: what is registered under our names.
+    """
     found: dict[str, Any] = {
         "verl": "",
         "loaded": False,
