@@ -200,7 +200,7 @@ async def test_a_list_shows_nothing_that_a_crash_could_take_back() -> None:
         client = Client(stub)
         with failing("before_commit=error"):
             await client.send(request("a"))
-            await eventually(lambda: app.core.running() == 1)
+            await eventually(lambda: len(app.core.attempts) == 1)
             await eventually(lambda: sample(app, "journal_stalled") == 1)
             refused = await failure(stub.ListEvaluations(pb.ListEvaluationsRequest(), timeout=10))
             assert isinstance(refused, errors.JournalStalledError)
