@@ -199,9 +199,8 @@ class WorkStream:
         """Compare the tokens that the node holds with those it should hold, and send the difference."""
         held = set(first.held_attempt_tokens)
         for token in held - self.node.attempts.keys():
-            if not self._core.attempts.is_current(
-                token
-            ):  # otherwise its result is here but not on disk yet, and the node must keep it
+            # The node must keep a current one: its result is here but not on disk yet.
+            if not self._core.attempts.is_current(token):
                 self.cancel(token)
         for token, attempt in self.node.attempts.items():
             if token not in held:

@@ -43,7 +43,7 @@ class EvaluateStream:
         """Create the stream.
 
         Args:
-            admission: The way to the state machine.
+            admission: Leads to the state machine.
             check: Returns what is invalid in a request; None for `admission.check`.
             kind: The call that the metrics count its requests under.
         """
@@ -177,9 +177,8 @@ class EvaluateStream:
             status, evaluation = self._admission.submit(submitted)
             if evaluation is not None:
                 self._uncommitted += 1
-                if (
-                    self._uncommitted >= MAX_UNCOMMITTED
-                ):  # the records of other calls must not wait behind a flood from this one
+                # The records of other calls must not wait behind a flood from this one.
+                if self._uncommitted >= MAX_UNCOMMITTED:
                     self._journal_kept_up.clear()
                 self._admission.journal.after_commit(partial(self._committed, evaluation))
                 return

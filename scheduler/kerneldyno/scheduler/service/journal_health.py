@@ -38,7 +38,6 @@ class JournalHealth:
         )
         for service in _SERVICES:
             await self._health.set(service, status)
-        for call in list(
-            self._admission.open_calls
-        ):  # after health, so that a told client that checks it sees the same
+        # After health, so that a client that is told and then checks the health sees the same.
+        for call in list(self._admission.open_calls):
             call.journal_stalled(stalled or "")

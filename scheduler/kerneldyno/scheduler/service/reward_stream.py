@@ -175,10 +175,7 @@ class RewardStream:
         core = self._admission.core
         request.enable_profiling = True
         if before is not None:  # it was decided when the turn first arrived
-            submitted = (
-                None if _violations_alone(request) else submit_request_of(request, self._client_id, ClientKind.REWARDS)
-            )
-            profiled = submitted is not None and submitted.fingerprint == before.fingerprint
+            profiled = not _violations_alone(request) and self._fingerprint(request) == before.fingerprint
         else:
             # Soon after a start it is unknown what the fleet can do, and the decision has to wait.
             waited = 0.0
@@ -188,6 +185,9 @@ class RewardStream:
             profiled = core.capabilities.known() and core.fleet.could_offer(requirement_of(request))
         if not profiled:
             request.ClearField("enable_profiling")
+
+    def _fingerprint(self, request: EvalRequest) -> bytes:
+        return submit_request_of(request, self._client_id, ClientKind.REWARDS).fingerprint
 
     def _check(self, request: EvalRequest) -> list[Violation]:
         turn = self._open.get(request.id)
@@ -224,9 +224,8 @@ class RewardStream:
         again.labels[AGAIN_LABEL] = "true"
         first = self._admission.core.requests.get(Key(self._client_id, request.id))
         if not request.HasField("trace_context") and first is not None and (trace := decode(first.trace)) is not None:
-            again.trace_context.CopyFrom(
-                trace.message
-            )  # no parent span covers both, so the second becomes a child of the first
+            # No parent span covers both, so the second becomes a child of the first.
+            again.trace_context.CopyFrom(trace.message)
         self._admission.metrics.remeasurements.inc()
         self._remeasurements.append(again)
         self._changed.set()

@@ -73,9 +73,8 @@ def submit_request_of(request: evaluation_pb2.EvalRequest, client_id: str, kind:
     grace = full.client_grace.ToNanoseconds() / 1e9 if full.HasField("client_grace") else None
     priority, fresh, speedup_kind = full.priority, full.skip_cache, _SPEEDUP_KINDS[full.speedup_kind]
     own = f"{priority} {fresh} {timeout}"
-    if (
-        speedup_kind is not SpeedupKind.DEVICE
-    ):  # left out for the default, so that fingerprints of older stores still match
+    # Left out for the default, so that fingerprints in older stores still match.
+    if speedup_kind is not SpeedupKind.DEVICE:
         own += f" {speedup_kind.name}"
     return SubmitRequest(
         key=Key(client_id, request.id),

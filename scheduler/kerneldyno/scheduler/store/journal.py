@@ -70,9 +70,8 @@ class GroupCommitJournal:
         self._pending: deque[Record] = deque()  # the loop appends and the thread pops; a deque allows both at once
         self._appended = 0
         self._committed = 0
-        self._calls: deque[tuple[int, Callable[[], None]]] = (
-            deque()
-        )  # each with the number of records that must be durable
+        # Callbacks, each with the number of records that must be durable before it.
+        self._calls: deque[tuple[int, Callable[[], None]]] = deque()
         self._calling = False
         self._waking = False
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()

@@ -197,9 +197,8 @@ def prepare(connection: sqlite3.Connection, name: str) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {4 * CHECKPOINT_PAGES * 4096}")
-    connection.execute(
-        "PRAGMA secure_delete = OFF"
-    )  # some systems build SQLite to overwrite freed pages, which is slow
+    # Some systems build SQLite to overwrite freed pages, which is slow.
+    connection.execute("PRAGMA secure_delete = OFF")
     if not tables:
         marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
         connection.executescript(f"BEGIN IMMEDIATE; {TABLES} {marks} COMMIT;")

@@ -82,9 +82,8 @@ class SqliteStore:
     def write(self, records: Sequence[Record]) -> None:
         """Apply `records` in order, all or none; they are on disk when this returns. Raises OSError or sqlite3.Error."""
         batch = RowBatch(records, self._last_evaluation, self._last_result)
-        self._membership.add(
-            (row[1], row[2], row[4]) for row in batch.evaluations
-        )  # before the commit, when other threads see the rows
+        # Before the commit, because other threads see the rows from then on.
+        self._membership.add((row[1], row[2], row[4]) for row in batch.evaluations)
         with _transaction(self._writer):
             _apply(self._writer, batch)
             failpoint("during_commit")
