@@ -186,7 +186,7 @@ async def test_a_token_belongs_to_its_filters() -> None:
         ):
             error = await failure(stub.ListEvaluations(pb.ListEvaluationsRequest(page_token=token, **other)))
             assert isinstance(error, errors.InvalidRequestError)
-            assert "start over" in error.violations[0].description
+            assert "start again without a page_token" in error.violations[0].description
         _, mark = json.loads(base64.urlsafe_b64decode(token))
         for number in (-1, 2**63, 10**30, None, "1", 1.5):
             forged = base64.urlsafe_b64encode(json.dumps([number, mark]).encode()).decode()

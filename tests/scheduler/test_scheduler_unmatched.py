@@ -32,7 +32,7 @@ def test_a_complete_fleet_refuses_at_once_what_none_of_its_nodes_can_run() -> No
     assert cause(late) == "NO_MATCHING_DEVICE"
     assert late.verdict is not None
     assert late.verdict.failure is not None
-    assert "asks for a device (kind cuda) for backend triton" in late.verdict.failure.detail
+    assert "needs a device (kind cuda) for backend triton" in late.verdict.failure.detail
     assert late.verdict.failure.detail.endswith("; the fleet has 1 x cpu (CPU)")
     assert not late.verdict.failure.retryable
 

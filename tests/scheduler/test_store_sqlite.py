@@ -413,7 +413,7 @@ def make_newer(path: Path) -> None:
     ("make", "message"),
     [
         (make_text, "not a database"),
-        (make_foreign, "another program's database; name another file"),
+        (make_foreign, "another program's database; choose another file"),
         (make_newer, "newer KernelDyno"),
         (Path.mkdir, "cannot open"),
     ],

@@ -188,7 +188,7 @@ def prepare(connection: sqlite3.Connection, name: str) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if tables and application != APPLICATION:
-        raise StoreError(f"{name} is a database of another program; choose another file")
+        raise StoreError(f"{name} is another program's database; choose another file")
     if version > VERSION:
         raise StoreError(
             f"{name} was written by a newer KernelDyno (schema {version}, this one knows {VERSION}); "
