@@ -18,10 +18,10 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kerneldyno.scheduler import model
-from kerneldyno.scheduler.fleet import Fleet
-from kerneldyno.scheduler.model import Attempt, Device, Job, Node, Priority, Report, Requirement, Spec
-from kerneldyno.scheduler.queue import WaitingLine
+from kerneldyno.scheduler.core import model
+from kerneldyno.scheduler.core.fair_queue import FairQueue
+from kerneldyno.scheduler.core.fleet import Fleet
+from kerneldyno.scheduler.core.model import Attempt, Device, Job, Node, Priority, Report, Requirement, Spec
 
 _NEED = Requirement("triton", "kernelbench")
 _NODES, _LANES, _REFERENCES = 8, 8, 64
@@ -107,7 +107,7 @@ def arrivals(count: int, load: float | None, costs: Costs, seed: int) -> list[tu
 def simulate(work: list[tuple[float, bytes]], costs: Costs, room: int, *, locality: bool) -> Outcome:
     """Let the scheduler place `work` on nodes that keep `room` references cached."""
     model.HOT_REFERENCES = room  # what the scheduler believes of the nodes
-    fleet, waiting = Fleet(1e9, 1e9, lambda environment, _: environment), WaitingLine()
+    fleet, waiting = Fleet(1e9, 1e9, lambda environment, _: environment), FairQueue()
     machines = {(machine := _machine(fleet, f"n{i}", room)).node: machine for i in range(_NODES)}
     references: dict[Job, bytes] = {}
     events: list[tuple[float, int, Job | Attempt]] = []
@@ -143,7 +143,7 @@ def simulate(work: list[tuple[float, bytes]], costs: Costs, room: int, *, locali
         while (heads := waiting.heads()) and (node := fleet.choose(heads[0], now, last_try=False)) is not None:
             job = heads[0]
             if fleet.hot_elsewhere(job, node, now):
-                job = waiting.instead(job, node.hot, now)
+                job = waiting.prefer_hot(job, node.hot, now)
             waiting.take(job)
             attempt = Attempt(job.id.decode(), job, node, now)
             fleet.attach(attempt)

@@ -8,8 +8,8 @@ from pathlib import Path
 from kerneldyno.evaluator.server.metrics import FINDINGS, DeviceMetrics
 from kerneldyno.evaluator.server.metrics import Metrics as EvaluatorMetrics
 from kerneldyno.gateway.metrics import Metrics as GatewayMetrics
-from kerneldyno.scheduler.metrics import Metrics as SchedulerMetrics
-from kerneldyno.scheduler.model import Evaluation, Job, Key, Priority, Requirement, Spec, Verdict
+from kerneldyno.scheduler.core.model import Evaluation, Job, Key, Priority, Requirement, Spec, Verdict
+from kerneldyno.scheduler.telemetry.metrics import Metrics as SchedulerMetrics
 from kerneldyno.v1 import evaluation_pb2 as pb
 from prometheus_client import CollectorRegistry, generate_latest
 

@@ -15,8 +15,8 @@ import pytest
 from kerneldyno.rpc import channel, errors
 from kerneldyno.scheduler import failpoints
 from kerneldyno.scheduler.app import RunningScheduler, running
-from kerneldyno.scheduler.core import Core
-from kerneldyno.scheduler.model import (
+from kerneldyno.scheduler.core.core import Core
+from kerneldyno.scheduler.core.model import (
     Attempt,
     ClientKind,
     Device,
@@ -28,12 +28,14 @@ from kerneldyno.scheduler.model import (
     Report,
     Requirement,
     Spec,
-    Submission,
+    SubmitRequest,
+    SubmitStatus,
     Verdict,
 )
-from kerneldyno.scheduler.observer import Observer
+from kerneldyno.scheduler.core.observer import Observer
+from kerneldyno.scheduler.core.ports import Store
+from kerneldyno.scheduler.core.records import Record
 from kerneldyno.scheduler.settings import Settings
-from kerneldyno.scheduler.store.base import Record, Store
 from kerneldyno.scheduler.store.journal import ImmediateJournal
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.v1 import evaluation_pb2
@@ -176,20 +178,26 @@ class World:
     ) -> Evaluation:
         """Have work accepted; without `work` it is nobody else's."""
         submission, evaluation = self.offer(name, priority, need, **more)
-        assert submission is Submission.NEW
+        assert submission is SubmitStatus.NEW
         assert evaluation is not None
         return evaluation
 
     def offer(
         self, name: str, priority: Priority = Priority.NORMAL, need: Requirement = NEED, **more: Any
-    ) -> tuple[Submission, Evaluation | None]:
+    ) -> tuple[SubmitStatus, Evaluation | None]:
         """Submit, and see."""
         work = more.pop("work", name)
-        key = Key(more.pop("client", "c"), name)
-        what = spec(need, reference=more.pop("reference", b"ref"), payload=more.pop("payload", work.encode()))
-        body = more.pop("body", work).encode()
-        kind = more.pop("kind", ClientKind.STREAM)
-        return self.core.submit(key, body, digest_of(work), what, priority=priority, labels={}, kind=kind, **more)
+        return self.core.requests.submit(
+            SubmitRequest(
+                key=Key(more.pop("client", "c"), name),
+                kind=more.pop("kind", ClientKind.STREAM),
+                spec=spec(need, reference=more.pop("reference", b"ref"), payload=more.pop("payload", work.encode())),
+                digest=digest_of(work),
+                fingerprint=more.pop("body", work).encode(),
+                priority=priority,
+                **more,
+            )
+        )
 
     def report(self, node_id: str, lanes: int = 1, *, connect: bool = True, **changes: Any) -> list[str] | None:
         """Synchronize a node, and open its Work stream if it is closed; return what the node is told to drop."""
@@ -202,9 +210,9 @@ class World:
             "environment": ENVIRONMENT,
         }
         report = Report(node_id=node_id, **(fields | changes))
-        told = self.core.synchronize(report)
+        told = self.core.nodes.synchronize(report)
         if told is not None and connect:
-            assert self.core.connect(node_id, report.instance_id) is self.node(node_id)
+            assert self.core.nodes.connect(node_id, report.instance_id) is self.node(node_id)
         return told
 
     def node(self, node_id: str) -> Node:
@@ -216,12 +224,12 @@ class World:
         while self.clock.now < end:
             self.clock.now = min(end, self.clock.now + step)
             for node_id in reporting:
-                self.core.synchronize(self.node(node_id).report)
+                self.core.nodes.synchronize(self.node(node_id).report)
             self.core.tick()
 
     def place(self) -> dict[str, Attempt]:
         """Place, and return the attempts by one of those who wait for them."""
-        return {key.id: attempt for attempt in self.core.place() for key in list(attempt.job.evaluations)[:1]}
+        return {key.id: attempt for attempt in self.core.placement.place() for key in list(attempt.job.evaluations)[:1]}
 
     def placed(self) -> dict[str, str]:
         """Place, and return which went where."""
@@ -230,7 +238,7 @@ class World:
     def run(self, name: str, verdict: Verdict = CORRECT) -> Attempt:
         """Place, and end the attempt of `name`."""
         attempt = self.place()[name]
-        assert self.core.complete(attempt.token, verdict)
+        assert self.core.results.complete(attempt.token, verdict)
         return attempt
 
 

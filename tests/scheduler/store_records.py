@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kerneldyno.scheduler.model import Key, Priority, Verdict
-from kerneldyno.scheduler.store.base import Accepted, Answered, Finished, Placed, Returned
+from kerneldyno.scheduler.core.model import Key, Priority, Verdict
+from kerneldyno.scheduler.core.records import Accepted, Answered, Finished, Placed, Returned
 
 ENVIRONMENT = b"gpu A"
 

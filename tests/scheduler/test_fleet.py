@@ -7,8 +7,8 @@ import random
 from typing import Any
 
 import pytest
-from kerneldyno.scheduler.fleet import Fleet
-from kerneldyno.scheduler.model import Attempt, Device, Job, Node, NodeState, Priority, Report, Requirement, Spec
+from kerneldyno.scheduler.core.fleet import Fleet
+from kerneldyno.scheduler.core.model import Attempt, Device, Job, Node, NodeState, Priority, Report, Requirement, Spec
 
 NEED = Requirement("triton", "kernelbench")
 
@@ -100,11 +100,13 @@ def test_a_restart_is_told_from_a_twin(old: str, new: str, connected: bool, sile
     if not connected:
         world.fleet.disconnect(node)
     now = world.now + silent_seconds
-    assert world.fleet.is_twin(report("n1", "2", address=new), now) is twin
-    assert not world.fleet.is_twin(report("n1", "1", address="moved:1"), now), "the same process is no twin of its own"
-    assert not world.fleet.is_twin(report("n2", "2", address=old), now)
+    assert world.fleet.is_duplicate(report("n1", "2", address=new), now) is twin
+    assert not world.fleet.is_duplicate(report("n1", "1", address="moved:1"), now), (
+        "the same process is no twin of its own"
+    )
+    assert not world.fleet.is_duplicate(report("n2", "2", address=old), now)
     world.fleet.lose(node)
-    assert not world.fleet.is_twin(report("n1", "2", address=new), now)
+    assert not world.fleet.is_duplicate(report("n1", "2", address=new), now)
 
 
 def test_a_new_instance_is_a_new_node_with_the_troubles_of_the_old() -> None:
@@ -116,7 +118,7 @@ def test_a_new_instance_is_a_new_node_with_the_troubles_of_the_old() -> None:
     world.fleet.set_drained("n1", True)
     new = world.serving("n1", "2")
     assert new is not old
-    assert (new.attempts, new.alike, new.hot, new.load[0]) == ({}, {}, {}, 0.0)
+    assert (new.attempts, new.attempts_by_requirement, new.hot, new.load[0]) == ({}, {}, {}, 0.0)
     assert (new.drained, new.failures, new.quarantined_wall) == (True, 3, old.quarantined_wall)
     world.fleet.set_drained("n1", False)
     assert world.choose() is None, "the pause is not over either"
@@ -402,7 +404,7 @@ def test_two_jobs_on_their_last_try_do_not_share_a_node() -> None:
     suspect = next(one for one in node.attempts.values() if one.job.crashes == 2)
     suspect.job.crashes = 3  # as when the attempt's end is being noted
     world.fleet.detach(suspect)
-    assert (node.suspects, world.place(job(crashes=2))) == (0, node)
+    assert (node.last_try_attempts, world.place(job(crashes=2))) == (0, node)
 
 
 def test_a_last_try_is_no_trial_of_a_node_in_quarantine_while_there_is_another() -> None:

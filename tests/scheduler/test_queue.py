@@ -7,8 +7,8 @@ import random
 from collections import Counter
 
 import pytest
-from kerneldyno.scheduler.model import ClientKind, Job, Priority, Requirement, Spec
-from kerneldyno.scheduler.queue import PATIENCE_SECONDS, WaitingLine
+from kerneldyno.scheduler.core.fair_queue import PATIENCE_SECONDS, FairQueue
+from kerneldyno.scheduler.core.model import ClientKind, Job, Priority, Requirement, Spec
 
 NEED = Requirement("triton", "kernelbench")
 OTHER = Requirement("cuda", "kernelbench")
@@ -27,14 +27,14 @@ def job(
     return Job(f"{share}{next(_names)}".encode(), Spec(need, reference, payload, 240.0), share, priority, queued_at)
 
 
-def add(line: WaitingLine, *shares: str) -> list[Job]:
+def add(line: FairQueue, *shares: str) -> list[Job]:
     jobs = [job(share) for share in shares]
     for one in jobs:
         line.add(one)
     return jobs
 
 
-def serve(line: WaitingLine, turns: int) -> list[Job]:
+def serve(line: FairQueue, turns: int) -> list[Job]:
     """Take as `core` does while nodes have room."""
     served = []
     for _ in range(turns):
@@ -44,18 +44,18 @@ def serve(line: WaitingLine, turns: int) -> list[Job]:
     return served
 
 
-def order(line: WaitingLine, turns: int) -> str:
+def order(line: FairQueue, turns: int) -> str:
     return "".join(one.share for one in serve(line, turns))
 
 
 def test_a_share_alone_is_served_in_order_of_arrival() -> None:
-    line = WaitingLine()
+    line = FairQueue()
     jobs = add(line, *"aaaa")
     assert serve(line, 4) == jobs
 
 
 def test_a_flood_does_not_delay_the_others_by_more_than_a_turn() -> None:
-    line = WaitingLine()
+    line = FairQueue()
     add(line, *"a" * 1000)
     assert order(line, 10) == "a" * 10
     for _ in range(50):  # one that has only ever one job, and sends the next when that was placed
@@ -64,7 +64,7 @@ def test_a_flood_does_not_delay_the_others_by_more_than_a_turn() -> None:
 
 
 def test_one_that_asks_again_and_again_gets_no_more_than_its_turns() -> None:
-    line = WaitingLine()
+    line = FairQueue()
     add(line, *"a" * 200)
     served: Counter[str] = Counter()
     for _ in range(100):
@@ -76,7 +76,7 @@ def test_one_that_asks_again_and_again_gets_no_more_than_its_turns() -> None:
 
 @pytest.mark.parametrize(("weight", "turns"), [(1.0, 60), (0.5, 40)])
 def test_looking_at_the_heads_changes_no_turn(weight: float, turns: int) -> None:
-    line = WaitingLine()
+    line = FairQueue()
     line.set_weight("b", weight)
     add(line, *"a" * 200)
     served: Counter[str] = Counter()
@@ -90,7 +90,7 @@ def test_looking_at_the_heads_changes_no_turn(weight: float, turns: int) -> None
 
 
 def test_a_share_cannot_give_up_its_turn_to_get_an_earlier_one() -> None:
-    line = WaitingLine()
+    line = FairQueue()
     line.set_weight("b", 0.5)
     add(line, *"a" * 10, "b")
     assert order(line, 3) == "aba"
@@ -100,7 +100,7 @@ def test_a_share_cannot_give_up_its_turn_to_get_an_earlier_one() -> None:
 
 
 def test_a_share_that_was_idle_has_neither_credit_nor_debt() -> None:
-    line = WaitingLine()
+    line = FairQueue()
     add(line, *"b" * 40, *"a" * 300)
     assert order(line, 80).count("b") == 40
     serve(line, 100)
@@ -110,14 +110,14 @@ def test_a_share_that_was_idle_has_neither_credit_nor_debt() -> None:
 
 @pytest.mark.parametrize(("weight", "part"), [(3.0, 0.75), (1.0, 0.5), (0.25, 0.2)])
 def test_weights_divide_the_turns(weight: float, part: float) -> None:
-    line = WaitingLine()
+    line = FairQueue()
     line.set_weight("a", weight)
     add(line, *"ab" * 1000)
     assert order(line, 1000).count("a") / 1000 == pytest.approx(part, rel=0.05)
 
 
 def test_a_new_weight_counts_from_the_next_turn_on() -> None:
-    line = WaitingLine()
+    line = FairQueue()
     add(line, *"ab" * 500)
     assert order(line, 100).count("a") == 50
     line.set_weight("a", 4.0)
@@ -129,11 +129,11 @@ def test_a_new_weight_counts_from_the_next_turn_on() -> None:
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_weight_that_would_stop_a_share_is_refused(weight: float) -> None:
     with pytest.raises(ValueError, match="greater than 0"):
-        WaitingLine().set_weight("a", weight)
+        FairQueue().set_weight("a", weight)
 
 
 def test_retries_go_first_and_are_not_charged_twice() -> None:
-    line = WaitingLine()
+    line = FairQueue()
     jobs = add(line, *"aaab")
     lost = serve(line, 3)
     assert [one.share for one in lost] == ["a", "b", "a"]
@@ -145,7 +145,7 @@ def test_retries_go_first_and_are_not_charged_twice() -> None:
 
 
 def test_a_refused_job_is_the_next_again() -> None:
-    line = WaitingLine()
+    line = FairQueue()
     add(line, *"abc" * 5)
     (refused,) = serve(line, 1)
     line.add(refused, first=True)
@@ -154,7 +154,7 @@ def test_a_refused_job_is_the_next_again() -> None:
 
 
 def test_a_job_that_waits_for_a_node_of_its_own_holds_up_nobody() -> None:
-    line = WaitingLine()
+    line = FairQueue()
     jobs = add(line, *"aaaaa")
     back = serve(line, 4)
     for crashes, one in zip((2, 2, 1, 0), back, strict=True):
@@ -175,7 +175,7 @@ def test_a_job_that_waits_for_a_node_of_its_own_holds_up_nobody() -> None:
 
 
 def test_cancelled_jobs_cost_their_share_nothing() -> None:
-    line = WaitingLine()
+    line = FairQueue()
     jobs = add(line, *"a" * 10, *"b" * 10)
     for one in jobs[:9]:
         line.remove(one)
@@ -184,7 +184,7 @@ def test_cancelled_jobs_cost_their_share_nothing() -> None:
 
 
 def test_priorities_go_first_until_others_have_waited_long_enough() -> None:
-    line = WaitingLine()
+    line = FairQueue()
     low, normal, high = (
         job("a", 0.0, Priority.LOW),
         job("a", 0.0, Priority.NORMAL),
@@ -200,7 +200,7 @@ def test_priorities_go_first_until_others_have_waited_long_enough() -> None:
 
 
 def test_an_old_job_makes_its_line_urgent_although_another_share_is_next() -> None:
-    line = WaitingLine()
+    line = FairQueue()
     old = [job("flood", 0.0) for _ in range(3)]
     for one in old:
         line.add(one)
@@ -215,7 +215,7 @@ def test_an_old_job_makes_its_line_urgent_although_another_share_is_next() -> No
 
 
 def test_lines_of_different_requirements_do_not_wait_for_each_other() -> None:
-    line = WaitingLine()
+    line = FairQueue()
     first, second = job("a", 1.0, need=OTHER), job("a", 2.0)
     line.add(second)
     line.add(first)
@@ -228,15 +228,15 @@ def test_lines_of_different_requirements_do_not_wait_for_each_other() -> None:
 
 
 def test_a_job_whose_reference_is_hot_may_go_instead_and_its_share_pays() -> None:
-    line = WaitingLine()
+    line = FairQueue()
     for reference in (b"x", b"y"):
         for _ in range(4):
             line.add(job({b"x": "a", b"y": "b"}[reference], reference=reference))
     (head,) = line.heads()
-    assert line.instead(head, {b"x": None}, 0.0) is head
-    assert line.instead(head, {b"z": None}, 0.0) is head
+    assert line.prefer_hot(head, {b"x": None}, 0.0) is head
+    assert line.prefer_hot(head, {b"z": None}, 0.0) is head
     for _ in range(3):
-        other = line.instead(head, {b"y": None, b"z": None}, 0.0)
+        other = line.prefer_hot(head, {b"y": None, b"z": None}, 0.0)
         assert other.share == "b"
         line.take(other)
         assert line.heads() == [head]
@@ -244,19 +244,19 @@ def test_a_job_whose_reference_is_hot_may_go_instead_and_its_share_pays() -> Non
 
 
 def test_of_those_that_may_go_instead_the_one_whose_turn_is_next_goes() -> None:
-    line = WaitingLine()
+    line = FairQueue()
     (head,) = add(line, "a")
     early, late = job("b", reference=b"x"), job("c", reference=b"y")
     line.add(early)
     line.add(late)
-    assert line.instead(head, [b"y", b"x"], 0.0) is early
+    assert line.prefer_hot(head, [b"y", b"x"], 0.0) is early
     line.take(early)
     line.add(job("b", reference=b"x"))
-    assert line.instead(head, [b"x", b"y"], 0.0) is late
+    assert line.prefer_hot(head, [b"x", b"y"], 0.0) is late
 
 
 def test_only_jobs_of_the_same_line_that_never_failed_go_instead() -> None:
-    line = WaitingLine()
+    line = FairQueue()
     (head,) = add(line, "a")
     failed, refused = job("b", reference=b"hot"), job("b", reference=b"hot")
     failed.attempts = 1
@@ -264,18 +264,18 @@ def test_only_jobs_of_the_same_line_that_never_failed_go_instead() -> None:
     others = [job("c", need=OTHER, reference=b"hot"), job("c", priority=Priority.LOW, reference=b"hot")]
     for one in (refused, *others):
         line.add(one)
-    assert line.instead(head, {b"hot"}, 0.0) is refused
+    assert line.prefer_hot(head, {b"hot"}, 0.0) is refused
     line.take(refused)
     line.add(refused, first=True)
     assert line.heads()[0] is not head
     line.remove(refused)
-    assert line.instead(head, {b"hot"}, 0.0) is head
+    assert line.prefer_hot(head, {b"hot"}, 0.0) is head
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_no_job_is_passed_over_for_longer_than_its_patience(seed: int) -> None:
     dice = random.Random(seed)
-    line = WaitingLine()
+    line = FairQueue()
     now, passed = 0.0, 0
     head_since: dict[Job, float] = {}
     for _ in range(2000):
@@ -286,7 +286,7 @@ def test_no_job_is_passed_over_for_longer_than_its_patience(seed: int) -> None:
             (head,) = line.heads()
             head_since.setdefault(head, now)
             hot = [bytes([i]) for i in range(8) if dice.random() < 0.2]
-            chosen = line.instead(head, hot, now)
+            chosen = line.prefer_hot(head, hot, now)
             if chosen is not head:
                 passed += 1
                 assert chosen.spec.reference in hot
@@ -296,7 +296,7 @@ def test_no_job_is_passed_over_for_longer_than_its_patience(seed: int) -> None:
 
 
 def test_it_counts_what_waits() -> None:
-    line = WaitingLine()
+    line = FairQueue()
     jobs = [job("a", payload=b"12345"), job("b", priority=Priority.HIGH), job("a", need=OTHER)]
     for one in jobs:
         line.add(one)
@@ -313,7 +313,7 @@ def test_it_counts_what_waits() -> None:
 def test_whoever_waits_is_never_more_than_a_turn_behind(seed: int) -> None:
     """The bound of start-time fair queueing: while two shares wait, their turns per weight differ by one each."""
     dice = random.Random(seed)
-    line = WaitingLine()
+    line = FairQueue()
     weights = {share: dice.choice([0.5, 1.0, 1.0, 1.0, 3.0]) for share in "abcdef"}
     for share, weight in weights.items():
         line.set_weight(share, weight)
@@ -367,14 +367,14 @@ def test_whoever_waits_is_never_more_than_a_turn_behind(seed: int) -> None:
 def test_what_comes_and_goes_while_a_line_stands_still_leaves_nothing_behind(seed: int) -> None:
     """No node may serve a line for days; names of shares are the clients' to choose."""
     dice = random.Random(seed)
-    line = WaitingLine()
+    line = FairQueue()
     (stuck,) = add(line, "stuck")
     for i in range(5000):
         one = job(f"client {i}")
         line.add(one, first=dice.random() < 0.5)
         line.remove(one)
     assert line.heads() == [stuck]
-    (inner,) = line._lines.values()
+    (inner,) = line._subqueues.values()
     assert len(inner._turns) < 200
     assert len(inner._oldest) < 200
     assert len(inner._flows) == 1

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from kerneldyno.rpc import errors
 from kerneldyno.rpc.turns import MAX_TURN_LABELS, turn_id
-from kerneldyno.scheduler.model import Key
+from kerneldyno.scheduler.core.model import Key
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, EvalRequest
 from kerneldyno.v1.reward_service_pb2 import Extraction, RewardSpec, SpeedupTier, StreamRewardsRequest, Turn
 from kerneldyno.v1.scheduler_service_pb2 import ListEvaluationsRequest
@@ -74,7 +74,7 @@ async def test_the_candidate_is_taken_from_the_response_and_a_response_without_o
             assert (answer.extraction.method, answer.extraction.kernel_code) == (Extraction.METHOD_UNSPECIFIED, "")
             assert answer.extraction.note in answer.result.invalid.violations[0].description
             assert "fenced" in answer.feedback, "it says what to write"
-            assert app.core.get(Key("t", name)) is None, "it was never queued"
+            assert app.core.requests.get(Key("t", name)) is None, "it was never queued"
         await trainer.send(cancel=("slow",))
         answers = await trainer.finish()
         right, large = answers["right"], answers["large"]
@@ -287,7 +287,7 @@ async def test_whether_a_turn_is_profiled_is_decided_once() -> None:
         trainer = Trainer(peer)
         async with node(app.address, "old"):
             await trainer.send(turn("a", "sleep=30"), reward=None)
-            await eventually(lambda: app.core.running() == 1)
+            await eventually(lambda: len(app.core.attempts) == 1)
             async with node(app.address, "new", profiling=True):
                 await eventually(lambda: len(app.core.fleet.nodes) == 2)
                 trainer.call.cancel()
@@ -359,6 +359,6 @@ async def test_a_scheduler_that_stops_says_so() -> None:
         peer = connect(app)
         trainer = Trainer(peer)
         await trainer.send(turn("a", "sleep=60"))
-        await eventually(lambda: app.core.running() == 1)
+        await eventually(lambda: len(app.core.attempts) == 1)
     assert isinstance(await failure(trainer.finish()), errors.ShuttingDownError)
     await peer.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kerneldyno.rpc import errors
-from kerneldyno.scheduler.model import Evaluation, NodeState, Verdict
+from kerneldyno.scheduler.core.model import Evaluation, NodeState, Verdict
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
@@ -37,8 +37,8 @@ def crash(world: World, name: str, where: str | None = None) -> str:
     """Place `name`, which takes its node down with it; the node comes back. Return where it was."""
     attempt = world.place()[name]
     assert where in (None, attempt.node.id)
-    world.core.lose(attempt.node, "it died")
-    world.core.release(attempt.node)  # nodes come back without a record: this is about the work
+    world.core.nodes.lose(attempt.node, "it died")
+    world.core.nodes.release(attempt.node)  # nodes come back without a record: this is about the work
     world.report(attempt.node.id, instance_id=f"after {attempt.token}")
     return attempt.node.id
 
@@ -156,8 +156,8 @@ def test_jobs_on_their_last_try_are_kept_apart() -> None:
     world.report("n1", lanes=4)
     for _ in range(2):
         world.place()
-        world.core.lose(world.node("n1"), "it died")
-        world.core.release(world.node("n1"))
+        world.core.nodes.lose(world.node("n1"), "it died")
+        world.core.nodes.release(world.node("n1"))
         world.report("n1", lanes=4)
     world.submit("innocent")
     first = world.placed()
@@ -179,7 +179,7 @@ def test_crashes_are_remembered_over_a_restart() -> None:
     after.core.recover(store.recover(), lambda payload: spec(payload=payload))
     for node_id in ("n1", "n2", "n3"):
         after.report(node_id)
-    evaluation = after.core.current(next(iter(store.recover().evaluations)))
+    evaluation = after.core.requests.current(next(iter(store.recover().evaluations)))
     assert evaluation.job is not None
     assert (evaluation.job.attempts, evaluation.job.crashes) == (2, 2)
     crash(after, "a", "n3")
@@ -207,10 +207,10 @@ def test_a_node_in_quarantine_is_tried_with_one_attempt_until_one_succeeds() -> 
     world.report("bad", lanes=4)
     batches = []
     while len(batches) < 5:
-        if placed := world.core.place():
+        if placed := world.core.placement.place():
             batches.append((world.clock.now, len(placed)))
             for attempt in placed:
-                world.core.complete(attempt.token, Verdict.failed("NODE_PROTOCOL", "x", retryable=True))
+                world.core.results.complete(attempt.token, Verdict.failed("NODE_PROTOCOL", "x", retryable=True))
         world.pass_by(1, "bad")
     assert [size for _, size in batches] == [5, 1, 1, 1, 1]
     assert world.log.quarantines == [("node", "bad")]
@@ -219,12 +219,12 @@ def test_a_node_in_quarantine_is_tried_with_one_attempt_until_one_succeeds() -> 
     assert gaps == sorted(gaps)
     assert gaps[0] >= 10
     assert gaps[-1] >= 8 * 10 - 1
-    while not (placed := world.core.place()):
+    while not (placed := world.core.placement.place()):
         world.pass_by(1, "bad")
     assert len(placed) == 1
-    world.core.complete(placed[0].token, CORRECT)
+    world.core.results.complete(placed[0].token, CORRECT)
     assert world.node("bad").state is NodeState.SERVING
-    assert len(world.core.place()) == 5
+    assert len(world.core.placement.place()) == 5
 
 
 def test_quarantine_of_a_node_outlives_its_restart_and_ends_by_release() -> None:
@@ -237,7 +237,7 @@ def test_quarantine_of_a_node_outlives_its_restart_and_ends_by_release() -> None
     world.pass_by(12)
     world.report("bad", instance_id="restarted")
     assert world.node("bad").state is NodeState.QUARANTINED
-    world.core.release(world.node("bad"))
+    world.core.nodes.release(world.node("bad"))
     assert (world.node("bad").state, world.placed()) == (NodeState.SERVING, {"a": "bad"})
 
 

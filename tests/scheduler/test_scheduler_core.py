@@ -6,8 +6,8 @@ import gc
 import math
 
 import pytest
-from kerneldyno.scheduler.attempts import ATTEMPT_ALLOWANCE_SECONDS
-from kerneldyno.scheduler.model import (
+from kerneldyno.scheduler.core.attempts import ATTEMPT_ALLOWANCE_SECONDS
+from kerneldyno.scheduler.core.model import (
     Attempt,
     Device,
     Evaluation,
@@ -16,7 +16,7 @@ from kerneldyno.scheduler.model import (
     NodeState,
     Priority,
     Requirement,
-    Submission,
+    SubmitStatus,
     Verdict,
 )
 from kerneldyno.scheduler.store.memory import MemoryStore
@@ -33,10 +33,10 @@ def test_only_the_attempt_with_the_current_token_decides() -> None:
     assert world.log.retries == ["NODE_LOST"]
     world.report("n2")
     second = world.place()["a"]
-    assert not world.core.complete(first.token, Verdict("INCORRECT"))
+    assert not world.core.results.complete(first.token, Verdict("INCORRECT"))
     assert outcome(evaluation) is None
-    assert world.core.complete(second.token, CORRECT)
-    assert not world.core.complete(second.token, Verdict("INCORRECT")), "an outcome is decided once"
+    assert world.core.results.complete(second.token, CORRECT)
+    assert not world.core.results.complete(second.token, Verdict("INCORRECT")), "an outcome is decided once"
     assert (outcome(evaluation), evaluation.attempts) == ("CORRECT", 2)
     assert world.log.stale == [first.token, second.token]
     assert world.report("n1", attempt_tokens=(first.token,)) == [first.token], "a lost node is told to drop it"
@@ -51,7 +51,7 @@ def test_leases_are_renewed_by_reports_and_a_drained_node_leaves_without_alarm()
     assert states == {"n1": NodeState.SERVING, "leaver": NodeState.LOST}
     assert world.log.lost == []
     for node in list(world.core.fleet.nodes.values()):
-        world.core.disconnect(node)
+        world.core.nodes.disconnect(node)
     world.pass_by(700)
     assert world.core.fleet.nodes == {}, "nodes long gone are forgotten"
 
@@ -75,7 +75,7 @@ def test_a_scheduler_that_was_stopped_blames_nobody() -> None:
     world.core.tick()
     assert world.core.fleet.live()
     world.pass_by(9)
-    assert world.core.complete(attempt.token, CORRECT), "its attempts are still its own"
+    assert world.core.results.complete(attempt.token, CORRECT), "its attempts are still its own"
     assert outcome(evaluation) == "CORRECT"
     world.pass_by(3)
     assert not world.core.fleet.live(), "a whole lease is granted, and no more"
@@ -99,15 +99,15 @@ def test_nothing_is_placed_on_a_node_without_a_stream_and_what_it_runs_goes_on()
     world.report("n1", connect=False)
     world.submit("a")
     assert world.placed() == {}
-    assert world.core.connect("n1", "another process") is None
-    assert world.core.connect("nobody", "i") is None
-    world.core.connect("n1", "i")
+    assert world.core.nodes.connect("n1", "another process") is None
+    assert world.core.nodes.connect("nobody", "i") is None
+    world.core.nodes.connect("n1", "i")
     attempt = world.place()["a"]
-    world.core.disconnect(world.node("n1"))
+    world.core.nodes.disconnect(world.node("n1"))
     world.submit("b")
     world.pass_by(30, "n1")
     assert world.placed() == {}
-    assert world.core.complete(attempt.token, CORRECT)
+    assert world.core.results.complete(attempt.token, CORRECT)
 
 
 def test_a_node_found_dead_loses_its_attempts_before_its_lease_ends() -> None:
@@ -115,10 +115,10 @@ def test_a_node_found_dead_loses_its_attempts_before_its_lease_ends() -> None:
     world.report("n1")
     world.submit("a")
     world.place()
-    world.core.lose(world.node("n1"), "nobody listens")
-    world.core.lose(world.node("n1"), "nobody listens")
+    world.core.nodes.lose(world.node("n1"), "nobody listens")
+    world.core.nodes.lose(world.node("n1"), "nobody listens")
     assert (world.log.lost, world.log.retries) == ([("n1", "dead")], ["NODE_LOST"])
-    assert world.core.connect("n1", "i") is None, "it has to synchronize first"
+    assert world.core.nodes.connect("n1", "i") is None, "it has to synchronize first"
     world.report("n1")
     assert world.log.joined == ["n1", "n1"]
 
@@ -135,7 +135,7 @@ def test_order_is_by_priority_then_age_and_age_wins_in_the_end() -> None:
     for _ in range(5):
         for name, attempt in world.place().items():
             order.append(name)
-            world.core.complete(attempt.token, CORRECT)
+            world.core.results.complete(attempt.token, CORRECT)
     assert order == ["old-normal", "high", "normal", "normal-2", "low"]
 
 
@@ -150,24 +150,24 @@ def test_clients_take_turns_however_much_one_of_them_sent() -> None:
     while placed := world.place():
         for name, attempt in placed.items():
             order.append(name.rstrip("0123456789"))
-            world.core.complete(attempt.token, CORRECT)
+            world.core.results.complete(attempt.token, CORRECT)
     assert order[:7].count("modest") == 3, "one team, under two client ids, is one share"
     assert order[7:] == ["greedy"] * 16
 
 
 def test_a_share_has_its_weight_and_its_quota() -> None:
     world = World(max_queued_per_client=100)
-    world.core.set_share("double", weight=2.0, quota=6)
+    world.core.requests.set_share("double", weight=2.0, quota=6)
     for i in range(6):
         world.submit(f"double{i}", client="double/a")
         world.submit(f"single{i}", client="single")
-    assert world.offer("one-more", client="double/b") == (Submission.FULL, None)
+    assert world.offer("one-more", client="double/b") == (SubmitStatus.FULL, None)
     world.report("n1")
     order = []
     for _ in range(5):
         for name, attempt in world.place().items():
             order.append(name.rstrip("0123456789"))
-            world.core.complete(attempt.token, CORRECT)
+            world.core.results.complete(attempt.token, CORRECT)
     assert order[:9].count("double") == 6
 
 
@@ -231,7 +231,7 @@ def test_a_refusal_is_no_attempt_and_keeps_the_place_in_line() -> None:
     first = world.submit("first")
     attempt = world.place()["first"]
     world.submit("second")
-    world.core.refuse(attempt.token, 2.0)
+    world.core.results.refuse(attempt.token, 2.0)
     assert first.job is not None
     assert (first.job.attempts, world.placed()) == (0, {})
     world.pass_by(3, "n1")
@@ -241,21 +241,21 @@ def test_a_refusal_is_no_attempt_and_keeps_the_place_in_line() -> None:
 def test_the_line_is_bounded_in_number_and_bytes() -> None:
     world = World(max_queued=2, max_queued_bytes=100)
     evaluations = [world.submit("a"), world.submit("b")]
-    assert world.offer("c") == (Submission.FULL, None)
-    assert world.offer("a") == (Submission.SAME, evaluations[0]), "known ids are no new work"
-    assert world.offer("a", body="other") == (Submission.REUSED, None)
+    assert world.offer("c") == (SubmitStatus.FULL, None)
+    assert world.offer("a") == (SubmitStatus.SAME, evaluations[0]), "known ids are no new work"
+    assert world.offer("a", body="other") == (SubmitStatus.REUSED, None)
     for evaluation in evaluations:
-        assert world.core.cancel(evaluation)
+        assert world.core.requests.cancel(evaluation)
     world.submit("large", payload=b"x" * 200)
-    assert not world.core.has_room("c")
+    assert not world.core.requests.has_room("c")
 
 
 def test_the_quota_of_a_share_is_its_own() -> None:
     world = World(max_queued_per_client=2)
     mine = [world.submit(f"r{i}", client="me/laptop") for i in range(2)]
-    assert world.offer("r2", client="me/desktop") == (Submission.FULL, None)
+    assert world.offer("r2", client="me/desktop") == (SubmitStatus.FULL, None)
     world.submit("theirs", client="them")
-    world.core.cancel(mine[0])
+    world.core.requests.cancel(mine[0])
     world.submit("r2", client="me/desktop")
 
 
@@ -263,16 +263,16 @@ def test_who_waits_is_told_once_and_the_result_is_found_afterwards() -> None:
     world = World()
     reader, late = Reader(), Reader()
     evaluation = world.submit("a")
-    world.core.watch(evaluation, reader)
-    world.core.cancel(evaluation)
+    world.core.requests.watch(evaluation, reader)
+    world.core.requests.cancel(evaluation)
     assert reader.seen == ["a"]
-    found = world.core.get(Key("c", "a"))
+    found = world.core.requests.get(Key("c", "a"))
     assert found is not None
     assert found is not evaluation, "what is done and on disk is forgotten here"
     assert (cause(found), found.settled) == ("CANCELLED", True)
-    world.core.watch(found, late)
+    world.core.requests.watch(found, late)
     assert late.seen == ["a"]
-    assert not world.core.cancel(found), "it is finished"
+    assert not world.core.requests.cancel(found), "it is finished"
 
 
 def test_a_deadline_ends_what_waits_and_what_runs_and_nothing_else() -> None:
@@ -283,8 +283,8 @@ def test_a_deadline_ends_what_waits_and_what_runs_and_nothing_else() -> None:
     waits = world.submit("waits", timeout_seconds=10.0, need=Requirement("triton", "kernelbench", min_devices=9))
     patient = world.submit("patient")
     in_time = world.submit("in-time", timeout_seconds=5.0)
-    world.core.complete(world.place()["patient"].token, CORRECT)
-    world.core.complete(world.place()["in-time"].token, CORRECT)
+    world.core.results.complete(world.place()["patient"].token, CORRECT)
+    world.core.results.complete(world.place()["in-time"].token, CORRECT)
     world.pass_by(9, "n1")
     assert (outcome(waits), outcome(runs)) == (None, None)
     world.pass_by(2, "n1")
@@ -312,17 +312,17 @@ def test_an_attempt_without_an_end_is_taken_back() -> None:
 
 def test_work_of_a_client_that_is_gone_is_cancelled_after_the_grace() -> None:
     world = World(client_grace_seconds=60, unmatched_seconds=1e6)
-    world.core.arrive("gone")
-    world.core.arrive("gone")
-    world.core.arrive("back")
+    world.core.requests.call_opened("gone")
+    world.core.requests.call_opened("gone")
+    world.core.requests.call_opened("back")
     left, kept, never_here = (world.submit(client, client=client) for client in ("gone", "back", "never"))
-    world.core.depart("gone")
+    world.core.requests.call_closed("gone")
     world.pass_by(70)
     assert outcome(left) is None, "one of its calls is still open"
-    world.core.depart("gone")
-    world.core.depart("back")
+    world.core.requests.call_closed("gone")
+    world.core.requests.call_closed("back")
     world.pass_by(50)
-    world.core.arrive("back")
+    world.core.requests.call_opened("back")
     world.pass_by(20)
     assert cause(left) == "CLIENT_GONE"
     assert (outcome(kept), outcome(never_here)) == (None, None)
@@ -363,7 +363,7 @@ def test_without_an_address_a_twin_is_told_by_the_open_stream() -> None:
     world = World()
     world.report("n1", address="")
     assert world.report("n1", instance_id="twin", address="") is None
-    world.core.disconnect(world.node("n1"))
+    world.core.nodes.disconnect(world.node("n1"))
     assert world.report("n1", instance_id="restart", address="") == []
 
 
@@ -379,7 +379,7 @@ def test_memory_does_not_grow_with_what_is_done() -> None:
             journal.commit()
     store.close()
     core = world.core
-    assert (core.clients.count, core.running(), core.waiting_evaluations()) == (0, 0, 0)
+    assert (core.clients.count, len(core.attempts), core.evaluations.waiting()) == (0, 0, 0)
     gc.collect()
     assert sum(type(one) in (Evaluation, Job, Attempt) for one in gc.get_objects()) < 1_200
     assert len(core.attempts._overdue) < 1_200

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from kerneldyno.rpc import channel, errors
-from kerneldyno.scheduler.model import Key, NodeState, Priority, Requirement
+from kerneldyno.scheduler.core.model import Key, NodeState, Priority, Requirement
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
@@ -56,12 +56,12 @@ def test_a_node_that_comes_back_with_its_token_goes_on_and_decides() -> None:
     before.report("n1")
     token = before.place()["a"].token
     world = restarted(store)
-    assert world.core.running() == 1
+    assert len(world.core.attempts) == 1
     assert world.node("n1").attempts.keys() == {token}
     assert world.report("n1", attempt_tokens=(token,)) == []
     assert world.placed() == {}
-    assert world.core.complete(token, CORRECT)
-    found = world.core.get(Key("c", "a"))
+    assert world.core.results.complete(token, CORRECT)
+    found = world.core.requests.get(Key("c", "a"))
     assert found is not None
     assert (outcome(found), found.attempts) == ("CORRECT", 1)
     store.close()
@@ -82,7 +82,7 @@ def test_a_node_that_does_not_come_back_loses_its_attempts_after_a_lease() -> No
     world.pass_by(2, "n2")
     assert world.log.retries == ["NODE_LOST"] * 2
     assert [name for name, _ in world.log.lost] == ["n1"]
-    found = {name: world.core.get(Key("c", name)) for name in ("a", "b")}
+    found = {name: world.core.requests.get(Key("c", name)) for name in ("a", "b")}
     assert all(one is not None and one.job is not None and one.job.crashes == 1 for one in found.values())
     store.close()
 
@@ -103,10 +103,10 @@ def test_what_waited_waits_in_its_old_order_with_its_age_and_its_deadline() -> N
     while placed := world.place():
         for name, attempt in placed.items():
             order.append(name)
-            world.core.complete(attempt.token, CORRECT)
+            world.core.results.complete(attempt.token, CORRECT)
     assert order == ["old", "short", "high", "shared-low"]
     late = restarted(store)
-    assert late.core.waiting_evaluations() == 0
+    assert late.core.evaluations.waiting() == 0
 
     before.submit("in-time", timeout_seconds=100.0)
     world = restarted(store, now=before.clock.now - 1000 + 50)
@@ -124,15 +124,15 @@ def test_clients_have_their_grace_anew_and_their_quota_as_before() -> None:
     for i in range(3):
         before.submit(f"r{i}", client="team/a")
     world = restarted(store, max_queued_per_client=3, client_grace_seconds=100, unmatched_seconds=1e6)
-    assert not world.core.has_room("team")
+    assert not world.core.requests.has_room("team")
     world.pass_by(90)
-    world.core.arrive("team/a")
+    world.core.requests.call_opened("team/a")
     world.pass_by(100)
     assert world.core.clients.count == 3
-    world.core.depart("team/a")
+    world.core.requests.call_closed("team/a")
     world.pass_by(101)
     assert world.core.clients.count == 0
-    assert world.core.has_room("team")
+    assert world.core.requests.has_room("team")
     store.close()
 
 
@@ -145,15 +145,19 @@ def test_what_the_nodes_offer_is_not_known_before_they_had_the_time_to_come_back
     before.submit("b")
     world = restarted(store)
     world.report("other", backends=frozenset({"cuda"}))
-    assert (world.core.known_backends(), world.core.known_toolkits(), world.core.can_profile()) == (None, None, True)
+    assert (
+        world.core.capabilities.backends(),
+        world.core.capabilities.toolkits(),
+        world.core.capabilities.profiling(),
+    ) == (None, None, True)
     world.pass_by(9, "other")
-    assert world.core.known_backends() is None
+    assert world.core.capabilities.backends() is None
     world.pass_by(2, "other")
-    assert (world.core.known_backends(), world.core.can_profile()) == (["cuda"], False)
+    assert (world.core.capabilities.backends(), world.core.capabilities.profiling()) == (["cuda"], False)
     fresh = World()
-    assert fresh.core.known_backends() is None
+    assert fresh.core.capabilities.backends() is None
     fresh.report("n1")
-    assert fresh.core.known_backends() == ["triton"]
+    assert fresh.core.capabilities.backends() == ["triton"]
     store.close()
 
 
@@ -162,8 +166,8 @@ def test_drains_count_before_the_node_is_there() -> None:
     before = World(store)
     for node_id in ("n1", "n2"):
         before.report(node_id)
-        before.core.drain(node_id, True)
-    before.core.drain("n2", False)
+        before.core.nodes.drain(node_id, True)
+    before.core.nodes.drain("n2", False)
     world = restarted(store)
     world.report("n1")
     world.report("n2")
@@ -190,25 +194,25 @@ def test_a_crash_between_any_two_batches_loses_nothing_that_was_told(records: in
     for name, work in (("a", "w"), ("b", "w"), ("c", "v")):
         evaluation = world.submit(name, work=work)
         journal.after_commit(lambda name=name: accepted.append(name))  # type: ignore[misc]
-        world.core.watch(evaluation, told)
+        world.core.requests.watch(evaluation, told)
         commit()
     world.report("n1", lanes=4)
     placed = world.place()
     commit()
-    world.core.complete(placed["a"].token, CORRECT)
+    world.core.results.complete(placed["a"].token, CORRECT)
     commit()
-    world.core.complete(placed["c"].token, CRASH)
+    world.core.results.complete(placed["c"].token, CRASH)
     commit()
     world.pass_by(31, "n1")
     again = world.place()["c"]
     commit()
-    world.core.cancel(world.core.clients.unfinished("c")[0])
+    world.core.requests.cancel(world.core.clients.unfinished("c")[0])
     commit()
-    assert not world.core.complete(again.token, CORRECT)
+    assert not world.core.results.complete(again.token, CORRECT)
 
     after = restarted(store, now=31)
     for name in accepted:
-        found = after.core.get(Key("c", name))
+        found = after.core.requests.get(Key("c", name))
         assert found is not None, "what was accepted is known"
         assert (found.verdict is not None) >= (name in told.seen), "what was told stands"
         assert (found.verdict is None) == (found.job is not None)
@@ -216,9 +220,9 @@ def test_a_crash_between_any_two_batches_loses_nothing_that_was_told(records: in
     after.pass_by(31, "n1")
     while placed := after.place():
         for attempt in placed.values():
-            after.core.complete(attempt.token, CORRECT)
+            after.core.results.complete(attempt.token, CORRECT)
     for name in accepted:
-        found = after.core.get(Key("c", name))
+        found = after.core.requests.get(Key("c", name))
         assert found is not None
         assert outcome(found) == "CORRECT" or (name, cause(found)) == ("c", "CANCELLED")
     assert after.core.clients.count == 0
@@ -389,7 +393,7 @@ async def test_while_the_journal_is_behind_streams_wait(tmp_path: Path, monkeypa
         client = Client(stub)
         with failing("before_commit=error"):
             await client.send(*(request(f"r{i}") for i in range(100)))
-            await eventually(lambda: not app.core.has_room("c"))
+            await eventually(lambda: not app.core.requests.has_room("c"))
             await asyncio.sleep(0.5)
             assert app.core.clients.count < 40
         assert len(await client.finish()) == 100

@@ -248,7 +248,7 @@ async def test_streams_of_nodes() -> None:
         for _ in range(ROUNDS // 10):
             await fleet.Synchronize(report)
             if (here := app.core.fleet.nodes.get("fuzz")) is not None:
-                app.core.release(here)
+                app.core.nodes.release(here)
             call = fleet.Work()
             try:
                 await call.write(fleet_pb.WorkRequest(node_id="fuzz", instance_id="i"))

@@ -16,8 +16,8 @@ from waiting import eventually
 
 def _away(world: World, *clients: str) -> None:
     for client in clients:
-        world.core.arrive(client)
-        world.core.depart(client)
+        world.core.requests.call_opened(client)
+        world.core.requests.call_closed(client)
 
 
 def test_an_evaluation_goes_on_without_its_client_for_its_own_grace_and_no_longer() -> None:
@@ -39,10 +39,10 @@ def test_an_evaluation_goes_on_without_its_client_for_its_own_grace_and_no_longe
 def test_a_client_that_is_back_in_time_or_has_another_call_keeps_its_work() -> None:
     world = World(unmatched_seconds=1e6)
     back, other = world.submit("a", client="back", grace_seconds=5), world.submit("b", client="other", grace_seconds=5)
-    world.core.arrive("other")
+    world.core.requests.call_opened("other")
     _away(world, "back", "other")
     world.pass_by(4)
-    world.core.arrive("back")
+    world.core.requests.call_opened("back")
     world.pass_by(20)
     assert (cause(back), cause(other)) == (None, None)
 
@@ -100,7 +100,7 @@ async def test_a_client_that_was_away_for_too_long_still_gets_its_verdicts() -> 
         first = asyncio.ensure_future(anext(results))
         await eventually(lambda: fake.started == ["a"])
         (evaluation,) = app.core.clients.unfinished(client.client_id)
-        app.core.cancel(evaluation, "CLIENT_GONE", "as after an outage of the network")
+        app.core.requests.cancel(evaluation, "CLIENT_GONE", "as after an outage of the network")
         assert (await first).correct
         assert fake.started == ["a", "a"]
         assert (await first).id == evaluation.key.id, "one request has one id, however often it is submitted"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kerneldyno.scheduler.model import Device, Evaluation, Requirement, Shortage, Verdict
+from kerneldyno.scheduler.core.model import Device, Evaluation, MemoryShortage, Requirement, Verdict
 from kerneldyno.v1 import evaluation_pb2
 from scheduler_harness import (
     ENVIRONMENT,
@@ -30,7 +30,7 @@ GIB = 1 << 30
 
 def too_large(needed: int = 0, *, device: str = "cuda:0", had: int = 7 * GIB, of_device: bool = True) -> Verdict:
     """What a judge says of a problem that does not fit."""
-    shortage = Shortage(device, of_device, needed, had)
+    shortage = MemoryShortage(device, of_device, needed, had)
     return Verdict("PROBLEM_TOO_LARGE", b"small", environment=ENVIRONMENT + b"/CPU", shortage=shortage)
 
 
@@ -93,7 +93,7 @@ def test_the_larger_device_may_be_on_the_same_node() -> None:
     again = world.place()["a"]
     need = again.job.spec.requirement
     assert (need.device_kind, need.min_memory_bytes) == ("cuda", 8 * GIB + 1)
-    world.core.complete(again.token, too_large(device="cuda:1", had=15 * GIB))
+    world.core.results.complete(again.token, too_large(device="cuda:1", had=15 * GIB))
     assert (outcome(evaluation), evaluation.attempts) == ("PROBLEM_TOO_LARGE", 2)
 
 
@@ -145,7 +145,7 @@ def test_when_the_larger_device_goes_for_good_what_is_known_is_the_answer() -> N
     world = World(unmatched_seconds=60)
     world.report("large", **gpus(16), connect=False)
     evaluation = tried_on_small(world, too_large())
-    world.core.lose(world.node("large"), "it died")
+    world.core.nodes.lose(world.node("large"), "it died")
     world.pass_by(55, "small")
     assert outcome(evaluation) is None
     world.pass_by(10, "small")
@@ -182,10 +182,10 @@ def test_a_restarted_scheduler_waits_for_devices_that_may_still_come() -> None:
     token = first.place()["a"].token
 
     world = World(store=first.store, lease_seconds=30, unmatched_seconds=60)
-    world.core.recover(first.store.recover(), lambda payload: next(iter(first.core._jobs.values())).spec)
+    world.core.recover(first.store.recover(), lambda payload: next(iter(first.core.evaluations.jobs.values())).spec)
     world.report("small", **gpus(8), attempt_tokens=(token,))
-    assert world.core.complete(token, too_large())
-    evaluation = next(iter(world.core._evaluations.values()))
+    assert world.core.results.complete(token, too_large())
+    evaluation = next(iter(world.core.evaluations.by_key.values()))
     assert outcome(evaluation) is None
     world.report("large", **gpus(16))
     assert world.run("a").node.id == "large"

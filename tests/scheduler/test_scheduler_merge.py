@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from kerneldyno.rpc import errors
-from kerneldyno.scheduler.model import Key, Priority, Submission, Verdict
+from kerneldyno.scheduler.core.model import Key, Priority, SubmitStatus, Verdict
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import scheduler_service_pb2 as pb
@@ -63,7 +63,7 @@ def test_a_merged_job_is_as_urgent_and_as_old_as_the_first_among_those_who_wait(
     world.submit("later", Priority.NORMAL, work="shared")
     world.report("n1")
     assert list(world.placed()) == ["low", "normal"], "the job of `low` is of high priority now"
-    assert not any(count for one, count in world.core.waiting.ages.depth.items() if one.priority is Priority.LOW)
+    assert not any(count for one, count in world.core.queue.ages.depth.items() if one.priority is Priority.LOW)
 
 
 def test_cancelling_one_of_several_leaves_the_job_and_cancelling_the_last_ends_it() -> None:
@@ -71,15 +71,15 @@ def test_cancelling_one_of_several_leaves_the_job_and_cancelling_the_last_ends_i
     world.report("n1")
     first, second = world.submit("a", work="w"), world.submit("b", work="w")
     attempt = world.place()["a"]
-    assert world.core.cancel(first)
+    assert world.core.requests.cancel(first)
     assert (cause(first), outcome(second)) == ("CANCELLED", None)
     assert world.log.dropped == []
     third = world.submit("c", work="w")
     assert third.merged
-    assert world.core.cancel(second)
-    assert world.core.cancel(third)
+    assert world.core.requests.cancel(second)
+    assert world.core.requests.cancel(third)
     assert world.log.dropped == [(attempt.token, False)]
-    assert not world.core.complete(attempt.token, CORRECT)
+    assert not world.core.results.complete(attempt.token, CORRECT)
     fresh = world.submit("d", work="w")
     assert not fresh.merged, "a cancellation is no verdict on the work"
 
@@ -91,7 +91,7 @@ def test_a_deadline_is_the_evaluations_own() -> None:
     attempt = world.place()["a"]
     world.pass_by(6, "n1")
     assert (cause(hasty), outcome(patient)) == ("DEADLINE_EXCEEDED", None)
-    assert world.core.complete(attempt.token, CORRECT)
+    assert world.core.results.complete(attempt.token, CORRECT)
     assert outcome(patient) == "CORRECT"
 
 
@@ -144,7 +144,7 @@ def test_only_what_ran_where_it_would_run_now_answers() -> None:
     now = world.submit("d", work="w")
     assert outcome(now) == "INCORRECT"
     world.report("n2")
-    world.core.lose(world.node("n1"), "dead")
+    world.core.nodes.lose(world.node("n1"), "dead")
     assert outcome(world.submit("e", work="w")) == "CORRECT", "each environment has its own"
 
 
@@ -163,10 +163,10 @@ def test_a_fresh_run_is_neither_merged_nor_cached_and_its_result_may_answer() ->
     fresh = world.submit("b", work="w", fresh=True)
     assert not fresh.merged
     first, second = world.place().values()
-    world.core.complete(first.token, CORRECT)
+    world.core.results.complete(first.token, CORRECT)
     assert outcome(fresh) is None
     another = world.submit("c", work="w", fresh=True)
-    world.core.complete(second.token, replace(CORRECT, outcome="INCORRECT"))
+    world.core.results.complete(second.token, replace(CORRECT, outcome="INCORRECT"))
     assert (outcome(fresh), outcome(another)) == ("INCORRECT", None)
     assert outcome(world.submit("d", work="w")) == "INCORRECT", "the newest result answers"
 
@@ -179,7 +179,7 @@ def test_what_comes_while_the_end_is_being_written_has_that_end() -> None:
     world.submit("a", work="w")
     world.run("a")
     between = world.submit("b", work="w")
-    world.core.watch(between, reader)
+    world.core.requests.watch(between, reader)
     assert (outcome(between), between.merged, reader.seen) == ("CORRECT", True, [])
     assert world.placed() == {}
     fresh = world.submit("c", work="w", fresh=True)
@@ -189,7 +189,7 @@ def test_what_comes_while_the_end_is_being_written_has_that_end() -> None:
     after = world.submit("d", work="w")
     assert after.verdict is not None
     assert after.verdict.cached
-    world.core.watch(after, reader)
+    world.core.requests.watch(after, reader)
     assert reader.seen == ["b"], "an answer from the store is told once it is on disk, too"
     journal.commit()
     assert reader.seen == ["b", "d"]
@@ -204,10 +204,10 @@ def test_the_end_of_a_fresh_run_does_not_end_another_run_of_the_same_work() -> N
     first = world.submit("a", work="w")
     world.submit("b", work="w", fresh=True)
     placed = world.place()
-    world.core.complete(placed["b"].token, CORRECT)
+    world.core.results.complete(placed["b"].token, CORRECT)
     joins = world.submit("c", work="w")
     assert (outcome(first), outcome(joins), world.log.dropped) == (None, None, [])
-    assert world.core.complete(placed["a"].token, CORRECT)
+    assert world.core.results.complete(placed["a"].token, CORRECT)
     assert (outcome(first), outcome(joins)) == ("CORRECT", "CORRECT")
     journal.commit()
     store.close()
@@ -225,7 +225,7 @@ def test_an_uncacheable_end_that_is_being_written_answers_nobody() -> None:
     journal.commit()
     world.run("b")
     journal.commit()
-    found = world.core.get(Key("c", "b"))
+    found = world.core.requests.get(Key("c", "b"))
     assert found is not None
     assert outcome(found) == "CORRECT"
     store.close()
@@ -235,14 +235,14 @@ def test_the_same_id_is_one_evaluation_before_and_after_its_end() -> None:
     world = World()
     world.report("n1")
     first = world.submit("a")
-    assert world.offer("a") == (Submission.SAME, first)
+    assert world.offer("a") == (SubmitStatus.SAME, first)
     world.run("a")
     submission, found = world.offer("a")
-    assert submission is Submission.SAME
+    assert submission is SubmitStatus.SAME
     assert found is not None
     assert (outcome(found), found.attempts) == ("CORRECT", 1)
-    assert world.offer("a", body="other") == (Submission.REUSED, None)
-    assert world.offer("a", client="somebody else")[0] is Submission.NEW
+    assert world.offer("a", body="other") == (SubmitStatus.REUSED, None)
+    assert world.offer("a", client="somebody else")[0] is SubmitStatus.NEW
 
 
 # Over sockets

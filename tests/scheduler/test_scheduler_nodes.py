@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kerneldyno.rpc import errors
-from kerneldyno.scheduler.model import NodeState
+from kerneldyno.scheduler.core.model import NodeState
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub

@@ -7,7 +7,7 @@ import asyncio
 import grpc
 import pytest
 from kerneldyno.rpc import errors
-from kerneldyno.scheduler.model import Key
+from kerneldyno.scheduler.core.model import Key
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import scheduler_service_pb2 as pb
 from scheduler_harness import Client, Outcome, failure, once, request, scheduler
@@ -47,7 +47,7 @@ async def test_refusals_say_which_field_and_what_to_do() -> None:
 
         client = Client(stub)
         await client.send(*(request(f"r{i}", "sleep=30") for i in range(3)))  # a lane, one more, and the whole line
-        await eventually(lambda: len(app.core.waiting) == 1 and len(fake.started) == 3)
+        await eventually(lambda: len(app.core.queue) == 1 and len(fake.started) == 3)
         full = await failure(stub.EvaluateOnce(once("b")))
         assert isinstance(full, errors.QueueFullError)
         assert full.retry_seconds == 1.0
@@ -71,7 +71,7 @@ async def test_a_caller_that_goes_away_takes_its_evaluation_with_it() -> None:
         call = stub.EvaluateOnce(once("a", "sleep=60"))
         await eventually(lambda: fake.started == ["a"])
         other = stub.EvaluateOnce(once("a", "sleep=60"))
-        evaluation = app.core.get(Key("", "a"))
+        evaluation = app.core.requests.get(Key("", "a"))
         assert evaluation is not None
         await eventually(lambda: len(evaluation.watchers) == 2)
         call.cancel()
@@ -79,7 +79,7 @@ async def test_a_caller_that_goes_away_takes_its_evaluation_with_it() -> None:
         assert fake.cancelled == [], "somebody else still waits for it"
         other.cancel()
         await eventually(lambda: fake.cancelled == ["a"])
-        assert app.core.running() == 0
+        assert len(app.core.attempts) == 0
         found = (await stub.GetEvaluation(pb.GetEvaluationRequest(id="a"))).evaluation
         assert found.result.infrastructure_error.cause == "CANCELLED"
 
@@ -121,7 +121,7 @@ async def test_results_are_kept_up_to_the_bound() -> None:
             await stub.EvaluateOnce(once(f"r{i}"))
 
         forgotten = [Key("", f"r{i}") for i in range(3)]
-        await eventually(lambda: not any(app.core.get(key) for key in forgotten))
+        await eventually(lambda: not any(app.core.requests.get(key) for key in forgotten))
         gone = await failure(stub.GetEvaluation(pb.GetEvaluationRequest(id="r2")))
         assert isinstance(gone, errors.EvaluationNotFoundError)
         for i in range(3, 8):
@@ -189,7 +189,7 @@ async def test_many_are_cancelled_by_id_or_all() -> None:
             assert [v.field for v in error.violations] == ["ids"]
         assert (await stub.CancelEvaluations(cancel(client_id="theirs", all=True))).cancelled >= 5
         assert len(await clients["theirs"].finish()) == 6
-        await eventually(lambda: not app.core.running())
+        await eventually(lambda: not len(app.core.attempts))
 
 
 async def test_a_total_timeout_ends_what_waits_and_what_runs() -> None:

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from kerneldyno.rpc import errors
 from kerneldyno.scheduler.app import RunningScheduler
-from kerneldyno.scheduler.model import Evaluation, Key
+from kerneldyno.scheduler.core.model import Evaluation, Key
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1.scheduler_service_pb2 import SchedulerServiceGetCapabilitiesRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
@@ -43,7 +43,7 @@ async def test_a_thousand_requests_of_four_clients_pass_a_small_queue_and_none_i
         async def watch_depth() -> None:
             nonlocal deepest
             while True:
-                deepest = max(deepest, app.core.waiting_evaluations())
+                deepest = max(deepest, app.core.evaluations.waiting())
                 await asyncio.sleep(0.001)
 
         async def one_client(name: str) -> None:
@@ -182,9 +182,9 @@ async def test_a_cancellation_may_overtake_the_start_of_its_attempt() -> None:
         client = Client(stub)
         ids = [f"r{i}" for i in range(40)]
         await client.send(*(request(one, "sleep=0.5") for one in ids))
-        while len(app.core.waiting) or app.core.running() or not app.core.get(Key("c", "r39")):
+        while len(app.core.queue) or len(app.core.attempts) or not app.core.requests.get(Key("c", "r39")):
             for attempt in list(app.core.fleet.nodes["n1"].attempts.values()):
-                app.core.cancel(
+                app.core.requests.cancel(
                     next(iter(attempt.job.evaluations.values()))
                 )  # at the first turn of the loop after it was placed
             await asyncio.sleep(0)
@@ -293,7 +293,7 @@ async def test_a_client_that_does_not_read_is_read_no_further_and_others_go_on()
     async with scheduler(**limits) as (app, stub), node(app.address, "n1", lanes=8), connect(app) as peer:
         silent = Client(SchedulerServiceStub(peer), "silent")
         writes = asyncio.get_running_loop().create_task(_flood(silent, 400))
-        await eventually(lambda: app.core.running() == 0 and len(app.core.waiting) == 0 and _done(app) > 20)
+        await eventually(lambda: len(app.core.attempts) == 0 and len(app.core.queue) == 0 and _done(app) > 20)
         await asyncio.sleep(0.5)
         before = _done(app)
         await asyncio.sleep(0.5)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from kerneldyno.rpc import errors
-from kerneldyno.scheduler.model import Device, Requirement
+from kerneldyno.scheduler.core.model import Device, Requirement
 from kerneldyno.v1.evaluation_pb2 import DeviceSelector
 from scheduler_harness import Client, World, cause, failure, once, request, scheduler
 from scripted_node import node
@@ -32,8 +32,8 @@ def test_a_complete_fleet_refuses_at_once_what_none_of_its_nodes_can_run() -> No
     assert cause(late) == "NO_MATCHING_DEVICE"
     assert late.verdict is not None
     assert late.verdict.failure is not None
-    assert "asks for a device (kind cuda) for backend triton" in late.verdict.failure.detail
-    assert late.verdict.failure.detail.endswith("; there is 1 x cpu (CPU)")
+    assert "needs a device (kind cuda) for backend triton" in late.verdict.failure.detail
+    assert late.verdict.failure.detail.endswith("; the fleet has 1 x cpu (CPU)")
     assert not late.verdict.failure.retryable
 
 
@@ -45,7 +45,7 @@ def test_no_node_at_all_is_not_never_nor_is_one_that_was_lost_lately() -> None:
     world.report("n1")
     world.report("gpu", devices=GPU)
     assert world.placed() == {"nobody": "gpu"}
-    world.core.lose(world.node("gpu"), "it died")
+    world.core.nodes.lose(world.node("gpu"), "it died")
     world.pass_by(100, "n1")
     assert cause(nobody) is None
     world.pass_by(201, "n1")

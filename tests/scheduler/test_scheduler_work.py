@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import pytest
 from kerneldyno.rpc import errors
-from kerneldyno.scheduler import work
 from kerneldyno.scheduler.app import RunningScheduler
+from kerneldyno.scheduler.service import dispatcher as work
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1 import scheduler_service_pb2 as scheduler_pb
@@ -164,7 +164,7 @@ async def test_a_result_is_acknowledged_and_told_once_it_is_on_disk() -> None:
         told = asyncio.get_running_loop().create_task(client.until(lambda: bool(client.results)))
         with failing("before_commit=error"):
             await node.say(done(tokens[0]))
-            await eventually(lambda: app.core.running() == 0)
+            await eventually(lambda: len(app.core.attempts) == 0)
             assert await node.hears_nothing()
             assert (await node.synchronize(*tokens)).cancel_attempt_tokens == [], "the node is to keep it"
             await node.open(*tokens)
@@ -265,7 +265,7 @@ async def test_a_cancellation_overtakes_or_follows_its_assignment() -> None:
         assert heard == tokens
         call = stub.EvaluateOnce(once("x"), timeout=0.5)
         assert (await failure_code(call)) is grpc.StatusCode.DEADLINE_EXCEEDED
-        await eventually(lambda: app.core.running() == 1)
+        await eventually(lambda: len(app.core.attempts) == 1)
         async with asyncio.timeout(10):
             while not (message := await node.read()).cancel_attempt_tokens:
                 pass
@@ -284,7 +284,7 @@ async def test_a_refusal_holds_the_node_for_as_long_as_it_says_whatever_it_says(
         backwards = pb.AttemptRefusal(attempt_token="unknown", why=pb.AttemptRefusal.WHY_FULL)
         backwards.retry_delay.seconds = -(2**63)
         await node.say(refusals=(huge, backwards, pb.AttemptRefusal(attempt_token="unknown", why=77)))  # type: ignore[arg-type]
-        await eventually(lambda: app.core.running() == 0)
+        await eventually(lambda: len(app.core.attempts) == 0)
         other = Node(node.stub, "other")
         await other.synchronize()
         await other.open()

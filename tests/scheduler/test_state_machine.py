@@ -19,9 +19,8 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from kerneldyno.scheduler.ages import JobClass
-from kerneldyno.scheduler.core import Core
-from kerneldyno.scheduler.model import (
+from kerneldyno.scheduler.core.core import Core
+from kerneldyno.scheduler.core.model import (
     Attempt,
     ClientKind,
     Device,
@@ -33,12 +32,14 @@ from kerneldyno.scheduler.model import (
     Report,
     Requirement,
     Spec,
-    Submission,
+    SubmitRequest,
+    SubmitStatus,
     Verdict,
 )
-from kerneldyno.scheduler.observer import Observer
+from kerneldyno.scheduler.core.observer import Observer
+from kerneldyno.scheduler.core.queue_ages import JobClass
+from kerneldyno.scheduler.core.records import Finished, Placed, Quarantined, Record, Returned
 from kerneldyno.scheduler.settings import Settings
-from kerneldyno.scheduler.store.base import Finished, Placed, Quarantined, Record, Returned
 from kerneldyno.scheduler.store.memory import MemoryStore
 
 EXAMPLES = int(os.environ.get("KERNELDYNO_STATE_MACHINE_EXAMPLES", "0"))
@@ -268,24 +269,25 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         key, digest = Key(client, str(number)), bytes([work]) * 32
         unfinished = [e for e in self.watched.values() if e.verdict is None]
         mine = sum(e.key.share == key.share for e in unfinished)
-        full = len(unfinished) - self.core.running() >= LIMITS.max_queued or mine >= LIMITS.max_queued_per_client
-        kind, evaluation = self.core.submit(
-            key,
-            digest,
-            digest,
-            spec_of(digest),
-            priority=priority,
-            labels={},
-            kind=list(ClientKind)[number % 3],
-            timeout_seconds=timeout,
-            fresh=fresh,
+        full = len(unfinished) - len(self.core.attempts) >= LIMITS.max_queued or mine >= LIMITS.max_queued_per_client
+        kind, evaluation = self.core.requests.submit(
+            SubmitRequest(
+                key=key,
+                kind=list(ClientKind)[number % 3],
+                spec=spec_of(digest),
+                digest=digest,
+                fingerprint=digest,
+                priority=priority,
+                timeout_seconds=timeout,
+                fresh=fresh,
+            )
         )
         if key in self.bodies:
-            assert kind is (Submission.SAME if self.bodies[key] == digest else Submission.REUSED)
+            assert kind is (SubmitStatus.SAME if self.bodies[key] == digest else SubmitStatus.REUSED)
         else:
-            assert kind is (Submission.FULL if full else Submission.NEW)
-        assert (evaluation is None) == (kind in (Submission.REUSED, Submission.FULL))
-        if kind is Submission.NEW and evaluation is not None:
+            assert kind is (SubmitStatus.FULL if full else SubmitStatus.NEW)
+        assert (evaluation is None) == (kind in (SubmitStatus.REUSED, SubmitStatus.FULL))
+        if kind is SubmitStatus.NEW and evaluation is not None:
             self.bodies[key] = digest
             self.cancelled.discard(key)
             (self.fresh.add if fresh else self.fresh.discard)(key)
@@ -295,7 +297,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
 
     def watch(self, evaluation: Evaluation) -> None:
         self.watched[evaluation.key] = evaluation
-        self.core.watch(evaluation, self)
+        self.core.requests.watch(evaluation, self)
 
     @precondition(lambda self: self.watched)
     @rule(pick=pick)
@@ -304,14 +306,14 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         done = evaluation.verdict is not None
         if not done:
             self.cancelled.add(evaluation.key)
-        assert self.core.cancel(evaluation) is not done
+        assert self.core.requests.cancel(evaluation) is not done
 
     @rule(client=st.sampled_from(["a/1", "b"]), comes=st.booleans())
     def come_or_go(self, client: str, comes: bool) -> None:
-        self.core.arrive(client)
+        self.core.requests.call_opened(client)
         if not comes:
             self.gone.add(client)
-            self.core.depart(client)
+            self.core.requests.call_closed(client)
 
     # The journal, and crashes
 
@@ -329,9 +331,9 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         self.watched.clear()
         self.gone.update(key.client_id for key in self.bodies)  # until they come back, as after any start
         self.newest = dict(self.newest_kept)
-        self.placed = {id: set(self.placed_kept.get(id, ())) for id in self.core._jobs}
+        self.placed = {id: set(self.placed_kept.get(id, ())) for id in self.core.evaluations.jobs}
         for key in list(self.bodies):
-            evaluation = self.core.get(key)
+            evaluation = self.core.requests.get(key)
             if evaluation is None:
                 assert key not in self.accepted, f"{key} was accepted, and is not known after a crash"
                 assert key not in self.told, f"{key} was done, and is not known after a crash"
@@ -353,7 +355,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
                     {(e.key, e.merged, e.deadline_at and round(e.deadline_at, 3)) for e in job.evaluations.values()},
                 ),
             )
-            for job in core._jobs.values()
+            for job in core.evaluations.jobs.values()
         }
         return jobs, core.fleet._drained, core.quarantine.entries()
 
@@ -398,7 +400,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
 
     @rule()
     def place(self) -> None:
-        for attempt in self.core.place():
+        for attempt in self.core.placement.place():
             job_id, token = attempt.job.id, attempt.token
             self.newest[job_id] = token
             self.placed.setdefault(job_id, set()).add(token)
@@ -421,17 +423,17 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
     def speak(self, name: str) -> None:
         """The node synchronizes, and opens its Work stream if it has none."""
         node = self.nodes[name]
-        stale = self.core.synchronize(node.report())
+        stale = self.core.nodes.synchronize(node.report())
         if stale is None:
             return
         for token in stale:
             node.held.pop(token, None)
         if not node.connected:
-            there = self.core.connect(name, node.report().instance_id)
+            there = self.core.nodes.connect(name, node.report().instance_id)
             assert there is not None
             node.connected = True
             for token in node.held.keys() - there.attempts.keys():
-                if not self.core.is_current(token):
+                if not self.core.attempts.is_current(token):
                     del node.held[token]
             for attempt in list(there.attempts.values()):
                 self.assign(attempt)
@@ -464,7 +466,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         if attempt is not None:
             assert self.newest[attempt.job.id] == token, "an attempt decides that is not its job's last"
         before = self.outcomes()
-        taken = self.core.complete(token, verdict)
+        taken = self.core.results.complete(token, verdict)
         assert taken == (attempt is not None)
         if attempt is None:
             assert self.outcomes() == before, "a stale result had an effect"
@@ -486,7 +488,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
             node, one = held[pick % len(held)]
             del node.held[one.token]
             counts = self.core.attempts.get(one.token) is None  # given up before, as an attempt like others
-            self.core.refuse(one.token, 2.0)
+            self.core.results.refuse(one.token, 2.0)
             for tokens in (*self.runs.values(), *([] if counts else self.placed.values())):
                 tokens.discard(one.token)  # it never ran
 
@@ -501,7 +503,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         self.hang_up(name)
         known = self.core.fleet.nodes.get(name)
         if at_once and known is not None and not known.connected:
-            self.core.lose(known, "nobody listens")
+            self.core.nodes.lose(known, "nobody listens")
 
     @rule(name=st.sampled_from(NODES))
     def hang_up(self, name: str) -> None:
@@ -509,12 +511,12 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         node = self.nodes[name]
         if node.connected:
             node.connected = False
-            self.core.disconnect(self.core.fleet.nodes[name])
+            self.core.nodes.disconnect(self.core.fleet.nodes[name])
 
     @rule(name=st.sampled_from(NODES), drained=st.booleans())
     def drain(self, name: str, drained: bool) -> None:
         if name in self.core.fleet.nodes:
-            self.core.drain(name, drained)
+            self.core.nodes.drain(name, drained)
 
     @rule(
         seconds=st.sampled_from([0.1, 1.0, 1.0, 3.0, 3.0, 11.0, 50.0]), reporting=st.sampled_from([True, True, False])
@@ -542,7 +544,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         """An operator lets everything out of quarantine."""
         for node in self.core.fleet.nodes.values():
             if node.quarantined_wall:
-                self.core.release(node)
+                self.core.nodes.release(node)
         for entry in self.core.quarantine.entries():
             assert self.core.quarantine.release(entry.digest)
 
@@ -556,23 +558,23 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
             return
         unfinished = [e for e in self.watched.values() if e.verdict is None]
         jobs = {id(e.job): e.job for e in unfinished if e.job is not None}.values()
-        assert {job.id: job for job in jobs} == core._jobs
+        assert {job.id: job for job in jobs} == core.evaluations.jobs
         assert core.clients.count == len(unfinished)
         for client in ("a/1", "a/2", "b"):
             assert set(core.clients.unfinished(client)) == {e for e in unfinished if e.key.client_id == client}
         assert core.clients._by_share == Counter(e.key.share for e in unfinished)
         waiting = [job for job in jobs if job.attempt is None]
         running = [job for job in jobs if job.attempt is not None]
-        ages = core.waiting.ages
-        assert len(core.waiting) == len(waiting) == sum(ages.depth.values())
+        ages = core.queue.ages
+        assert len(core.queue) == len(waiting) == sum(ages.depth.values())
         for one in itertools.starmap(JobClass, itertools.product(Priority, ClientKind)):
             since = [job.queued_at for job in waiting if (job.priority, job.kind) == one]
             assert (ages.depth[one], ages.oldest(one)) == (len(since), min(since, default=None))
-        assert all((job in core.waiting) == (job.attempt is None) for job in jobs)
-        assert core.waiting.bytes == sum(len(job.spec.payload) for job in waiting)
-        assert core.waiting.shares() == Counter(job.share for job in waiting)
-        assert core.running() == len(running)
-        assert core.waiting_evaluations() == sum(len(job.evaluations) for job in waiting)
+        assert all((job in core.queue) == (job.attempt is None) for job in jobs)
+        assert core.queue.bytes == sum(len(job.spec.payload) for job in waiting)
+        assert core.queue.shares() == Counter(job.share for job in waiting)
+        assert len(core.attempts) == len(running)
+        assert core.evaluations.waiting() == sum(len(job.evaluations) for job in waiting)
         on_nodes = {token: a for node in core.fleet.nodes.values() for token, a in node.attempts.items()}
         assert on_nodes == core.attempts.by_token == {job.attempt.token: job.attempt for job in running if job.attempt}
         for job in jobs:
@@ -584,7 +586,7 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
         for node in core.fleet.nodes.values():
             assert len(node.attempts) <= 3 or not node.report.devices, "two lanes and one more"
             assert not (node.lost and node.attempts), "a lost node has no attempts"
-            assert node.alike == Counter(a.job.spec.requirement for a in node.attempts.values())
+            assert node.attempts_by_requirement == Counter(a.job.spec.requirement for a in node.attempts.values())
             assert (node in core.fleet._open) == (
                 node.connected
                 and node.state in (NodeState.SERVING, NodeState.QUARANTINED)
@@ -609,11 +611,11 @@ class SchedulerMachine(RuleBasedStateMachine, Observer):
             self.commit(1000)
             self.pass_by(2.0, True)
             self.the_books_agree()
-            if not self.core._jobs and not self.core._evaluations:
+            if not self.core.evaluations.jobs and not self.core.evaluations.by_key:
                 break
         for key in self.accepted:
             assert key in self.told, f"{key} was accepted, and nobody was ever told what came of it"
-            found = self.core.get(key)
+            found = self.core.requests.get(key)
             assert found is not None
             assert found.verdict is not None
             assert outcome_of(found.verdict) == self.told[key]

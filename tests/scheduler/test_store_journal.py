@@ -16,9 +16,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from kerneldyno.scheduler.core.ports import Filter, JournalObserver
 from kerneldyno.scheduler.store import journal as journal_module
-from kerneldyno.scheduler.store.base import Filter
-from kerneldyno.scheduler.store.journal import ImmediateJournal, Journal, JournalObserver, Retention
+from kerneldyno.scheduler.store.journal import GroupCommitJournal, ImmediateJournal, Retention
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.scheduler.store.sqlite import SqliteStore
 from store_records import accepted, correct, finished, key
@@ -53,8 +53,8 @@ async def seen() -> Seen:
 
 
 @pytest.fixture
-async def journal(store: SqliteStore, seen: Seen) -> AsyncIterator[Journal]:
-    opened = Journal(store, asyncio.get_running_loop(), observer=seen)
+async def journal(store: SqliteStore, seen: Seen) -> AsyncIterator[GroupCommitJournal]:
+    opened = GroupCommitJournal(store, asyncio.get_running_loop(), observer=seen)
     yield opened
     await opened.close(timeout=20)
 
@@ -64,7 +64,7 @@ def names(store: SqliteStore) -> set[str]:
 
 
 async def test_calls_come_in_order_and_only_once_it_is_on_disk(
-    store: SqliteStore, journal: Journal, seen: Seen
+    store: SqliteStore, journal: GroupCommitJournal, seen: Seen
 ) -> None:
     draw = random.Random(3)
     told: list[int] = []
@@ -85,7 +85,9 @@ async def test_calls_come_in_order_and_only_once_it_is_on_disk(
     assert len(seen.batches) < 300, "nothing was grouped"
 
 
-async def test_a_call_with_nothing_pending_is_made_at_once_but_after_those_before_it(journal: Journal) -> None:
+async def test_a_call_with_nothing_pending_is_made_at_once_but_after_those_before_it(
+    journal: GroupCommitJournal,
+) -> None:
     told: list[str] = []
     journal.after_commit(lambda: told.append("now"))
     assert told == ["now"]
@@ -101,7 +103,7 @@ async def test_a_call_with_nothing_pending_is_made_at_once_but_after_those_befor
     assert told == ["now", "first", "second", "asked by first"]
 
 
-async def test_what_a_turn_of_the_loop_appends_is_one_batch(journal: Journal, seen: Seen) -> None:
+async def test_what_a_turn_of_the_loop_appends_is_one_batch(journal: GroupCommitJournal, seen: Seen) -> None:
     for i in range(100):
         journal.append(accepted(i))
     await journal.committed()
@@ -109,7 +111,7 @@ async def test_what_a_turn_of_the_loop_appends_is_one_batch(journal: Journal, se
 
 
 async def test_a_call_that_raises_is_logged_and_stops_nobody(
-    journal: Journal, caplog: pytest.LogCaptureFixture
+    journal: GroupCommitJournal, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[str] = []
 
@@ -126,7 +128,7 @@ async def test_a_call_that_raises_is_logged_and_stops_nobody(
 
 async def test_records_that_nobody_waits_for_are_written_by_close(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "a.db")
-    journal = Journal(store, asyncio.get_running_loop())
+    journal = GroupCommitJournal(store, asyncio.get_running_loop())
     for i in range(5000):
         journal.append(accepted(i))
     assert await journal.close(timeout=60)
@@ -137,7 +139,7 @@ async def test_records_that_nobody_waits_for_are_written_by_close(tmp_path: Path
 
 
 async def test_there_is_no_room_while_the_disk_does_not_keep_up(
-    store: SqliteStore, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, journal: GroupCommitJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_module, "MAX_PENDING", 10)
     for i in range(10):
@@ -151,7 +153,7 @@ async def test_there_is_no_room_while_the_disk_does_not_keep_up(
 async def test_old_results_are_forgotten_in_passing(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "TRIM_SECONDS", 0.05)
     keep = Retention(max_results=7, max_bytes=1 << 40, max_seconds=1e9)
-    journal = Journal(store, asyncio.get_running_loop(), retention=keep)
+    journal = GroupCommitJournal(store, asyncio.get_running_loop(), retention=keep)
     for i in range(2000):
         journal.append(accepted(i))
         journal.append(finished(i, at=time.time()))
@@ -199,7 +201,12 @@ def in_use(path: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("trouble", ["file size", "pages", "in use"])
 async def test_a_disk_that_cannot_be_written_loses_nothing_and_nobody_is_told(
-    store: SqliteStore, journal: Journal, seen: Seen, tmp_path: Path, trouble: str, caplog: pytest.LogCaptureFixture
+    store: SqliteStore,
+    journal: GroupCommitJournal,
+    seen: Seen,
+    tmp_path: Path,
+    trouble: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     told: list[int] = []
     written = 0
@@ -234,22 +241,22 @@ async def test_a_disk_that_cannot_be_written_loses_nothing_and_nobody_is_told(
         assert journal.stalled is None
         assert told == list(range(written))
         assert names(store) == {str(i) for i in range(written)}
-    assert "cannot write" in caplog.text
+    assert "event=journal_stalled" in caplog.text
 
 
 async def test_a_close_that_cannot_write_gives_up_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = SqliteStore(tmp_path / "a.db")
-    journal = Journal(store, asyncio.get_running_loop())
+    journal = GroupCommitJournal(store, asyncio.get_running_loop())
     with in_use(tmp_path / "a.db"):
         journal.append(accepted("a"))
         assert not await journal.close(timeout=0.2)
-    assert "1 records were not written" in caplog.text
+    assert "event=journal_records_lost records=1" in caplog.text
     store.close()
 
 
 async def test_a_record_that_the_store_refuses_stalls_the_journal(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "a.db")
-    journal = Journal(store, asyncio.get_running_loop())
+    journal = GroupCommitJournal(store, asyncio.get_running_loop())
     told: list[str] = []
     journal.append(accepted("a"))
     await journal.committed()
@@ -269,8 +276,8 @@ BEHIND = 10
 WRITER = """
 import asyncio, os, sys
 sys.path.insert(0, sys.argv[2])
-from kerneldyno.scheduler.store.base import Filter
-from kerneldyno.scheduler.store.journal import Journal
+from kerneldyno.scheduler.core.ports import Filter
+from kerneldyno.scheduler.store.journal import GroupCommitJournal
 from kerneldyno.scheduler.store.sqlite import SqliteStore
 from store_records import accepted, finished, placed
 
@@ -278,7 +285,7 @@ BEHIND = int(sys.argv[3])
 
 async def main():
     store = SqliteStore(sys.argv[1])
-    journal = Journal(store, asyncio.get_running_loop())
+    journal = GroupCommitJournal(store, asyncio.get_running_loop())
     last = store.list(Filter(), None, 1)
     i = int(last[0].key.id) + 1 if last else 0
     turn = 0

@@ -15,13 +15,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kerneldyno.scheduler.model import Failure, Key, Priority, SpeedupKind, Verdict
-from kerneldyno.scheduler.store import schema
-from kerneldyno.scheduler.store.base import (
+from kerneldyno.scheduler.core.model import Failure, Key, Priority, SpeedupKind, Verdict
+from kerneldyno.scheduler.core.ports import Filter, StoreError
+from kerneldyno.scheduler.core.records import (
     Accepted,
     Answered,
     Drained,
-    Filter,
     Finished,
     Placed,
     Quarantined,
@@ -29,8 +28,8 @@ from kerneldyno.scheduler.store.base import (
     Returned,
     StoredEvaluation,
     StoredJob,
-    StoreError,
 )
+from kerneldyno.scheduler.store import schema
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.scheduler.store.sqlite import TRIM_STEP, SqliteStore
 from store_records import ENVIRONMENT, accepted, answered, correct, finished, job_of, key, placed, returned
@@ -414,7 +413,7 @@ def make_newer(path: Path) -> None:
     ("make", "message"),
     [
         (make_text, "not a database"),
-        (make_foreign, "another program's database; name another file"),
+        (make_foreign, "another program's database; choose another file"),
         (make_newer, "newer KernelDyno"),
         (Path.mkdir, "cannot open"),
     ],

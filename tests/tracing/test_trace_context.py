@@ -9,7 +9,8 @@ from kerneldyno.client import turn
 from kerneldyno.rpc import trace_context
 from kerneldyno.rpc.trace_context import TraceContext, decode, parse
 from kerneldyno.rpc.turns import turn_id
-from kerneldyno.scheduler.translate import order_of, spec_of
+from kerneldyno.scheduler.core.model import ClientKind
+from kerneldyno.scheduler.service.translate import spec_of, submit_request_of
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 from kerneldyno.v1.evaluation_pb2 import TraceContext as Message
 
@@ -77,7 +78,7 @@ def test_what_a_journal_keeps_is_read_back(context: TraceContext) -> None:
 def test_a_request_under_another_trace_is_the_same_request() -> None:
     plain = EvalRequest(id="a", reference_code="r", kernel_code="k")
     traced = EvalRequest(id="a", reference_code="r", kernel_code="k", trace_context=Message(traceparent=GOOD))
-    one, other = order_of(plain), order_of(traced)
+    one, other = (submit_request_of(request, "c", ClientKind.STREAM) for request in (plain, traced))
     assert (one.digest, one.fingerprint, one.spec) == (other.digest, other.fingerprint, other.spec)
     assert (one.trace, other.trace) == ("", GOOD)
     assert spec_of(other.spec.payload) == one.spec

@@ -1,1 +1,1 @@
-"""The scheduler: accepts evaluations, spreads them over the registered nodes, and returns their results."""
+"""The scheduler: accepts evaluations, distributes them over the registered nodes, and returns their results."""

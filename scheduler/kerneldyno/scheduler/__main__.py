@@ -1,6 +1,7 @@
-"""`python -m kerneldyno.scheduler`: read the settings, serve until SIGTERM or SIGINT.
+"""The command `python -m kerneldyno.scheduler`: read the settings, and serve until SIGTERM or SIGINT.
 
-When it is ready it prints one line, `kerneldyno-scheduler ready grpc=HOST:PORT metrics=HOST:PORT`, on standard output.
+When the scheduler is ready, it prints one line on standard output:
+`kerneldyno-scheduler ready grpc=HOST:PORT metrics=HOST:PORT`.
 """
 
 from __future__ import annotations
@@ -17,28 +18,36 @@ from pathlib import Path
 from kerneldyno.rpc import security, serving
 from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.scheduler.app import running
+from kerneldyno.scheduler.core.ports import StoreError
 from kerneldyno.scheduler.settings import Settings
-from kerneldyno.scheduler.store.base import StoreError
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
-#: Options that set a field of `Settings`: name, field, what the help says.
+#: Options that set a field of `Settings`: option, field, help text.
 _OPTIONS = (
-    ("--listen", "listen", "serve gRPC here, HOST:PORT; port 0 takes any"),
-    ("--metrics", "metrics", 'serve Prometheus here, HOST:PORT, or "off"'),
-    ("--store", "store", 'where accepted work is kept: sqlite:PATH, or "memory", which a crash empties'),
-    ("--max-queued", "max_queued", "evaluations that may wait"),
-    ("--max-queued-per-client", "max_queued_per_client", "unfinished evaluations that one client may have"),
+    ("--listen", "listen", "serve gRPC at HOST:PORT; port 0 takes any free port"),
+    ("--metrics", "metrics", 'serve Prometheus metrics at HOST:PORT, or "off"'),
+    ("--store", "store", 'where accepted work is kept: sqlite:PATH, or "memory", which does not survive a crash'),
+    ("--max-queued", "max_queued", "maximum number of waiting evaluations"),
+    ("--max-queued-per-client", "max_queued_per_client", "maximum number of unfinished evaluations of one client"),
     ("--lease", "lease_seconds", "seconds after which a silent node is lost"),
     ("--heartbeat", "heartbeat_seconds", "seconds between two reports of a node"),
     ("--unmatched-timeout", "unmatched_seconds", "seconds after which an evaluation that no node can run fails"),
-    ("--settle", "settle_seconds", "seconds without a new node after which what no node can run fails at once; or inf"),
-    ("--client-grace", "client_grace_seconds", "seconds after which the work of a client that is gone is cancelled"),
-    ("--quarantine", "quarantine_seconds", "seconds that work which kept killing nodes may not run"),
-    ("--retain-results", "retain_results", "finished evaluations kept"),
-    ("--retain-bytes", "retain_bytes", "bytes of finished evaluations kept"),
-    ("--retain", "retain_seconds", "seconds that finished evaluations are kept"),
-    ("--drain-timeout", "drain_seconds", "seconds that a stop waits for running evaluations"),
+    (
+        "--settle",
+        "settle_seconds",
+        "seconds without a new node after which work that no node can run fails at once; or inf",
+    ),
+    (
+        "--client-grace",
+        "client_grace_seconds",
+        "seconds without an open call after which the work of a client is cancelled",
+    ),
+    ("--quarantine", "quarantine_seconds", "seconds for which work that kept killing nodes may not run"),
+    ("--retain-results", "retain_results", "maximum number of finished evaluations that are kept"),
+    ("--retain-bytes", "retain_bytes", "maximum size of the kept results in bytes"),
+    ("--retain", "retain_seconds", "seconds for which finished evaluations are kept"),
+    ("--drain-timeout", "drain_seconds", "seconds for which a stop waits for running evaluations"),
 )
 
 
@@ -70,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def default_path() -> Path:
-    """Return where the journal is kept unless told otherwise (XDG base directories)."""
+    """Return the default path of the store (XDG base directories)."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "kerneldyno" / "scheduler.sqlite"
 
@@ -78,13 +87,13 @@ def default_path() -> Path:
 async def _serve(settings: Settings) -> None:
     names = (field.name for field in dataclasses.fields(settings) if field.name != "security")
     plain = " ".join(f"{name}={getattr(settings, name)}" for name in names)
-    log.info("event=settings %s %s %s", plain, settings.security, serving.limits())
+    _log.info("event=settings %s %s %s", plain, settings.security, serving.limits())
     with serving.Signals() as signals:
         async with running(settings, hurry=signals.hurry) as scheduler:
             metrics = scheduler.metrics_address or "off"
             serving.print_ready("kerneldyno-scheduler", grpc=scheduler.address, metrics=metrics)
             await signals.stop.wait()
-    log.info("event=stopped")
+    _log.info("event=stopped")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Time, as a constructor argument: the only file of the scheduler that asks the operating system for it.
+"""The clock of the scheduler. It is injected everywhere, and only this file reads the operating system's clocks.
 
-Leases, ageing and timeouts use `monotonic`; `wall` is for people and goes into timestamps only.
+Leases, ageing and timeouts use `monotonic`. `wall` is only for timestamps that people read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds, twice."""
+    """A source of time in seconds."""
 
     def monotonic(self) -> float:
         """Return seconds that never jump."""

@@ -1,12 +1,12 @@
-"""Places where tests make the scheduler die, stall or fail. Off, a place costs one look at an empty dict.
+"""Failpoints: places where tests make the scheduler crash, stall or fail. A disarmed one costs one lookup in an empty dict.
 
-`KERNELDYNO_FAILPOINTS` arms them at the start of the process: `PLACE=ACTION` pairs, separated by commas, where an action is
+`KERNELDYNO_FAILPOINTS` arms them at the start of the process. It has `PLACE=ACTION` pairs, separated by commas. Actions are
 
-    kill            SIGKILL to this process: no handler runs, no buffer is flushed
-    sleep:SECONDS   the calling thread blocks, as it would behind a slow disk
-    error           OSError(EIO), as from a disk
+    kill            send SIGKILL to this process: no handler runs, no buffer is flushed
+    sleep:SECONDS   block the calling thread, as a slow disk would
+    error           raise OSError(EIO), as a failing disk would
 
-and may end in `@P`, the probability of each pass to act (0 to 1), or `#N`, to act on the Nth pass only. `seed=N` makes the
+and may end in `@P`, the probability (0 to 1) that a pass acts, or `#N`, to act on the Nth pass only. `seed=N` makes the
 probabilities repeatable. Example: `seed=7,after_commit=kill@0.01,during_commit=error#3`. An unknown place is an error.
 """
 
@@ -24,23 +24,23 @@ from dataclasses import dataclass, field
 
 ENVIRONMENT = "KERNELDYNO_FAILPOINTS"
 
-#: Every place, in the order in which an evaluation passes them. tests/chaos crashes the scheduler at each.
+#: All places, in the order in which an evaluation passes them. tests/chaos crashes the scheduler at each.
 PLACES = (
-    "before_commit",  # a batch was taken from the queue; nothing of it is written
+    "before_commit",  # a batch was taken from the journal; nothing of it is written
     "during_commit",  # its rows are written, the transaction is open
-    "after_commit",  # it is durable, and nobody was told
+    "after_commit",  # the batch is durable, and no callback was made
     "before_accepted_sent",
     "after_accepted_sent",
     "before_assignment_sent",
     "after_assignment_sent",
-    "on_result_received",  # a node's result has arrived, and nothing was done with it
+    "on_result_received",  # a node's result has arrived and is not processed yet
     "before_acknowledgement_sent",
     "after_acknowledgement_sent",
     "before_result_sent",
     "after_result_sent",
-    "on_node_lost",  # the attempts of a lost node are taken back, in memory
+    "on_node_lost",  # the attempts of a lost node are being dropped, in memory only
     "during_recovery",  # the store was read; the state machine is being filled
-    "after_recovery",  # the state is whole again, and nobody can connect yet
+    "after_recovery",  # the state machine is complete; no client can connect yet
     "during_trim",  # old results were deleted, the transaction is open
 )
 
@@ -64,13 +64,17 @@ class _Action:
 
 
 def failpoint(place: str) -> None:
-    """Do what the environment asks for at `place`; nothing, when it does not name it."""
+    """Act as KERNELDYNO_FAILPOINTS says for `place`; do nothing if it does not name the place."""
     if _armed and (action := _armed.get(place)) is not None:
         action.passed()
 
 
 def parse(text: str) -> dict[str, _Action]:
-    """Read the value of `KERNELDYNO_FAILPOINTS`. Raises ValueError, naming what it does not understand."""
+    """Parse the value of `KERNELDYNO_FAILPOINTS`.
+
+    Raises:
+        ValueError: The message quotes the part that is invalid.
+    """
     pairs = [pair.strip() for pair in text.split(",") if pair.strip()]
     seed = next((int(pair[5:]) for pair in pairs if re.fullmatch(r"seed=\d+", pair)), None)
     return {
@@ -87,7 +91,7 @@ def _action(pair: str, seed: int | None) -> _Action:
     place, word, seconds, probability, pass_number = match.groups()
     acts = {"kill": _kill, "error": _fail}
     act = acts.get(word) or (lambda _: time.sleep(float(seconds)))
-    # Each place draws from a generator of its own, so that threads do not change each other's luck.
+    # Each place has a random generator of its own, so that threads do not change each other's sequence.
     draw = random.Random(None if seed is None else f"{seed} {place}")
     return _Action(place, act, float(probability or 1), int(pass_number or 0), draw)
 
@@ -95,7 +99,7 @@ def _action(pair: str, seed: int | None) -> _Action:
 def _kill(place: str) -> None:
     os.write(2, f"failpoint {place}\n".encode())
     os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)  # the signal may reach another thread first; this one must not get past the place
+    time.sleep(60)  # the signal may reach another thread first, and this one must not go on meanwhile
 
 
 def _fail(place: str) -> None:

@@ -1,4 +1,4 @@
-"""Every number that an operator may change, in one frozen value."""
+"""The settings that an operator may change, in one frozen value."""
 
 from __future__ import annotations
 
@@ -11,49 +11,50 @@ _MAY_BE_ZERO = ("drain_seconds", "settle_seconds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of one scheduler; the defaults are those of the command line. They are read once, at the start."""
+    """The settings of one scheduler, read once at its start. The defaults are those of the command line."""
 
     listen: str = "127.0.0.1:50051"
-    """Where gRPC is served, host:port; port 0 takes any."""
+    """host:port where gRPC is served; port 0 takes any free port."""
     metrics: str = "127.0.0.1:9464"
-    """Where Prometheus reads, host:port, or "off"."""
+    """host:port where Prometheus metrics are served, or "off"."""
     security: ServerSecurity = UNGUARDED
-    """Certificates, tokens, and whether a port without TLS may be open to others."""
+    """Certificates, tokens, and whether a port without TLS may be reachable from other machines."""
     store: str = "memory"
-    """Where accepted work is kept: "sqlite:PATH", or "memory", which a crash empties."""
+    """Where accepted work is kept: "sqlite:PATH", or "memory", which does not survive a crash."""
     max_queued: int = 10_000
-    """Unfinished evaluations, less the attempts that run; beyond it streams are not read and EvaluateOnce is refused."""
+    """Maximum of unfinished evaluations minus running attempts. At this number, streams are not read and EvaluateOnce is
+    refused."""
     max_queued_per_client: int = 5_000
-    """Unfinished evaluations that one client (or share of clients) may have."""
+    """Maximum of unfinished evaluations of one client (or share of clients)."""
     max_queued_bytes: int = 512 * 1024 * 1024
-    """The same bound as `max_queued` in bytes of request, for large sources."""
+    """The same bound in bytes of waiting requests."""
     heartbeat_seconds: float = 2.0
-    """How often nodes report."""
+    """Time between two reports of a node."""
     lease_seconds: float = 10.0
-    """A node unheard of for this long is lost, and its attempts start elsewhere."""
+    """Time without a message from a node after which it is lost and its attempts start elsewhere."""
     unmatched_seconds: float = 300.0
-    """An evaluation that no registered node can run fails after this long: one may come, or come back."""
+    """Time after which an evaluation fails that no registered node can run. A matching node may join until then."""
     settle_seconds: float = 30.0
-    """When no new node came for this long, the fleet is complete, and what none of its nodes can run fails at once.
-    0: with its first node. Infinity: never, for fleets that grow on demand."""
+    """Time without a new node after which the fleet is complete, and work that none of its nodes can run fails at once.
+    0: complete with the first node. Infinity: never complete, for fleets that grow on demand."""
     max_attempts: int = 3
-    """Attempts of one job, counting those lost to infrastructure."""
+    """Maximum number of attempts of one job that infrastructure may fail."""
     quarantine_seconds: float = 3_600.0
-    """How long work that kept killing nodes may not run."""
+    """Time for which work that kept killing nodes may not run."""
     client_grace_seconds: float = 3_600.0
-    """Work of a client without an open call is cancelled after this long."""
+    """Time after which the work of a client without an open call is cancelled."""
     retain_results: int = 200_000
-    """Finished evaluations kept for GetEvaluation, for clients that come back, and as answers to the same work."""
+    """Maximum number of finished evaluations that are kept, for GetEvaluation, for clients that come back, and as cache."""
     retain_bytes: int = 4 * 1024 * 1024 * 1024
-    """The same bound in bytes of result."""
+    """The same bound in bytes of results."""
     retain_seconds: float = 7 * 86_400.0
-    """The same bound in time."""
+    """The same bound in age."""
     max_unsent: int = 4_096
-    """Finished results that one stream may be behind before it is read no further."""
+    """Maximum number of unsent results of one stream. Above it, the stream is not read."""
     max_unsent_bytes: int = 64 * 1024 * 1024
-    """The same bound in bytes of result."""
+    """The same bound in bytes of results."""
     drain_seconds: float = 30.0
-    """How long a stop waits for running attempts. With a durable store they go on without the scheduler after that."""
+    """Time for which a stop waits for running attempts. With a durable store, they go on without the scheduler after it."""
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:

@@ -1,1 +1,1 @@
-"""Where accepted work is kept: the interface, SQLite and memory behind it, and the journal that commits in groups."""
+"""Durable storage of accepted work: the SQLite and memory stores, and the journal that commits records in groups."""

@@ -1,10 +1,10 @@
-"""Group commit: what the state machine writes down becomes durable, and only then is anybody told.
+"""The journal with group commit: makes the records of the state machine durable, and then calls back.
 
-The event loop appends records; one thread takes whatever is pending, writes it as one batch, and reports back with one call
-into the loop. While a batch is being written the next one gathers, so the busier the scheduler, the larger the batches.
+The event loop appends records. One thread takes all pending records, writes them as one batch, and reports back to the event
+loop. Meanwhile the next batch grows, so batches are larger when the scheduler is busier.
 
-A batch that cannot be written (the disk is full, or fails) is kept and tried again, in order; `stalled` says why until it
-works, and nobody is told of anything in the meantime.
+A batch that cannot be written, for example because the disk is full, is kept and tried again, in order. Until that succeeds,
+`stalled` has the reason and no callbacks are made.
 """
 
 from __future__ import annotations
@@ -21,43 +21,35 @@ from dataclasses import dataclass
 from functools import partial
 
 from kerneldyno.scheduler.clock import Clock, SystemClock
+from kerneldyno.scheduler.core.ports import JournalObserver, Store
+from kerneldyno.scheduler.core.records import Record
 from kerneldyno.scheduler.failpoints import failpoint
-from kerneldyno.scheduler.store.base import Record, Store
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
-#: Records that may wait to be written before `has_room` says no: several seconds of a busy scheduler.
+#: Number of pending records from which on `has_room` returns False: several seconds of a busy scheduler.
 MAX_PENDING = 20_000
-#: Records of one batch: beyond it a batch takes longer without costing less for each.
+#: Maximum number of records in one batch. Larger batches take longer without costing less for each record.
 MAX_BATCH = 2_000
+#: Pause in seconds before a failed batch is tried again.
 RETRY_SECONDS = 0.5
-#: How often the store is asked to forget what is too old or too much, when the last time there was nothing.
+#: Seconds between two attempts to trim the store, when the last one found nothing to delete.
 TRIM_SECONDS = 1.0
-#: How long `close` waits for what is pending: nobody was told of it, so it may be lost.
+#: Seconds for which `close` waits for pending records. Nobody was told of these, so losing them is allowed.
 CLOSE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How many finished evaluations are kept, how many bytes of result, and for how long."""
+    """Bounds of the finished evaluations that are kept: their number, the bytes of their results, and their age."""
 
     max_results: int
     max_bytes: int
     max_seconds: float
 
 
-class JournalObserver:
-    """What metrics want to know, told in the event loop; override what matters."""
-
-    def batch_committed(self, records: int, seconds: float) -> None:
-        """So many records took so long to become durable, from the start of their transaction."""
-
-    def batch_failed(self, reason: str) -> None:
-        """A batch could not be written; it will be tried again."""
-
-
-class Journal:
-    """Writes records to a store. All methods belong to one event loop's thread."""
+class GroupCommitJournal:
+    """Writes records to a store in a thread of its own. Call all methods in the thread of the event loop."""
 
     def __init__(
         self,
@@ -69,16 +61,17 @@ class Journal:
         observer: JournalObserver | None = None,
     ) -> None:
         self.stalled: str | None = None
-        """Why nothing can be written at the moment; None when all is well."""
+        """The reason why records cannot be written at the moment; None when they can."""
         self.observer = observer or JournalObserver()
         self._store = store
         self._loop = loop
         self._retention = retention
         self._clock = clock or SystemClock()
-        self._pending: deque[Record] = deque()  # the loop appends, the thread takes: both at once is safe
+        self._pending: deque[Record] = deque()  # the loop appends and the thread pops; a deque allows both at once
         self._appended = 0
         self._committed = 0
-        self._calls: deque[tuple[int, Callable[[], None]]] = deque()  # each with the count of records that it waits for
+        # Callbacks, each with the number of records that must be durable before it.
+        self._calls: deque[tuple[int, Callable[[], None]]] = deque()
         self._calling = False
         self._waking = False
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -87,48 +80,48 @@ class Journal:
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
-    # The event loop's side
+    # In the event loop
 
     @property
     def pending(self) -> int:
-        """Records that are not known to be durable."""
+        """The number of records that are not known to be durable."""
         return self._appended - self._committed
 
     def append(self, record: Record) -> None:
-        """Have `record` written, after all before it."""
+        """Write `record` after all records before it."""
         self._pending.append(record)
         self._appended += 1
         if not self._waking:
-            # What this turn of the loop appends goes into the same batch, and what follows from it in the next turn: a job
-            # that was accepted is placed there.
+            # Wait two turns of the loop, so that a job that is accepted in this turn and placed in the next is one batch.
             self._waking = True
             self._loop.call_soon(self._loop.call_soon, self._wake_writer)
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Call `call` in the event loop once all that was appended so far is durable: at once if it is.
+        """Make `call` in the event loop once all records that were appended so far are durable; now if they are.
 
-        Calls are made in the order in which they were given; one that raises is logged and does not stop the others.
+        Calls are made in the order in which they were given. An exception in a call is logged and does not stop the others.
         """
         self._calls.append((self._appended, call))
         self._make_calls()
 
     async def committed(self) -> None:
-        """Return once all that was appended so far is durable."""
+        """Return once all records that were appended so far are durable."""
         done = self._loop.create_future()
         self.after_commit(lambda: None if done.done() else done.set_result(None))
         await done
 
     def has_room(self) -> bool:
-        """Say whether the disk keeps up."""
+        """Return True if the disk keeps up with the records."""
         return self._appended - self._committed < MAX_PENDING
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Write what is pending and stop; False when that could not be written in `timeout` seconds."""
+        """Write pending records and stop the thread. Return False if they could not be written in `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 await self.committed()
         except TimeoutError:
-            log.error("journal: %d records were not written: %s", self.pending, self.stalled or "the store is too slow")
+            reason = self.stalled or "the store is too slow"
+            _log.error("event=journal_records_lost records=%d reason=%r", self.pending, reason)
         self._closing.set()
         self._wake.put(None)
         await asyncio.to_thread(self._thread.join)
@@ -146,13 +139,13 @@ class Journal:
 
     def _on_failed(self, reason: str) -> None:
         if self.stalled != reason:
-            log.error("journal: cannot write, and will try again: %s", reason)
+            _log.error("event=journal_stalled retry_seconds=%g reason=%r", RETRY_SECONDS, reason)
         self.stalled = reason
         self.observer.batch_failed(reason)
 
     def _make_calls(self) -> None:
         if self._calling:
-            return  # a call asked for another: it comes after those before it
+            return  # called from within a call: the loop below makes the new call in its turn
         self._calling = True
         try:
             while self._calls and self._calls[0][0] <= self._committed:
@@ -161,7 +154,7 @@ class Journal:
         finally:
             self._calling = False
 
-    # The writing thread
+    # In the writing thread
 
     def _run(self) -> None:
         trimmed = False
@@ -177,7 +170,7 @@ class Journal:
         return [self._pending.popleft() for _ in range(size)]
 
     def _write(self, batch: list[Record]) -> None:
-        """Write `batch`, however often it takes."""
+        """Write `batch`, and try again until it succeeds or the journal is closed."""
         while True:
             begun = self._clock.monotonic()
             try:
@@ -186,7 +179,7 @@ class Journal:
             except (OSError, sqlite3.OperationalError) as error:
                 self._tell(self._on_failed, f"the store cannot be written: {error}")
             except Exception as error:
-                log.exception("journal: a batch of %d records cannot be written", len(batch))
+                _log.exception("event=journal_batch_refused records=%d", len(batch))
                 self._tell(self._on_failed, f"the store refuses a record: {error!r}")
             else:
                 with contextlib.suppress(OSError):
@@ -197,31 +190,31 @@ class Journal:
                 return
 
     def _trim(self) -> bool:
-        """Have the store forget a little, if it is time; True when there may be more."""
+        """Delete some old results if it is time, and return True if there may be more to delete."""
         keep, now = self._retention, self._clock.monotonic()
         if keep is None or now < self._trim_at:
             return False
         try:
-            forgotten = self._store.trim(
+            deleted = self._store.trim(
                 max_results=keep.max_results,
                 max_bytes=keep.max_bytes,
                 older_than_wall=self._clock.wall() - keep.max_seconds,
             )
         except Exception as error:
-            log.warning("journal: cannot forget old results now: %r", error)
-            forgotten = 0
-        self._trim_at = now if forgotten else now + TRIM_SECONDS
-        return forgotten > 0
+            _log.warning("event=trim_failed reason=%r", error)
+            deleted = 0
+        self._trim_at = now if deleted else now + TRIM_SECONDS
+        return deleted > 0
 
     def _tell(self, call: Callable[..., None], *args: object) -> None:
         try:
             self._loop.call_soon_threadsafe(call, *args)
         except RuntimeError:
-            self._closing.set()  # the loop is closed: there is nobody left to tell
+            self._closing.set()  # the loop is closed, so no caller is left
 
 
 class ImmediateJournal:
-    """A journal without a loop or a thread: each record is written before `append` returns, and nothing is ever pending."""
+    """A journal without a thread: each record is written before `append` returns, and none is ever pending."""
 
     stalled: str | None = None
     pending = 0
@@ -234,14 +227,14 @@ class ImmediateJournal:
         self._store.write([record])
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Call `call` now."""
+        """Make `call` now."""
         _guarded(call)
 
     async def committed(self) -> None:
-        """Return: everything is written."""
+        """Return at once, because everything is written."""
 
     def has_room(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> bool:
@@ -253,4 +246,4 @@ def _guarded(call: Callable[[], None]) -> None:
     try:
         call()
     except Exception:
-        log.exception("journal: %r failed", call)
+        _log.exception("event=journal_callback_failed call=%r", call)

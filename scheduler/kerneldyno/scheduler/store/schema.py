@@ -1,7 +1,8 @@
-"""The tables of the SQLite store, and how a file is opened, checked and told from one that is not ours.
+"""The tables of the SQLite store, and how its file is opened, checked and recognised as a KernelDyno store.
 
-An evaluation is a small row; its result, which others may share, is in `results`, and the request of an unfinished job in
-`payloads`, so that the rows that change often stay small. A commit costs the pages that it touches: hence few indexes.
+An evaluation is a small row. Its result, which several evaluations may share, is in `results`, and the request of an
+unfinished job is in `payloads`, so that rows that change often stay small. There are few indexes, because the cost of a
+commit grows with the number of pages that it changes.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ import sqlite3
 import threading
 from pathlib import Path
 
-from kerneldyno.scheduler.store.base import StoreError
+from kerneldyno.scheduler.core.ports import StoreError
 
-#: PRAGMA user_version: raised with each change of the tables.
+#: PRAGMA user_version. Increased with each change of the tables.
 VERSION = 1
-#: PRAGMA application_id: "KDyn".
+#: PRAGMA application_id: "KDyn" in ASCII.
 APPLICATION = 0x4B44796E
-#: UPDATE ... FROM came with 3.33, and bug fixes to it with 3.35.
+#: UPDATE ... FROM exists since 3.33, and works reliably since 3.35.
 OLDEST_SQLITE = (3, 35, 0)
-#: How long a check after an unclean end may take; what it did not reach is checked by SQLite as it is read.
+#: Time limit in seconds of the check after an unclean shutdown. SQLite checks the remaining pages when it reads them.
 CHECK_SECONDS = 3.0
-#: Pages of WAL after which a commit also moves them to the file (16 MiB).
+#: Number of WAL pages after which a commit also copies them to the database file (16 MiB).
 CHECKPOINT_PAGES = 4096
 
 TABLES = """
@@ -108,7 +109,7 @@ CREATE TRIGGER result_forgotten AFTER DELETE ON results BEGIN
 END;
 """
 
-#: Tables that came later and that an older version may pass by: made wherever they are missing, at the same VERSION.
+#: Tables that were added later and that an older version may ignore. They are created if missing, without a new VERSION.
 LATER_TABLES = """
 CREATE TABLE IF NOT EXISTS traces (number INTEGER PRIMARY KEY, trace TEXT NOT NULL);  -- of evaluations that are in one
 CREATE TRIGGER IF NOT EXISTS trace_forgotten AFTER DELETE ON evaluations BEGIN
@@ -128,7 +129,7 @@ END;
 
 
 def connect(path: str, *, reads_only: bool = False) -> sqlite3.Connection:
-    """Return a connection that commits only when told to, and may be handed to another thread."""
+    """Return a connection without implicit transactions, which may be used in any thread."""
     connection = sqlite3.connect(
         path,
         timeout=1.0,
@@ -138,25 +139,29 @@ def connect(path: str, *, reads_only: bool = False) -> sqlite3.Connection:
     )
     connection.execute("PRAGMA query_only = ON" if reads_only else "PRAGMA synchronous = FULL")
     connection.create_function("has_label", 3, _has_label, deterministic=True)
-    # A plan that builds an index for each statement would be a slow plan for each of our statements.
+    # An automatic index would be built anew for each statement, which is slower for every statement of this store.
     connection.execute("PRAGMA automatic_index = OFF")
     return connection
 
 
 def _has_label(labels: str, name: str, value: str) -> bool:
-    # SQLite's own json_each ends a string at its first NUL.
+    # SQLite's json_each ends a string at its first NUL.
     return bool(json.loads(labels).get(name) == value)
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """Open the database at `path`, making it if there is none. Raises StoreError for anything that is not ours."""
+    """Open the database at `path`, or create it.
+
+    Raises:
+        StoreError: The file cannot be opened, is damaged, or is not a KernelDyno store that this version can read.
+    """
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         needed = ".".join(map(str, OLDEST_SQLITE))
         raise StoreError(f"this Python has SQLite {sqlite3.sqlite_version}; the store needs {needed} or newer")
     wal = path.with_name(path.name + "-wal")
     unclean = wal.exists() and wal.stat().st_size > 0
     try:
-        # Only its owner may read what candidates and results are in it; SQLite gives -wal and -shm the same mode.
+        # Only the owner may read the candidates and results in it. SQLite gives -wal and -shm the same mode.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         connection = connect(str(path))
         try:
@@ -169,26 +174,31 @@ def open_file(path: Path) -> sqlite3.Connection:
     except OSError as error:
         raise StoreError(f"cannot open the store {path}: {error.strerror}") from error
     except sqlite3.DatabaseError as error:
-        raise StoreError(f"cannot open the store {path}: {error}; is it a KernelDyno store, and whole?") from error
+        raise StoreError(f"cannot open the store {path}: {error}; it is damaged or no KernelDyno store") from error
     return connection
 
 
 def prepare(connection: sqlite3.Connection, name: str) -> None:
-    """Make the tables in an empty database; refuse one that is another program's, or of another version."""
+    """Create the tables in an empty database, and check that an existing one can be used.
+
+    Raises:
+        StoreError: It belongs to another program, or to a newer version.
+    """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if tables and application != APPLICATION:
-        raise StoreError(f"{name} is another program's database; name another file")
+        raise StoreError(f"{name} is another program's database; choose another file")
     if version > VERSION:
         raise StoreError(
             f"{name} was written by a newer KernelDyno (schema {version}, this one knows {VERSION}); "
-            "run that version, or name another file"
+            "run that version, or choose another file"
         )
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {4 * CHECKPOINT_PAGES * 4096}")
-    connection.execute("PRAGMA secure_delete = OFF")  # some systems' SQLite overwrites what it frees, page by page
+    # Some systems build SQLite to overwrite freed pages, which is slow.
+    connection.execute("PRAGMA secure_delete = OFF")
     if not tables:
         marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
         connection.executescript(f"BEGIN IMMEDIATE; {TABLES} {marks} COMMIT;")
@@ -199,10 +209,10 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     limit = threading.Timer(CHECK_SECONDS, connection.interrupt)
     limit.start()
     try:
-        with contextlib.suppress(sqlite3.OperationalError):  # interrupted: it was well so far
+        with contextlib.suppress(sqlite3.OperationalError):  # interrupted by the time limit: no damage so far
             (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if found != "ok":
-                raise StoreError(f"the store {path} is damaged ({found}); move it away, or restore a copy")
+                raise StoreError(f"the store {path} is damaged ({found}); move the file away, or restore a copy")
     finally:
         limit.cancel()
         limit.join()

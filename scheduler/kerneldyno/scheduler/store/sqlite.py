@@ -1,7 +1,7 @@
-"""The store of one scheduler in one SQLite file: write-ahead log, every commit synchronised with the disk.
+"""The store of one scheduler in one SQLite file, with a write-ahead log and every commit synchronised with the disk.
 
-One connection writes, from the journal's thread; one serves the short reads of the event loop; one the listings, from
-whatever thread they are asked in. Readers see whole batches and wait for nobody.
+There are three connections: one for writes in the journal's thread, one for short reads in the event loop, and one for
+listings in any thread. Readers see a whole number of batches and never wait for a writer.
 """
 
 from __future__ import annotations
@@ -18,27 +18,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kerneldyno.scheduler.core.model import Failure, Key, Priority, SpeedupKind, Verdict
+from kerneldyno.scheduler.core.ports import Filter, StoreError
+from kerneldyno.scheduler.core.records import CachedResult, Quarantined, Record, Recovered, StoredEvaluation, StoredJob
 from kerneldyno.scheduler.failpoints import failpoint
-from kerneldyno.scheduler.model import Failure, Key, Priority, SpeedupKind, Verdict
 from kerneldyno.scheduler.store import schema
-from kerneldyno.scheduler.store.base import (
-    CachedResult,
-    Filter,
-    Quarantined,
-    Record,
-    Recovered,
-    StoredEvaluation,
-    StoredJob,
-    StoreError,
-)
-from kerneldyno.scheduler.store.fold import Batch, Row, to_json
-from kerneldyno.scheduler.store.known import Known
+from kerneldyno.scheduler.store.membership import MembershipFilter
+from kerneldyno.scheduler.store.row_batch import Row, RowBatch, to_json
 
-#: Rows that one statement takes. Fewer are split into powers of two, so that few statements are ever prepared.
+#: Maximum number of rows of one statement. Fewer rows are split into powers of two, so that few statements are prepared.
 CHUNK = 256
-#: Evaluations that one call of `trim` looks at: a few milliseconds.
+#: Number of evaluations that one call of `trim` examines, which takes a few milliseconds.
 TRIM_STEP = 500
-#: Evaluations of one digest that `cached` looks at, newest first: the first fits, unless environments differ.
+#: Number of evaluations of one digest that `cached` examines, newest first. Usually the first one fits.
 CACHE_DEPTH = 64
 
 _RESULTS_OF_DIGEST = """
@@ -57,11 +49,16 @@ FROM evaluations AS e LEFT JOIN results AS r ON r.number = e.result LEFT JOIN tr
 
 
 class SqliteStore:
-    """Durable memory of one scheduler, in the file at `path`. Implements Store; opening raises StoreError."""
+    """The durable memory of one scheduler. Implements Store."""
 
     name = "sqlite"
 
     def __init__(self, path: str | Path) -> None:
+        """Open or create the file at `path`, and lock it.
+
+        Raises:
+            StoreError: The file cannot be used.
+        """
         self._path: str | Path = Path(path)
         self._lock = _lock(self._path)
         try:
@@ -69,7 +66,7 @@ class SqliteStore:
             self._reader = schema.connect(str(self._path), reads_only=True)
             self._lister = schema.connect(str(self._path), reads_only=True)
             self._last_evaluation, self._last_result = _last_numbers(self._writer)
-            self._known = Known(self._writer)
+            self._membership = MembershipFilter(self._writer)
         except BaseException:
             os.close(self._lock)
             raise
@@ -84,23 +81,24 @@ class SqliteStore:
 
     def write(self, records: Sequence[Record]) -> None:
         """Apply `records` in order, all or none; they are on disk when this returns. Raises OSError or sqlite3.Error."""
-        batch = Batch(records, self._last_evaluation, self._last_result)
-        self._known.add((row[1], row[2], row[4]) for row in batch.evaluations)  # first: others see them at the commit
+        batch = RowBatch(records, self._last_evaluation, self._last_result)
+        # Before the commit, because other threads see the rows from then on.
+        self._membership.add((row[1], row[2], row[4]) for row in batch.evaluations)
         with _transaction(self._writer):
             _apply(self._writer, batch)
             failpoint("during_commit")
         self._last_evaluation, self._last_result = batch.last_evaluation, batch.last_result
 
     def find(self, key: Key) -> StoredEvaluation | None:
-        """Return an evaluation, or None when it is not known or no longer kept."""
-        if not self._known.may_have(key):
+        """Return the evaluation with this key, or None if it is unknown or was deleted."""
+        if not self._membership.may_have_key(key):
             return None
         row = self._reader.execute(f"{_EVALUATION} WHERE e.client_id = ? AND e.id = ?", key).fetchone()
         return None if row is None else _evaluation(row)
 
     def cached(self, digest: bytes, environments: Collection[bytes]) -> CachedResult | None:
         """Return the newest cacheable result of `digest` on one of `environments`, or None."""
-        if not self._known.may_have_work(digest):
+        if not self._membership.may_have_digest(digest):
             return None
         for number, *row in (rows := self._reader.execute(_RESULTS_OF_DIGEST, (digest, CACHE_DEPTH))):
             if row[-1] in environments:
@@ -109,10 +107,10 @@ class SqliteStore:
         return None
 
     def list(self, which: Filter, before: int | None, limit: int) -> list[StoredEvaluation]:
-        """Return evaluations with a number below `before`, newest first; from any thread, and it may take a while."""
+        """Return evaluations with a number below `before`, newest first. May be called in any thread, and may be slow."""
         conditions, values = _conditions(which, before)
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-        # Which ones first: sorting and skipping must not drag the payloads along.
+        # A subquery selects the numbers first, so that sorting and skipping do not read the payloads.
         numbers = f"SELECT e.number FROM evaluations AS e {where} ORDER BY e.number DESC LIMIT ?"
         query = f"{_EVALUATION} WHERE e.number IN ({numbers}) ORDER BY e.number DESC"
         with self._listing:
@@ -120,27 +118,31 @@ class SqliteStore:
         return [_evaluation(row) for row in rows]
 
     def trim(self, *, max_results: int, max_bytes: int, older_than_wall: float) -> int:
-        """Forget up to TRIM_STEP finished evaluations that are too old or too many; return how many.
+        """Delete up to TRIM_STEP finished evaluations that are too old or too many, and return how many.
 
-        The file does not shrink: what is freed is used again.
+        The file does not shrink; freed pages are used again.
         """
         db = self._writer
-        if doomed := _doomed(db, max_results, max_bytes, older_than_wall):
+        if deleted := _to_delete(db, max_results, max_bytes, older_than_wall):
             with _transaction(db):
-                _forget(db, doomed)
+                _delete(db, deleted)
                 failpoint("during_trim")
-            self._known.remove(db, [(client_id, own_id, digest) for _, _, client_id, own_id, digest in doomed])
-        return len(doomed)
+            self._membership.remove(db, [(client_id, own_id, digest) for _, _, client_id, own_id, digest in deleted])
+        return len(deleted)
 
     def close(self) -> None:
-        """Release the file, its log written back into it."""
+        """Write the log back into the file, and release it."""
         for connection in (self._lister, self._reader, self._writer):
             connection.close()
         os.close(self._lock)
 
 
 def _lock(path: Path) -> int:
-    """Return a descriptor that keeps every other process from the store while it is open."""
+    """Lock the store against other processes, and return the descriptor that holds the lock while it is open.
+
+    Raises:
+        StoreError: Another process has the lock, or the file cannot be created.
+    """
     side = path.with_name(path.name + ".lock")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -152,7 +154,7 @@ def _lock(path: Path) -> int:
     except OSError as error:
         os.close(lock)
         raise StoreError(
-            f"the store {path} is in use by another scheduler ({side} is locked); stop that one, or name another file"
+            f"the store {path} is in use by another scheduler ({side} is locked); stop that one, or choose another file"
         ) from error
     return lock
 
@@ -172,7 +174,7 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
         with contextlib.suppress(sqlite3.Error):
             if db.in_transaction:
                 db.execute("ROLLBACK")
-            # On a full disk the log cannot grow; moved into the file it starts again from its beginning.
+            # On a full disk the log cannot grow. After a checkpoint into the file, it starts again from its beginning.
             db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         raise
 
@@ -180,7 +182,7 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
 # Writing
 
 
-def _apply(db: sqlite3.Connection, batch: Batch) -> None:
+def _apply(db: sqlite3.Connection, batch: RowBatch) -> None:
     _bulk(db, "INSERT INTO results VALUES {} ON CONFLICT (number) DO UPDATE SET uses = uses + 1", batch.results)
     _bulk(db, _INSERT_EVALUATIONS, batch.evaluations)
     _bulk(db, "INSERT INTO traces VALUES {}", batch.traces)
@@ -265,11 +267,11 @@ def _filled(statement: str, rows: int, columns: int) -> str:
     return statement.format(", ".join([row] * rows))
 
 
-# Forgetting
+# Deleting
 
 
-def _doomed(db: sqlite3.Connection, max_results: int, max_bytes: int, older_than_wall: float) -> list[Row]:
-    """Return number, result, client id, id and digest of the oldest evaluations that are beyond a bound."""
+def _to_delete(db: sqlite3.Connection, max_results: int, max_bytes: int, older_than_wall: float) -> list[Row]:
+    """Return number, result, client id, id and digest of the oldest evaluations that exceed a bound."""
     finished, size = db.execute("SELECT finished, bytes FROM totals").fetchone()
     oldest = db.execute(
         "SELECT e.number, e.result, e.finished_wall, length(r.payload), e.client_id, e.id, e.digest"
@@ -277,20 +279,20 @@ def _doomed(db: sqlite3.Connection, max_results: int, max_bytes: int, older_than
         " WHERE e.result IS NOT NULL ORDER BY e.finished_wall LIMIT ?",
         (TRIM_STEP,),
     )
-    doomed: list[Row] = []
+    deleted: list[Row] = []
     for number, result, finished_wall, payload_size, *own in oldest:
         if not (finished_wall < older_than_wall or finished > max_results or size > max_bytes):
             break
-        doomed.append((number, result, *own))
+        deleted.append((number, result, *own))
         finished -= 1
-        size -= payload_size  # too much when others share it: the next step sees that
+        size -= payload_size  # too much if other evaluations share the result; the next call corrects that
     oldest.close()
-    return doomed
+    return deleted
 
 
-def _forget(db: sqlite3.Connection, doomed: Sequence[Row]) -> None:
-    _bulk(db, "DELETE FROM evaluations WHERE number IN (VALUES {})", [(number,) for number, *_ in doomed])
-    uses = Counter(result for _, result, *_ in doomed)
+def _delete(db: sqlite3.Connection, deleted: Sequence[Row]) -> None:
+    _bulk(db, "DELETE FROM evaluations WHERE number IN (VALUES {})", [(number,) for number, *_ in deleted])
+    uses = Counter(result for _, result, *_ in deleted)
     _bulk(
         db,
         "UPDATE results SET uses = uses - v.column2 FROM (VALUES {}) AS v WHERE results.number = v.column1",
@@ -355,7 +357,7 @@ def _verdict(row: Row, *, cached: bool) -> Verdict:
 
 
 def _conditions(which: Filter, before: int | None) -> tuple[list[str], list[Any]]:
-    """Return what `which` asks for as SQL, and its values."""
+    """Return the SQL conditions of `which`, and their values."""
     conditions: list[str] = []
     values: list[Any] = []
 
@@ -368,7 +370,7 @@ def _conditions(which: Filter, before: int | None) -> tuple[list[str], list[Any]
     if which.client_id:
         add("e.client_id = ?", which.client_id)
     if which.share:
-        # "/" is what ends a share's name in a client id, and "0" the character after it.
+        # "/" ends the share in a client id, and "0" is the next character after it.
         add(
             "(e.client_id = ? OR e.client_id >= ? AND e.client_id < ?)",
             which.share,
@@ -386,6 +388,6 @@ def _conditions(which: Filter, before: int | None) -> tuple[list[str], list[Any]
     if which.accepted_before_wall is not None:
         add("e.accepted_wall < ?", which.accepted_before_wall)
     for name, value in which.labels:
-        # The text of the pair may also be found across others: it only spares most rows the exact look.
+        # The text may also match across pairs. This condition only saves most rows the exact and slower comparison.
         add("instr(e.labels, ?) AND has_label(e.labels, ?, ?)", to_json({name: value})[1:-1], name, value)
     return conditions, values

@@ -1,0 +1,102 @@
+"""The architecture of the scheduler, read from its imports: which folder may import which, and what stays pure."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2] / "scheduler"
+PACKAGE = "kerneldyno.scheduler"
+
+#: A folder or module of the scheduler -> those that it may import, from the lowest floor to the highest.
+ALLOWED: dict[str, set[str]] = {
+    "clock": set(),
+    "failpoints": set(),
+    "settings": set(),
+    "core": {"clock", "settings"},
+    "store": {"core", "clock", "failpoints"},
+    "telemetry": {"core", "clock"},
+    "service": {"telemetry", "core", "settings", "failpoints"},
+    "app": {"service", "telemetry", "store", "core", "settings", "clock", "failpoints"},
+    "__main__": {"app", "core", "settings"},
+}
+#: What the pure decisions of `core` must not import.
+IMPURE = (
+    "asyncio",
+    "threading",
+    "sqlite3",
+    "grpc",
+    "google",
+    "time",
+    "random",
+    "logging",
+    "kerneldyno.rpc",
+    "kerneldyno.v1",
+)
+
+
+def module_name(path: Path) -> str:
+    """Return the dotted name of a source file."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+SOURCES = {module_name(path): path for path in sorted((ROOT / "kerneldyno/scheduler").rglob("*.py"))}
+
+
+def imports(module: str) -> set[str]:
+    """Return the names of all modules that `module` imports, also those for type checking only."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(SOURCES[module].read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{module} has a relative import"
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (names & SOURCES.keys()) or {node.module or ""}
+    return found
+
+
+def floor(module: str) -> str:
+    """Return the folder or module directly below the scheduler that `module` belongs to; empty for the package itself."""
+    return module.removeprefix(PACKAGE).lstrip(".").partition(".")[0]
+
+
+def test_every_folder_is_in_the_table() -> None:
+    assert {floor(module) for module in SOURCES} - {""} == set(ALLOWED)
+
+
+def test_the_table_has_no_arrow_upwards() -> None:
+    below: set[str] = set()
+    for name, allowed in ALLOWED.items():
+        assert allowed <= below, f"{name} may import only what is listed before it"
+        below.add(name)
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_imports_keep_to_the_table(name: str) -> None:
+    for module in SOURCES:
+        if floor(module) == name:
+            used = {floor(other) for other in imports(module) if other.startswith(f"{PACKAGE}.")}
+            assert used - {name} <= ALLOWED[name], f"{module} imports {sorted(used - {name} - ALLOWED[name])}"
+
+
+def test_every_arrow_of_the_table_is_used() -> None:
+    used = {
+        (floor(module), floor(other)) for module in SOURCES for other in imports(module) if other.startswith(PACKAGE)
+    }
+    assert {(name, other) for name, allowed in ALLOWED.items() for other in allowed} <= used
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    TopologicalSorter({module: imports(module) & SOURCES.keys() for module in SOURCES}).prepare()  # raises CycleError
+
+
+def test_core_is_pure() -> None:
+    for module in SOURCES:
+        if floor(module) == "core":
+            impure = {name for name in imports(module) if name.startswith(IMPURE)}
+            assert not impure, f"{module} imports {sorted(impure)}"
