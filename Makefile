@@ -62,7 +62,7 @@ test-gpu: $(READY)
 	KERNELDYNO_REQUIRE_GPU=1 $(PYTHON) -m pytest
 
 # verl and TRL pin versions that the rest does not want; constraints-trainers.txt holds those that were tested. Their own
-# warnings are theirs, and tests/conftest.py is about the corpus.
+# warnings are theirs, and hypothesis, which tests/conftest.py sets up, is not among them.
 $(TRAINERS_VENV)/.ready: pyproject.toml constraints-trainers.txt
 	$(SYSTEM_PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13) and "verl needs Python 3.11 or 3.12; set SYSTEM_PYTHON")'
 	$(SYSTEM_PYTHON) -m venv $(TRAINERS_VENV)

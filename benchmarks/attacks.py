@@ -2,7 +2,8 @@
 
 `python benchmarks/attacks.py [--only 'T0*'] [--device auto] [--out FILE]` prints a Markdown table for docs/benchmarks.md.
 The usual kind is benchmarks/inprocess.py, each candidate in a fresh process, contained as benchmarks/contained.py says;
-KernelDyno is one judge of this device, driven by tests/corpus.py. Exit status 1 when an attack succeeds against KernelDyno.
+KernelDyno is one judge of this device, driven by tests/corpus/judge_corpus.py. Exit status 1 when an attack succeeds against
+KernelDyno.
 
 An attack succeeds when it is called correct although it must not be; when it is called correct and costs less than 0.8 of
 the honest candidate that it is compared with, or has more than 1.25 times that one's speedup (on the CPU 0.5 and 4); or when
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "corpus")]
 
 #: Share of the honest time that an attack must cost, and multiple of the honest speedup that it may have, if called correct.
 _BOUNDS = {"cuda": (0.8, 1.25), "cpu": (0.5, 4.0)}
@@ -160,7 +161,7 @@ def main() -> int:
 
 def _read(folders: Sequence[str]) -> dict[str, list[Candidate]]:
     """Return the candidates of the corpus for this device, by folder; the honest ones always."""
-    import corpus
+    import judge_corpus
 
     return {
         folder: [
@@ -175,7 +176,7 @@ def _read(folders: Sequence[str]) -> dict[str, list[Candidate]]:
                 entry.honest,
                 entry.request.get("tolerance", {}).get("preset") == "PRESET_LOOSE",
             )
-            for entry in corpus.select(folder)
+            for entry in judge_corpus.select(folder)
         ]
         for folder in {*folders, "honest"}
     }
@@ -272,15 +273,15 @@ def _judge_usual(ended: Any, clean: list[float]) -> Seen:
 
 def _attack_kerneldyno(chosen: Sequence[Candidate], jobs: int) -> dict[Path, Seen]:
     """Have one judge of KernelDyno judge the same."""
-    import corpus  # only now: with it comes gRPC, and this process forks no more
+    import judge_corpus  # only now: with it comes gRPC, and this process forks no more
 
-    entries = [corpus.corpus.read(entry.path) for entry in chosen]
+    entries = [judge_corpus.corpus.read(entry.path) for entry in chosen]
     seen: dict[Path, Seen] = {}
-    with corpus.Judge("--lanes", str(jobs), "--spares", str(jobs)) as judge:
+    with judge_corpus.Judge("--lanes", str(jobs), "--spares", str(jobs)) as judge:
         assert judge.ready["op"] == "ready", judge.ready
-        run = corpus.Run(judge, entries, jobs)
+        run = judge_corpus.Run(judge, entries, jobs)
         for entry in entries:
-            for each in (entry, *([corpus.corpus.read(entry.honest)] if entry.honest else [])):
+            for each in (entry, *([judge_corpus.corpus.read(entry.honest)] if entry.honest else [])):
                 seen.setdefault(each.path, _judge_ours(run.result(each)))
             print(f"kerneldyno: {entry.name}: {seen[entry.path].cell()}", file=sys.stderr)
     return seen

@@ -4,7 +4,7 @@
 
 Each file is a problem in KernelBench's form. Of the bank of mutants (judge/mutants.py) those are counted that pass its
 nominal trials: told apart by a kind in one of some draws, and by it alone where no other kind does. Mutants that only round
-are left out. Honest kernels that a kind refuses are the other side: tests/honest, tests/field and
+are left out. Honest kernels that a kind refuses are the other side: corpus/honest, corpus/field and
 tests/evaluator/test_explained.py look for them.
 """
 

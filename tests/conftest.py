@@ -1,13 +1,11 @@
-"""The corpus (attacks, honest and wrong candidates) on one judge for each folder; its tests are one for each file."""
+"""What all tests share: settings of hypothesis, interrupts, and which tests need a GPU."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
-from corpus import JOBS, SECRETS, Judge, Run
 from hypothesis import settings
 
 # How long an example takes depends on what else the machine does.
@@ -27,13 +25,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU: make test-gpu"))
-
-
-@pytest.fixture(scope="module")
-def run(request: pytest.FixtureRequest) -> Iterator[Run]:
-    """Yields what evaluates the entries that were selected in this module, a few at a time."""
-    items = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
-    selected = [item.callspec.params["entry"] for item in items if hasattr(item, "callspec")]
-    with Judge("--lanes", str(JOBS), "--spares", str(JOBS), environment=SECRETS) as judge:
-        assert judge.ready["op"] == "ready", judge.ready
-        yield Run(judge, selected)

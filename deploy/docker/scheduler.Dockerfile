@@ -13,9 +13,9 @@ COPY client client
 COPY scheduler scheduler
 COPY evaluator_server evaluator_server
 COPY training training
-COPY tests/attacks tests/attacks
-COPY tests/honest tests/honest
-COPY tests/problems tests/problems
+COPY corpus/attacks corpus/attacks
+COPY corpus/honest corpus/honest
+COPY corpus/problems corpus/problems
 RUN python -m venv /opt/kerneldyno \
  && /opt/kerneldyno/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[scheduler,tracing]' \
  && export PATH="/opt/kerneldyno/bin:$PATH" \

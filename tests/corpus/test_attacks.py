@@ -1,4 +1,4 @@
-"""Attacks, one test for each file of this folder: none may gain anything, and none may leave anything behind.
+"""Attacks, one test for each file of corpus/attacks: none may gain anything, and none may leave anything behind.
 
 Those on the answer, S, are in `test_attacks_on_answers.py`.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from corpus import JOBS, Entry, Run, select
+from judge_corpus import JOBS, Entry, Run, select
 from judge_harness import candidate, request
 from kerneldyno.evaluator import burst
 from waiting import wait_until

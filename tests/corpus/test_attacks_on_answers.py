@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from corpus import Entry, Run, select
+from judge_corpus import Entry, Run, select
 
 
 @pytest.mark.parametrize(

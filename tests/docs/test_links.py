@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 PROOF = re.compile(r"`((?:[\w/]*test_\w+\.py)?)::(test_\w+)`")
 #: A file of the repository, named and not linked.
 FILE = re.compile(
-    r"`((?:tests|docs|examples|deploy|benchmarks|protos)/[\w./-]+\.(?:py|md|toml|proto|yaml|json|sbatch))`"
+    r"`((?:corpus|tests|docs|examples|deploy|benchmarks|protos)/[\w./-]+\.(?:py|md|toml|proto|yaml|json|sbatch))`"
 )
 TESTS = {path: path.read_text() for path in sorted(ROOT.glob("tests/**/test_*.py"))}
 

@@ -1,6 +1,6 @@
 """Profiles that torch's profiler has made on a GPU, and their coverages as one works them out by hand.
 
-recorded_profiles.jsonl: what the harness said of candidates of tests/honest, tests/attacks and tests/field with
+recorded_profiles.jsonl: what the harness said of candidates of corpus/honest, corpus/attacks and corpus/field with
 `enable_profiling`, on one H100 (driver 580, torch 2.11), 2026-11-25, seconds cut off after the nanosecond. Only what a
 profiler says can tell whether kernels are found again by their names: templates, macros, anonymous namespaces.
 """

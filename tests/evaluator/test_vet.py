@@ -19,7 +19,7 @@ from kerneldyno.evaluator.judge.mutants import MUTANTS
 from kerneldyno.evaluator.spec import ToleranceRule
 from kerneldyno.evaluator.toolkits import toolkits
 
-PROBLEMS = Path(__file__).parents[1] / "problems"
+PROBLEMS = Path(__file__).parents[2] / "corpus" / "problems"
 CPU = open_device("cpu:0")
 CALIBRATED = ToleranceRule("PRESET_CALIBRATED", None, None)
 HALF, TWICE = "half of the data and zeros", "half of the data twice"

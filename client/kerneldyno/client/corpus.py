@@ -2,7 +2,8 @@
 
 A corpus is a folder with `attacks/`, `honest/`, `wrong/` (candidates) and `problems/` (their references). A candidate file
 begins with a docstring that ends in `key: value` lines: what it is judged against and which outcomes are as they should
-be. `kerneldyno selftest` runs the attacks against a running service, tests/corpus.py runs everything against one judge.
+be. `kerneldyno selftest` runs the attacks against a running service; tests/corpus/judge_corpus.py runs everything against
+one judge.
 """
 
 from __future__ import annotations
@@ -86,9 +87,9 @@ class Entry:
 
 
 def find() -> Path:
-    """Return the corpus: the one installed with this package, or else the tests of the checkout that it runs from."""
+    """Return the corpus: the one installed with this package, or else that of the checkout that it runs from."""
     here = Path(__file__).resolve()
-    for root in (here.parent / "corpus_files", here.parents[3] / "tests"):
+    for root in (here.parent / "corpus_files", here.parents[3] / "corpus"):
         if (root / "attacks").is_dir() and (root / "problems").is_dir():
             return root
     raise CorpusError("the attack corpus is not installed beside this package; install a wheel, or use a checkout")
