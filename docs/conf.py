@@ -36,6 +36,7 @@ NAVIGATION = {
         "docs/architecture",
         "docs/extending",
         "docs/api",
+        "tests/README",
         "corpus/README",
         "examples/README",
         "examples/verl/README",

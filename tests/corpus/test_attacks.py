@@ -14,6 +14,8 @@ from judge_harness import candidate, request
 from kerneldyno.evaluator import burst
 from waiting import wait_until
 
+pytestmark = [pytest.mark.alone, pytest.mark.corpus]
+
 #: Where a candidate without walls could leave something: `find_news` looks for what it would be.
 _SHARED = (*map(Path, ("/tmp", "/var/tmp", "/dev/shm", "/run")), Path.home())
 _NOBODY = 65534

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from judge_corpus import Entry, Run, select
 
+pytestmark = [pytest.mark.slow, pytest.mark.corpus]
+
 
 @pytest.mark.parametrize(
     "entry", [entry for entry in select("attacks") if entry.name.startswith("S")], ids=lambda entry: entry.name

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from judge_corpus import Entry, Run, select
 
+pytestmark = [pytest.mark.alone, pytest.mark.corpus]
+
 
 @pytest.mark.parametrize("entry", select("field/attacks"), ids=lambda entry: entry.name)
 def test_attack_in_an_idiom_of_the_field_gains_nothing(run: Run, entry: Entry) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from judge_corpus import Entry, Run, select
 
+pytestmark = [pytest.mark.slow, pytest.mark.corpus]
+
 
 @pytest.mark.parametrize("entry", select("field/honest"), ids=lambda entry: entry.name)
 def test_work_in_the_idioms_of_the_field_is_accepted(run: Run, entry: Entry) -> None:

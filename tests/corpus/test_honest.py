@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from judge_corpus import Entry, Run, select
 
+pytestmark = [pytest.mark.alone, pytest.mark.corpus]
+
 
 @pytest.mark.parametrize("entry", select("honest"), ids=lambda entry: entry.name)
 def test_honest_work_is_accepted(run: Run, entry: Entry) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from judge_corpus import Entry, Run, select
 
+pytestmark = [pytest.mark.slow, pytest.mark.corpus]
+
 
 @pytest.mark.parametrize("entry", select("wrong"), ids=lambda entry: entry.name)
 def test_a_mistake_is_found(run: Run, entry: Entry) -> None:

@@ -15,6 +15,8 @@ import pytest
 from docs_pages import PAGES, ROOT, name
 from markdown_it import MarkdownIt
 
+pytestmark = pytest.mark.pure
+
 #: `tests/a/test_b.py::test_c`, `test_b.py::test_c`, or `::test_c` for the file named before.
 PROOF = re.compile(r"`((?:[\w/]*test_\w+\.py)?)::(test_\w+)`")
 #: A file of the repository, named and not linked.

@@ -22,6 +22,8 @@ from kerneldyno.evaluator.judge.trial import Inputs, draw
 from kerneldyno.evaluator.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
 
+pytestmark = pytest.mark.pure
+
 CPU = open_device("cpu:0")
 SETS = 12
 

@@ -28,6 +28,8 @@ from kerneldyno.evaluator.judge.trial import Inputs, prepare
 from kerneldyno.evaluator.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
 
+pytestmark = pytest.mark.pure
+
 CPU = open_device("cpu:0")
 SETS = 12
 

@@ -14,6 +14,8 @@ from kerneldyno.evaluator.judge.examination import Examination, examine, warning
 from kerneldyno.evaluator.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import Problem, ReferenceFailure, toolkits
 
+pytestmark = pytest.mark.pure
+
 CPU = open_device("cpu:0")
 NORMAL = "torch.randn(32, 64)"
 UNIFORM = "torch.rand(32, 64)"

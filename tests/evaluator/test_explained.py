@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -18,6 +19,8 @@ from kerneldyno.evaluator.judge.footprint import Footprint
 from kerneldyno.evaluator.judge.problems import Known
 from kerneldyno.evaluator.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
+
+pytestmark = pytest.mark.slow
 
 CPU = open_device("cpu:0")
 Answer = Callable[..., torch.Tensor]
@@ -124,6 +127,7 @@ IDIOMS = {
 }
 
 
+@functools.cache  # none of these tests changes it
 def examined(source: str) -> tuple[EvalSpec, Known]:
     spec = EvalSpec.from_json(request("", reference_code=source, backend="torch", stress_inputs=True))
     problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)

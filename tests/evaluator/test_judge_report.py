@@ -17,6 +17,8 @@ from kerneldyno.evaluator.judge.report import report
 from kerneldyno.evaluator.judge.timing import Burst
 from kerneldyno.v1 import evaluation_pb2
 
+pytestmark = pytest.mark.pure
+
 QUEUED, CALLED = "REGIME_QUEUED_AHEAD", "REGIME_AS_CALLED"
 PACES = (2e-6, 2e-6)
 

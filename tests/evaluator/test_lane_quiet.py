@@ -14,6 +14,8 @@ from kerneldyno.evaluator.judge.lease import Lease
 from kerneldyno.evaluator.judge.quiet import Quiet
 from kerneldyno.evaluator.spec import EvalSpec
 
+pytestmark = pytest.mark.pure
+
 QUICK = 60e-6
 
 

@@ -12,6 +12,8 @@ from kerneldyno.evaluator.judge.counting import Counted
 from kerneldyno.evaluator.judge.lane import Bench, Lane
 from kerneldyno.evaluator.spec import EvalSpec
 
+pytestmark = pytest.mark.pure
+
 
 class Counting:
     """Problems that count what they are asked for."""

@@ -23,6 +23,8 @@ from kerneldyno.evaluator.judge.trial import Trial
 from kerneldyno.evaluator.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
 
+pytestmark = pytest.mark.alone
+
 CPU = open_device("cpu:0")
 
 #: What forward returns of x (96 x 40, positive), w (40 x 24) and a counter of calls.

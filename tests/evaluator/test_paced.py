@@ -7,6 +7,8 @@ import random
 import pytest
 from kerneldyno.evaluator.judge.paced import PacedBurst, conclude_paced, overhead
 
+pytestmark = pytest.mark.pure
+
 
 def burst(
     per_call: float,

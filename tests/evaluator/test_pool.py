@@ -15,6 +15,8 @@ from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.judge.handle import Runner, RunnerStartError
 from kerneldyno.evaluator.judge.pool import Pool
 
+pytestmark = pytest.mark.pure
+
 KILLED = {"signal": 9, "exit_code": None, "killed": True, "out_of_memory": False, "peak_memory_bytes": 0, "logs": ""}
 
 

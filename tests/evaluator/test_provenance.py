@@ -18,6 +18,8 @@ from kerneldyno.evaluator.judge.record import Finished, Record
 from kerneldyno.evaluator.judge.trial import Trial
 from kerneldyno.evaluator.spec import EvalSpec
 
+pytestmark = pytest.mark.pure
+
 LABEL = "PROVENANCE_POLICY_LABEL"
 REJECT = "PROVENANCE_POLICY_REJECT_DECOYS"
 REQUIRE = "PROVENANCE_POLICY_REQUIRE_OWN_KERNELS"

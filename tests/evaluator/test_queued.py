@@ -15,6 +15,8 @@ from kerneldyno.evaluator.judge.lease import Lease
 from kerneldyno.evaluator.judge.record import Finished, Record
 from kerneldyno.evaluator.spec import EvalSpec
 
+pytestmark = pytest.mark.pure
+
 
 def hears(answer: Any) -> Candidate:
     """A candidate whose runner answers that, or raises it."""

@@ -21,6 +21,8 @@ from kerneldyno.evaluator.judge.record import Record
 from kerneldyno.evaluator.judge.trial import Trial
 from kerneldyno.evaluator.spec import EvalSpec
 
+pytestmark = pytest.mark.pure
+
 LINES = (Path(__file__).parent / "recorded_profiles.jsonl").read_text().splitlines()
 RECORDED = {said.pop("candidate"): said for said in map(json.loads, LINES)}
 

@@ -15,6 +15,8 @@ from kerneldyno.evaluator.judge.pool import Pool
 from kerneldyno.evaluator.judge.processors import Processors
 from kerneldyno.evaluator.judge.reference import ReferenceRunner, References
 
+pytestmark = pytest.mark.pure
+
 QUICK, ALSO_QUICK, SLOW = 1.95, 1.96, 2.10
 
 

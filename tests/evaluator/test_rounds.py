@@ -14,6 +14,8 @@ from kerneldyno.evaluator.judge.measuring import Session
 from kerneldyno.evaluator.judge.paced import PacedBurst
 from kerneldyno.evaluator.judge.timing import Burst
 
+pytestmark = pytest.mark.pure
+
 PLENTY = {"queued": 90, "paced": 90}
 
 

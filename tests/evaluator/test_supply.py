@@ -20,6 +20,8 @@ from kerneldyno.evaluator.judge.trial import prepare
 from kerneldyno.evaluator.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
 
+pytestmark = pytest.mark.pure
+
 CPU = open_device("cpu:0")
 
 REFERENCE = """

@@ -31,6 +31,8 @@ from prometheus_server import impatient, serving, tool
 from deploy.dashboards import pictures
 from deploy.dashboards.reading import Panel, Prometheus, dashboards, filled, panels
 
+pytestmark = pytest.mark.slow
+
 SCRIPTED_NODE = Path(__file__).parents[1] / "scheduler" / "scripted_node.py"
 #: What Grafana would put in: everything that can be chosen, and a window of several scrapes.
 VARIABLES = {"instance": ".+", "device": ".+", "__rate_interval": "15s", "__range": "60s"}

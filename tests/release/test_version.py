@@ -12,6 +12,8 @@ from extras import ROOT
 from kerneldyno.rpc.version import VERSION
 from packaging.version import Version
 
+pytestmark = pytest.mark.pure
+
 SOURCES = [
     path for room in ("client", "scheduler", "evaluator_server", "training") for path in (ROOT / room).rglob("*.py")
 ]

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from kerneldyno.rewards.extraction import MARKERS, continued, extract
 from kerneldyno.v1.reward_service_pb2 import Extraction
 
+pytestmark = pytest.mark.pure
+
 CODE = "import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
 OTHER = CODE.replace("return x", "return x + 1")
 HELPER = "import math\nprint(math.pi)\n"

@@ -15,6 +15,8 @@ import pytest
 from kerneldyno.client.corpus import Entry, entries
 from kerneldyno.evaluator.judge import timing
 
+pytestmark = pytest.mark.pure
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/threat-model.md"
 EVALUATOR = ROOT / "evaluator_server/kerneldyno/evaluator"

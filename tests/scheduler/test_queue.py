@@ -10,6 +10,8 @@ import pytest
 from kerneldyno.scheduler.model import ClientKind, Job, Priority, Requirement, Spec
 from kerneldyno.scheduler.queue import PATIENCE_SECONDS, WaitingLine
 
+pytestmark = pytest.mark.pure
+
 NEED = Requirement("triton", "kernelbench")
 OTHER = Requirement("cuda", "kernelbench")
 

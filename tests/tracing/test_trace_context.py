@@ -13,6 +13,8 @@ from kerneldyno.scheduler.translate import order_of, spec_of
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 from kerneldyno.v1.evaluation_pb2 import TraceContext as Message
 
+pytestmark = pytest.mark.pure
+
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = f"00-{TRACE}-{SPAN}-01"
 
