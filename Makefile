@@ -103,6 +103,7 @@ fmt: $(READY)
 
 typecheck: $(READY)
 	$(PYTHON) -m mypy
+	$(PYTHON) -m mypy --config-file tests/mypy.ini
 
 $(PROTO_VENV)/.ready: proto-requirements.txt
 	$(SYSTEM_PYTHON) -m venv $(PROTO_VENV)

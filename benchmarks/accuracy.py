@@ -115,7 +115,7 @@ async def _measure(services: LocalServices, options: argparse.Namespace) -> dict
     }
 
 
-def _requests(kind: str, trials: int, mode: LaunchMode) -> list[EvalRequest]:
+def _requests(kind: str, trials: int, mode: LaunchMode.ValueType) -> list[EvalRequest]:
     """Make `trials` of each twin and of the ratio, and a third as many of each spin, all kinds in turn."""
     spins = max(1, math.ceil(trials / 3))
     counted = [(known, trials) for known in [*kernels.twins(kind), kernels.ratio(kind)]]
@@ -300,7 +300,7 @@ def _cells_of_twins(rows: Iterable[dict[str, Any]]) -> str:
 
 def repeatability_spread(rows: list[dict[str, Any]]) -> float:
     """Largest less smallest median, over their median."""
-    seconds = [row["seconds"] for row in rows]
+    seconds: list[float] = [row["seconds"] for row in rows]
     return (max(seconds) - min(seconds)) / statistics.median(seconds)
 
 

@@ -274,14 +274,16 @@ def _judge_usual(ended: Any, clean: list[float]) -> Seen:
 def _attack_kerneldyno(chosen: Sequence[Candidate], jobs: int) -> dict[Path, Seen]:
     """Have one judge of KernelDyno judge the same."""
     import judge_corpus  # only now: with it comes gRPC, and this process forks no more
+    from judge_harness import Judge
+    from kerneldyno.client import corpus
 
-    entries = [judge_corpus.corpus.read(entry.path) for entry in chosen]
+    entries = [corpus.read(entry.path) for entry in chosen]
     seen: dict[Path, Seen] = {}
-    with judge_corpus.Judge("--lanes", str(jobs), "--spares", str(jobs)) as judge:
+    with Judge("--lanes", str(jobs), "--spares", str(jobs)) as judge:
         assert judge.ready["op"] == "ready", judge.ready
         run = judge_corpus.Run(judge, entries, jobs)
         for entry in entries:
-            for each in (entry, *([judge_corpus.corpus.read(entry.honest)] if entry.honest else [])):
+            for each in (entry, *([corpus.read(entry.honest)] if entry.honest else [])):
                 seen.setdefault(each.path, _judge_ours(run.result(each)))
             print(f"kerneldyno: {entry.name}: {seen[entry.path].cell()}", file=sys.stderr)
     return seen
