@@ -50,9 +50,9 @@ demo: $(READY)
 
 # Markers of tests are described in pyproject.toml. CORPUS=whole: all candidates of corpus/, and not a sample of them.
 CORPUS ?= sample
-# Tests wait as well as compute: one worker more than there are processors.
+# Tests wait as well as compute: two workers more than there are processors; each takes half a gigabyte.
 PROCESSORS := $(shell nproc)
-WORKERS ?= $(shell expr $(PROCESSORS) + 1)
+WORKERS ?= $(shell n=$$(($(PROCESSORS) + 2)); echo $$((n < 8 ? n : 8)))
 # Where the environment forbids to write bytecode, each of the thousand processes of the tests would compile our sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -7,11 +7,15 @@ import signal
 from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import purity
 import pytest
 import sampling
 from hypothesis import settings
+
+#: Folders whose files one worker takes, where files run beside each other.
+_ON_ONE_WORKER = ("tests/e2e",)
 
 # How long an example takes depends on what else the machine does.
 settings.register_profile("kerneldyno", deadline=None)
@@ -49,6 +53,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU: make test-gpu"))
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)  # stable: files stay together
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`, keep the folders of `_ON_ONE_WORKER` together: their files share services for a session."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            folder = file.rpartition("/")[0]
+            return folder if folder in _ON_ONE_WORKER else file
+
+    return Scheduling(config, log)
 
 
 def _not_in_the_sample(items: list[pytest.Item]) -> set[str]:
