@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 #: One in so many of the files without an id.
-SHARE = 5
+SHARE = 8
 #: What the name of an attack begins with.
 _ID = re.compile(r"([A-Z]\d\d)_")
 

@@ -11,8 +11,6 @@ import pytest
 from feedback import bootstrap, figures
 from feedback_variants import of_file
 
-pytestmark = pytest.mark.alone
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
