@@ -14,15 +14,17 @@ PROTO_VENV := .venv-proto
 TRAINERS_VENV := .venv-trainers
 RELEASE_VENV := .venv-release
 
-.PHONY: help setup setup-trainers demo test test-gpu test-trainers chaos lint typecheck proto proto-check layout bench tiny-rl dashboards docs release-check matrix sbom clean
+.PHONY: help setup setup-trainers demo check test test-pure test-one test-gpu test-trainers chaos fmt lint typecheck proto proto-check layout bench tiny-rl dashboards docs release-check matrix sbom clean
 
 help:
 	@echo "make demo       judge 80 real candidates (76 without a GPU) through a real scheduler and evaluator (GPU if there is one)"
-	@echo "make test       run the tests that need no GPU"
+	@echo "make check      lint, typecheck and the pure tests, in a minute"
+	@echo "make test       run the tests that need no GPU, with a sample of the corpus (CORPUS=whole: all of it)"
+	@echo "make test-one   run one test: T=tests/rpc/test_tls.py::test_name"
 	@echo "make test-gpu   run all tests on this machine's NVIDIA GPU"
 	@echo "make test-trainers  run the tests of the verl and TRL adapters, in an environment of their own (2 GB, Python 3.11 or 3.12)"
 	@echo "make chaos      break a scheduler and its nodes in every known way; writes docs/reliability.md"
-	@echo "make lint       ruff, buf lint; make typecheck: mypy --strict"
+	@echo "make fmt        format: ruff, buf; make lint: ruff, buf lint; make typecheck: mypy"
 	@echo "make proto      generate the stubs from protos/; make proto-check: fail when they are stale"
 	@echo "make layout     show how the packages depend on each other: sizes, arrows, floors, circles"
 	@echo "make docs       write docs/api.md from the protos, and build the site (build/docs/docs/index.html)"
@@ -47,23 +49,35 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: $(READY)
 	$(PYTHON) examples/demo.py
 
-# These wait more than they compute, and run beside each other, each file on one worker, the longest first. The others watch
-# processors, processes and directories of the machine, or time candidates, and have it to themselves.
-BESIDE := $(addprefix tests/evaluator/test_,$(addsuffix .py,vet arithmetic coded dtypes parameters examples_static node_cells node_fleet server_process fuzz_channel \
-	server_edge bursts burst_loops compare counting effort examination explained filling fingerprint footprint heap judge_report judge_rules \
-	lane_memory ledger mutants paced plugins pool provenance ratio recorded_profiles roofline spec stress surplus timing torch_settings tree_and_wire verdict)) \
-	$(addprefix tests/,attacks/test_attacks_on_answers.py e2e/test_tools.py e2e/test_source_text.py e2e/test_many_clients.py e2e/test_bad_input.py \
-	wrong field/honest rpc rewards training rollout gateway client scheduler deploy metrics monitoring report tracing docs release)
+# Markers of tests are described in pyproject.toml. CORPUS=whole: all candidates of corpus/, and not a sample of them.
+CORPUS ?= sample
+# Tests wait as well as compute: two workers more than there are processors; each takes half a gigabyte.
+PROCESSORS := $(shell nproc)
+WORKERS ?= $(shell n=$$(($(PROCESSORS) + 2)); echo $$((n < 8 ? n : 8)))
+# Where the environment forbids to write bytecode, each of the thousand processes of the tests would compile our sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 
+# Static checks and the pure tests, beside each other.
+check: $(READY)
+	$(MAKE) --no-print-directory -j2 --output-sync=target lint typecheck test-pure
+
+test-pure: $(READY)
+	$(PYTHON) -m pytest -q -m "pure and not gpu" --ignore=tests/trainers -n $(PROCESSORS) --dist loadfile
+
+# Files that may run beside each other, each on one worker, and then those that must have the machine to themselves.
 test: $(READY)
-	$(PYTHON) -m pytest -m "not gpu" -n auto --maxprocesses 4 --dist loadfile $(BESIDE)
-	$(PYTHON) -m pytest -m "not gpu" $(BESIDE:%=--ignore=%)
+	$(PYTHON) -m pytest -m "not gpu and not alone" --corpus=$(CORPUS) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(PYTHON) -m pytest -m "alone and not gpu" --corpus=$(CORPUS)
+
+# make test-one T=tests/rpc/test_tls.py::test_x, or any other arguments of pytest.
+test-one: $(READY)
+	$(PYTHON) -m pytest $(T)
 
 test-gpu: $(READY)
 	KERNELDYNO_REQUIRE_GPU=1 $(PYTHON) -m pytest
 
 # verl and TRL pin versions that the rest does not want; constraints-trainers.txt holds those that were tested. Their own
-# warnings are theirs, and tests/conftest.py is about the corpus.
+# warnings are theirs, and hypothesis, which tests/conftest.py sets up, is not among them.
 $(TRAINERS_VENV)/.ready: pyproject.toml constraints-trainers.txt
 	$(SYSTEM_PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13) and "verl needs Python 3.11 or 3.12; set SYSTEM_PYTHON")'
 	$(SYSTEM_PYTHON) -m venv $(TRAINERS_VENV)
@@ -83,8 +97,14 @@ lint: $(READY)
 	$(VENV)/bin/buf lint
 	$(VENV)/bin/buf format -d --exit-code
 
+fmt: $(READY)
+	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
+	$(VENV)/bin/buf format -w
+
 typecheck: $(READY)
 	$(PYTHON) -m mypy
+	$(PYTHON) -m mypy --config-file tests/mypy.ini
 
 $(PROTO_VENV)/.ready: proto-requirements.txt
 	$(SYSTEM_PYTHON) -m venv $(PROTO_VENV)

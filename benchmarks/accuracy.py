@@ -113,7 +113,7 @@ async def _measure(services: LocalServices, options: argparse.Namespace) -> dict
     }
 
 
-def _requests(kind: str, trials: int, mode: LaunchMode) -> list[EvalRequest]:
+def _requests(kind: str, trials: int, mode: LaunchMode.ValueType) -> list[EvalRequest]:
     """Make `trials` requests of each twin and of the ratio, and a third as many of each spin, alternating kinds."""
     spins = max(1, math.ceil(trials / 3))
     counted = [(known, trials) for known in [*kernels.twins(kind), kernels.ratio(kind)]]
@@ -298,7 +298,7 @@ def _cells_of_twins(rows: Iterable[dict[str, Any]]) -> str:
 
 def repeatability_spread(rows: list[dict[str, Any]]) -> float:
     """Compute (largest - smallest median) / their median."""
-    seconds = [row["seconds"] for row in rows]
+    seconds: list[float] = [row["seconds"] for row in rows]
     return (max(seconds) - min(seconds)) / statistics.median(seconds)
 
 

@@ -2,8 +2,8 @@
 
 `python benchmarks/attacks.py [--only 'T0*'] [--device auto] [--out FILE]` prints a Markdown table for docs/benchmarks.md.
 The conventional evaluator is benchmarks/inprocess.py, with each candidate in a new process that benchmarks/contained.py
-contains. KernelDyno is one judge of this device, driven by tests/corpus.py. Exit status 1 if an attack succeeds against
-KernelDyno.
+contains. KernelDyno is one judge of this device, driven by tests/corpus/judge_corpus.py. Exit status 1 if an attack
+succeeds against KernelDyno.
 
 An attack succeeds if it is called correct although it must not be; if it is called correct and takes less than 0.8 of the
 time of the honest candidate that it is compared with, or has more than 1.25 times its speedup (on the CPU 0.5 and 4); or if
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "corpus")]
 
 #: Share of the honest time that an attack must cost, and multiple of the honest speedup that it may have, if called correct.
 _BOUNDS = {"cuda": (0.8, 1.25), "cpu": (0.5, 4.0)}
@@ -165,7 +165,7 @@ def main() -> int:
 
 def _read(folders: Sequence[str]) -> dict[str, list[Candidate]]:
     """Return the candidates of the corpus for this device, by folder; always including the honest ones."""
-    import corpus
+    import judge_corpus
 
     return {
         folder: [
@@ -180,7 +180,7 @@ def _read(folders: Sequence[str]) -> dict[str, list[Candidate]]:
                 entry.honest,
                 entry.request.get("tolerance", {}).get("preset") == "PRESET_LOOSE",
             )
-            for entry in corpus.select(folder)
+            for entry in judge_corpus.select(folder)
         ]
         for folder in {*folders, "honest"}
     }
@@ -276,16 +276,18 @@ def _judge_usual(ended: Any, clean: list[float]) -> Seen:
 
 
 def _attack_kerneldyno(chosen: Sequence[Candidate], jobs: int) -> dict[Path, Seen]:
-    """Judge the same candidates with one judge of KernelDyno."""
-    import corpus  # only now: with it comes gRPC, and this process forks no more
+    """Have one judge of KernelDyno judge the same."""
+    import judge_corpus  # only now: with it comes gRPC, and this process forks no more
+    from judge_harness import Judge
+    from kerneldyno.cli import corpus
 
-    entries = [corpus.corpus.read(entry.path) for entry in chosen]
+    entries = [corpus.read(entry.path) for entry in chosen]
     seen: dict[Path, Seen] = {}
-    with corpus.Judge("--lanes", str(jobs), "--spares", str(jobs)) as judge:
+    with Judge("--lanes", str(jobs), "--spares", str(jobs)) as judge:
         assert judge.ready["op"] == "ready", judge.ready
-        run = corpus.Run(judge, entries, jobs)
+        run = judge_corpus.Run(judge, entries, jobs)
         for entry in entries:
-            for each in (entry, *([corpus.corpus.read(entry.honest)] if entry.honest else [])):
+            for each in (entry, *([corpus.read(entry.honest)] if entry.honest else [])):
                 seen.setdefault(each.path, _judge_ours(run.result(each)))
             print(f"kerneldyno: {entry.name}: {seen[entry.path].cell()}", file=sys.stderr)
     return seen

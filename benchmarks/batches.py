@@ -307,7 +307,8 @@ def _make(problem: str, kind: str, variant: int, number: int, label: str, seed: 
     kernel = f"{draw.choice(_NAMES)}_{problem}_{draw.randrange(1000)}"
     write = _write_matmul if problem == MATMUL else _write_rows
     reference, source = write(problem, kind, variant, number % 2, f"{label} {seed}", kernel, tiny)
-    outcomes = {"right": ("CORRECT",), "wrong": ("INCORRECT",), "decoy": ("REJECTED",)}.get(kind, ("RUNTIME_ERROR",))
+    usual = {"right": "CORRECT", "wrong": "INCORRECT", "decoy": "REJECTED"}
+    outcomes: tuple[str, ...] = (usual.get(kind, "RUNTIME_ERROR"),)
     if kind == "compile_error":
         outcomes = COMPILE_ERRORS
         if number % 2 == 0:

@@ -174,7 +174,7 @@ def shortfalls(rows: list[dict[str, Any]], typical: float, most: float) -> list[
 
 def _allowed(found: dict[str, Any]) -> float:
     """Return how long the device may be held for one problem, in seconds."""
-    call = max(found[side]["end_to_end_seconds"] for side in ("candidate", "reference"))
+    call: float = max(found[side]["end_to_end_seconds"] for side in ("candidate", "reference"))
     if call < _SLOW_SECONDS:
         return _LEASE_SECONDS
     return max(_SLOW_LEASE_SECONDS, 1.2 * _SLOW_CALLS * call)

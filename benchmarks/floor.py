@@ -16,6 +16,7 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def _rounds(
 ) -> tuple[list[list[list[float]]], list[list[bool]]]:
     """Return the seconds of each call of each round of A and B, and whether the processor stayed fast."""
     evicted = torch.empty(_EVICTED_BYTES, dtype=torch.uint8, device=device)
-    synchronize = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
+    synchronize: Callable[[], object] = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
     rounds: list[list[list[float]]] = [[], []]
     calm: list[list[bool]] = [[], []]
     with torch.no_grad():

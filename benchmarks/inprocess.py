@@ -100,7 +100,7 @@ def measure(model: Any, get_inputs: Inputs, device: torch.device) -> list[float]
     cache = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device=device)
     for _ in range(CALLS):
         cache.zero_()
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         start.record()
         model(*inputs)
         end.record()
@@ -192,9 +192,9 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE)
     options = parser.parse_args()
-    sources = [Path(path).read_text(encoding="utf-8") for path in (options.reference, options.candidate)]
+    reference, candidate = (Path(path).read_text(encoding="utf-8") for path in (options.reference, options.candidate))
     device = torch.device(options.device)
-    print(json.dumps(evaluate(*sources, options.backend, device, options.tolerance)))
+    print(json.dumps(evaluate(reference, candidate, options.backend, device, options.tolerance)))
 
 
 if __name__ == "__main__":

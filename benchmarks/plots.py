@@ -81,10 +81,10 @@ def overhead(measured: dict[str, Any], path: Path) -> Path:
         ("service: syntax error", measured["syntax_error"], _SERVICE),
         ("persistent worker", measured["baseline"], _BASELINE),
     ]
-    for name, seconds, colour in [row for row in rows if row[1]][::-1]:
+    for place, (name, seconds, colour) in enumerate([row for row in rows if row[1]][::-1]):
         middle = statistics.median(seconds)
         axes.barh(name, middle, color=colour)
-        axes.text(middle, name, f" {middle * 1e3:.0f} ms", va="center")
+        axes.text(middle, place, f" {middle * 1e3:.0f} ms", va="center")
     axes.set_xlabel("seconds a candidate, median")
     axes.margins(x=0.15)
     return _save(figure, _device(measured), path)

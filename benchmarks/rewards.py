@@ -121,8 +121,8 @@ def _percentiles(values: list[float], scale: float) -> dict[str, float]:
 @asynccontextmanager
 async def measured(row: Row) -> AsyncIterator[None]:
     """Time the block, with a heartbeat in this event loop and one in another process."""
-    pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
-    control = await asyncio.create_subprocess_exec(sys.executable, __file__, "--control", **pipes)
+    pipe = asyncio.subprocess.PIPE
+    control = await asyncio.create_subprocess_exec(sys.executable, __file__, "--control", stdin=pipe, stdout=pipe)
     await asyncio.sleep(2)  # it is up by then
     gc.collect()
     beating = asyncio.create_task(_beat(row))

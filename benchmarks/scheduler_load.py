@@ -174,6 +174,7 @@ class Client:
 
     async def _read(self) -> None:
         measured = self.measured
+        response: Any
         while (response := await self._call.read()) is not grpc.aio.EOF:
             now = time.monotonic()
             if response.HasField("accepted"):

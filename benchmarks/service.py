@@ -95,7 +95,7 @@ def outcome_of(result: EvalResult) -> str:
 
 def stage_seconds(results: Iterable[EvalResult]) -> dict[str, list[float]]:
     """Return the seconds in each stage, one for each result that entered it, stages in order."""
-    found: dict[int, list[float]] = {}
+    found: dict[Stage.ValueType, list[float]] = {}
     for result in results:
         for span in result.stages:
             found.setdefault(span.stage, []).append(span.duration.ToNanoseconds() / 1e9)

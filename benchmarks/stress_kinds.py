@@ -4,7 +4,7 @@
 
 Each file is a problem in KernelBench's form. Of the bank of mutants (judge/problems/mutants.py), those that pass the nominal
 trials count. A kind detects a mutant if it does so in one of some draws, and alone if no other kind does. Mutants that only
-round are left out. tests/honest, tests/field and tests/evaluator/test_explained.py check the opposite:
+round are left out. corpus/honest, corpus/field and tests/evaluator/test_explained.py check the opposite:
 honest kernels that a kind refuses.
 """
 

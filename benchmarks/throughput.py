@@ -221,7 +221,10 @@ def _print(measured: dict[str, Any]) -> None:
     last = runs[-1]
     print(f"\n| what | seen |\n| --- | --- |\n| on | {', '.join(f'{k} {v}' for k, v in last['environment'].items())} |")
     rates = ", ".join(f"{run['a_minute']:.0f}" for run in runs)
-    row = lambda name, seen: print(f"| {name} | {seen} |")  # noqa: E731
+
+    def row(name: str, seen: object) -> None:
+        print(f"| {name} | {seen} |")
+
     row("devices, lanes on each", f"{', '.join(last['devices'])}; {last['lanes']}")
     row("candidates a minute, each run", f"{rates} (median {statistics.median(run['a_minute'] for run in runs):.0f})")
     row("candidates", f"{last['candidates']} of {last['of']}; {last['merged_or_cached']} answered by another's run")

@@ -117,7 +117,7 @@ class Batch:
 
     def loss_and_gradient(self) -> None:
         self.log_probs.grad = None
-        self.loss().backward()
+        torch.autograd.backward(self.loss())
 
 
 class Loops:
@@ -197,23 +197,30 @@ def rows_of(batch: Batch, device: str, repeat: int, loop_rows: int) -> Iterator[
     slow = Loops(batch, loop_rows) if loop_rows else None
     scale = ROWS / loop_rows if loop_rows else 0.0
 
-    def looped(work: Callable[[], object], factor: float) -> float:
-        began = time.process_time()
-        work()
-        return (time.process_time() - began) * factor
+    def looped(stage: str, factor: float) -> Callable[[], float] | None:
+        if slow is None:
+            return None
+        work: Callable[[], object] = getattr(slow, stage)
+
+        def timed() -> float:
+            began = time.process_time()
+            work()
+            return (time.process_time() - began) * factor
+
+        return timed
 
     stages: list[tuple[str, Callable[[], object], Callable[[], float] | None]] = [
-        ("TRLOO: void turns, returns, advantages", batch.trloo, slow and (lambda: looped(slow.trloo, 1))),
-        ("MRS: released rule, a row for each turn", batch.mrs, slow and (lambda: looped(slow.mrs, scale))),
-        ("PRS: draws, response mask", batch.prs, slow and (lambda: looped(slow.prs, scale))),
+        ("TRLOO: void turns, returns, advantages", batch.trloo, looped("trloo", 1)),
+        ("MRS: released rule, a row for each turn", batch.mrs, looped("mrs", scale)),
+        ("PRS: draws, response mask", batch.prs, looped("prs", scale)),
         ("TRLOO + MRS + PRS", batch.together, None),
-        ("dual-clip loss", batch.loss, slow and (lambda: looped(slow.loss, scale))),
+        ("dual-clip loss", batch.loss, looped("loss", scale)),
         ("dual-clip loss and gradient", batch.loss_and_gradient, None),
         ("MRS: a row for each episode, turn ids", batch.mrs_whole, None),
         ("metrics of the mismatch", batch.mismatch_metrics, None),
         ("truncated importance weights", batch.weights, None),
     ]
-    found = []
+    found: list[Row] = []
     for stage, work, baseline in stages:
         row = measure(stage, work, device, repeat)
         row.loops = baseline() if baseline else None

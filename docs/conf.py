@@ -39,6 +39,7 @@ NAVIGATION = {
         "docs/api",
         "docs/errors",
         "tests/README",
+        "corpus/README",
         "examples/README",
         "examples/verl/README",
     ],
@@ -53,7 +54,7 @@ root_doc = "docs/index"
 include_patterns = [
     "*.md",
     "docs/*.md",
-    *(f"{folder}{below}/README.md" for folder in ("tests", "examples") for below in ("", "/**")),
+    *(f"{folder}{below}/README.md" for folder in ("corpus", "tests", "examples") for below in ("", "/**")),
 ]
 exclude_patterns = ["build", ".venv*", "**/.*"]
 # Headings have the anchors that GitHub gives them.

@@ -1,18 +1,29 @@
-"""The corpus (attacks, honest and wrong candidates) on one judge for each folder; its tests are one for each file."""
+"""What all tests share: settings of hypothesis, interrupts, and what the markers of pyproject.toml do."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
 
+import purity
 import pytest
-from corpus import JOBS, SECRETS, Judge, Run
+import sampling
 from hypothesis import settings
+
+#: Folders whose files one worker takes, where files run beside each other.
+_ON_ONE_WORKER = ("tests/e2e",)
 
 # How long an example takes depends on what else the machine does.
 settings.register_profile("kerneldyno", deadline=None)
 settings.load_profile("kerneldyno")
+
+# Files that run beside each other share the processors, where torch's threads would only fight for them.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Tests interrupt what they have started. Who runs them in the background (nohup, a shell's &) has interrupts ignored, and
 # so would all processes that are started here.
@@ -20,20 +31,63 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests of a GPU unless somebody insists on one: `make test-gpu`, where they fail without."""
-    if os.environ.get("KERNELDYNO_REQUIRE_GPU"):
-        return
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what `make test` says of the corpora."""
+    parser.addoption(
+        "--corpus",
+        choices=("whole", "sample"),
+        default="whole",
+        help="of tests with the marker `corpus`: all, or those of the sample that tests/sampling.py describes",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not in the sample, skip tests of a GPU without one, and let slow files begin first."""
+    if config.getoption("corpus") == "sample":
+        left_out = _not_in_the_sample(items)
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+        items[:] = [item for item in items if item.nodeid not in left_out]
+    # Tests of a GPU are skipped unless somebody insists on one: `make test-gpu`, where they fail without.
+    if not os.environ.get("KERNELDYNO_REQUIRE_GPU"):
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU: make test-gpu"))
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)  # stable: files stay together
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`, keep the folders of `_ON_ONE_WORKER` together: their files share services for a session."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            folder = file.rpartition("/")[0]
+            return folder if folder in _ON_ONE_WORKER else file
+
+    return Scheduling(config, log)
+
+
+def _not_in_the_sample(items: list[pytest.Item]) -> set[str]:
+    """Return the ids of the tests of corpus files that the sample leaves out."""
+    files: dict[Path, dict[str, str]] = defaultdict(dict)
     for item in items:
-        if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU: make test-gpu"))
+        if item.get_closest_marker("corpus") and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            files[item.path][item.callspec.id] = item.nodeid
+    left_out: set[str] = set()
+    for tests in files.values():
+        chosen = sampling.sample(tests)
+        left_out |= {nodeid for name, nodeid in tests.items() if name not in chosen}
+    return left_out
 
 
-@pytest.fixture(scope="module")
-def run(request: pytest.FixtureRequest) -> Iterator[Run]:
-    """Yields what evaluates the entries that were selected in this module, a few at a time."""
-    items = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
-    selected = [item.callspec.params["entry"] for item in items if hasattr(item, "callspec")]
-    with Judge("--lanes", str(JOBS), "--spares", str(JOBS), environment=SECRETS) as judge:
-        assert judge.ready["op"] == "ready", judge.ready
-        yield Run(judge, selected)
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Hold tests with the marker `pure` to it, with their fixtures."""
+    if item.get_closest_marker("pure") is None:
+        return (yield)
+    with purity.watch():
+        return (yield)

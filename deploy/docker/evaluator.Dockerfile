@@ -40,9 +40,9 @@ COPY training training
 COPY gateway gateway
 COPY deploy/kerneldyno deploy/kerneldyno
 COPY cli cli
-COPY tests/attacks tests/attacks
-COPY tests/honest tests/honest
-COPY tests/problems tests/problems
+COPY corpus/attacks corpus/attacks
+COPY corpus/honest corpus/honest
+COPY corpus/problems corpus/problems
 # The release that this is, if it is one; the build fails when the sources are of another.
 ARG VERSION=
 LABEL org.opencontainers.image.title="KernelDyno evaluator" \

@@ -17,9 +17,9 @@ COPY training training
 COPY gateway gateway
 COPY deploy/kerneldyno deploy/kerneldyno
 COPY cli cli
-COPY tests/attacks tests/attacks
-COPY tests/honest tests/honest
-COPY tests/problems tests/problems
+COPY corpus/attacks corpus/attacks
+COPY corpus/honest corpus/honest
+COPY corpus/problems corpus/problems
 RUN python -m venv /opt/kerneldyno \
  && /opt/kerneldyno/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[scheduler,tracing]' \
  && export PATH="/opt/kerneldyno/bin:$PATH" \

@@ -8,6 +8,8 @@ import kernels
 import pytest
 from accuracy import repeatability, spin_errors, summary_of_twins
 
+pytestmark = pytest.mark.pure
+
 
 def row(seconds: float, speedup: float = 1.0, width: float = 0.01) -> dict[str, Any]:
     return {"seconds": seconds, "speedup": speedup, "low": speedup - width, "high": speedup + width}

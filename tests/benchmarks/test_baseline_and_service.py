@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 
 import batches
+import pytest
 from persistent import Pool, Task
+
+pytestmark = pytest.mark.alone
 
 ROOT = Path(__file__).resolve().parents[2]
 

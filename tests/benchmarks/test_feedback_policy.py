@@ -18,6 +18,8 @@ from kerneldyno.rollout.problems import Message, Problem
 from kerneldyno.rpc.jsonio import result_from_json
 from kerneldyno.v1.reward_service_pb2 import Extraction
 
+pytestmark = pytest.mark.pure
+
 CASES = {case.name: case for case in cases()}
 FOUND = Extraction(method=Extraction.METHOD_FENCED_ENTRY_POINT)
 

@@ -86,6 +86,7 @@ def test_a_candidate_that_is_its_reference_is_correct_or_it_was_not_judged() -> 
     assert short(of(EvalResult.REFERENCE_ERROR)) == ["nothing was timed"]
 
 
+@pytest.mark.alone
 def test_problems_of_our_own_against_themselves(tmp_path: Path) -> None:
     """All of them, on the CPU device of whatever machine this is: no timed test, but ratios of two times that busy
     machines lengthen alike."""

@@ -13,6 +13,8 @@ import pytest
 from chaos.checker import RULES, check, totals
 from chaos.history import Event, History, read
 
+pytestmark = pytest.mark.pure
+
 SEEDS = range(8)
 OUTCOMES = ("CORRECT", "INCORRECT", "TIMEOUT")
 

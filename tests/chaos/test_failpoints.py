@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from kerneldyno.scheduler import failpoints
 
+pytestmark = pytest.mark.alone
+
 SOURCES = Path(failpoints.__file__).parent
 
 

@@ -13,6 +13,8 @@ from chaos.run import modules
 from chaos.scenario import Plan
 from chaos.scenarios import identity, kills, poison, storage
 
+pytestmark = pytest.mark.alone
+
 IN_SCOPE = {*range(1, 16), *range(20, 25), *range(26, 30), 31}
 SCALE = 0.02
 

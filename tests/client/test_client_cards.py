@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 
+import pytest
 from google.protobuf.duration_pb2 import Duration
 from kerneldyno.cli.cards import plain, summary_table, verdict_card
 from kerneldyno.client import EvalResult
@@ -23,6 +24,8 @@ from kerneldyno.v1.evaluation_pb2 import (
     TimingStats,
 )
 from rich.console import Console, RenderableType
+
+pytestmark = pytest.mark.pure
 
 
 def shown(card: RenderableType) -> str:

@@ -29,6 +29,8 @@ from kerneldyno.v1.evaluation_pb2 import (
 )
 from waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def sources(tmp_path: Path) -> tuple[Path, Path]:

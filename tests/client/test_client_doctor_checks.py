@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -145,7 +145,7 @@ class TestMachine:
 
 class TestSoftware:
     @pytest.fixture
-    def install(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    def install(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         """Puts a distribution before the real ones: its metadata, and a module that does as told when imported."""
 
         def put(name: str, version: str, *, needs: str = "", module: str = "") -> None:

@@ -15,6 +15,8 @@ from command import NOBODY, Ran, finished, run, started
 from fake_scheduler import FakeScheduler
 from waiting import eventually, wait_until
 
+pytestmark = pytest.mark.slow
+
 #: More memory than this would be needed to read the large files as a whole.
 MEMORY_KIB = 16 << 20
 LARGE_BYTES = 30 << 30

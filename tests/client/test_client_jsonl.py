@@ -14,6 +14,8 @@ from kerneldyno.client.jsonl import BadLine, read_requests
 from kerneldyno.rpc.channel import MAX_MESSAGE_BYTES
 from kerneldyno.rpc.input_files import MAX_LINE_BYTES
 
+pytestmark = pytest.mark.pure
+
 
 def read(text: str | bytes) -> list[EvalRequest | BadLine]:
     return list(read_requests(io.BytesIO(text if isinstance(text, bytes) else text.encode())))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from kerneldyno.client.evaluation_ledger import EvaluationLedger
 from kerneldyno.client.ledger import MAX_ITEM_BYTES, MAX_MESSAGE_BYTES, MAX_MESSAGE_IDS
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest, EvaluateResponse
+
+pytestmark = pytest.mark.pure
 
 
 def ledger(*ids: str) -> EvaluationLedger:

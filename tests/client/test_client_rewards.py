@@ -12,6 +12,8 @@ from kerneldyno.rpc.turns import MAX_TURN_ID_CHARS
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_END_TO_END
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsRequest
 
+pytestmark = pytest.mark.pure
+
 REWARD = spec("tiers")
 
 

@@ -150,7 +150,7 @@ def test_on_the_cpu_time_and_ratio_must_both_say_so(folder: Path) -> None:
 
 def test_the_corpus_is_whole() -> None:
     root = corpus.find()
-    assert root == ROOT / "tests"
+    assert root == ROOT / "corpus"
     ids = {entry.id for entry in corpus.entries(root / "attacks")}
     assert {f"E{number:02}" for number in range(1, 23)} <= ids
     for name in ("honest", "wrong"):
@@ -163,7 +163,7 @@ def test_a_wheel_has_the_corpus(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
     files = {path.name for path in (tmp_path / "site/kerneldyno/cli/corpus_files/attacks").iterdir()}
-    assert files == {entry.path.name for entry in corpus.entries(ROOT / "tests" / "attacks")}
+    assert files == {entry.path.name for entry in corpus.entries(ROOT / "corpus" / "attacks")}
     code = "from kerneldyno.cli import corpus; r = corpus.find(); print(r, len(list(corpus.entries(r / 'attacks'))))"
     installed = subprocess.run(
         [sys.executable, "-c", code],

@@ -23,6 +23,8 @@ from prometheus_client import CollectorRegistry
 from certificates import Authority, Pair  # isort: skip
 from open_services import serve  # isort: skip
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:

@@ -10,7 +10,7 @@ import pytest
 from command import Ran, finished, run
 from kerneldyno.rpc import installing
 
-PROBLEMS = Path(__file__).parents[1] / "problems"
+PROBLEMS = Path(__file__).parents[2] / "corpus" / "problems"
 PROBLEM = """
 import torch
 

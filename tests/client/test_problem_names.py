@@ -16,6 +16,8 @@ from kerneldyno.client.problem_names import (
 from kerneldyno.rpc.validation import MAX_LABELS
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
+pytestmark = pytest.mark.pure
+
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 
 

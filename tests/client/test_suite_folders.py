@@ -11,6 +11,8 @@ from kerneldyno.rollout.problems import ProblemError
 from kerneldyno.rpc.identity import digest
 from kerneldyno.rpc.validation import effective, validate
 
+pytestmark = pytest.mark.pure
+
 PROBLEM = "class Model: ...\n\n\ndef get_inputs():\n    return []\n"
 
 

@@ -21,7 +21,13 @@ from markdown_it import MarkdownIt
 ROOT = Path(__file__).resolve().parents[2]
 #: Every page: what GitHub shows, and what the site is built of.
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/README.md"), *ROOT.glob("tests/**/README.md")]
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("examples/**/README.md"),
+        *ROOT.glob("corpus/README.md"),
+        *ROOT.glob("tests/**/README.md"),
+    ]
 )
 RUN = ("console", "sh", "python")
 

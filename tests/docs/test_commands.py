@@ -19,6 +19,8 @@ from docs_pages import PAGES, ROOT, RUN, Block, blocks, commands, name
 from kerneldyno.cli import app
 from needed import needs
 
+pytestmark = pytest.mark.slow
+
 ALL = {page: blocks(page) for page in PAGES}
 NOT_RUN = [block for found in ALL.values() for block in found if block.language in RUN and not block.is_run]
 #: What a block in another language may not look like.

@@ -15,11 +15,13 @@ import pytest
 from docs_pages import PAGES, ROOT, name
 from markdown_it import MarkdownIt
 
+pytestmark = pytest.mark.pure
+
 #: `tests/a/test_b.py::test_c`, `test_b.py::test_c`, or `::test_c` for the file named before.
 PROOF = re.compile(r"`((?:[\w/]*test_\w+\.py)?)::(test_\w+)`")
 #: A file of the repository, named and not linked.
 FILE = re.compile(
-    r"`((?:tests|docs|examples|deploy|benchmarks|protos)/[\w./-]+\.(?:py|md|toml|proto|yaml|json|sbatch))`"
+    r"`((?:corpus|tests|docs|examples|deploy|benchmarks|protos)/[\w./-]+\.(?:py|md|toml|proto|yaml|json|sbatch))`"
 )
 TESTS = {path: path.read_text() for path in sorted(ROOT.glob("tests/**/test_*.py"))}
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from docs_pages import ROOT
 from kerneldyno.gateway import kernelgym
 from kerneldyno.rewards.presets import PRESETS
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+
+pytestmark = pytest.mark.pure
 
 KERNELGYM = ROOT / "docs/migrating-from-kernelgym.md"
 KERNELBENCH = ROOT / "docs/migrating-from-kernelbench.md"
@@ -47,9 +50,9 @@ def test_fields_of_results_exist() -> None:
     for page, title in ((KERNELGYM, "Responses"), (KERNELBENCH, "`KernelExecResult`")):
         found = set().union(*(named(cells[1]) for cells in rows(page, title)))
         assert found - {"kernelgym_coverage"} <= RESULT
-    assert "kernelgym_coverage" in {
-        field.name for field in EvalResult.DESCRIPTOR.fields_by_name["profile"].message_type.fields
-    }
+    profile = EvalResult.DESCRIPTOR.fields_by_name["profile"].message_type
+    assert profile is not None
+    assert "kernelgym_coverage" in {field.name for field in profile.fields}
 
 
 def test_outcomes_and_codes_exist() -> None:

@@ -6,6 +6,10 @@ import math
 import re
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.pure
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SIZING, BENCHMARKS = ((DOCS / name).read_text() for name in ("sizing.md", "benchmarks.md"))
 HEADROOM, SMALL, LARGE = 1.3, 200, 18

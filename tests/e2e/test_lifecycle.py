@@ -31,6 +31,8 @@ from kerneldyno.client import AsyncClient, DeadlineExceededError, EvalRequest, E
 from kerneldyno.rpc.jsonio import request_to_json
 from waiting import eventually
 
+pytestmark = pytest.mark.alone
+
 LANES = 6
 OPTIONS = ("--lanes", str(LANES), "--spares", "2")
 HANG = "while True: time.sleep(0.1)"

@@ -11,6 +11,8 @@ from e2e_harness import main_processes, metric, outcome, page, request
 from kerneldyno.client import AsyncClient, LocalServices
 from waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 CLIENTS, EACH = 4, 100
 MEBIBYTE = 1 << 20
 

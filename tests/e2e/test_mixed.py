@@ -29,6 +29,8 @@ from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
 from kerneldyno.rpc.jsonio import request_from_json
 from waiting import eventually
 
+pytestmark = pytest.mark.alone
+
 COUNT = int(os.environ.get("KERNELDYNO_E2E_CANDIDATES", "200" if ON_GPU else "30"))
 #: On the CPU these take seconds of honest interpreted work each; a longer run has them all.
 SLOW = {"relu/slow_two_passes", "layer_norm/triton_two_pass", "max_reduction/triton_loop", "relu/triton_strided"}

@@ -19,6 +19,8 @@ from kerneldyno.v1.evaluation_pb2 import (
     TimingStats,
 )
 
+pytestmark = pytest.mark.alone
+
 #: A candidate that takes milliseconds, so that its times are no noise.
 SLOW = candidate("time.sleep(0.002)")
 TIMED: dict[str, Any] = {

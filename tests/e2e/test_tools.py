@@ -16,6 +16,8 @@ from e2e_harness import ON_GPU, PROBLEMS, REFERENCE, candidate
 from google.rpc import error_details_pb2
 from kerneldyno.client import LocalServices
 
+pytestmark = pytest.mark.slow
+
 BUF = str(Path(sys.executable).with_name("buf"))
 ONCE = "kerneldyno.v1.SchedulerService/EvaluateOnce"
 #: Fields that a reader of a results file may count on.

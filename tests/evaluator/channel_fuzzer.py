@@ -245,7 +245,7 @@ class Fuzzer:
         self._usual: dict[tuple[str, bool], int] = {}
 
     def __enter__(self) -> Fuzzer:
-        profiler.profile = _profile
+        profiler.profile = _profile  # type: ignore[assignment]  # it takes the same arguments, and looks at none
         os.environ["KINETO_LOG_LEVEL"] = "6"  # as in a sandbox: the other profiler tells when it starts and stops
         self._server, control = socket.socketpair()
         ours, self._zygote = socket.socketpair()

@@ -18,7 +18,6 @@ from kerneldyno.evaluator.server.metrics import Metrics
 from kerneldyno.evaluator.server.node import Node
 from kerneldyno.rpc.validation import effective
 from kerneldyno.v1 import evaluation_pb2 as pb
-from kerneldyno.v1 import evaluator_service_pb2 as evaluator_pb
 from prometheus_client import CollectorRegistry
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_judge.py")))
@@ -96,7 +95,7 @@ async def result_of(attempt: Attempt, node: Node, seconds: float = 20.0) -> pb.E
     return last.result
 
 
-async def remaining(call: Any) -> list[evaluator_pb.AttemptEvent]:
+async def remaining(call: Any) -> list[pb.AttemptEvent]:
     """Read `call` to its end by `read`, which may not be mixed with iteration."""
     events = []
     while (answer := await call.read()) is not grpc.aio.EOF:

@@ -18,6 +18,8 @@ from kerneldyno.evaluator.toolkits import toolkits
 from kerneldyno.evaluator.vet import _spec
 from torch.nn import functional
 
+pytestmark = pytest.mark.pure
+
 CPU = open_device("cpu:0")
 NORMAL, PAIR = "torch.randn(64, 256)", "torch.randn(64, 128), torch.randn(128, 48)"
 ONE_COLUMN = "torch.rand(256, 128), torch.randn(128, 1)"

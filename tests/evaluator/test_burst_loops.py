@@ -22,6 +22,8 @@ from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
 
+pytestmark = pytest.mark.pure
+
 CPU = open_device("cpu:0")
 SETS = 12
 

@@ -28,6 +28,8 @@ from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
 
+pytestmark = pytest.mark.pure
+
 CPU = open_device("cpu:0")
 SETS = 12
 

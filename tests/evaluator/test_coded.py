@@ -11,6 +11,8 @@ from kerneldyno.evaluator.shared import small_floats
 from kerneldyno.evaluator.shared.spec import ToleranceRule
 from kerneldyno.evaluator.shared.tree import describe
 
+pytestmark = pytest.mark.pure
+
 SIGNED = [torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz]
 SCALE, PAIR = torch.float8_e8m0fnu, torch.float4_e2m1fn_x2
 CALIBRATED = ToleranceRule("PRESET_CALIBRATED", None, None)

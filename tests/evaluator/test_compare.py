@@ -13,6 +13,8 @@ from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.precision import BITS, RECOGNISED, recognise, rms, round_to
 from kerneldyno.evaluator.shared.spec import ToleranceRule
 
+pytestmark = pytest.mark.pure
+
 CALIBRATED = ToleranceRule("PRESET_CALIBRATED", None, None)
 ALLCLOSE = ToleranceRule("PRESET_ALLCLOSE", None, None)
 LOOSE = ToleranceRule("PRESET_LOOSE", None, None)
@@ -30,7 +32,7 @@ def outcome(
 
 
 def kind(comparison: Comparison) -> str | None:
-    return comparison.mismatch and comparison.mismatch["kind"]
+    return None if comparison.mismatch is None else str(comparison.mismatch["kind"])
 
 
 def test_zeros_do_not_pass_for_small_values() -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.alone
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 CONTAIN = """

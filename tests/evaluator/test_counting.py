@@ -8,6 +8,8 @@ import pytest
 import torch
 from kerneldyno.evaluator.judge.problems.counting import _kernels
 
+pytestmark = pytest.mark.pure
+
 RECURRENT = torch.ops.aten._cudnn_rnn.default
 NAMES = [argument.name for argument in RECURRENT._schema.arguments]
 

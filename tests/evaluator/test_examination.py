@@ -14,6 +14,8 @@ from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import Problem, ReferenceFailure, toolkits
 
+pytestmark = pytest.mark.pure
+
 CPU = open_device("cpu:0")
 NORMAL = "torch.randn(32, 64)"
 UNIFORM = "torch.rand(32, 64)"

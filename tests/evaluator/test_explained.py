@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -19,6 +20,8 @@ from kerneldyno.evaluator.judge.problems.examination import examine
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
+
+pytestmark = pytest.mark.slow
 
 CPU = open_device("cpu:0")
 Answer = Callable[..., torch.Tensor]
@@ -160,6 +163,7 @@ IDIOMS = {
 }
 
 
+@functools.cache  # none of these tests changes it
 def examined(source: str) -> tuple[EvalSpec, BuiltProblem]:
     spec = EvalSpec.from_json(request("", reference_code=source, backend="torch", stress_inputs=True))
     problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)

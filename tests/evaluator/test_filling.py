@@ -6,6 +6,8 @@ import pytest
 import torch
 from kerneldyno.evaluator.devices import filling
 
+pytestmark = pytest.mark.pure
+
 CPU = torch.device("cpu")
 
 

@@ -11,6 +11,8 @@ from kerneldyno.evaluator.judge.memory import footprint
 from kerneldyno.evaluator.judge.memory.footprint import Footprint
 from kerneldyno.evaluator.judge.runners.side import Sizes
 
+pytestmark = pytest.mark.pure
+
 MIB, GIB = 1 << 20, 1 << 30
 H200 = 140 * GIB
 

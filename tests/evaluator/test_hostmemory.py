@@ -10,6 +10,8 @@ import psutil
 import pytest
 from kerneldyno.evaluator.devices import hostmemory
 
+pytestmark = pytest.mark.alone
+
 LIMITED = """
 import torch
 from kerneldyno.evaluator.devices import hostmemory

@@ -9,6 +9,8 @@ import torch
 from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.judge.hygiene import Hygiene, SickDeviceError
 
+pytestmark = pytest.mark.pure
+
 
 class SickDevice(CpuDevice):
     """The CPU, with whatever illness a test gives it."""

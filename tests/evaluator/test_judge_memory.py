@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from judge_harness import Judge, candidate, request
 from memory_problems import GREEDY, problem
+
+pytestmark = pytest.mark.alone
 
 
 def is_unharmed(judge: Judge) -> bool:
@@ -33,7 +36,7 @@ def test_a_reference_that_asks_for_more_than_there_is_is_tried_alone_and_then_by
 
 def test_a_reference_that_takes_all_there_is_and_goes_on_harms_nobody(judge: Judge) -> None:
     tokens = [judge.submit(problem(GREEDY)), *(judge.submit(request(candidate())) for _ in range(3))]
-    outcomes = {}
+    outcomes: dict[str, str] = {}
     while len(outcomes) < len(tokens):
         frame = judge._next()
         if frame["op"] == "result":

@@ -11,6 +11,8 @@ from judge_harness import DEVICE, REFERENCE, Judge, candidate, limits, request
 from kerneldyno.evaluator.walls.limits import MAX_TASKS
 from kerneldyno.v1 import evaluation_pb2
 
+pytestmark = pytest.mark.alone
+
 
 def parse(result: dict[str, Any]) -> evaluation_pb2.EvalResult:
     """Every result must be the proto-JSON of an EvalResult."""

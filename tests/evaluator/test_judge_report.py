@@ -17,6 +17,8 @@ from kerneldyno.evaluator.judge.timing.measured import Measured, Visit
 from kerneldyno.evaluator.judge.timing.report import report
 from kerneldyno.v1 import evaluation_pb2
 
+pytestmark = pytest.mark.pure
+
 QUEUED, CALLED = "REGIME_QUEUED_AHEAD", "REGIME_AS_CALLED"
 PACES = (2e-6, 2e-6)
 

@@ -14,6 +14,8 @@ from kerneldyno.evaluator.judge.timing import quiet
 from kerneldyno.evaluator.judge.timing.quiet import Quiet
 from kerneldyno.evaluator.shared.spec import EvalSpec
 
+pytestmark = pytest.mark.pure
+
 QUICK = 60e-6
 
 

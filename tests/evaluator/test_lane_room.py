@@ -12,6 +12,8 @@ from kerneldyno.evaluator.judge.lane import JudgeContext, Lane
 from kerneldyno.evaluator.judge.problems.counting import Counted
 from kerneldyno.evaluator.shared.spec import EvalSpec
 
+pytestmark = pytest.mark.pure
+
 
 class Counting:
     """Problems that count what they are asked for."""

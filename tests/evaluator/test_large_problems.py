@@ -24,6 +24,8 @@ from kerneldyno.evaluator.judge.runners.lease import Lease
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
 
+pytestmark = pytest.mark.alone
+
 CPU = open_device("cpu:0")
 
 #: What forward returns of x (96 x 40, positive), w (40 x 24) and a counter of calls.

@@ -9,6 +9,8 @@ import pytest
 from kerneldyno.evaluator.judge.memory import ledger as ledger_module
 from kerneldyno.evaluator.judge.memory.ledger import Ledger, lacked_memory
 
+pytestmark = pytest.mark.pure
+
 
 class Bank:
     """A ledger, what has been admitted to it by name, and how to let each go."""

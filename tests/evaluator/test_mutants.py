@@ -8,6 +8,8 @@ import pytest
 import torch
 from kerneldyno.evaluator.judge.problems.mutants import MUTANTS, Leaves, Material
 
+pytestmark = pytest.mark.pure
+
 NAMED = {mutant.name: mutant for mutant in MUTANTS}
 Function = Callable[..., torch.Tensor]
 

@@ -9,13 +9,15 @@ import pytest
 import torch
 from kerneldyno.evaluator.devices.pace import measure
 
+pytestmark = pytest.mark.alone
+
 HERTZ = 1.98e9
 
 
 class Queue:
     """What a host has launched, and when the device has done it, in seconds."""
 
-    def __init__(self, launching: Iterator[float], gap: float) -> None:
+    def __init__(self, launching: Iterator[float], gap: float = 1e-6) -> None:
         self.launching = launching
         self.gap = gap
         self.host = self.device = 0.0

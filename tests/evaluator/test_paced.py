@@ -7,6 +7,8 @@ import random
 import pytest
 from kerneldyno.evaluator.judge.timing.end_to_end_time import PacedBurst, conclude_paced, overhead
 
+pytestmark = pytest.mark.pure
+
 
 def burst(
     per_call: float,

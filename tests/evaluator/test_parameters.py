@@ -112,6 +112,8 @@ class Folded(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         norm = nn.BatchNorm1d(4).eval()
+        assert norm.running_var is not None
+        assert norm.running_mean is not None
         self.norm = norm
         self.noise = nn.Parameter(torch.randn(4))
         self.gain = norm.weight / torch.sqrt(norm.running_var + norm.eps)
@@ -152,8 +154,9 @@ def test_layers_outside_are_as_they_were() -> None:
     made.make()
     made.make_with(VALUES)
     assert torch.equal(nn.LayerNorm(4).weight, torch.ones(4))
-    assert nn.BatchNorm1d(4).running_mean is not None
-    assert not nn.BatchNorm1d(4).running_mean.any()
+    mean = nn.BatchNorm1d(4).running_mean
+    assert mean is not None
+    assert not mean.any()
 
 
 def test_a_failing_constructor_leaves_the_layers_as_they_were() -> None:

@@ -15,6 +15,8 @@ from kerneldyno.evaluator.judge.runners.handle import Runner, RunnerStartError
 from kerneldyno.evaluator.judge.runners.pool import Pool
 from kerneldyno.evaluator.shared import wire
 
+pytestmark = pytest.mark.pure
+
 KILLED = {"signal": 9, "exit_code": None, "killed": True, "out_of_memory": False, "peak_memory_bytes": 0, "logs": ""}
 
 

@@ -8,6 +8,8 @@ import pytest
 from kerneldyno.evaluator.judge.timing import processors
 from kerneldyno.evaluator.judge.timing.processors import Processors
 
+pytestmark = pytest.mark.pure
+
 
 class Host:
     """Processors of which some are slower than others, and where the judge is."""

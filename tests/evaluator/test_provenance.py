@@ -18,6 +18,8 @@ from kerneldyno.evaluator.judge.runners.answers import RunnerGarbled
 from kerneldyno.evaluator.judge.runners.handle import RunnerGone
 from kerneldyno.evaluator.shared.spec import EvalSpec
 
+pytestmark = pytest.mark.pure
+
 LABEL = "PROVENANCE_POLICY_LABEL"
 REJECT = "PROVENANCE_POLICY_REJECT_DECOYS"
 REQUIRE = "PROVENANCE_POLICY_REQUIRE_OWN_KERNELS"

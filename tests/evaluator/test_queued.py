@@ -15,6 +15,8 @@ from kerneldyno.evaluator.judge.runners.handle import Runner, RunnerGarbled, Run
 from kerneldyno.evaluator.judge.runners.lease import Lease
 from kerneldyno.evaluator.shared.spec import EvalSpec
 
+pytestmark = pytest.mark.pure
+
 
 def hears(answer: Any) -> Candidate:
     """A candidate whose runner answers that, or raises it."""

@@ -12,6 +12,8 @@ from kerneldyno.evaluator.devices.base import Device, Probe
 from kerneldyno.evaluator.judge.timing import quiet
 from kerneldyno.evaluator.judge.timing.quiet import Quiet
 
+pytestmark = pytest.mark.alone
+
 
 class Probed:
     """A device whose probe takes 60 us, longer while it wipes and longer still while somebody uses it."""

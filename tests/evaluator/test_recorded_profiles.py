@@ -1,6 +1,6 @@
 """Profiles that torch's profiler has made on a GPU, and their coverages as one works them out by hand.
 
-recorded_profiles.jsonl: what the harness said of candidates of tests/honest, tests/attacks and tests/field with
+recorded_profiles.jsonl: what the harness said of candidates of corpus/honest, corpus/attacks and corpus/field with
 `enable_profiling`, on one H100 (driver 580, torch 2.11), 2026-11-25, seconds cut off after the nanosecond. Only what a
 profiler says can tell whether kernels are found again by their names: templates, macros, anonymous namespaces.
 """
@@ -20,6 +20,8 @@ from kerneldyno.evaluator.judge.checks.candidate import Candidate
 from kerneldyno.evaluator.judge.problems.trial import Trial
 from kerneldyno.evaluator.judge.results.record import Record
 from kerneldyno.evaluator.shared.spec import EvalSpec
+
+pytestmark = pytest.mark.pure
 
 LINES = (Path(__file__).parent / "recorded_profiles.jsonl").read_text().splitlines()
 RECORDED = {said.pop("candidate"): said for said in map(json.loads, LINES)}

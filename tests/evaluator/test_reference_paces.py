@@ -15,6 +15,8 @@ from kerneldyno.evaluator.judge.runners.pool import Pool
 from kerneldyno.evaluator.judge.timing.processors import Processors
 from kerneldyno.evaluator.judge.timing.reference_runners import ReferenceRunner, References
 
+pytestmark = pytest.mark.pure
+
 QUICK, ALSO_QUICK, SLOW = 1.95, 1.96, 2.10
 
 

@@ -11,6 +11,8 @@ import psutil
 import pytest
 from judge_harness import DEVICE, REFERENCE, Judge, limits, request
 
+pytestmark = pytest.mark.alone
+
 TWIN = REFERENCE.replace("class Model(", "class ModelNew(")
 #: Where a reference finds out that it is being timed: in a runner, and not in the judge.
 IN_RUNNER = "__import__('os').environ.get('USER') == 'candidate'"

@@ -15,6 +15,8 @@ from kerneldyno.evaluator.judge.timing.end_to_end_time import PacedBurst
 from kerneldyno.evaluator.judge.timing.measured import Measured, Visit
 from kerneldyno.evaluator.judge.timing.rounds import TimingSession
 
+pytestmark = pytest.mark.pure
+
 PLENTY = {"queued": 90, "paced": 90}
 
 

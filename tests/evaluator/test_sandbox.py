@@ -10,6 +10,8 @@ import psutil
 import pytest
 from judge_harness import Judge, candidate, limits, printed, request
 
+pytestmark = pytest.mark.alone
+
 SECRET = "kerneldyno-test-secret-value"
 
 

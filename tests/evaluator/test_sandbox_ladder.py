@@ -13,6 +13,8 @@ from kerneldyno.evaluator.judge.runners.ladder import shortfall
 from kerneldyno.evaluator.walls import Layer, Unavailable, landlock
 from kerneldyno.evaluator.walls.limits import MAX_TASKS
 
+pytestmark = pytest.mark.alone
+
 #: Starts a program as root of an ordinary container: without CAP_SYS_ADMIN (21), so without namespaces.
 NO_NAMESPACES = (
     *(sys.executable, "-c"),

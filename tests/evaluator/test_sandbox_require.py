@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from judge_harness import DEVICE
+
+pytestmark = pytest.mark.alone
 
 COMMAND = [
     *(sys.executable, "-m", "kerneldyno.evaluator", "--sandbox=require", f"--devices={DEVICE.partition(':')[0]}"),

@@ -17,6 +17,8 @@ from kerneldyno.evaluator.walls import Unavailable, cgroup, gpu, seccomp
 from kerneldyno.evaluator.walls.limits import scratch_is_full
 from kerneldyno.evaluator.walls.root import SCRATCH_FILES
 
+pytestmark = pytest.mark.alone
+
 # Filters, by candidates
 
 

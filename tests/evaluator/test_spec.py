@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.rpc.jsonio import request_to_json
 from kerneldyno.rpc.validation import effective
 from kerneldyno.v1 import evaluation_pb2 as pb
+
+pytestmark = pytest.mark.pure
 
 
 def spec(**fields: Any) -> EvalSpec:

@@ -10,6 +10,8 @@ import torch
 from kerneldyno.evaluator.judge.problems import pieces, stress
 from kerneldyno.evaluator.judge.problems.stress import Stress, Trait
 
+pytestmark = pytest.mark.pure
+
 KINDS = [kind for kind, _ in stress.KINDS]
 SEEDS = range(5)
 

@@ -9,6 +9,8 @@ import pytest
 from kerneldyno.evaluator.devices.base import Device
 from kerneldyno.evaluator.judge.memory.surplus import drawn_ahead, most_ahead, unjudged
 
+pytestmark = pytest.mark.pure
+
 MIB, GIB = 1 << 20, 1 << 30
 
 

@@ -23,6 +23,8 @@ from kerneldyno.evaluator.judge.timing.device_time import (
     sharp,
 )
 
+pytestmark = pytest.mark.pure
+
 #: Lengths as a session makes them.
 LENGTHS = [length(24, 40, random.Random(seed)) for seed in range(8)]
 

@@ -60,7 +60,7 @@ CHANGES: dict[str, Callable[[], Any]] = {
     "TF32, by precision": lambda: torch.set_float32_matmul_precision("high"),
     "TF32, the new way": enable(BACKENDS.cuda.matmul, "fp32_precision", "tf32"),
     "no TF32 in convolutions": enable(BACKENDS.cudnn, "allow_tf32", False),
-    "no TF32 in convolutions, the new way": enable(BACKENDS.cudnn.conv, "fp32_precision", "ieee"),
+    "no TF32 in convolutions, the new way": enable(BACKENDS.cudnn.conv, "fp32_precision", "ieee"),  # type: ignore[attr-defined]
     "autotuning": enable(BACKENDS.cudnn, "benchmark"),
     "reduction in half": enable(BACKENDS.cuda.matmul, "allow_fp16_reduced_precision_reduction", False),
     "no flash attention": lambda: BACKENDS.cuda.enable_flash_sdp(False),

@@ -11,6 +11,8 @@ import pytest
 import torch
 from kerneldyno.evaluator.shared import tree, wire
 
+pytestmark = pytest.mark.pure
+
 CPU = torch.device("cpu")
 
 

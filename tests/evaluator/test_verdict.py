@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from kerneldyno.evaluator.judge.results import verdict
 
+pytestmark = pytest.mark.pure
+
 
 @pytest.mark.parametrize(
     ("stopped", "message"),

@@ -19,7 +19,9 @@ from kerneldyno.evaluator.judge.problems.mutants import MUTANTS
 from kerneldyno.evaluator.shared.spec import ToleranceRule
 from kerneldyno.evaluator.toolkits import toolkits
 
-PROBLEMS = Path(__file__).parents[1] / "problems"
+pytestmark = pytest.mark.slow
+
+PROBLEMS = Path(__file__).parents[2] / "corpus" / "problems"
 CPU = open_device("cpu:0")
 CALIBRATED = ToleranceRule("PRESET_CALIBRATED", None, None)
 HALF, TWICE = "half of the data and zeros", "half of the data twice"
@@ -45,7 +47,8 @@ def vet_weak(path: Path) -> vet.Report:
 def reports(request: pytest.FixtureRequest) -> Iterator[dict[Path, Future[vet.Report]]]:
     """The reports of those weak problems that were selected: two at a time, since each is seconds of arithmetic."""
     items = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
-    paths = [item.callspec.params["weak"] for item in items if "weak" in getattr(item, "fixturenames", ())]
+    tests = [item for item in items if isinstance(item, pytest.Function)]
+    paths = [item.callspec.params["weak"] for item in tests if "weak" in item.fixturenames]
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         yield {path: pool.submit(vet_weak, path) for path in paths}
         pool.shutdown(cancel_futures=True)
@@ -89,6 +92,7 @@ def passing(path: Path) -> set[str]:
     return {mutant.name for mutant in MUTANTS if survives(mutant, material, this, spec)}
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("weak", sorted(PROBLEMS.glob("weak_*.py")), ids=lambda path: path.stem)
 def test_weak_public_problems_are_weak_by_allclose_and_strong_with_stress(
     reports: dict[Path, Future[vet.Report]], weak: Path

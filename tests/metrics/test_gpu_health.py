@@ -97,7 +97,8 @@ def test_labels_are_those_of_the_table_and_promtool_has_no_complaint(watching: S
     one = watching(Library(h200(UUID)))
     one.health.watch("cuda:0", UUID)
     page = one.until(up(1))
-    closed, served = documented_values(), {}
+    closed = documented_values()
+    served: dict[str, set[str]] = {}
     for _, labels in page.values:
         for label, value in labels:
             served.setdefault(label, set()).add(value)

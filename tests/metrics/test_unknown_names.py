@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from kerneldyno.evaluator.server.metrics import FINDINGS, DeviceMetrics
 from kerneldyno.evaluator.server.metrics import Metrics as EvaluatorMetrics
 from kerneldyno.gateway.metrics import Metrics as GatewayMetrics
@@ -14,6 +15,8 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 from prometheus_client import CollectorRegistry, generate_latest
 
 from scraped import Scrape
+
+pytestmark = pytest.mark.pure
 
 EVIL = 'EVIL"} 1e9\nevil_total'
 

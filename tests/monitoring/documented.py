@@ -64,7 +64,7 @@ def mistakes(expr: str) -> list[str]:
                 continue
             if (metric.kind == "histogram") != (name != metric.name):
                 notes.append(f"{name}: {metric.name} is a {metric.kind}")
-            allowed = metric.labels | SCRAPED
+            allowed = set(metric.labels | SCRAPED)
         notes += [f"{name} has no label {label}" for label in labels - allowed]
     grouped = re.findall(r"\b(?:by|on|group_left|without)\s*\(([^)]*)\)", expr)
     by = {label.strip() for labels in grouped for label in labels.split(",") if label.strip()}

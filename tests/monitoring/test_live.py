@@ -30,6 +30,8 @@ from live import MAX_QUEUED, Cluster, candidate, candidates, cheating_turns, clu
 from PIL import Image
 from prometheus_server import impatient, serving, tool
 
+pytestmark = pytest.mark.slow
+
 SCRIPTED_NODE = Path(__file__).parents[1] / "scheduler" / "scripted_node.py"
 #: What Grafana would put in: everything that can be chosen, and a window of several scrapes.
 VARIABLES = {"instance": ".+", "device": ".+", "__rate_interval": "15s", "__range": "60s"}

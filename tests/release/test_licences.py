@@ -8,6 +8,8 @@ import licences
 import pytest
 from extras import declared
 
+pytestmark = pytest.mark.pure
+
 #: Installed where `make test` runs; the trainers' are looked at by `make release-check`.
 HERE = sorted(set(declared()) - {"verl", "trl", "ray"})
 

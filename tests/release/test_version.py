@@ -12,6 +12,8 @@ from extras import ROOT
 from kerneldyno.rpc.version import VERSION
 from packaging.version import Version
 
+pytestmark = pytest.mark.pure
+
 SOURCES = sorted(ROOT.glob("*/kerneldyno/**/*.py"))
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 

@@ -17,6 +17,8 @@ from playwright.sync_api import Browser, Page
 from report_candidates import BATCH, EPISODES, HOSTILE, OUTCOMES, Recorded
 from typer.testing import CliRunner
 
+pytestmark = pytest.mark.slow
+
 DESK, PHONE = (1280, 900), (390, 844)
 OPENERS = "#candidate-table tbody .open"
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from kerneldyno.report.candidates import Candidate
 from kerneldyno.report.fast import FastRow, Wins, fast_rows
+
+pytestmark = pytest.mark.pure
 
 NAMES = [("a/1", "a"), ("a/2", "a"), ("a/3", "a"), ("b/1", "b")]
 

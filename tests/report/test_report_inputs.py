@@ -137,7 +137,7 @@ def test_fast_at_p_and_its_denominator() -> None:
 
 def both(id: str, device: float, end_to_end: float, kind: str = "", **changes: Any) -> dict[str, Any]:
     """A result with both speedups; `kind` is "DEVICE" or "END_TO_END", or nothing, as older evaluators have it."""
-    ended = {"end_to_end_speedup": end_to_end, "speedup_kind": f"SPEEDUP_KIND_{kind}" if kind else None}
+    ended: dict[str, Any] = {"end_to_end_speedup": end_to_end, "speedup_kind": f"SPEEDUP_KIND_{kind}" if kind else None}
     if end_to_end:
         ended |= {"end_to_end_speedup_interval": {"low": 0.5 * end_to_end, "high": 2 * end_to_end}}
         ended |= {"candidate_end_to_end": {"median_seconds": 5e-3}}

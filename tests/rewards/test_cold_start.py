@@ -14,6 +14,8 @@ from kerneldyno.rewards.cold_start import ThresholdError, turn_examples
 from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
 from typer.testing import CliRunner
 
+pytestmark = pytest.mark.pure
+
 PROMPT = [{"role": "user", "content": "make it fast"}]
 GOOD = TurnRecord(
     group="g", sample=0, turn_index=0, problem_id="p", messages=PROMPT, response="answer", outcome="CORRECT",

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from kerneldyno.rewards.extraction import MARKERS, continued, extract
 from kerneldyno.v1.reward_service_pb2 import Extraction
 
+pytestmark = pytest.mark.pure
+
 CODE = "import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
 OTHER = CODE.replace("return x", "return x + 1")
 HELPER = "import math\nprint(math.pi)\n"
@@ -238,9 +240,9 @@ def test_nothing_at_all(response: str, note: str) -> None:
 
 
 def test_real_candidates_come_back_byte_for_byte() -> None:
-    folder = Path(__file__).parents[1]
+    folder = Path(__file__).parents[2] / "corpus"
     paths = [path for name in ("honest", "attacks", "wrong") for path in sorted((folder / name).glob("*.py"))]
-    sources = [path.read_text() for path in paths if not path.name.startswith("test_")]
+    sources = [path.read_text() for path in paths]
     assert len(sources) > 100
     for source in sources:
         assert code_of("Sure!\n\n" + fenced(source) + "\nDone.\n" + fenced("x = ModelNew()\n")) == source

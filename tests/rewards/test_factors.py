@@ -7,6 +7,8 @@ import math
 import pytest
 from kerneldyno.rewards.factors import factor
 
+pytestmark = pytest.mark.pure
+
 
 @pytest.mark.parametrize(
     ("value", "short", "exact"),

@@ -14,6 +14,8 @@ from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_T
 from kerneldyno.v1.reward_service_pb2 import Extraction, Turn
 from reward_results import RESULTS, ROOFLINE, TRACEBACK, both_times, result
 
+pytestmark = pytest.mark.pure
+
 LIMITS = (0, 1, 80, 256, 2000)
 
 #: What 80 characters must say.

@@ -11,6 +11,8 @@ from kerneldyno.rpc.errors import InvalidRequestError
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, SPEEDUP_KIND_UNSPECIFIED
 from kerneldyno.v1.reward_service_pb2 import RewardSpec, SpeedupTier
 
+pytestmark = pytest.mark.pure
+
 
 def fields_of(spec: RewardSpec) -> list[str]:
     with pytest.raises(InvalidRequestError) as caught:

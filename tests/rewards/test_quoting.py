@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kerneldyno.rewards import quoting
 
+pytestmark = pytest.mark.pure
+
 
 @pytest.mark.parametrize(
     ("text", "shown"),

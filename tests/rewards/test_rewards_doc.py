@@ -13,6 +13,8 @@ from kerneldyno.rewards.trajectories import TurnRecord
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
 from reward_results import ROOFLINE, both_times, result
 
+pytestmark = pytest.mark.pure
+
 PAGE = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
 
 

@@ -15,6 +15,8 @@ from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_T
 from kerneldyno.v1.reward_service_pb2 import RewardParts, RewardSpec, SpeedupTier
 from reward_results import RESULTS, both_times, result
 
+pytestmark = pytest.mark.pure
+
 FAILURES = ("COMPILE_ERROR", "RUNTIME_ERROR", "TIMEOUT", "OUT_OF_MEMORY", "INVALID")
 
 

@@ -24,6 +24,8 @@ from kerneldyno.v1.evaluation_pb2 import (
 )
 from reward_results import both_times, result
 
+pytestmark = pytest.mark.pure
+
 
 def test_a_result_of_an_earlier_evaluator_has_no_end_to_end_speedup_and_never_the_device_one_instead() -> None:
     for older in (

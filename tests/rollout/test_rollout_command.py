@@ -18,6 +18,8 @@ from kerneldyno.rewards.trajectories import TurnRecord, read
 from kerneldyno.rpc import installing
 from rollout_harness import World, command, ended, start, world, write_problems
 
+pytestmark = pytest.mark.slow
+
 SECRET = "sk-do-not-tell-anybody-42"
 
 

@@ -15,6 +15,8 @@ from kerneldyno.rollout.recorded import light, light_episodes
 from kerneldyno.rollout.report import Report, report
 from rich.console import Console
 
+pytestmark = pytest.mark.pure
+
 #: Speedup of a right turn, None for a wrong one, "failed" for a failed generation, "lost" for a turn without a reward.
 Played = float | str | None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_model import FakeModel, Prompt, Reply, block
@@ -275,7 +276,7 @@ async def test_cancelling_leaves_what_is_done_and_resuming_gets_the_reward(tmp_p
         assert [w.episodes[f"p{i}", 0].turns[0].reward for i in range(2)] == pytest.approx([2.3, 2.3])
 
 
-OTHER = [
+OTHER: list[dict[str, Any]] = [
     {"turns": 4},
     {"samples": 2},
     {"model": "other"},

@@ -20,6 +20,8 @@ from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.rpc.validation import effective, validate
 from kerneldyno.v1 import evaluation_pb2 as pb
 
+pytestmark = pytest.mark.pure
+
 VECTORS = json.loads(Path(__file__).with_name("identity_vectors.json").read_text(encoding="utf-8"))
 BY_NAME = {vector["name"]: vector for vector in VECTORS["requests"]}
 EXCLUDED = {"id", "labels", "priority", "skip_cache", "speedup_kind", "total_timeout", "client_grace", "trace_context"}

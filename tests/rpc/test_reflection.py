@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import grpc
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -11,10 +13,10 @@ from kerneldyno.rpc import errors, reflection
 from kerneldyno.rpc.validation import Violation
 from open_services import SERVICES, serve
 
-Answer = reflection_pb2.ServerReflectionResponse
+Answer: Any = reflection_pb2.ServerReflectionResponse
 
 
-async def ask(peer: grpc.aio.Channel, service: str, **question: str) -> Answer:
+async def ask(peer: grpc.aio.Channel, service: str, **question: str) -> Any:
     method = peer.stream_stream(
         f"/{service}/ServerReflectionInfo",
         request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
@@ -40,7 +42,7 @@ async def test_services_are_listed_in_both_versions(service: str) -> None:
 async def test_an_errors_details_can_be_read_by_reflection_alone(service: str) -> None:
     error = errors.InvalidRequestError(violations=[Violation("kernel_code", "missing")], retry_seconds=1.5)
     sent = status_pb2.Status.FromString(dict(errors.to_status(error).trailing_metadata)["grpc-status-details-bin"])
-    read = {}
+    read: dict[str, Any] = {}
     async with serve() as served, served.dial() as peer:
         for detail in sent.details:
             name = detail.type_url.rpartition("/")[2]

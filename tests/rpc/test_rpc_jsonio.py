@@ -10,6 +10,8 @@ from kerneldyno.rpc.jsonio import request_from_json, request_to_json, result_fro
 from kerneldyno.rpc.validation import STAGE_TIMEOUT_FIELDS, validate
 from kerneldyno.v1 import evaluation_pb2 as pb
 
+pytestmark = pytest.mark.pure
+
 BASE = {"id": "a", "reference_code": "r", "kernel_code": "k"}
 
 

@@ -9,6 +9,8 @@ from google.protobuf import duration_pb2
 from kerneldyno.rpc.validation import MAX_VIOLATIONS, STAGE_TIMEOUT_FIELDS, effective, validate
 from kerneldyno.v1 import evaluation_pb2 as pb
 
+pytestmark = pytest.mark.pure
+
 
 def good(**fields: Any) -> pb.EvalRequest:
     return pb.EvalRequest(**({"id": "a", "reference_code": "r", "kernel_code": "k"} | fields))

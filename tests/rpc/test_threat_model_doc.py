@@ -1,6 +1,6 @@
 """docs/threat-model.md against the corpus and the code: every attack file, every finding, every constant it quotes.
 
-The last two columns of its tables of attacks come from the headers of the files in tests/attacks:
+The last two columns of its tables of attacks come from the headers of the files in corpus/attacks:
 
     python tests/rpc/test_threat_model_doc.py     (writes them)
 """
@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from kerneldyno.cli.corpus import Entry, entries
 from kerneldyno.evaluator.judge.timing import device_time
+
+pytestmark = pytest.mark.pure
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/threat-model.md"
@@ -32,7 +34,7 @@ CATALOGUE = [
 def corpus() -> dict[str, list[Entry]]:
     """The attacks by id."""
     found: dict[str, list[Entry]] = defaultdict(list)
-    for entry in entries(ROOT / "tests/attacks"):
+    for entry in entries(ROOT / "corpus/attacks"):
         found[entry.id].append(entry)
     return dict(sorted(found.items()))
 

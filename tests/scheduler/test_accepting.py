@@ -6,7 +6,7 @@ import asyncio
 import gc
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 from accepting import stop_accepting
@@ -42,7 +42,7 @@ async def a_proxy() -> AsyncIterator[Listening]:
 
 @pytest.mark.parametrize("turns", range(5))
 @pytest.mark.parametrize("listening", [a_server, a_node, a_proxy])
-async def test_nothing_stays_open(listening: Callable[[], AsyncIterator[Listening]], turns: int) -> None:
+async def test_nothing_stays_open(listening: Callable[[], AbstractAsyncContextManager[Listening]], turns: int) -> None:
     async with listening() as (port, end):
         with socket.create_connection(("127.0.0.1", port)):
             for _ in range(turns):

@@ -10,6 +10,8 @@ import pytest
 from kerneldyno.scheduler.core.fleet import Fleet
 from kerneldyno.scheduler.core.model import Attempt, Device, Job, Node, NodeState, Priority, Report, Requirement, Spec
 
+pytestmark = pytest.mark.pure
+
 NEED = Requirement("triton", "kernelbench")
 
 _tokens = (f"t{i}" for i in itertools.count())

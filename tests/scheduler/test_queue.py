@@ -10,6 +10,8 @@ import pytest
 from kerneldyno.scheduler.core.fair_queue import PATIENCE_SECONDS, FairQueue
 from kerneldyno.scheduler.core.model import ClientKind, Job, Priority, Requirement, Spec
 
+pytestmark = pytest.mark.pure
+
 NEED = Requirement("triton", "kernelbench")
 OTHER = Requirement("cuda", "kernelbench")
 

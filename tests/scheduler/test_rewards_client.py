@@ -29,6 +29,8 @@ from scripted_node import node
 from test_scheduler_process import process
 from waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 
 def one(name: str, script: str = "speedup=1", *, sample: int = 0, index: int = 0, id: str = "") -> Turn:
     return turn(name, sample, index, reference_code="ref", kernel_code=f"id={name} {script}", id=id)

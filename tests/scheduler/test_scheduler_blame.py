@@ -205,7 +205,7 @@ def test_a_node_in_quarantine_is_tried_with_one_attempt_until_one_succeeds() -> 
     for i in range(9):
         world.submit(f"r{i}")
     world.report("bad", lanes=4)
-    batches = []
+    batches: list[tuple[float, int]] = []
     while len(batches) < 5:
         if placed := world.core.placement.place():
             batches.append((world.clock.now, len(placed)))

@@ -22,6 +22,8 @@ from kerneldyno.scheduler.core.model import (
 from kerneldyno.scheduler.store.memory import MemoryStore
 from scheduler_harness import CORRECT, HeldJournal, Reader, World, cause, outcome
 
+pytestmark = pytest.mark.pure
+
 
 def test_only_the_attempt_with_the_current_token_decides() -> None:
     world = World()

@@ -67,7 +67,7 @@ class Mutator:
 
     def mutate(self, message: Message, depth: int = 0) -> None:
         """Change a few fields of `message`."""
-        fields = list(message.DESCRIPTOR.fields)
+        fields: list[FieldDescriptor] = list(message.DESCRIPTOR.fields)
         for field in self.dice.sample(fields, min(len(fields), self.dice.randint(1, 3))):
             if self.dice.random() < 0.15:
                 message.ClearField(field.name)
@@ -300,8 +300,8 @@ async def test_bytes_that_are_no_message_end_their_call_and_nothing_else() -> No
         await fake.at_work.wait()
         mutator = Mutator(6)
         whole = pb.EvaluateOnceRequest(request=good_request("a")).SerializeToString()
-        once_call = peer.unary_unary("/kerneldyno.v1.SchedulerService/EvaluateOnce")
-        work_call = peer.stream_stream("/kerneldyno.v1.FleetService/Work")
+        once_call: Any = peer.unary_unary("/kerneldyno.v1.SchedulerService/EvaluateOnce")
+        work_call: Any = peer.stream_stream("/kerneldyno.v1.FleetService/Work")
         refused = 0
         for _ in range(100):
             raw = bytearray(whole)

@@ -230,7 +230,7 @@ async def test_a_watch_shows_the_present_at_once_and_each_change_until_the_stop(
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.shield(reading := asyncio.ensure_future(watch.read())), 0.7)
         call = stub.EvaluateOnce(once("a", "sleep=0.5"))
-        waiting = await asyncio.wait_for(reading, 10)
+        waiting: Any = await asyncio.wait_for(reading, 10)
         assert (waiting.queued, waiting.running) == (1, 0)
         async with node(app.address, "n1"):
             seen = []

@@ -92,7 +92,7 @@ async def test_a_snapshot_tells_an_owner_of_its_own_share_and_those_who_see_all_
 
         async def shares(name: str) -> dict[str, tuple[int, int]]:
             watch = fleet.WatchCluster(fleet_pb.WatchClusterRequest(), **of(name))
-            snapshot = await watch.read()
+            snapshot: Any = await watch.read()
             watch.cancel()
             return {share.name: (share.unfinished, share.max_unfinished) for share in snapshot.shares}
 

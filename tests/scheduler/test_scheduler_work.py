@@ -161,7 +161,7 @@ async def test_what_a_node_does_not_hold_is_assigned_again_under_the_same_token(
 
 async def test_a_result_is_acknowledged_and_told_once_it_is_on_disk() -> None:
     async with at_work("a") as (app, _, client, node, tokens):
-        told = asyncio.get_running_loop().create_task(client.until(lambda: bool(client.results)))
+        waiting = asyncio.get_running_loop().create_task(client.until(lambda: bool(client.results)))
         with failing("before_commit=error"):
             await node.say(done(tokens[0]))
             await eventually(lambda: len(app.core.attempts) == 0)
@@ -169,8 +169,8 @@ async def test_a_result_is_acknowledged_and_told_once_it_is_on_disk() -> None:
             assert (await node.synchronize(*tokens)).cancel_attempt_tokens == [], "the node is to keep it"
             await node.open(*tokens)
             assert await node.hears_nothing(), "also when its stream breaks in between"
-            assert not told.done()
-        await told
+            assert not waiting.done()
+        await waiting
         await node.open(*tokens, events=(done(tokens[0]),))
         told: set[str] = set()
         while not told:

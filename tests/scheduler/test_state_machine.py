@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -41,6 +42,8 @@ from kerneldyno.scheduler.core.queue_ages import JobClass
 from kerneldyno.scheduler.core.records import Finished, Placed, Quarantined, Record, Returned
 from kerneldyno.scheduler.settings import Settings
 from kerneldyno.scheduler.store.memory import MemoryStore
+
+pytestmark = pytest.mark.pure
 
 EXAMPLES = int(os.environ.get("KERNELDYNO_STATE_MACHINE_EXAMPLES", "0"))
 STEP_SECONDS = 2.0  # of the clock, less than half a heartbeat: larger ones mean that the scheduler was asleep

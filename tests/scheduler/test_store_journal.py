@@ -24,6 +24,8 @@ from kerneldyno.scheduler.store.sqlite import SqliteStore
 from store_records import accepted, correct, finished, key
 from waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 
 class Seen(JournalObserver):
     """What the metrics were told."""

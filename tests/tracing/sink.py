@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 
@@ -23,7 +24,7 @@ def main() -> None:
         return b""
 
     server = grpc.server(ThreadPoolExecutor(1))
-    export = {"Export": grpc.unary_unary_rpc_method_handler(take)}
+    export: dict[str, Any] = {"Export": grpc.unary_unary_rpc_method_handler(take)}
     service = "opentelemetry.proto.collector.trace.v1.TraceService"
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, export),))
     port = server.add_insecure_port(f"127.0.0.1:{sys.argv[1] if len(sys.argv) > 1 else 0}")

@@ -14,6 +14,8 @@ from kerneldyno.scheduler.service.translate import spec_of, submit_request_of
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 from kerneldyno.v1.evaluation_pb2 import TraceContext as Message
 
+pytestmark = pytest.mark.pure
+
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = f"00-{TRACE}-{SPAN}-01"
 

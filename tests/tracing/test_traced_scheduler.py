@@ -21,7 +21,7 @@ from kerneldyno.client import AsyncClient
 from kerneldyno.rpc import tracing
 from kerneldyno.scheduler.store.sqlite import SqliteStore
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
-from kerneldyno.v1.fleet_service_pb2 import NODE_STATE_LOST, Node
+from kerneldyno.v1.fleet_service_pb2 import NODE_STATE_LOST, Assignment, Node
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, GetEvaluationRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from rewards_harness import PLAIN, Trainer, turn
@@ -329,7 +329,12 @@ async def test_without_tracing_here_a_node_is_told_of_the_clients_span() -> None
     told: list[str] = []
     async with scheduler() as (app, stub), node(str(app.address), "n1") as worker:
         take, one = worker._take, request("passed on")
-        worker._take = lambda assignment: (told.append(assignment.trace_context.traceparent), take(assignment))  # type: ignore[method-assign]
+
+        def tell(assignment: Assignment) -> None:
+            told.append(assignment.trace_context.traceparent)
+            take(assignment)
+
+        worker._take = tell  # type: ignore[method-assign]
         one.trace_context.traceparent = f"00-{'1' * 32}-{'2' * 16}-01"
         await stub.EvaluateOnce(EvaluateOnceRequest(request=one))
         await stub.EvaluateOnce(EvaluateOnceRequest(request=request("plain")))

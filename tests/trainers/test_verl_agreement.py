@@ -169,6 +169,7 @@ def test_policy_loss(aggregation: str, weighted: bool) -> None:
                     log_probs, batch.rollout, batch.advantages, batch.mask, aggregation=aggregation, weights=weights
                 )
             value.backward()
+            assert log_probs.grad is not None
             results.append((value.detach(), log_probs.grad, figures))
         (theirs, slope, named), (ours, our_slope, metrics) = results
         found["value"].append(abs((ours - theirs) / theirs).item())

@@ -15,7 +15,7 @@ from kerneldyno.trainers.turns import problem_of
 from kerneldyno.verl import dataset
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
-PROBLEMS = Path(__file__).parents[1] / "problems"
+PROBLEMS = Path(__file__).parents[2] / "corpus" / "problems"
 
 
 def read(path: Path, tmp_path: Path) -> RLHFDataset:

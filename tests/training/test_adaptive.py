@@ -15,6 +15,8 @@ from kerneldyno.training.adaptive import AdaptiveRule, AdaptiveSampler, balanced
 from kerneldyno.training.advantages import trloo
 from kerneldyno.training.errors import TrainingError
 
+pytestmark = pytest.mark.pure
+
 
 def chance(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)

@@ -25,6 +25,8 @@ from kerneldyno.training.errors import GroupError, MaskError, NotFiniteError, Op
 from kerneldyno.training.masks import turn_index
 from torch import Tensor
 
+pytestmark = pytest.mark.pure
+
 #: Two prompts: 7 with three samples, 3 with two; the last turn of the third sample was not played.
 RETURNS = torch.tensor([[3.0, 1.0], [6.0, 2.0], [9.0, 50.0], [1.0, 0.0], [2.0, 8.0]])
 MASK = torch.tensor([[1, 1], [1, 1], [1, 0], [1, 1], [1, 1]])

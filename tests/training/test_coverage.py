@@ -18,6 +18,8 @@ from kerneldyno.training.coverage import (
 from kerneldyno.training.errors import MaskError, NotFiniteError, OptionError, ShapeError, TrainingError
 from torch import Tensor
 
+pytestmark = pytest.mark.pure
+
 #: A candidate's kernel, a library's kernel, the library's operator row.
 DEVICE = torch.tensor([[60.0, 20.0, 20.0], [0.0, 0.0, 0.0]])
 HOST = torch.tensor([[5.0, 0.0, 15.0], [0.0, 0.0, 0.0]])

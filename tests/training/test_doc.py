@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import torch
+
+pytestmark = pytest.mark.pure
 
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 

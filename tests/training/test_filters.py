@@ -9,6 +9,8 @@ import torch
 from kerneldyno.training.errors import GroupError, NotFiniteError, TrainingError
 from kerneldyno.training.filters import last_turn, zero_variance
 
+pytestmark = pytest.mark.pure
+
 
 def test_flat_and_small_groups_are_dropped_with_their_reason() -> None:
     group = torch.tensor([9, 9, 9, 4, 4, 4, 2, 2, 1])

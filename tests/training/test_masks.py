@@ -10,6 +10,8 @@ from kerneldyno.training.errors import MaskError, OptionError, ShapeError
 from kerneldyno.training.masks import align, turn_index, turn_mask, turns_of
 from torch import Tensor
 
+pytestmark = pytest.mark.pure
+
 
 def bits(mask: Tensor) -> list[list[int]]:
     return mask.int().tolist()

@@ -17,6 +17,8 @@ from kerneldyno.training.masks import turns_of
 from kerneldyno.training.mismatch import PAPER, RELEASE, Rule, importance_weights, metrics, reject
 from torch import Tensor
 
+pytestmark = pytest.mark.pure
+
 LEVELS = ["token", "turn", "turn_geometric", "sequence", "geometric"]
 
 

@@ -16,6 +16,8 @@ from kerneldyno.training.losses import bypass, dual_clip, policy_gradient, pure
 from kerneldyno.training.mismatch import Rule
 from torch import Tensor
 
+pytestmark = pytest.mark.pure
+
 #: Nothing is rejected.
 EVERYTHING = Rule(level=None, veto=None)
 MODES = pytest.mark.parametrize("mode", [bypass, pure])

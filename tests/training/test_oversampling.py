@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from kerneldyno.training.errors import GroupError, NotFiniteError, ShapeError, TrainingError
 from kerneldyno.training.oversampling import Oversampler, select_groups
 
+pytestmark = pytest.mark.pure
+
 #: Groups 9 (differs), 2 (equal), 5 (one sample), 7 (differs), 4 (differs), in this order.
 GROUP = torch.tensor([9, 9, 2, 2, 5, 7, 7, 4, 9, 4])
 SCORES = torch.tensor([1.0, 0.0, 0.5, 0.5, 1.0, 0.0, 2.0, 1.0, 1.0, 0.0])

@@ -7,6 +7,8 @@ import torch
 from kerneldyno.training.errors import MaskError, NotFiniteError, ShapeError, TrainingError
 from kerneldyno.training.returns import multi_turn_returns
 
+pytestmark = pytest.mark.pure
+
 REWARDS = torch.tensor([[1.0, 0.0, 4.0], [2.0, 2.0, 2.0]])
 ALL = torch.ones(2, 3, dtype=torch.bool)
 

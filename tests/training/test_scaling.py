@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from kerneldyno.training.errors import NotFiniteError, OptionError, ShapeError, TrainingError
 from kerneldyno.training.scaling import History, Message, PlayedTurn, Scored, check_rank_by, choose, merit, run, select
 
+pytestmark = pytest.mark.pure
+
 TASK: list[Message] = [{"role": "user", "content": "task"}]
 REWARDS = [0.0, 3.0, 1.0, 3.0, 2.0, 0.0]
 

@@ -28,6 +28,8 @@ import warming  # noqa: E402
 from grammar import Plan  # noqa: E402
 from judging import Judging, Paid, Written  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 #: Small enough that a verdict takes a second; nothing here asks for speed.
 TINY = problem.Problem("rms_norm", "tiny", 16, 12, 12, (16, 32, 64), (16, 8), by_row=True)
 
@@ -212,7 +214,7 @@ async def test_a_run_that_goes_on_is_the_run_that_was_not_stopped(tmp_path: Path
     await first.learn(3)
     train.Kept(tmp_path, results, resume=False).save(first)
     second, _ = made_up(setting)
-    second.last = second.history = []
+    second.last, second.history = [], []
     train.Kept(tmp_path, results, resume=True).restore(second)
     await second.learn(7)
     assert second.report() == whole.report()

@@ -18,6 +18,8 @@ from kerneldyno.training.masks import turn_mask
 from kerneldyno.training.returns import multi_turn_returns
 from torch import Tensor
 
+pytestmark = pytest.mark.pure
+
 ACTIONS = 2
 STATES = 1 + ACTIONS  # the first turn has one state, the second one for each first action
 Estimator = Callable[..., Tensor]

@@ -105,7 +105,7 @@ def run(python: str, where: Path, wheel: Path, *, with_torch: bool) -> list[str]
     if environments.version_of(interpreter) != VERSION:
         faults.append(f"its `kerneldyno --version` is not {VERSION}")
     tests = (*_SMOKE, *(_TORCH_SMOKE if with_torch else ()))
-    # tests/conftest.py is about the corpus, and wants torch's judge.
+    # tests/conftest.py wants hypothesis.
     options = ["-q", "-m", "not gpu", "-k", "not curl", "-p", "no:cacheprovider"]  # buf is a tool of .venv's
     for folder in sorted({str(Path(test).parent) for test in tests}):
         chosen = [test for test in tests if str(Path(test).parent) == folder]

@@ -2,7 +2,8 @@
 
 A corpus is a folder with `attacks/`, `honest/`, `wrong/` (candidates) and `problems/` (their references). A candidate
 file begins with a docstring that ends in `key: value` lines: its reference and the outcomes that are acceptable.
-`kerneldyno selftest` runs the attacks against a running service; tests/corpus.py runs everything against one judge.
+`kerneldyno selftest` runs the attacks against a running service; tests/corpus/judge_corpus.py runs everything
+against one judge.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Entry:
 def find() -> Path:
     """Return the corpus: the one installed with this package, or the tests of the checkout that it runs from."""
     here = Path(__file__).resolve()
-    for root in (here.parent / "corpus_files", here.parents[3] / "tests"):
+    for root in (here.parent / "corpus_files", here.parents[3] / "corpus"):
         if (root / "attacks").is_dir() and (root / "problems").is_dir():
             return root
     raise CorpusError("the attack corpus is not installed with this package; install a wheel, or use a checkout")

@@ -1,9 +1,11 @@
-"""Honest candidates in the idioms of the field, one test for each file of this folder: none may be refused."""
+"""Honest candidates in the idioms of the field, one test for each file of corpus/field/honest: none may be refused."""
 
 from __future__ import annotations
 
 import pytest
-from corpus import Entry, Run, select
+from judge_corpus import Entry, Run, select
+
+pytestmark = [pytest.mark.slow, pytest.mark.corpus]
 
 
 @pytest.mark.parametrize("entry", select("field/honest"), ids=lambda entry: entry.name)

@@ -1,9 +1,11 @@
-"""Attacks that look like the idioms of the field, one test for each file of this folder: none may gain anything."""
+"""Attacks that look like the idioms of the field, one test for each file of corpus/field/attacks: none may gain anything."""
 
 from __future__ import annotations
 
 import pytest
-from corpus import Entry, Run, select
+from judge_corpus import Entry, Run, select
+
+pytestmark = [pytest.mark.alone, pytest.mark.corpus]
 
 
 @pytest.mark.parametrize("entry", select("field/attacks"), ids=lambda entry: entry.name)

@@ -1,6 +1,6 @@
 """Runs corpus files (attacks, honest and wrong candidates) through one real judge; a script, and what the tests share.
 
-    python tests/corpus.py [--jobs N] [--json FILE] [FILE or FOLDER ...]     (without arguments: all folders)
+    python tests/corpus/judge_corpus.py [--jobs N] [--json FILE] [FILE or FOLDER ...]     (without arguments: all folders)
 
 The device is the first GPU when KERNELDYNO_REQUIRE_GPU is set, else the CPU. Exit status 1 if anything is not as it
 should be. How files are read and judged is in kerneldyno.cli.corpus, which `kerneldyno selftest` uses as well.
@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).resolve().parent
-sys.path.append(str(TESTS / "evaluator"))
+CORPUS = Path(__file__).resolve().parents[2] / "corpus"
+sys.path.append(str(Path(__file__).resolve().parents[1] / "evaluator"))
 
 from judge_harness import DEVICE, Judge  # noqa: E402
 from kerneldyno.cli import corpus  # noqa: E402
@@ -39,7 +39,7 @@ Result = dict[str, Any]
 
 def select(folder: str) -> list[Entry]:
     """Return the entries of one folder that this device can run, those of one problem together."""
-    return in_order(corpus.entries(TESTS / folder))
+    return in_order(corpus.entries(CORPUS / folder))
 
 
 def in_order(entries: Iterable[Entry]) -> list[Entry]:
@@ -135,14 +135,14 @@ def row(run: Run, entry: Entry) -> Result:
 
 
 def _shown(path: Path) -> str:
-    """Return a candidate's name with its folder: as it is below tests/, if it is there."""
-    return str(path.relative_to(TESTS) if path.is_relative_to(TESTS) else Path(path.parent.name, path.name))
+    """Return a candidate's name with its folder: as it is below corpus/, if it is there."""
+    return str(path.relative_to(CORPUS) if path.is_relative_to(CORPUS) else Path(path.parent.name, path.name))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line names; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="*", type=Path, metavar="FILE", default=[TESTS / name for name in FOLDERS])
+    parser.add_argument("paths", nargs="*", type=Path, metavar="FILE", default=[CORPUS / name for name in FOLDERS])
     parser.add_argument("--jobs", type=int, default=JOBS, help="candidates under way at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write one JSON object a line")
     chosen = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Attacks, one test for each file of this folder: none may gain anything, and none may leave anything behind.
+"""Attacks, one test for each file of corpus/attacks: none may gain anything, and none may leave anything behind.
 
 Those on the answer, S, are in `test_attacks_on_answers.py`.
 """
@@ -12,13 +12,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from corpus import JOBS, Entry, Run, select
+from judge_corpus import JOBS, Entry, Run, select
 from judge_harness import candidate, request
 from kerneldyno.evaluator import toolkits
 from kerneldyno.evaluator.devices import timed_loops
 from kerneldyno.evaluator.judge.comparison import compare
 from kerneldyno.evaluator.judge.runners import handle
 from waiting import wait_until
+
+pytestmark = [pytest.mark.alone, pytest.mark.corpus]
 
 #: Where a candidate without walls could leave something: `find_news` looks for what it would be.
 _SHARED = (*map(Path, ("/tmp", "/var/tmp", "/dev/shm", "/run")), Path.home())

@@ -1,9 +1,11 @@
-"""Wrong candidates, one test for each file of this folder: mistakes, not attacks; none may pass."""
+"""Wrong candidates, one test for each file of corpus/wrong: mistakes, not attacks; none may pass."""
 
 from __future__ import annotations
 
 import pytest
-from corpus import Entry, Run, select
+from judge_corpus import Entry, Run, select
+
+pytestmark = [pytest.mark.slow, pytest.mark.corpus]
 
 
 @pytest.mark.parametrize("entry", select("wrong"), ids=lambda entry: entry.name)

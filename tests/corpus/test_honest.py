@@ -1,9 +1,11 @@
-"""Honest candidates, one test for each file of this folder: none may be refused, however unusual its way of working."""
+"""Honest candidates, one test for each file of corpus/honest: none may be refused, however unusual its way of working."""
 
 from __future__ import annotations
 
 import pytest
-from corpus import Entry, Run, select
+from judge_corpus import Entry, Run, select
+
+pytestmark = [pytest.mark.alone, pytest.mark.corpus]
 
 
 @pytest.mark.parametrize("entry", select("honest"), ids=lambda entry: entry.name)

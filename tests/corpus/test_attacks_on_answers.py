@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from corpus import Entry, Run, select
+from judge_corpus import Entry, Run, select
+
+pytestmark = [pytest.mark.slow, pytest.mark.corpus]
 
 
 @pytest.mark.parametrize(

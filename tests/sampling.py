@@ -1,0 +1,31 @@
+"""Which candidates and problems of corpus/ `make test` runs: a sample, the same everywhere. `.ci/run` runs all of them.
+
+The sample has one attack for each id of the threat model, and one in `SHARE` of the files that have no id. The hash of its
+name decides whether a file is in it: a new file hardly changes which of the others are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+#: One in so many of the files without an id.
+SHARE = 8
+#: What the name of an attack begins with.
+_ID = re.compile(r"([A-Z]\d\d)_")
+
+
+def sample(names: Iterable[str]) -> set[str]:
+    """Return those of these names of files (without endings) that are in the sample; at least one."""
+    ordered = sorted(names, key=_digest)
+    chosen = {name for name in ordered if _ID.match(name) is None and _digest(name) % SHARE == 0}
+    first: dict[str, str] = {}
+    for name in ordered:
+        if found := _ID.match(name):
+            first.setdefault(found[1], name)
+    return chosen | set(first.values()) or set(ordered[:1])
+
+
+def _digest(name: str) -> int:
+    return int.from_bytes(hashlib.sha3_256(name.encode()).digest()[:8])
