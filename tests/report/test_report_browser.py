@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kerneldyno.cli import app, cards
+from kerneldyno.cli import app
+from kerneldyno.report import wording
 from playwright.sync_api import Browser, Page
 from report_candidates import BATCH, EPISODES, HOSTILE, OUTCOMES, Recorded
 from typer.testing import CliRunner
@@ -170,7 +171,7 @@ def test_a_page_writes_speedups_as_everything_else_does(browser: Browser, result
     values = [2.6e-05, 0.00087, 0.0999, 0.5, 1.0, 1.0849, 9.996, 12.345, 100.0, 1000.0, 54321.6, 2.5e7]
     with opened(browser, results_page) as page:
         assert page.evaluate("(values) => values.map(times)", values) == [
-            cards.times(value) for value in values[:-1]
+            wording.times(value) for value in values[:-1]
         ] + ["2.50e+7x"]
 
 
