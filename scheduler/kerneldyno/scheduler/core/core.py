@@ -14,6 +14,7 @@ from kerneldyno.scheduler.clock import Clock
 from kerneldyno.scheduler.core.attempts import Attempts
 from kerneldyno.scheduler.core.capabilities import Capabilities
 from kerneldyno.scheduler.core.clients import Clients
+from kerneldyno.scheduler.core.context import Context
 from kerneldyno.scheduler.core.evaluations import Evaluations
 from kerneldyno.scheduler.core.fair_queue import FairQueue
 from kerneldyno.scheduler.core.fleet import Fleet
@@ -61,20 +62,19 @@ class Core:
         self._clock = clock
         self._last_tick = clock.monotonic()
         self.observers = Observers()
-        outside = (clock, journal, self.observers)
+        context = Context(settings, clock, new_token, store, journal, self.observers)
         # State.
         self.fleet = Fleet(settings.heartbeat_seconds, settings.lease_seconds, fingerprint)
         self.queue = FairQueue()
         self.attempts = Attempts(self.fleet, self.observers)
         self.clients = Clients(settings.max_queued_per_client, settings.client_grace_seconds)
         self.quarantine = Quarantine(settings.quarantine_seconds, clock, journal)
-        self.evaluations = Evaluations(*outside, attempts=self.attempts, clients=self.clients, queue=self.queue)
+        self.evaluations = Evaluations(context, attempts=self.attempts, clients=self.clients, queue=self.queue)
         self._unmatched = Unmatched(self.fleet, settings)
         # Decisions.
         self.capabilities = Capabilities(self.fleet, self._unmatched, clock)
         self.retries = Retries(
-            settings.max_attempts,
-            *outside,
+            context,
             fleet=self.fleet,
             capabilities=self.capabilities,
             attempts=self.attempts,
@@ -83,12 +83,7 @@ class Core:
             evaluations=self.evaluations,
         )
         self.requests = Requests(
-            settings,
-            clock,
-            new_token,
-            store,
-            journal,
-            self.observers,
+            context,
             fleet=self.fleet,
             clients=self.clients,
             queue=self.queue,
@@ -97,29 +92,13 @@ class Core:
             retries=self.retries,
         )
         self.placement = Placement(
-            clock,
-            new_token,
-            journal,
-            self.observers,
-            fleet=self.fleet,
-            attempts=self.attempts,
-            queue=self.queue,
-            retries=self.retries,
+            context, fleet=self.fleet, attempts=self.attempts, queue=self.queue, retries=self.retries
         )
         self.results = Results(
-            *outside,
-            fleet=self.fleet,
-            attempts=self.attempts,
-            evaluations=self.evaluations,
-            retries=self.retries,
+            context, fleet=self.fleet, attempts=self.attempts, evaluations=self.evaluations, retries=self.retries
         )
         self.nodes = Nodes(
-            settings.lease_seconds,
-            *outside,
-            fleet=self.fleet,
-            attempts=self.attempts,
-            retries=self.retries,
-            unmatched=self._unmatched,
+            context, fleet=self.fleet, attempts=self.attempts, retries=self.retries, unmatched=self._unmatched
         )
 
     def recover(self, found: Recovered, read_spec: Callable[[bytes], Spec]) -> None:

@@ -8,38 +8,27 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kerneldyno.scheduler.clock import Clock
 from kerneldyno.scheduler.core.attempts import Attempts
 from kerneldyno.scheduler.core.clients import Clients
+from kerneldyno.scheduler.core.context import Context
 from kerneldyno.scheduler.core.failures import CACHEABLE
 from kerneldyno.scheduler.core.fair_queue import FairQueue
 from kerneldyno.scheduler.core.model import Evaluation, Job, Key, Verdict
-from kerneldyno.scheduler.core.observer import Observers
-from kerneldyno.scheduler.core.ports import Journal
 from kerneldyno.scheduler.core.records import Finished
 
 
 class Evaluations:
     """Evaluations without a verdict on disk, and the unfinished jobs."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        journal: Journal,
-        observers: Observers,
-        *,
-        attempts: Attempts,
-        clients: Clients,
-        queue: FairQueue,
-    ) -> None:
+    def __init__(self, context: Context, *, attempts: Attempts, clients: Clients, queue: FairQueue) -> None:
         self.by_key: dict[Key, Evaluation] = {}
         self.jobs: dict[bytes, Job] = {}
         """Unfinished jobs by job id."""
         self.outcomes: Counter[str] = Counter()
         """Number of evaluations that ended in this process, by outcome."""
-        self._clock = clock
-        self._journal = journal
-        self._observers = observers
+        self._clock = context.clock
+        self._journal = context.journal
+        self._observers = context.observers
         self._attempts = attempts
         self._clients = clients
         self._queue = queue

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from kerneldyno.scheduler.clock import Clock
 from kerneldyno.scheduler.core.attempts import Attempts
+from kerneldyno.scheduler.core.context import Context
 from kerneldyno.scheduler.core.fleet import Fleet
 from kerneldyno.scheduler.core.model import Node, NodeState, Report
-from kerneldyno.scheduler.core.observer import Observers
-from kerneldyno.scheduler.core.ports import Journal
 from kerneldyno.scheduler.core.records import Drained
 from kerneldyno.scheduler.core.retries import Retries
 from kerneldyno.scheduler.core.unmatched import Unmatched
@@ -18,20 +16,17 @@ class Nodes:
 
     def __init__(
         self,
-        lease_seconds: float,
-        clock: Clock,
-        journal: Journal,
-        observers: Observers,
+        context: Context,
         *,
         fleet: Fleet,
         attempts: Attempts,
         retries: Retries,
         unmatched: Unmatched,
     ) -> None:
-        self._lease_seconds = lease_seconds
-        self._clock = clock
-        self._journal = journal
-        self._observers = observers
+        self._lease_seconds = context.settings.lease_seconds
+        self._clock = context.clock
+        self._journal = context.journal
+        self._observers = context.observers
         self._fleet = fleet
         self._attempts = attempts
         self._retries = retries

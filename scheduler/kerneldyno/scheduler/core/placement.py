@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from kerneldyno.scheduler.clock import Clock
 from kerneldyno.scheduler.core.attempts import Attempts
+from kerneldyno.scheduler.core.context import Context
 from kerneldyno.scheduler.core.fair_queue import FairQueue
 from kerneldyno.scheduler.core.fleet import Fleet
 from kerneldyno.scheduler.core.model import Attempt, Job, Node
-from kerneldyno.scheduler.core.observer import Observers
-from kerneldyno.scheduler.core.ports import Journal
 from kerneldyno.scheduler.core.records import Placed
 from kerneldyno.scheduler.core.retries import Retries
 
@@ -20,10 +16,7 @@ class Placement:
 
     def __init__(
         self,
-        clock: Clock,
-        new_token: Callable[[], str],
-        journal: Journal,
-        observers: Observers,
+        context: Context,
         *,
         fleet: Fleet,
         attempts: Attempts,
@@ -32,10 +25,10 @@ class Placement:
     ) -> None:
         self.enabled = True
         """False during a stop: nothing is placed any more."""
-        self._clock = clock
-        self._new_token = new_token
-        self._journal = journal
-        self._observers = observers
+        self._clock = context.clock
+        self._new_token = context.new_token
+        self._journal = context.journal
+        self._observers = context.observers
         self._fleet = fleet
         self._attempts = attempts
         self._queue = queue

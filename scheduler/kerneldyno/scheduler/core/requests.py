@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
-from kerneldyno.scheduler.clock import Clock
 from kerneldyno.scheduler.core.attempts import Attempts
 from kerneldyno.scheduler.core.clients import Clients
+from kerneldyno.scheduler.core.context import Context
 from kerneldyno.scheduler.core.evaluations import Evaluations
 from kerneldyno.scheduler.core.fair_queue import FairQueue
 from kerneldyno.scheduler.core.fleet import Fleet
 from kerneldyno.scheduler.core.model import Evaluation, Job, Key, SubmitRequest, SubmitStatus, Verdict, Watcher
-from kerneldyno.scheduler.core.observer import Observers
-from kerneldyno.scheduler.core.ports import Journal, Store
 from kerneldyno.scheduler.core.records import Accepted, Answered, StoredEvaluation, restored
 from kerneldyno.scheduler.core.retries import Retries
-from kerneldyno.scheduler.settings import Settings
 
 
 class Requests:
@@ -24,12 +20,7 @@ class Requests:
 
     def __init__(
         self,
-        settings: Settings,
-        clock: Clock,
-        new_token: Callable[[], str],
-        store: Store,
-        journal: Journal,
-        observers: Observers,
+        context: Context,
         *,
         fleet: Fleet,
         clients: Clients,
@@ -38,12 +29,12 @@ class Requests:
         evaluations: Evaluations,
         retries: Retries,
     ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._new_token = new_token
-        self._store = store
-        self._journal = journal
-        self._observers = observers
+        self._settings = context.settings
+        self._clock = context.clock
+        self._new_token = context.new_token
+        self._store = context.store
+        self._journal = context.journal
+        self._observers = context.observers
         self._fleet = fleet
         self._clients = clients
         self._queue = queue

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from kerneldyno.scheduler.clock import Clock
 from kerneldyno.scheduler.core.attempts import Attempts
+from kerneldyno.scheduler.core.context import Context
 from kerneldyno.scheduler.core.evaluations import Evaluations
 from kerneldyno.scheduler.core.failures import is_handed_back
 from kerneldyno.scheduler.core.fleet import Fleet
 from kerneldyno.scheduler.core.model import Verdict
-from kerneldyno.scheduler.core.observer import Observers
-from kerneldyno.scheduler.core.ports import Journal
 from kerneldyno.scheduler.core.retries import Retries
 
 
@@ -18,18 +16,16 @@ class Results:
 
     def __init__(
         self,
-        clock: Clock,
-        journal: Journal,
-        observers: Observers,
+        context: Context,
         *,
         fleet: Fleet,
         attempts: Attempts,
         evaluations: Evaluations,
         retries: Retries,
     ) -> None:
-        self._clock = clock
-        self._journal = journal
-        self._observers = observers
+        self._clock = context.clock
+        self._journal = context.journal
+        self._observers = context.observers
         self._fleet = fleet
         self._attempts = attempts
         self._evaluations = evaluations

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kerneldyno.scheduler.clock import Clock
 from kerneldyno.scheduler.core.attempts import Attempts
 from kerneldyno.scheduler.core.capabilities import Capabilities
+from kerneldyno.scheduler.core.context import Context
 from kerneldyno.scheduler.core.evaluations import Evaluations
 from kerneldyno.scheduler.core.failures import is_crash, is_poison, larger_requirement
 from kerneldyno.scheduler.core.fair_queue import FairQueue
 from kerneldyno.scheduler.core.fleet import Fleet
 from kerneldyno.scheduler.core.model import Attempt, Job, Node, Verdict
-from kerneldyno.scheduler.core.observer import Observers
-from kerneldyno.scheduler.core.ports import Journal
 from kerneldyno.scheduler.core.quarantine import Quarantine
 from kerneldyno.scheduler.core.records import Returned
 
@@ -23,10 +21,7 @@ class Retries:
 
     def __init__(
         self,
-        max_attempts: int,
-        clock: Clock,
-        journal: Journal,
-        observers: Observers,
+        context: Context,
         *,
         fleet: Fleet,
         capabilities: Capabilities,
@@ -35,10 +30,10 @@ class Retries:
         quarantine: Quarantine,
         evaluations: Evaluations,
     ) -> None:
-        self._max_attempts = max_attempts
-        self._clock = clock
-        self._journal = journal
-        self._observers = observers
+        self._max_attempts = context.settings.max_attempts
+        self._clock = context.clock
+        self._journal = context.journal
+        self._observers = context.observers
         self._fleet = fleet
         self._capabilities = capabilities
         self._attempts = attempts
