@@ -88,7 +88,7 @@ def shell(place: Path, script: str, address: str = NOBODY) -> Ran:
         ("$K gateway --problems large.jsonl", "large.jsonl, line 1: longer than"),
         ("$P -m kerneldyno.rollout.stand_in nodir", "nodir/expected.json: No such file or directory; give a folder"),
         ("$P -m kerneldyno.rollout.stand_in large.py", "large.py/expected.json: Not a directory"),
-        ("echo [] > folder/expected.json; $P -m kerneldyno.rollout.stand_in folder", "is not like that of"),
+        ("echo [] > folder/expected.json; $P -m kerneldyno.rollout.stand_in folder", "does not have the form of"),
     ],
 )
 def test_an_input_that_cannot_be_read(place: Path, script: str, said: str) -> None:
