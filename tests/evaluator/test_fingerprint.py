@@ -56,7 +56,7 @@ def test_each_candidate_has_a_key_of_its_own() -> None:
 
 FUSED = """
 import torch
-from kerneldyno.evaluator.judge import fused
+from kerneldyno.evaluator.judge.comparison import fused
 
 MASK = (1 << 64) - 1
 
