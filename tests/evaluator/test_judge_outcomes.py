@@ -304,7 +304,7 @@ def test_clock_of_the_candidate_is_not_believed(judge: Judge) -> None:
 
 TAKE_OVER = """
 import sys
-from kerneldyno.evaluator import wire
+from kerneldyno.evaluator.shared import wire
 real = wire.send
 def forged(sock, frame, fds=()):
     answer = frame.get("ok")
