@@ -31,10 +31,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import kernels
-from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
-from kerneldyno.v1.evaluation_pb2 import LAUNCH_MODE_CUDA_GRAPH, LAUNCH_MODE_EAGER, LaunchMode, TimingStats
 from persistent import Pool, Task
 from service import capacity, collect, common_options, device_list, environment_of, outcome_of, write
+
+from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
+from kerneldyno.v1.evaluation_pb2 import LAUNCH_MODE_CUDA_GRAPH, LAUNCH_MODE_EAGER, LaunchMode, TimingStats
 
 #: Shares of the time: all lanes busy, one at a time, the baseline.
 _SHARES = (0.55, 0.25, 0.2)

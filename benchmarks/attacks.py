@@ -279,6 +279,7 @@ def _attack_kerneldyno(chosen: Sequence[Candidate], jobs: int) -> dict[Path, See
     """Have one judge of KernelDyno judge the same."""
     import judge_corpus  # only now: with it comes gRPC, and this process forks no more
     from judge_harness import Judge
+
     from kerneldyno.cli import corpus
 
     entries = [corpus.read(entry.path) for entry in chosen]

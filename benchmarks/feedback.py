@@ -34,6 +34,8 @@ from typing import Any
 from feedback_cases import BOTH, RAISES, SLOW, WRONG, Case, cases
 from feedback_policy import answer
 from feedback_variants import ORACLE, VARIANTS, Variant, of_file
+from service import environment_of
+
 from kerneldyno.client import (
     AsyncClient,
     EvalResult,
@@ -46,7 +48,6 @@ from kerneldyno.client import (
 from kerneldyno.rollout import prompts
 from kerneldyno.rollout.problems import Problem
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
-from service import environment_of
 
 FAMILIES = (RAISES, WRONG, BOTH, SLOW)
 #: Share of the right program's speedup from which a slow one counts as repaired.

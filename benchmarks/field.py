@@ -21,11 +21,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from service import capacity, collect, common_options, device_list, environment_of, outcome_of, write
+
 from kerneldyno.cli.suite_folders import Entry, find_problems, renamed
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
 from kerneldyno.rollout.problems import ProblemError
 from kerneldyno.v1.evaluation_pb2 import TimingStats, Tolerance
-from service import capacity, collect, common_options, device_list, environment_of, outcome_of, write
 
 OWN = Path(__file__).parent / "field_problems"
 #: Shares of ratios within the typical bound, and of intervals that cover 1, that are enough.

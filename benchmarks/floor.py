@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from kerneldyno.cli.suite_folders import find_problems
 from kerneldyno.evaluator.judge.timing import ratio
 from kerneldyno.evaluator.judge.timing.processors import Processors

@@ -25,10 +25,11 @@ from typing import Any
 
 import psutil
 import torch
+from service import capacity, collect, device_list, environment_of, outcome_of, stage_seconds
+
 from kerneldyno.cli.suite_folders import renamed
 from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
 from kerneldyno.rollout.problems import Problem
-from service import capacity, collect, device_list, environment_of, outcome_of, stage_seconds
 
 _GIB = 1024**3
 #: Seconds between two readings.

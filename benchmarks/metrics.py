@@ -29,8 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
 from service import capacity, collect
+
+from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
 
 PROBLEM = Path(__file__).resolve().parents[1] / "examples" / "problems" / "softmax"
 #: What Prometheus sends.

@@ -23,12 +23,13 @@ from typing import Any
 
 import batches
 import psutil
-from kerneldyno.cli.suite_folders import find_problems, renamed, request_of
-from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
-from kerneldyno.rollout.problems import ProblemError
 from service import capacity, collect, device_list, environment_of, outcome_of, stage_seconds, stage_table
 from throughput import SETTLE_SECONDS, SLACK_MEBIBYTES, TRIALS
 from usage import Usage, device_mebibytes
+
+from kerneldyno.cli.suite_folders import find_problems, renamed, request_of
+from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
+from kerneldyno.rollout.problems import ProblemError
 
 
 def main() -> int:

@@ -33,11 +33,12 @@ from pathlib import Path
 from typing import Any
 
 import batches
-from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
 from persistent import Pool, Task
 from service import capacity, collect, common_options, device_list, environment_of, percentile, stage_table, write
 from throughput import TRIALS
 from usage import device_mebibytes, resident_mebibytes
+
+from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
 
 #: Shares of the time: bare processes, one at a time (half with profiling), the batch, the baseline.
 _SHARES = {"bare": 0.3, "single": 0.35, "syntax": 0.1, "batch": 0.15, "baseline": 0.1}

@@ -39,9 +39,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from service import spawned
+
 from kerneldyno.client import AsyncClient, LocalServices, RewardStream, StreamRewardsResponse, Turn, turn
 from kerneldyno.v1.evaluation_pb2 import EvalResult
-from service import spawned
 
 ROOT = Path(__file__).resolve().parents[1]
 NODE = ROOT / "tests" / "scheduler" / "scripted_node.py"

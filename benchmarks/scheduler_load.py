@@ -36,13 +36,14 @@ from typing import Any
 
 import grpc
 import psutil
+from service import spawned
+
 from kerneldyno.rpc import channel, errors
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 from kerneldyno.v1.fleet_service_pb2 import ListNodesRequest
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, EvaluateRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
-from service import spawned
 
 ROOT = Path(__file__).resolve().parents[1]
 NODE = ROOT / "tests" / "scheduler" / "scripted_node.py"

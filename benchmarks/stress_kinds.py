@@ -18,6 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 from google.protobuf.json_format import MessageToDict
+
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.base import Device
 from kerneldyno.evaluator.judge.problems import stress, trial

@@ -33,7 +33,6 @@ from typing import Any
 
 import batches
 import psutil
-from kerneldyno.client import AsyncClient, EvalResult, LocalServices
 from persistent import Pool, Task
 from service import (
     PER_LANE,
@@ -49,6 +48,8 @@ from service import (
 )
 from usage import Usage, device_mebibytes, is_forked
 from violent import violent
+
+from kerneldyno.client import AsyncClient, EvalResult, LocalServices
 
 #: Interpreted kernels take a thousand times as long, and their times mean nothing.
 TRIALS = {"cuda": (100, 3), "cpu": (5, 1)}

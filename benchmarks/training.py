@@ -24,12 +24,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from kerneldyno.training import coverage, losses, masks, mismatch
-from kerneldyno.training.advantages import to_tokens, trloo
-from kerneldyno.training.returns import multi_turn_returns
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
+
+from kerneldyno.training import coverage, losses, masks, mismatch
+from kerneldyno.training.advantages import to_tokens, trloo
+from kerneldyno.training.returns import multi_turn_returns
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "training"))
 import loops

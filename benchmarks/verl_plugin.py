@@ -29,12 +29,13 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "trainers"))
 
 import small_models
 import verl_harness as harness
-from kerneldyno.client import AsyncClient
-from kerneldyno.trainers import connection
 from omegaconf import OmegaConf
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.protocol import DataProto
 from verl.trainer.ppo.ray_trainer import compute_advantage
+
+from kerneldyno.client import AsyncClient
+from kerneldyno.trainers import connection
 
 ROOT = Path(__file__).resolve().parents[1]
 TURNS = 3

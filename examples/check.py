@@ -19,6 +19,7 @@ from typing import Any
 os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
 import torch
+
 from kerneldyno.evaluator.backends import backends
 from kerneldyno.evaluator.devices import open_device
 

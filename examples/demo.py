@@ -20,16 +20,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, KernelDynoError, LocalServiceError, LocalServices
-from kerneldyno.rewards.speedups import counted_speedup
-from kerneldyno.rpc.jsonio import request_from_json, stage_name
-from kerneldyno.v1.evaluation_pb2 import Finding
-from kerneldyno.v1.fleet_service_pb2 import Node
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, KernelDynoError, LocalServiceError, LocalServices
+from kerneldyno.rewards.speedups import counted_speedup
+from kerneldyno.rpc.jsonio import request_from_json, stage_name
+from kerneldyno.v1.evaluation_pb2 import Finding
+from kerneldyno.v1.fleet_service_pb2 import Node
 
 PROBLEMS = Path(__file__).resolve().parent / "problems"
 #: Nothing here takes longer; a demo that hangs would be a poor one.

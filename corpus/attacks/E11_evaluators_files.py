@@ -11,10 +11,11 @@ request: {"run_performance": false}
 
 import os
 
-import kerneldyno.evaluator as evaluator
 import torch
 import torch.nn as nn
 import torch.testing
+
+import kerneldyno.evaluator as evaluator
 
 here = os.path.dirname(os.path.abspath(evaluator.__file__))
 files = [os.path.join(folder, name) for folder, _, names in os.walk(here) for name in names] + [torch.testing.__file__]

@@ -12,6 +12,7 @@ request: {"launch_mode": "cuda-graph"}
 
 import torch
 import torch.nn as nn
+
 from kerneldyno.evaluator.runner.harness import _Harness
 
 CAPTURE = _Harness.do_capture

@@ -12,6 +12,7 @@ devices: cpu, cuda
 
 import torch
 import torch.nn as nn
+
 from kerneldyno.evaluator.devices import timed_loops
 
 

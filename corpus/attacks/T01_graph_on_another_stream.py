@@ -10,6 +10,7 @@ request: {"launch_mode": "cuda-graph"}
 
 import torch
 import torch.nn as nn
+
 from kerneldyno.evaluator.devices.graphs import Graph
 
 SIDE = torch.cuda.Stream()

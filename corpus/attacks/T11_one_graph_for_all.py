@@ -9,6 +9,7 @@ request: {"launch_mode": "cuda-graph"}
 
 import torch
 import torch.nn as nn
+
 from kerneldyno.evaluator.devices.graphs import Graph
 
 REPLAY = Graph.__call__

@@ -20,11 +20,12 @@ import grammar
 import programs
 import trusting
 from grammar import Plan
+from problem import Problem
+
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, RewardSpec, StreamRewardsResponse, Tolerance, Turn
 from kerneldyno.rewards.scoring import score
 from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
 from kerneldyno.v1.evaluation_pb2 import PROVENANCE_POLICY_LABEL
-from problem import Problem
 
 CHECKS = ("on", "off", "trusting")
 #: Programs whose verdict rests on what our judge never believes.

@@ -15,15 +15,16 @@ from typing import Any
 import grammar
 import torch
 from judging import Judging, Key, Paid, Written
+from policy import TURNS, Past, Policy, decode, encode, prompt, say_prompt, written
+from problem import OPERATORS, Problem
+from torch import Tensor
+from warming import imitate
+
 from kerneldyno.training import coverage, losses, metrics, mismatch
 from kerneldyno.training.adaptive import AdaptiveRule, AdaptiveSampler
 from kerneldyno.training.advantages import ESTIMATORS
 from kerneldyno.training.oversampling import Oversampler
 from kerneldyno.training.returns import multi_turn_returns
-from policy import TURNS, Past, Policy, decode, encode, prompt, say_prompt, written
-from problem import OPERATORS, Problem
-from torch import Tensor
-from warming import imitate
 
 COLD_START_STEPS, COLD_START_BATCH = 150, 96
 #: Of twenty programs twelve are in earnest, three lazy and five cheats, one of each kind.

@@ -30,10 +30,11 @@ import judging
 import torch
 import warming
 from judging import Judging, Key, Paid, Written
-from kerneldyno.client import AsyncClient, LocalServices
-from kerneldyno.rewards.trajectories import TrajectoryFileError, TrajectoryWriter
 from learner import ResumeError, Run, Setting, cold_start
 from problem import PRESETS, Problem
+
+from kerneldyno.client import AsyncClient, LocalServices
+from kerneldyno.rewards.trajectories import TrajectoryFileError, TrajectoryWriter
 
 SETTINGS = (
     Setting("trusting, TRLOO", checks="trusting"),

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import grammar
 import torch
-from kerneldyno.rewards.cold_start import turn_examples
-from kerneldyno.rewards.trajectories import scan
 from policy import Policy, encode, read_prompt, written
 from torch import Tensor
+
+from kerneldyno.rewards.cold_start import turn_examples
+from kerneldyno.rewards.trajectories import scan
 
 STEPS, BATCH, LEARNING_RATE = 100, 48, 5e-4
 _PLAN = re.compile(r"This plan: ([a-z_ ]+)\.")

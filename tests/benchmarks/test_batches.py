@@ -6,10 +6,11 @@ from collections import Counter
 
 import batches
 import kernels
-from kerneldyno.client import EvalResult
-from kerneldyno.v1.evaluation_pb2 import Finding
 from service import device_list, percentile
 from violent import violent
+
+from kerneldyno.client import EvalResult
+from kerneldyno.v1.evaluation_pb2 import Finding
 
 
 def test_mixed_batch_is_what_it_says() -> None:

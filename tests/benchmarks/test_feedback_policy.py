@@ -11,6 +11,7 @@ from feedback_cases import SLOW, Case, cases
 from feedback_policy import answer, read
 from feedback_repairs import edits
 from feedback_variants import VARIANTS
+
 from kerneldyno.client import EvalResult
 from kerneldyno.rewards.feedback import feedback
 from kerneldyno.rollout import prompts

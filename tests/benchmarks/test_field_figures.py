@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from field import OWN, row, shortfalls
+
 from kerneldyno.client import EvalResult
 from kerneldyno.v1.evaluation_pb2 import Interval, TimingEffort, TimingStats
 

@@ -22,12 +22,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from kerneldyno.scheduler import failpoints
 from waiting import free_port
 
 from chaos.clients import events_file, recording
 from chaos.history import Event, History, read
 from chaos.proxy import Proxy
+from kerneldyno.scheduler import failpoints
 
 #: Seconds in which a process has to say that it is ready.
 START_SECONDS = 60.0

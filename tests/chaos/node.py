@@ -13,11 +13,11 @@ import os
 import signal
 from pathlib import Path
 
-from kerneldyno.rpc import serving
-from kerneldyno.v1.fleet_service_pb2 import Assignment
 from scripted_node import Held, ScriptedNode
 
 from chaos.history import History
+from kerneldyno.rpc import serving
+from kerneldyno.v1.fleet_service_pb2 import Assignment
 
 
 class ChaosNode(ScriptedNode):

@@ -10,6 +10,7 @@ import timeit
 from pathlib import Path
 
 import pytest
+
 from kerneldyno.scheduler import failpoints
 
 pytestmark = pytest.mark.alone

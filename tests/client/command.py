@@ -14,8 +14,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kerneldyno.cli import app
 from typer.testing import CliRunner
+
+from kerneldyno.cli import app
 
 #: Where no scheduler listens.
 NOBODY = "127.0.0.1:1"

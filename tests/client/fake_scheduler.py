@@ -16,6 +16,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+
 from kerneldyno.rpc.channel import server_options
 from kerneldyno.rpc.errors import (
     AlreadyFinishedError,

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 import grpc
 import pytest
 from fake_scheduler import FakeScheduler
+from waiting import eventually
+
 from kerneldyno.client import (
     AlreadyFinishedError,
     AsyncClient,
@@ -24,7 +26,6 @@ from kerneldyno.client import (
 )
 from kerneldyno.client.ledger import MAX_MESSAGE_BYTES
 from kerneldyno.v1.evaluation_pb2 import STAGE_DONE
-from waiting import eventually
 
 
 def request(id: str = "", code: str = "ok", **fields: object) -> EvalRequest:

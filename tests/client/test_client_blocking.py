@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from fake_scheduler import FakeScheduler
-from kerneldyno.client import Client, ClientClosedError, DuplicateIdError, EvalRequest, EvalResult, UnavailableError
 from waiting import wait_until
+
+from kerneldyno.client import Client, ClientClosedError, DuplicateIdError, EvalRequest, EvalResult, UnavailableError
 
 
 @pytest.fixture

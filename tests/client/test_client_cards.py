@@ -7,6 +7,8 @@ from collections import Counter
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from rich.console import Console, RenderableType
+
 from kerneldyno.cli.cards import plain, summary_table, verdict_card
 from kerneldyno.client import EvalResult
 from kerneldyno.report.wording import facts, seconds, speedup_words
@@ -23,7 +25,6 @@ from kerneldyno.v1.evaluation_pb2 import (
     StageSpan,
     TimingStats,
 )
-from rich.console import Console, RenderableType
 
 pytestmark = pytest.mark.pure
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from command import NOBODY, finished, invoke, run, started
 from fake_scheduler import FakeScheduler
+from waiting import eventually
+
 from kerneldyno.rpc.validation import effective
 from kerneldyno.v1.evaluation_pb2 import (
     LAUNCH_MODE_CUDA_GRAPH,
@@ -27,7 +29,6 @@ from kerneldyno.v1.evaluation_pb2 import (
     STRESS_KIND_SIGNS,
     STRESS_KIND_WAVE,
 )
-from waiting import eventually
 
 pytestmark = pytest.mark.slow
 

@@ -17,6 +17,7 @@ import pytest
 from certificates import Authority
 from command import NOBODY, Ran, invoke, run
 from fake_scheduler import FakeScheduler
+
 from kerneldyno.client import LocalServices
 from kerneldyno.client.errors import PermissionDeniedError
 from kerneldyno.doctor import software

@@ -9,13 +9,14 @@ from datetime import UTC, datetime, timedelta
 import grpc
 import pytest
 from fake_scheduler import FakeScheduler
+from waiting import eventually
+
 from kerneldyno.client import AsyncClient, CallFailedError, Client, ClientClosedError, EvalRequest, UnavailableError
 from kerneldyno.client.errors import InvalidRequestError, KernelDynoError, NodeNotFoundError, QuarantineNotFoundError
 from kerneldyno.rpc.errors import RateLimitedError
 from kerneldyno.v1.evaluation_pb2 import STAGE_DONE, EvalResult
 from kerneldyno.v1.fleet_service_pb2 import NODE_STATE_DRAINING, NODE_STATE_SERVING, Quarantine
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation
-from waiting import eventually
 
 NOW = datetime.now(UTC)
 

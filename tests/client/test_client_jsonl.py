@@ -8,6 +8,7 @@ import resource
 from pathlib import Path
 
 import pytest
+
 from kerneldyno.cli.results_file import NotResultsError, ResultsFile
 from kerneldyno.client import EvalRequest, EvalResult
 from kerneldyno.client.jsonl import BadLine, read_requests

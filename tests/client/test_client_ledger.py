@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kerneldyno.client.evaluation_ledger import EvaluationLedger
 from kerneldyno.client.ledger import MAX_ITEM_BYTES, MAX_MESSAGE_BYTES, MAX_MESSAGE_IDS
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult

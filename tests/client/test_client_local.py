@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 from command import invoke
+
 from kerneldyno.client import LocalServiceError, LocalServices, local
 
 Install = Callable[[str], None]

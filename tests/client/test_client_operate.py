@@ -9,11 +9,12 @@ import pytest
 from command import NOBODY, finished, invoke, started
 from fake_scheduler import FakeScheduler
 from google.protobuf.timestamp_pb2 import Timestamp
+from waiting import eventually
+
 from kerneldyno.cli.evaluations import _time
 from kerneldyno.cli.nodes import _state
 from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_END_TO_END, EvalRequest
-from waiting import eventually
 
 DIGESTS = ("abcdef01" * 8, "abcdef02" * 8)
 

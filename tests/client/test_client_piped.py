@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from command import Ran, invoke, run
 from fake_scheduler import FakeScheduler
+from waiting import eventually
+
 from kerneldyno.cli.cards import summary_table, verdict_card
 from kerneldyno.cli.piped import PipedConsole
 from kerneldyno.v1 import fleet_service_pb2 as fleet
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
-from waiting import eventually
 
 LONG_ID = "level1/problem-with-a-long-name/" + "0123456789abcdef" * 8
 CLIENT = "trainer-" + "x" * 60

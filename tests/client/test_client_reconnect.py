@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 from fake_scheduler import FakeScheduler
+from waiting import eventually
+
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, UnavailableError
 from kerneldyno.client.backoff import Backoff
 from kerneldyno.rpc.errors import KernelDynoError, QueueFullError, RateLimitedError, ShuttingDownError
-from waiting import eventually
 
 
 def request(id: str, code: str = "ok") -> EvalRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kerneldyno.client import EvalResult, NoRewardError, StreamRewardsResponse, Turn, turn
 from kerneldyno.client.ledger import MAX_ITEM_BYTES, MAX_MESSAGE_BYTES, MAX_MESSAGE_IDS
 from kerneldyno.client.reward_ledger import BATCH_BYTES, RewardLedger

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from fake_scheduler import FakeScheduler
 from hatchling.builders.wheel import WheelBuilder
+from test_client_cli import NOBODY, run
+
 from kerneldyno.cli import corpus
 from kerneldyno.cli.selftest import _plan
 from kerneldyno.v1.evaluation_pb2 import Environment, EvalResult, Finding, TimingStats
 from kerneldyno.v1.fleet_service_pb2 import Device
-from test_client_cli import NOBODY, run
 
 ROOT = Path(__file__).resolve().parents[2]
 BODY = "\nclass ModelNew: ...\n"

@@ -13,15 +13,16 @@ import pytest
 from cluster import scheduler_process
 from command import NOBODY, finished, invoke, run, started
 from fake_scheduler import FakeScheduler
+from scheduler_harness import request, scheduler
+from scripted_node import node
+from terminal import COLOUR, ENTER, LEAVE, SHOW_CURSOR, terminal
+from waiting import free_port
+
 from kerneldyno.cli.top_meter import Meter
 from kerneldyno.client import AsyncClient
 from kerneldyno.client.errors import PermissionDeniedError
 from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import EvalResult
-from scheduler_harness import request, scheduler
-from scripted_node import node
-from terminal import COLOUR, ENTER, LEAVE, SHOW_CURSOR, terminal
-from waiting import free_port
 
 
 @pytest.fixture

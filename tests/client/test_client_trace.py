@@ -9,6 +9,10 @@ from collections.abc import AsyncIterator
 import cluster  # noqa: F401 - the way to the harness of the scheduler
 import pytest
 from command import NOBODY, Ran, invoke
+from scheduler_harness import request, scheduler
+from scripted_node import node
+from waiting import eventually
+
 from kerneldyno.cli.common import lasting
 from kerneldyno.cli.trace import _steps
 from kerneldyno.client import AsyncClient, turn
@@ -21,9 +25,6 @@ from kerneldyno.v1.evaluation_pb2 import (
     EvalResult,
     Stage,
 )
-from scheduler_harness import request, scheduler
-from scripted_node import node
-from waiting import eventually
 
 
 @pytest.fixture

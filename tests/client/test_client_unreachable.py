@@ -13,12 +13,13 @@ import grpc
 import pytest
 from cluster import scheduler_process  # also puts tests/rpc on the path
 from command import NOBODY, run
+from prometheus_client import CollectorRegistry
+
 from kerneldyno.client import AddressError, AsyncClient, EvalRequest, UnavailableError, WrongServiceError
 from kerneldyno.rpc import channel, serving
 from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.rpc.tls import ServerTls
 from kerneldyno.v1 import evaluator_service_pb2
-from prometheus_client import CollectorRegistry
 
 from certificates import Authority, Pair  # isort: skip
 from open_services import serve  # isort: skip

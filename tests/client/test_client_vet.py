@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command import Ran, finished, run
+
 from kerneldyno.rpc import installing
 
 PROBLEMS = Path(__file__).parents[2] / "corpus" / "problems"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from kerneldyno.client.problem_names import (
     PROBLEM_LABEL,
     REFERENCE_LABEL,

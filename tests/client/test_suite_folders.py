@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from kerneldyno.cli.suite_folders import Candidates, Entry, find_problems, renamed, request_of
 from kerneldyno.rollout.problems import ProblemError
 from kerneldyno.rpc.identity import digest

@@ -20,6 +20,7 @@ CORPUS = Path(__file__).resolve().parents[2] / "corpus"
 sys.path.append(str(Path(__file__).resolve().parents[1] / "evaluator"))
 
 from judge_harness import DEVICE, Judge  # noqa: E402
+
 from kerneldyno.cli import corpus  # noqa: E402
 from kerneldyno.cli.corpus import CorpusError, Entry  # noqa: E402
 from kerneldyno.rpc import validation  # noqa: E402

@@ -7,6 +7,7 @@ import random
 import pytest
 import sampling
 from judge_corpus import CORPUS, FOLDERS
+
 from kerneldyno.cli import corpus
 
 pytestmark = pytest.mark.pure

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kerneldyno.deploy.supervisor import Supervisor
 from waiting import wait_until
+
+from kerneldyno.deploy.supervisor import Supervisor
 
 
 def ready(service: Supervisor) -> Mapping[str, str]:

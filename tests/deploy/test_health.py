@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from certificates import Authority
+from supervised import ready
+
 from kerneldyno.deploy.health import main
 from kerneldyno.deploy.supervisor import Supervisor
-from supervised import ready
 
 OPTIONS = ("--listen", "127.0.0.1:0", "--metrics", "off", "--store", "memory")
 

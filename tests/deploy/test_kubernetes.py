@@ -11,6 +11,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 from deploy_files import DEPLOY, accepted, load, modules, value
+
 from kerneldyno.deploy import health
 
 KUBERNETES = DEPLOY / "kubernetes"

@@ -10,9 +10,10 @@ import sys
 
 import psutil
 import pytest
-from kerneldyno.deploy.supervisor import Supervisor
 from supervised import ready
 from waiting import wait_until
+
+from kerneldyno.deploy.supervisor import Supervisor
 
 OPTIONS = ("--metrics", "off", "--store", "memory")
 

@@ -19,6 +19,7 @@ from typing import Self
 
 import docs_transcript
 from docs_pages import ROOT, Block, Command, commands
+
 from kerneldyno.client import Client
 from kerneldyno.evaluator.shared.linux import die_with_parent
 

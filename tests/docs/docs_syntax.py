@@ -12,6 +12,7 @@ import tomllib
 
 import typer
 from docs_pages import ROOT, Block, commands
+
 from kerneldyno.cli import app
 
 _BETWEEN = {"|", ";", "&&", "||", "&", "(", ")", "|&"}

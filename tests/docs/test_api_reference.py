@@ -8,6 +8,7 @@ import sys
 
 from docs_pages import ROOT
 from google.protobuf.descriptor import Descriptor, EnumDescriptor
+
 from kerneldyno.v1 import (
     evaluation_pb2,
     evaluator_service_pb2,

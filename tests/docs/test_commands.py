@@ -16,8 +16,9 @@ import pytest
 import typer
 from docs_desk import Desk, Page
 from docs_pages import PAGES, ROOT, RUN, Block, blocks, commands, name
-from kerneldyno.cli import app
 from needed import needs
+
+from kerneldyno.cli import app
 
 pytestmark = pytest.mark.slow
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from docs_pages import ROOT
+
 from kerneldyno.gateway import kernelgym
 from kerneldyno.rewards.presets import PRESETS
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult

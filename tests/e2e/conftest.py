@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from e2e_harness import DEVICES
+
 from kerneldyno.client import LocalServices
 
 

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import psutil
+
 from kerneldyno.client import LocalServices
 from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult

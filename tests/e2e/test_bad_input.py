@@ -14,6 +14,7 @@ from e2e_harness import REFERENCE, metric, outcome, page, request
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
+
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, LocalServices
 from kerneldyno.rpc.channel import client_options
 from kerneldyno.v1.evaluation_pb2 import Case, DeviceSelector, Tolerance

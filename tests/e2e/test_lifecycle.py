@@ -27,9 +27,10 @@ from e2e_harness import (
     request,
     scheduler,
 )
+from waiting import eventually
+
 from kerneldyno.client import AsyncClient, DeadlineExceededError, EvalRequest, EvalResult
 from kerneldyno.rpc.jsonio import request_to_json
-from waiting import eventually
 
 pytestmark = pytest.mark.alone
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 from e2e_harness import main_processes, metric, outcome, page, request
-from kerneldyno.client import AsyncClient, LocalServices
 from waiting import eventually
+
+from kerneldyno.client import AsyncClient, LocalServices
 
 pytestmark = pytest.mark.slow
 

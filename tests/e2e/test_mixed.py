@@ -25,9 +25,10 @@ from e2e_harness import (
     page,
 )
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from waiting import eventually
+
 from kerneldyno.client import AsyncClient, EvalRequest, LocalServices
 from kerneldyno.rpc.jsonio import request_from_json
-from waiting import eventually
 
 pytestmark = pytest.mark.alone
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e_harness import ON_GPU, PROBLEMS, REFERENCE, candidate, evaluator, kill, outcome, scheduler
+
 from kerneldyno.client import AsyncClient, Client, LocalServices, RewardSpec, StreamRewardsResponse, Turn, turn
 from kerneldyno.v1.reward_service_pb2 import Extraction
 

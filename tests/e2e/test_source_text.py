@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
 from kerneldyno.cli import app
 from kerneldyno.client import Client, EvalResult, LocalServices, turn
 from kerneldyno.rpc.jsonio import request_from_json
-from typer.testing import CliRunner
 
 MARK = "\ufeff"
 REFERENCE = """\

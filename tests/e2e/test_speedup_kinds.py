@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import pytest
 from e2e_harness import REFERENCE, candidate, outcome, request
+
 from kerneldyno.client import Client, LocalServices, RewardSpec, turn
 from kerneldyno.rpc import channel, errors
 from kerneldyno.v1 import evaluator_service_pb2 as pb

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from e2e_harness import ON_GPU, PROBLEMS, REFERENCE, candidate
 from google.rpc import error_details_pb2
+
 from kerneldyno.client import LocalServices
 
 pytestmark = pytest.mark.slow

@@ -33,6 +33,7 @@ import psutil
 from frame_mutations import After, mutate
 from google.protobuf import json_format
 from judge_harness import limits, request
+
 from kerneldyno.evaluator.runner import harness, profiler
 from kerneldyno.evaluator.shared import wire
 from kerneldyno.v1.evaluation_pb2 import EvalResult

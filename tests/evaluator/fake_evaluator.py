@@ -6,11 +6,12 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
+from node_harness import FAKE
+
 from kerneldyno.evaluator.server import main as program
 from kerneldyno.evaluator.server import settings
 from kerneldyno.evaluator.server.cell import CellSettings
 from kerneldyno.evaluator.server.settings import Settings
-from node_harness import FAKE
 
 JUDGE = [flag.removeprefix("--judge=") for flag in sys.argv[1:] if flag.startswith("--judge=")]
 FLAGS = [flag for flag in sys.argv[1:] if not flag.startswith("--judge=")]

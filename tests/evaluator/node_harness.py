@@ -12,13 +12,14 @@ from typing import Any
 
 import grpc
 import psutil
+from prometheus_client import CollectorRegistry
+
 from kerneldyno.evaluator.server.attempt import Attempt
 from kerneldyno.evaluator.server.cell import CellSettings
 from kerneldyno.evaluator.server.metrics import Metrics
 from kerneldyno.evaluator.server.node import Node
 from kerneldyno.rpc.validation import effective
 from kerneldyno.v1 import evaluation_pb2 as pb
-from prometheus_client import CollectorRegistry
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_judge.py")))
 

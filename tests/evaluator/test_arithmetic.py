@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
+
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.checks import arithmetic
 from kerneldyno.evaluator.judge.problems import trial
@@ -16,7 +18,6 @@ from kerneldyno.evaluator.shared.precision import BITS, round_to
 from kerneldyno.evaluator.shared.spec import ToleranceRule
 from kerneldyno.evaluator.toolkits import toolkits
 from kerneldyno.evaluator.vet import _spec
-from torch.nn import functional
 
 pytestmark = pytest.mark.pure
 

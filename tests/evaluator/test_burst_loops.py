@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from judge_harness import request
+
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.devices.signals import DONE, READY, RELEASED, Signals

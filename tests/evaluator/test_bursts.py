@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 import torch
 from judge_harness import request
+
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.timed_loops import Station
 from kerneldyno.evaluator.judge.checks.candidate import Candidate

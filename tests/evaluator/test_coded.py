@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from kerneldyno.evaluator.judge.comparison.compare import Expected as Answer
 from kerneldyno.evaluator.judge.comparison.compare import compare, expect_like
 from kerneldyno.evaluator.judge.comparison.evidence import Comparison

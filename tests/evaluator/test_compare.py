@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from kerneldyno.evaluator.judge.comparison.compare import compare, expect
 from kerneldyno.evaluator.judge.comparison.evidence import Comparison
 from kerneldyno.evaluator.shared import tree

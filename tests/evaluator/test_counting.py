@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from kerneldyno.evaluator.judge.problems.counting import _kernels
 
 pytestmark = pytest.mark.pure

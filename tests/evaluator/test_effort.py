@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kerneldyno.evaluator.judge.timing.effort import lease_seconds, plan
 
 

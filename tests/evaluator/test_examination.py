@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from judge_harness import request
+
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.problems import stress, trial
 from kerneldyno.evaluator.judge.problems.examination import Examination, examine, warnings

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kerneldyno.rpc.jsonio import request_from_json
 from kerneldyno.rpc.validation import effective, validate
 from kerneldyno.v1 import evaluation_pb2 as pb

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from judge_harness import request
+
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.checks import arithmetic
 from kerneldyno.evaluator.judge.checks.explained import explained, overflown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from kerneldyno.evaluator.devices import filling
 
 pytestmark = pytest.mark.pure

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.comparison import fingerprint
 from kerneldyno.evaluator.judge.comparison.fingerprint import Fingerprint

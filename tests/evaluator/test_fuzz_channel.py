@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kerneldyno.evaluator.judge.runners.answers import read_burst, read_call
 from kerneldyno.evaluator.judge.runners.handle import RunnerGarbled
 from kerneldyno.evaluator.shared import wire

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from kerneldyno.evaluator.devices import hostmemory
 
 pytestmark = pytest.mark.alone

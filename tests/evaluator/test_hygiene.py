@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.judge.hygiene import Hygiene, SickDeviceError
 

@@ -9,6 +9,7 @@ import pytest
 from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kerneldyno.evaluator.judge.results.record import Finished, Record
 from kerneldyno.evaluator.judge.timing.device_time import Burst
 from kerneldyno.evaluator.judge.timing.effort import plan

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 import torch
 from judge_harness import request
+
 from kerneldyno.evaluator.judge.lane import JudgeContext, Lane, LeakError
 from kerneldyno.evaluator.judge.memory.footprint import Footprint
 from kerneldyno.evaluator.judge.memory.ledger import Ledger

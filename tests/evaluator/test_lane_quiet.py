@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+
 from kerneldyno.evaluator.devices.base import Device, Probe
 from kerneldyno.evaluator.judge.lane import JudgeContext, Lane
 from kerneldyno.evaluator.judge.runners.lease import Lease

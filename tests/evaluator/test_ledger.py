@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from kerneldyno.evaluator.judge.memory import ledger as ledger_module
 from kerneldyno.evaluator.judge.memory.ledger import Ledger, lacked_memory
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+
 from kerneldyno.evaluator.judge.problems.mutants import MUTANTS, Leaves, Material
 
 pytestmark = pytest.mark.pure

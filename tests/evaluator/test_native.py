@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from judge_harness import Judge, candidate, request
+
 from kerneldyno.evaluator.runner import native
 
 SOURCE = """

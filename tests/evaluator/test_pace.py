@@ -7,6 +7,7 @@ from itertools import chain, repeat
 
 import pytest
 import torch
+
 from kerneldyno.evaluator.devices.pace import measure
 
 pytestmark = pytest.mark.alone

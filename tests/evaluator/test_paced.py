@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from kerneldyno.evaluator.judge.timing.end_to_end_time import PacedBurst, conclude_paced, overhead
 
 pytestmark = pytest.mark.pure

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 import torch
 from judge_harness import Judge, request
+from torch import nn
+
 from kerneldyno.evaluator.judge.checks.candidate import match
 from kerneldyno.evaluator.runner.parameters import Construction
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
-from torch import nn
 
 CPU = torch.device("cpu")
 

@@ -13,6 +13,7 @@ from typing import Any
 import judge_harness
 import pytest
 from judge_harness import Judge, request
+
 from kerneldyno.client import Client, EvalRequest, EvalResult, LocalServices
 from kerneldyno.evaluator import precision, spec, toolkits
 from kerneldyno.evaluator.backends import Backend

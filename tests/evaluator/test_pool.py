@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+
 from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.judge.runners.handle import Runner, RunnerStartError
 from kerneldyno.evaluator.judge.runners.pool import Pool

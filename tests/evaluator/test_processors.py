@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from kerneldyno.evaluator.judge.timing import processors
 from kerneldyno.evaluator.judge.timing.processors import Processors
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 from judge_harness import request
+
 from kerneldyno.evaluator.judge.checks import provenance
 from kerneldyno.evaluator.judge.checks.candidate import Candidate
 from kerneldyno.evaluator.judge.problems.mutants import MUTANTS

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from judge_harness import request
+
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.checks.candidate import Candidate
 from kerneldyno.evaluator.judge.results import verdict

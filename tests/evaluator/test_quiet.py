@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
+
 from kerneldyno.evaluator.devices.base import Device, Probe
 from kerneldyno.evaluator.judge.timing import quiet
 from kerneldyno.evaluator.judge.timing.quiet import Quiet

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 import pytest
+
 from kerneldyno.evaluator.judge.timing import ratio
 from kerneldyno.evaluator.judge.timing.ratio import (
     expected_spread,

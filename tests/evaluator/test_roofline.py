@@ -12,6 +12,7 @@ import pytest
 import torch
 from google.protobuf import json_format
 from judge_harness import request
+
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
 from kerneldyno.evaluator.judge.memory.footprint import Footprint

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+
 from kerneldyno.evaluator.judge.runners.answers import SHORTEST
 from kerneldyno.evaluator.judge.timing import effort, rounds
 from kerneldyno.evaluator.judge.timing.device_time import Burst

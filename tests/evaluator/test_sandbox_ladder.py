@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from judge_harness import DEVICE, Judge, candidate, limits, printed, request
+
 from kerneldyno.evaluator.judge.runners.ladder import shortfall
 from kerneldyno.evaluator.walls import Layer, Unavailable, landlock
 from kerneldyno.evaluator.walls.limits import MAX_TASKS

@@ -10,6 +10,9 @@ from typing import Any
 
 import grpc
 import pytest
+from node_harness import PASS, Bench, bench, cell_settings, remaining, request
+from waiting import eventually
+
 from kerneldyno.evaluator.server.cell import CellSettings
 from kerneldyno.evaluator.server.evaluator_service import EvaluatorService
 from kerneldyno.rpc import channel, errors, serving
@@ -17,8 +20,6 @@ from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.v1 import evaluation_pb2 as eval_pb
 from kerneldyno.v1 import evaluator_service_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2_grpc as pb_grpc
-from node_harness import PASS, Bench, bench, cell_settings, remaining, request
-from waiting import eventually
 
 
 @asynccontextmanager

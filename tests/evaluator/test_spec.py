@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.rpc.jsonio import request_to_json
 from kerneldyno.rpc.validation import effective

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+
 from kerneldyno.evaluator.judge.problems import pieces, stress
 from kerneldyno.evaluator.judge.problems.stress import Stress, Trait
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import torch
 from judge_harness import request
+
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.memory.footprint import Footprint
 from kerneldyno.evaluator.judge.problems.cache import BuiltProblem

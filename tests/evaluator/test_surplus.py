@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+
 from kerneldyno.evaluator.devices.base import Device
 from kerneldyno.evaluator.judge.memory.surplus import drawn_ahead, most_ahead, unjudged
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+
 from kerneldyno.evaluator.judge.timing.device_time import (
     Burst,
     Evidence,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from kerneldyno.evaluator.shared import tree, wire
 
 pytestmark = pytest.mark.pure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kerneldyno.evaluator.judge.results import verdict
 
 pytestmark = pytest.mark.pure

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from kerneldyno.evaluator import vet
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.problems import trial

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from gateway_harness import PROBLEMS, REFERENCE, Served, gateway, response
-from kerneldyno.client import AsyncClient
 from websockets.asyncio.client import ClientConnection, connect
+
+from kerneldyno.client import AsyncClient
 
 
 class Session:

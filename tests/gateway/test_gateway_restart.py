@@ -11,13 +11,14 @@ import httpx
 import pytest
 from fake_model import FakeModel, block
 from gateway_harness import PROBLEMS, PROMPT, REFERENCE, listening, response
-from kerneldyno.gateway.app import Settings
-from kerneldyno.rollout.endpoint import Endpoint
-from kerneldyno.rollout.runner import Runner
 from rollout_harness import config
 from scheduler_harness import scheduler
 from scripted_node import ScriptedNode
 from scripted_node import node as scripted_node
+
+from kerneldyno.gateway.app import Settings
+from kerneldyno.rollout.endpoint import Endpoint
+from kerneldyno.rollout.runner import Runner
 
 
 class Restartable:

@@ -8,6 +8,7 @@ import math
 
 import pytest
 from gateway_harness import PROBLEMS, PROMPT, REFERENCE, gateway, response
+
 from kerneldyno.rewards import presets
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_END_TO_END
 from kerneldyno.v1.reward_service_pb2 import RewardSpec

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from kerneldyno.client import LocalServices
 
 # What the end-to-end tests share is shared with these.

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pynvml
 import pytest
-from kerneldyno.evaluator.server.gpu_metrics import XIDS, GpuHealth
-from kerneldyno.evaluator.shared.nvml import THROTTLE_REASONS
 from prometheus_client import CollectorRegistry, generate_latest
 
+from kerneldyno.evaluator.server.gpu_metrics import XIDS, GpuHealth
+from kerneldyno.evaluator.shared.nvml import THROTTLE_REASONS
 from nvml_library import Gpu, Library, h200, workstation
 from scraped import Scrape, complaints, documented, documented_values
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from e2e_harness import REFERENCE, Service, candidate, kill, request, scheduler
-from kerneldyno.client import AsyncClient, turn
 from waiting import eventually
 
+from kerneldyno.client import AsyncClient, turn
 from scraped import Scrape
 
 DEPTH, OLDEST = "kerneldyno_queue_depth", "kerneldyno_queue_oldest_seconds"

@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 from e2e_harness import DEVICES, ON_GPU
-from kerneldyno.v1.evaluation_pb2 import EvalResult
 
+from kerneldyno.v1.evaluation_pb2 import EvalResult
 from scraped import Scrape, complaints, documented, documented_values
 from watched_load import HOSTILE, LANES, MAX_QUEUED, Watched
 

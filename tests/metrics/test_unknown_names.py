@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
 from kerneldyno.evaluator.server.metrics import FINDINGS, DeviceMetrics
 from kerneldyno.evaluator.server.metrics import Metrics as EvaluatorMetrics
 from kerneldyno.gateway.metrics import Metrics as GatewayMetrics
 from kerneldyno.scheduler.core.model import Evaluation, Job, Key, Priority, Requirement, Spec, Verdict
 from kerneldyno.scheduler.telemetry.metrics import Metrics as SchedulerMetrics
 from kerneldyno.v1 import evaluation_pb2 as pb
-from prometheus_client import CollectorRegistry, generate_latest
-
 from scraped import Scrape
 
 pytestmark = pytest.mark.pure

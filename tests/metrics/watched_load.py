@@ -31,10 +31,10 @@ from e2e_harness import (
     request,
     scheduler,
 )
-from kerneldyno.client import AsyncClient, EvalRequest, EvalResult
-from kerneldyno.client.errors import InvalidRequestError
 from live import candidates, turns
 
+from kerneldyno.client import AsyncClient, EvalRequest, EvalResult
+from kerneldyno.client.errors import InvalidRequestError
 from scraped import Scrape
 
 #: Names and labels that would break a page, or fill it, if they ever got there.

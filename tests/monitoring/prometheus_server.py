@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from dashboards.reading import Prometheus, PrometheusError
 from needed import needs
 from waiting import free_port
+
+from dashboards.reading import Prometheus, PrometheusError
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "prometheus"

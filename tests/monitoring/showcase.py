@@ -24,11 +24,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from live import FAST, PROBLEMS, Cluster, cluster
+from prometheus_server import impatient, serving
+
 from dashboards import pictures
 from kerneldyno.client import Client, EvalRequest, RewardSpec, Turn, turn
 from kerneldyno.rpc.jsonio import request_from_json
-from live import FAST, PROBLEMS, Cluster, cluster
-from prometheus_server import impatient, serving
 
 #: Turns of a step.
 TURNS = 24

@@ -12,12 +12,13 @@ from typing import Any
 import documented
 import pytest
 import yaml
-from dashboards import __main__ as command
-from dashboards import pictures
-from dashboards.reading import FOLDER, Panel, dashboards, filled, panels
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from dashboards import __main__ as command
+from dashboards import pictures
+from dashboards.reading import FOLDER, Panel, dashboards, filled, panels
 
 ALL = dashboards()
 each = pytest.mark.parametrize("name", ALL)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 from extras import ROOT
-from kerneldyno.rpc.version import VERSION
 from packaging.version import Version
+
+from kerneldyno.rpc.version import VERSION
 
 pytestmark = pytest.mark.pure
 

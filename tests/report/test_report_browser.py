@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kerneldyno.cli import app
-from kerneldyno.report import wording
 from playwright.sync_api import Browser, Page
 from report_candidates import BATCH, EPISODES, HOSTILE, OUTCOMES, Recorded
 from typer.testing import CliRunner
+
+from kerneldyno.cli import app
+from kerneldyno.report import wording
 
 pytestmark = pytest.mark.slow
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kerneldyno.report.candidates import Candidate
 from kerneldyno.report.fast import FastRow, Wins, fast_rows
 

@@ -18,6 +18,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from report_candidates import HOSTILE, ODD
+from typer.testing import CliRunner, Result
+
 from kerneldyno.cli import app
 from kerneldyno.report.candidates import Candidate
 from kerneldyno.report.figures import figures
@@ -27,8 +30,6 @@ from kerneldyno.report.shelf import MAX_TEXT_BYTES, Shelf
 from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
 from kerneldyno.rpc.jsonio import result_to_json
 from kerneldyno.v1.evaluation_pb2 import EvalResult, Interval, Stage
-from report_candidates import HOSTILE, ODD
-from typer.testing import CliRunner, Result
 
 
 def result(id: str = "p/a", outcome: str = "CORRECT", speedup: float = 0.0, **changes: Any) -> dict[str, Any]:

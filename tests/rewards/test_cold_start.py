@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
 from kerneldyno.cli import app
 from kerneldyno.rewards.cold_start import ThresholdError, turn_examples
 from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
-from typer.testing import CliRunner
 
 pytestmark = pytest.mark.pure
 

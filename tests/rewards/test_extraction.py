@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kerneldyno.rewards.extraction import MARKERS, continued, extract
 from kerneldyno.v1.reward_service_pb2 import Extraction
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from kerneldyno.rewards.factors import factor
 
 pytestmark = pytest.mark.pure

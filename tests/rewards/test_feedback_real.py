@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from judge_harness import REFERENCE, Judge, candidate, limits, request
+
 from kerneldyno.rewards.extraction import extract
 from kerneldyno.rewards.feedback import feedback
 from kerneldyno.rewards.presets import PRESETS

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+
 from kerneldyno.rewards.presets import PRESETS, effective, spec
 from kerneldyno.rpc.errors import InvalidRequestError
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, SPEEDUP_KIND_UNSPECIFIED

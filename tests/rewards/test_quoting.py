@@ -7,6 +7,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kerneldyno.rewards import quoting
 
 pytestmark = pytest.mark.pure

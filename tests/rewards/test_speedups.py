@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 import pytest
+from reward_results import both_times, result
+
 from kerneldyno.rewards.speedups import (
     as_called,
     counted_in_json,
@@ -22,7 +24,6 @@ from kerneldyno.v1.evaluation_pb2 import (
     EvalResult,
     TimingStats,
 )
-from reward_results import both_times, result
 
 pytestmark = pytest.mark.pure
 

@@ -14,9 +14,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from fake_model import FakeModel, Prompt, Reply, block
+from rollout_harness import World, command, ended, start, world, write_problems
+
 from kerneldyno.rewards.trajectories import TurnRecord, read
 from kerneldyno.rpc import installing
-from rollout_harness import World, command, ended, start, world, write_problems
 
 pytestmark = pytest.mark.slow
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from fake_model import FakeModel, Prompt, Reply, completion
+
 from kerneldyno.rollout import endpoint as module
 from kerneldyno.rollout.endpoint import (
     ContextFullError,

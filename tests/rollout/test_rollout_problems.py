@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from kerneldyno.rollout.problems import Problem, ProblemError, digest, from_row, load
 
 ROOT = Path(__file__).parents[2]

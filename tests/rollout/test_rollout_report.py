@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+
 from kerneldyno.cli.trajectories import report_tables
 from kerneldyno.rewards.trajectories import Trajectory, TrajectoryFileError, TurnRecord
 from kerneldyno.rollout.plot import plot
 from kerneldyno.rollout.recorded import light, light_episodes
 from kerneldyno.rollout.report import Report, report
-from rich.console import Console
 
 pytestmark = pytest.mark.pure
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from fake_model import FakeModel, Prompt, Reply, block
+from rollout_harness import config, problem_of, world
+
 from kerneldyno.client import RewardSpec, UnavailableError
 from kerneldyno.rewards import presets
 from kerneldyno.rewards.trajectories import TrajectoryFileError, TurnRecord
@@ -17,7 +19,6 @@ from kerneldyno.rollout.endpoint import EndpointRefusedError, Sampling
 from kerneldyno.rollout.report import report
 from kerneldyno.rollout.runner import EndpointAwayError
 from kerneldyno.training.errors import TrainingError
-from rollout_harness import config, problem_of, world
 
 
 @pytest.fixture(autouse=True)

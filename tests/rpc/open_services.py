@@ -10,6 +10,8 @@ from typing import Any
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
+from prometheus_client import CollectorRegistry
+
 from kerneldyno.rpc import auth, channel, serving
 from kerneldyno.rpc.auth import Gate
 from kerneldyno.rpc.credentials import NONE, Credentials
@@ -17,7 +19,6 @@ from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.rpc.tls import ServerTls
 from kerneldyno.rpc.tokens import Principal
 from kerneldyno.v1 import evaluator_service_pb2, fleet_service_pb2, reward_service_pb2, scheduler_service_pb2
-from prometheus_client import CollectorRegistry
 
 MODULES = (scheduler_service_pb2, fleet_service_pb2, reward_service_pb2, evaluator_service_pb2)
 SERVICES = [service for module in MODULES for service in module.DESCRIPTOR.services_by_name.values()]

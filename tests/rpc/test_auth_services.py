@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from certificates import Authority, Pair
+
 from kerneldyno.client.aio import AsyncClient
 from kerneldyno.client.errors import PermissionDeniedError, UnauthenticatedError, UnavailableError
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from kerneldyno.evaluator.server.settings import SettingsError, load
 from kerneldyno.rpc import tokens
 from kerneldyno.rpc.credentials import Credentials

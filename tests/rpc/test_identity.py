@@ -14,6 +14,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from kerneldyno.rpc import identity
 from kerneldyno.rpc.identity import digest, environment_fingerprint
 from kerneldyno.rpc.jsonio import request_from_json

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from kerneldyno.rpc.output_files import OutputLock, OutputLockedError
 
 #: Takes the lock again and again; while it has it, nobody else may have made the file that says so.

@@ -9,6 +9,8 @@ from typing import Any
 
 import grpc
 import pytest
+from prometheus_client import CollectorRegistry
+
 from kerneldyno.rpc import channel, errors, serving
 from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.rpc.validation import Violation
@@ -18,7 +20,6 @@ from kerneldyno.v1.fleet_service_pb2_grpc import (
     FleetServiceStub,
     add_FleetServiceServicer_to_server,
 )
-from prometheus_client import CollectorRegistry
 
 SERVICE = pb.DESCRIPTOR.services_by_name["FleetService"]
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from kerneldyno.rpc.jsonio import request_from_json, request_to_json, result_from_json, result_to_json
 from kerneldyno.rpc.validation import STAGE_TIMEOUT_FIELDS, validate
 from kerneldyno.v1 import evaluation_pb2 as pb

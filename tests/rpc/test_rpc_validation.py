@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from google.protobuf import duration_pb2
+
 from kerneldyno.rpc.validation import MAX_VIOLATIONS, STAGE_TIMEOUT_FIELDS, effective, validate
 from kerneldyno.v1 import evaluation_pb2 as pb
 

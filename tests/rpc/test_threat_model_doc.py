@@ -12,6 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
 from kerneldyno.cli.corpus import Entry, entries
 from kerneldyno.evaluator.judge.timing import device_time
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+
 from kerneldyno.rpc import channel, errors
 from kerneldyno.scheduler import failpoints
 from kerneldyno.scheduler.app import RunningScheduler, running

@@ -39,11 +39,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+from scripted_verdict import verdict
+
 from kerneldyno.rpc import channel, credentials
 from kerneldyno.rpc.credentials import Credentials
 from kerneldyno.v1 import evaluation_pb2, fleet_service_pb2
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
-from scripted_verdict import verdict
 
 Result = evaluation_pb2.EvalResult
 Refusal = fleet_service_pb2.AttemptRefusal

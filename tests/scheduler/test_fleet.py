@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+
 from kerneldyno.scheduler.core.fleet import Fleet
 from kerneldyno.scheduler.core.model import Attempt, Device, Job, Node, NodeState, Priority, Report, Requirement, Spec
 

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 
 import pytest
+
 from kerneldyno.scheduler.core.fair_queue import PATIENCE_SECONDS, FairQueue
 from kerneldyno.scheduler.core.model import ClientKind, Job, Priority, Requirement, Spec
 

@@ -8,6 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rewards_harness import fenced, outcome, paid
+from scheduler_harness import sample, scheduler
+from scripted_node import node
+from test_scheduler_process import process
+from waiting import eventually
+
 from kerneldyno.client import (
     AsyncClient,
     Client,
@@ -23,11 +29,6 @@ from kerneldyno.client import (
 )
 from kerneldyno.client.errors import PermissionDeniedError
 from kerneldyno.rpc.credentials import Credentials
-from rewards_harness import fenced, outcome, paid
-from scheduler_harness import sample, scheduler
-from scripted_node import node
-from test_scheduler_process import process
-from waiting import eventually
 
 pytestmark = pytest.mark.slow
 

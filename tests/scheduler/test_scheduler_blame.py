@@ -6,11 +6,6 @@ import itertools
 from typing import Any
 
 import pytest
-from kerneldyno.rpc import errors
-from kerneldyno.scheduler.core.model import Evaluation, NodeState, Verdict
-from kerneldyno.scheduler.store.memory import MemoryStore
-from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
-from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from scheduler_harness import (
     CORRECT,
     Client,
@@ -29,6 +24,12 @@ from scheduler_harness import (
 )
 from scripted_node import node
 from waiting import eventually
+
+from kerneldyno.rpc import errors
+from kerneldyno.scheduler.core.model import Evaluation, NodeState, Verdict
+from kerneldyno.scheduler.store.memory import MemoryStore
+from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
+from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 
 # The rules
 

@@ -8,14 +8,6 @@ from typing import Any
 
 import grpc
 import pytest
-from kerneldyno.rpc import channel, errors
-from kerneldyno.scheduler.core.model import Key, NodeState, Priority, Requirement
-from kerneldyno.scheduler.store.memory import MemoryStore
-from kerneldyno.v1 import evaluation_pb2
-from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
-from kerneldyno.v1 import scheduler_service_pb2 as pb
-from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
-from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from scheduler_harness import (
     CORRECT,
     CRASH,
@@ -37,6 +29,15 @@ from scheduler_harness import (
 )
 from scripted_node import node
 from waiting import eventually
+
+from kerneldyno.rpc import channel, errors
+from kerneldyno.scheduler.core.model import Key, NodeState, Priority, Requirement
+from kerneldyno.scheduler.store.memory import MemoryStore
+from kerneldyno.v1 import evaluation_pb2
+from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
+from kerneldyno.v1 import scheduler_service_pb2 as pb
+from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
+from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 
 # The rules: a new state machine takes up what the old one wrote
 

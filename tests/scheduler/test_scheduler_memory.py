@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kerneldyno.scheduler.core.model import Device, Evaluation, MemoryShortage, Requirement, Verdict
-from kerneldyno.v1 import evaluation_pb2
 from scheduler_harness import (
     ENVIRONMENT,
     NEED,
@@ -22,6 +20,9 @@ from scheduler_harness import (
 from scheduler_harness import request as request_for
 from scripted_node import node
 from waiting import eventually
+
+from kerneldyno.scheduler.core.model import Device, Evaluation, MemoryShortage, Requirement, Verdict
+from kerneldyno.v1 import evaluation_pb2
 
 GIB = 1 << 30
 

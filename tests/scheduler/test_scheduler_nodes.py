@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from kerneldyno.rpc import errors
-from kerneldyno.scheduler.core.model import NodeState
-from kerneldyno.v1 import evaluation_pb2
-from kerneldyno.v1 import fleet_service_pb2 as pb
-from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from scheduler_harness import (
     Client,
     Outcome,
@@ -21,6 +16,12 @@ from scheduler_harness import (
 )
 from scripted_node import node
 from waiting import eventually
+
+from kerneldyno.rpc import errors
+from kerneldyno.scheduler.core.model import NodeState
+from kerneldyno.v1 import evaluation_pb2
+from kerneldyno.v1 import fleet_service_pb2 as pb
+from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 
 
 async def test_attempts_of_a_node_that_dies_run_again_elsewhere_at_once() -> None:

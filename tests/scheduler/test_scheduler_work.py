@@ -9,14 +9,6 @@ from typing import Any
 
 import grpc
 import pytest
-from kerneldyno.rpc import errors
-from kerneldyno.scheduler.app import RunningScheduler
-from kerneldyno.scheduler.service import dispatcher as work
-from kerneldyno.v1 import evaluation_pb2
-from kerneldyno.v1 import fleet_service_pb2 as pb
-from kerneldyno.v1 import scheduler_service_pb2 as scheduler_pb
-from kerneldyno.v1.evaluation_pb2 import AttemptEvent
-from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 from scheduler_harness import (
     Client,
     Outcome,
@@ -28,6 +20,15 @@ from scheduler_harness import (
     scheduler,
 )
 from waiting import eventually
+
+from kerneldyno.rpc import errors
+from kerneldyno.scheduler.app import RunningScheduler
+from kerneldyno.scheduler.service import dispatcher as work
+from kerneldyno.v1 import evaluation_pb2
+from kerneldyno.v1 import fleet_service_pb2 as pb
+from kerneldyno.v1 import scheduler_service_pb2 as scheduler_pb
+from kerneldyno.v1.evaluation_pb2 import AttemptEvent
+from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 
 
 class Node:

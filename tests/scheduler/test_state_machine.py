@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from kerneldyno.scheduler.core.core import Core
 from kerneldyno.scheduler.core.model import (
     Attempt,

@@ -16,13 +16,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from store_records import accepted, correct, finished, key
+from waiting import eventually
+
 from kerneldyno.scheduler.core.ports import Filter, JournalObserver
 from kerneldyno.scheduler.store import journal as journal_module
 from kerneldyno.scheduler.store.journal import GroupCommitJournal, ImmediateJournal, Retention
 from kerneldyno.scheduler.store.memory import MemoryStore
 from kerneldyno.scheduler.store.sqlite import SqliteStore
-from store_records import accepted, correct, finished, key
-from waiting import eventually
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import grpc
-from kerneldyno.client import request_tracing
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -23,6 +22,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 )
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
+
+from kerneldyno.client import request_tracing
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kerneldyno.client import turn
 from kerneldyno.rpc import trace_context
 from kerneldyno.rpc.trace_context import TraceContext, decode, parse

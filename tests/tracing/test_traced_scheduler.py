@@ -17,6 +17,12 @@ import e2e_harness as e2e
 import grpc
 import pytest
 from collector import Collector, Span, environment, settings, traced_client
+from rewards_harness import PLAIN, Trainer, turn
+from scheduler_harness import connect, request, scheduler
+from scripted_node import node
+from store_records import accepted
+from waiting import free_port
+
 from kerneldyno.client import AsyncClient
 from kerneldyno.rpc import tracing
 from kerneldyno.scheduler.store.sqlite import SqliteStore
@@ -24,11 +30,6 @@ from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.fleet_service_pb2 import NODE_STATE_LOST, Assignment, Node
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, GetEvaluationRequest
 from kerneldyno.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
-from rewards_harness import PLAIN, Trainer, turn
-from scheduler_harness import connect, request, scheduler
-from scripted_node import node
-from store_records import accepted
-from waiting import free_port
 
 WHOLE, ATTEMPT, QUEUE = (f"kerneldyno.scheduler.{name}" for name in ("evaluation", "attempt", "queue"))
 CLIENT = "kerneldyno.client.evaluate"

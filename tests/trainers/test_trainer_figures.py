@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kerneldyno.trainers.episode import EpisodeTurn, figures
 from kerneldyno.trainers.marks import Mark
 from kerneldyno.trl.rewards import _figures

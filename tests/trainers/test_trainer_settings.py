@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kerneldyno.rollout.problems import Problem
 from kerneldyno.trainers.errors import SettingsError
 from kerneldyno.trainers.settings import load

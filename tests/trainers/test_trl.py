@@ -19,6 +19,9 @@ import pytest
 import small_models
 import torch
 import trl
+from scheduler_harness import scheduler
+from scripted_node import node
+
 from kerneldyno.client import NoRewardError
 from kerneldyno.client.errors import UnavailableError
 from kerneldyno.rollout.problems import Problem
@@ -26,8 +29,6 @@ from kerneldyno.trainers import connection
 from kerneldyno.trainers.errors import SettingsError
 from kerneldyno.trl import KernelEnv, environment_factory, make_reward_func
 from kerneldyno.verl import dataset
-from scheduler_harness import scheduler
-from scripted_node import node
 
 REFERENCE = "def get_inputs():\n    return []\n\n\nclass Model:\n    pass\n"
 

@@ -13,11 +13,6 @@ import pytest
 import small_models
 import torch
 import verl_harness as harness
-from kerneldyno.rewards.trajectories import read
-from kerneldyno.trainers import connection
-from kerneldyno.trainers.errors import SampleFailedError, SettingsError
-from kerneldyno.trainers.marks import Mark
-from kerneldyno.verl.agent_loop import KernelAgentLoop, TurnRewardOutput
 from scheduler_harness import scheduler
 from scripted_node import node
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker, DictConfigWrap
@@ -25,6 +20,12 @@ from verl.protocol import DataProto
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl_harness import Engine, answer, row, runs_of_ones
 from waiting import eventually
+
+from kerneldyno.rewards.trajectories import read
+from kerneldyno.trainers import connection
+from kerneldyno.trainers.errors import SampleFailedError, SettingsError
+from kerneldyno.trainers.marks import Mark
+from kerneldyno.verl.agent_loop import KernelAgentLoop, TurnRewardOutput
 
 PARAMS = {"temperature": 1.0, "logprobs": True}
 

@@ -15,12 +15,13 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from kerneldyno.training import advantages, losses, mismatch
-from kerneldyno.training.masks import to_tokens, turns_of
-from kerneldyno.training.returns import multi_turn_returns
 from torch import Tensor
 from verl.trainer.ppo import core_algos, rollout_corr_helper
 from verl.workers.config import ActorConfig
+
+from kerneldyno.training import advantages, losses, mismatch
+from kerneldyno.training.masks import to_tokens, turns_of
+from kerneldyno.training.returns import multi_turn_returns
 
 SEEDS = range(20)
 ROWS, LENGTH = 24, 40

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 import torch
 import verl_harness as harness
-from kerneldyno.trainers.errors import SettingsError
-from kerneldyno.training import losses, mismatch
-from kerneldyno.verl.correction import mrs, policy_loss, refuse_idle_bypass
 from omegaconf import OmegaConf
 from verl.protocol import DataProto
 from verl.trainer.config.algorithm import RolloutCorrectionConfig
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.utils.config import omega_conf_to_dataclass
+
+from kerneldyno.trainers.errors import SettingsError
+from kerneldyno.training import losses, mismatch
+from kerneldyno.verl.correction import mrs, policy_loss, refuse_idle_bypass
 
 RECIPE = Path(__file__).parents[2] / "examples" / "verl"
 

@@ -11,9 +11,10 @@ import pyarrow.parquet
 import pytest
 import small_models
 import verl_harness as harness
+from verl.utils.dataset.rl_dataset import RLHFDataset
+
 from kerneldyno.trainers.turns import problem_of
 from kerneldyno.verl import dataset
-from verl.utils.dataset.rl_dataset import RLHFDataset
 
 PROBLEMS = Path(__file__).parents[2] / "corpus" / "problems"
 

@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from kerneldyno.trainers.errors import SettingsError
-from kerneldyno.trainers.marks import Mark
-from kerneldyno.training.advantages import ESTIMATORS
-from kerneldyno.training.returns import multi_turn_returns
-from kerneldyno.verl import correction
 from omegaconf import OmegaConf
 from verl.protocol import DataProto
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+
+from kerneldyno.trainers.errors import SettingsError
+from kerneldyno.trainers.marks import Mark
+from kerneldyno.training.advantages import ESTIMATORS
+from kerneldyno.training.returns import multi_turn_returns
+from kerneldyno.verl import correction
 
 Turn = tuple[int, float]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kerneldyno.trainers.episode import EpisodeTurn
 from kerneldyno.trainers.rejection import kept, rule_of, void_turns
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_END_TO_END, EvalResult

@@ -17,8 +17,6 @@ import ray
 import small_models
 import transfer_queue as tq
 import verl_harness as harness
-from kerneldyno.rollout.problems import Problem
-from kerneldyno.verl import correction, dataset
 from omegaconf import open_dict
 from scheduler_harness import scheduler
 from scripted_node import node
@@ -29,6 +27,9 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.utils import tensordict_utils
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 from verl_harness import Episodes, answer
+
+from kerneldyno.rollout.problems import Problem
+from kerneldyno.verl import correction, dataset
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.timeout(300)

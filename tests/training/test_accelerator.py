@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+
 from kerneldyno.training import advantages, coverage, filters, losses, masks, mismatch
 from kerneldyno.training.returns import multi_turn_returns
-from torch import Tensor
 
 pytestmark = pytest.mark.gpu
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kerneldyno.training.adaptive import AdaptiveRule, AdaptiveSampler, balanced
 from kerneldyno.training.advantages import trloo
 from kerneldyno.training.errors import TrainingError

@@ -7,6 +7,8 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
+
 from kerneldyno.training.advantages import (
     ESTIMATORS,
     estimate,
@@ -23,7 +25,6 @@ from kerneldyno.training.advantages import (
 )
 from kerneldyno.training.errors import GroupError, MaskError, NotFiniteError, OptionError, ShapeError, TrainingError
 from kerneldyno.training.masks import turn_index
-from torch import Tensor
 
 pytestmark = pytest.mark.pure
 

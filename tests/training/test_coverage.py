@@ -6,6 +6,8 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
+
 from kerneldyno.training.coverage import (
     PAPER,
     RELEASE,
@@ -16,7 +18,6 @@ from kerneldyno.training.coverage import (
     reject,
 )
 from kerneldyno.training.errors import MaskError, NotFiniteError, OptionError, ShapeError, TrainingError
-from torch import Tensor
 
 pytestmark = pytest.mark.pure
 

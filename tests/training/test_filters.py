@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+
 from kerneldyno.training.errors import GroupError, NotFiniteError, TrainingError
 from kerneldyno.training.filters import last_turn, zero_variance
 

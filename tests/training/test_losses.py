@@ -10,9 +10,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+
 from kerneldyno.training.errors import MaskError, OptionError, ShapeError, TrainingError
 from kerneldyno.training.losses import Aggregation, aggregate, dual_clip
-from torch import Tensor
 
 pytestmark = pytest.mark.pure
 

@@ -6,9 +6,10 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
+
 from kerneldyno.training.errors import MaskError, OptionError, ShapeError
 from kerneldyno.training.masks import align, turn_index, turn_mask, turns_of
-from torch import Tensor
 
 pytestmark = pytest.mark.pure
 

@@ -11,6 +11,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kerneldyno.training.errors import ShapeError, TrainingError
 from kerneldyno.training.metrics import (
     Improvement,

@@ -10,12 +10,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+
 from kerneldyno.training import layout
 from kerneldyno.training.errors import GroupError, MaskError, NotFiniteError, OptionError, ShapeError, TrainingError
 from kerneldyno.training.layout import scattered, turn_by_turn
 from kerneldyno.training.masks import turns_of
 from kerneldyno.training.mismatch import PAPER, RELEASE, Rule, importance_weights, metrics, reject
-from torch import Tensor
 
 pytestmark = pytest.mark.pure
 

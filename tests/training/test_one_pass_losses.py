@@ -10,11 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+
 from kerneldyno.training import mismatch
 from kerneldyno.training.errors import MaskError, NotFiniteError, OptionError, ShapeError, TrainingError
 from kerneldyno.training.losses import bypass, dual_clip, policy_gradient, pure
 from kerneldyno.training.mismatch import Rule
-from torch import Tensor
 
 pytestmark = pytest.mark.pure
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kerneldyno.training.errors import GroupError, NotFiniteError, ShapeError, TrainingError
 from kerneldyno.training.oversampling import Oversampler, select_groups
 

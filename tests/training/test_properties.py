@@ -11,10 +11,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+
 from kerneldyno.training.advantages import ESTIMATORS, optimal_baseline, to_tokens, trloo
 from kerneldyno.training.masks import align, turn_index, turn_mask, turns_of
 from kerneldyno.training.returns import multi_turn_returns
-from torch import Tensor
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from kerneldyno.training.errors import MaskError, NotFiniteError, ShapeError, TrainingError
 from kerneldyno.training.returns import multi_turn_returns
 

@@ -10,6 +10,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kerneldyno.training.errors import NotFiniteError, OptionError, ShapeError, TrainingError
 from kerneldyno.training.scaling import History, Message, PlayedTurn, Scored, check_rank_by, choose, merit, run, select
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from kerneldyno.client import AsyncClient, LocalServices
 from kerneldyno.rewards.trajectories import TrajectoryFileError, TrajectoryWriter, TurnRecord, scan
 

@@ -13,10 +13,11 @@ from functools import partial
 
 import pytest
 import torch
+from torch import Tensor
+
 from kerneldyno.training.advantages import ESTIMATORS, grpo, optimal_baseline, reinforce, remax, rloo, trloo, trloo_norm
 from kerneldyno.training.masks import turn_mask
 from kerneldyno.training.returns import multi_turn_returns
-from torch import Tensor
 
 pytestmark = pytest.mark.pure
 

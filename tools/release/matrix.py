@@ -19,6 +19,7 @@ from pathlib import Path
 import artifacts
 import environments
 from extras import ROOT, promised
+
 from kerneldyno.rpc.version import VERSION
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")

@@ -18,6 +18,7 @@ import artifacts
 import environments
 import licences
 from extras import ROOT, chosen
+
 from kerneldyno.rpc.version import VERSION
 
 

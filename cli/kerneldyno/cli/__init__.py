@@ -13,6 +13,7 @@ import sys
 from typing import Annotated
 
 import typer
+
 from kerneldyno.cli.batch import batch
 from kerneldyno.cli.chosen import with_chosen
 from kerneldyno.cli.common import USAGE, with_credentials

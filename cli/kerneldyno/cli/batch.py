@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from kerneldyno.cli.cards import summary_table
 from kerneldyno.cli.chosen import NOTHING_CHOSEN, Chosen
 from kerneldyno.cli.common import (

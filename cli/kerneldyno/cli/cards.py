@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from kerneldyno.report.wording import colour, facts, speedup_words, texts
-from kerneldyno.v1.evaluation_pb2 import EvalResult
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+
+from kerneldyno.report.wording import colour, facts, speedup_words, texts
+from kerneldyno.v1.evaluation_pb2 import EvalResult
 
 
 def verdict_card(result: EvalResult) -> RenderableType:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
+
 from kerneldyno.cli.common import UsageError
 from kerneldyno.v1.evaluation_pb2 import StressKind
 

@@ -22,6 +22,8 @@ import typer
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
+from rich.console import Console
+
 from kerneldyno.cli.piped import PipedConsole
 from kerneldyno.client.aio import DEFAULT_ADDRESS
 from kerneldyno.client.errors import (
@@ -35,7 +37,6 @@ from kerneldyno.client.local import LocalServices
 from kerneldyno.rpc import credentials
 from kerneldyno.rpc.errors import AddressError, CredentialsError
 from kerneldyno.rpc.input_files import read_text
-from rich.console import Console
 
 NO_VERDICT, USAGE, UNREACHABLE, NOT_AS_REQUIRED, INTERRUPTED = 1, 2, 3, 4, 130
 

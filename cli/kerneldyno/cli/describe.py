@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from rich.table import Table
+
 from kerneldyno.cli.cards import plain
 from kerneldyno.cli.common import (
     Address,
@@ -20,7 +22,6 @@ from kerneldyno.cli.common import (
     to_json,
 )
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
-from rich.table import Table
 
 
 def describe(

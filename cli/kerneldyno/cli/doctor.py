@@ -10,6 +10,8 @@ from itertools import chain
 from typing import Annotated
 
 import typer
+from rich.text import Text
+
 from kerneldyno.cli.cards import plain
 from kerneldyno.cli.common import (
     NO_VERDICT,
@@ -28,7 +30,6 @@ from kerneldyno.cli.common import (
 from kerneldyno.client.aio import DEFAULT_ADDRESS
 from kerneldyno.client.errors import LocalServiceError
 from kerneldyno.doctor import CANARY_SECONDS, Check, State, of_machine, of_services
-from rich.text import Text
 
 
 class Trainer(StrEnum):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
 from kerneldyno.cli.cards import verdict_card
 from kerneldyno.cli.chosen import NOTHING_CHOSEN, Chosen
 from kerneldyno.cli.common import (

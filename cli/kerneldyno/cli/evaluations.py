@@ -9,6 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
+from rich.text import Text
+
 from kerneldyno.cli.cards import outcome_text, plain
 from kerneldyno.cli.common import (
     Address,
@@ -24,8 +27,6 @@ from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
 from kerneldyno.report.wording import speedup_words, stage_words
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation
-from rich.table import Table
-from rich.text import Text
 
 _OUTCOMES = [name for name, value in EvalResult.Outcome.items() if value]
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

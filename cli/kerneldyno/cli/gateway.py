@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from kerneldyno.cli.common import UNREACHABLE, Json, UsageError, fail, print_json, reporting
 from kerneldyno.cli.training import RequestFields, Reward, needing, request_fields, reward_of
 from kerneldyno.client.aio import DEFAULT_ADDRESS

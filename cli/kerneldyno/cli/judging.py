@@ -8,6 +8,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
 from kerneldyno.cli.common import INTERRUPTED, Service, UsageError, fail, report_stalled, stderr
 from kerneldyno.cli.results_file import NotResultsError, ResultsFile
 from kerneldyno.client.aio import AsyncClient
@@ -16,7 +18,6 @@ from kerneldyno.client.jsonl import BadLine
 from kerneldyno.client.sources import in_turn
 from kerneldyno.rpc.output_files import OutputLockedError
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 
 class Judging:

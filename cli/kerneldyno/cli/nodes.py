@@ -8,6 +8,9 @@ from contextlib import aclosing
 from typing import Annotated
 
 import typer
+from rich.table import Table
+from rich.text import Text
+
 from kerneldyno.cli.cards import plain
 from kerneldyno.cli.common import (
     NO_VERDICT,
@@ -23,8 +26,6 @@ from kerneldyno.cli.common import (
 )
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
 from kerneldyno.v1 import fleet_service_pb2 as pb
-from rich.table import Table
-from rich.text import Text
 
 NodeId = Annotated[str, typer.Argument(metavar="NODE", help="Id of the node; `kerneldyno nodes` lists them.")]
 

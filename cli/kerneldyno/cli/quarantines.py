@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from rich.table import Table
+
 from kerneldyno.cli.cards import plain
 from kerneldyno.cli.common import (
     NO_VERDICT,
@@ -22,7 +24,6 @@ from kerneldyno.cli.common import (
 )
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
 from kerneldyno.v1.fleet_service_pb2 import Quarantine
-from rich.table import Table
 
 #: Characters of a digest that are shown, and the fewest that identify one.
 _SHOWN, _FEWEST = 16, 6

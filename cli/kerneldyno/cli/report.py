@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from kerneldyno.cli.common import Json, UsageError, print_json, reporting
 from kerneldyno.rpc.input_files import STDIN, open_input
 

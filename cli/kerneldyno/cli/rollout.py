@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
 from kerneldyno.cli.common import (
     INTERRUPTED,
     NO_VERDICT,

@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
 from kerneldyno.cli import corpus
 from kerneldyno.cli.cards import plain
 from kerneldyno.cli.common import (
@@ -34,9 +38,6 @@ from kerneldyno.cli.corpus import Entry
 from kerneldyno.client.aio import DEFAULT_ADDRESS, AsyncClient
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.fleet_service_pb2 import NODE_STATE_LOST, Device
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
 #: Attacks in progress at once. More would only wait in the service's queue.
 _WINDOW = 32

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
 from kerneldyno.cli import suite_folders
 from kerneldyno.cli.chosen import NOTHING_CHOSEN, Chosen
 from kerneldyno.cli.common import (

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
 from kerneldyno.cli.cards import plain
 from kerneldyno.cli.common import lasting
 from kerneldyno.report.candidates import Candidate, colour
@@ -12,9 +16,6 @@ from kerneldyno.report.fast import FastRow
 from kerneldyno.report.figures import StageTimes
 from kerneldyno.report.making import Material
 from kerneldyno.report.wording import times
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
 
 #: Most problems that are listed as not correct; the report has all.
 _LISTED = 20

@@ -7,6 +7,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
 from kerneldyno.cli.cards import outcome_text, plain
 from kerneldyno.cli.common import lasting, to_json
 from kerneldyno.cli.nodes import _COLOURS, _devices, _state
@@ -14,9 +18,6 @@ from kerneldyno.cli.top_meter import LONGEST_SECONDS, Meter
 from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.scheduler_service_pb2 import SchedulerServiceGetCapabilitiesResponse
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 #: Seconds over which rates are computed.
 _SHORT_SECONDS = 10.0

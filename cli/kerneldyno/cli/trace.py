@@ -11,6 +11,10 @@ from typing import Annotated, Any
 import typer
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
 from kerneldyno.cli.cards import outcome_text, plain
 from kerneldyno.cli.common import (
     NO_VERDICT,
@@ -32,9 +36,6 @@ from kerneldyno.report.wording import speedup_words, stage_words
 from kerneldyno.rpc.turns import AGAIN
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 _PAGE = 1_000
 _MOST_ALIKE, _MOST_SUGGESTED = 10, 3

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from google.protobuf import json_format
+
 from kerneldyno.cli.common import UsageError
 from kerneldyno.rewards import presets
 from kerneldyno.rpc import installing

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kerneldyno.cli.common import Json, UsageError, print_json, reporting, stdout
-from kerneldyno.cli.training import needing
-from kerneldyno.rpc.input_files import is_plain
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from kerneldyno.cli.common import Json, UsageError, print_json, reporting, stdout
+from kerneldyno.cli.training import needing
+from kerneldyno.rpc.input_files import is_plain
 
 if TYPE_CHECKING:
     from kerneldyno.rollout.report import Report

@@ -6,6 +6,7 @@ import threading
 from typing import Annotated
 
 import typer
+
 from kerneldyno.cli.common import Devices, Json, Lanes, Sandbox, print_json, reporting
 from kerneldyno.client.aio import DEFAULT_ADDRESS
 from kerneldyno.client.local import LocalServices

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from kerneldyno.cli.common import Json, UsageError, read_source, reporting
 from kerneldyno.client.errors import LocalServiceError
 from kerneldyno.rpc import installing

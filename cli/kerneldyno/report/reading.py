@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Any, Final
 
 from google.protobuf import json_format
+
 from kerneldyno.client.problem_names import PROBLEM_LABEL
 from kerneldyno.report import candidates
 from kerneldyno.report.candidates import Candidate, positive

@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 import grpc
 import grpc.aio
+
 from kerneldyno.client.errors import ClientClosedError, check_loop, from_call
 from kerneldyno.client.evaluation_ledger import EvaluationLedger
 from kerneldyno.client.history import MAX_CANCEL_IDS, Outcome, listing, pages

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 import grpc
 import grpc.aio
+
 from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rpc import unreachable
 from kerneldyno.rpc.credentials import NONE, Credentials

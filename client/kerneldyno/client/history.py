@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from google.protobuf.timestamp_pb2 import Timestamp
+
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation, ListEvaluationsRequest, ListEvaluationsResponse
 

@@ -6,13 +6,14 @@ a request names already, is above ours. The context travels inside each request,
 
 from __future__ import annotations
 
+from opentelemetry.context import get_current
+from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
 from kerneldyno.client.item_spans import ItemSpans
 from kerneldyno.rewards.speedups import NAMES, counted_speedup
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult, TraceContext
 from kerneldyno.v1.reward_service_pb2 import StreamRewardsResponse, Turn
-from opentelemetry.context import get_current
-from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, set_span_in_context
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 _W3C = TraceContextTextMapPropagator()
 

@@ -33,8 +33,9 @@ def current() -> TraceContext | None:
     """Return the span that the caller's program has open, for an item that another task will send."""
     if "opentelemetry.trace" not in sys.modules:
         return None
-    from kerneldyno.client.request_spans import context_of
     from opentelemetry.trace import get_current_span
+
+    from kerneldyno.client.request_spans import context_of
 
     return context_of(get_current_span())
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 import grpc.aio
+
 from kerneldyno.client.backoff import Backoff
 from kerneldyno.client.errors import (
     ClientClosedError,

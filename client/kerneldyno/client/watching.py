@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator
 
 import grpc.aio
+
 from kerneldyno.client.backoff import Backoff
 from kerneldyno.client.errors import ClientClosedError, from_call, is_temporary, unreachable_for
 from kerneldyno.rpc.credentials import Credentials

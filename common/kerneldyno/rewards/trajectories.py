@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from google.protobuf.json_format import MessageToDict
+
 from kerneldyno.rewards.extraction import answer_of
 from kerneldyno.rewards.speedups import NAMES, counted_speedup
 from kerneldyno.rpc import installing

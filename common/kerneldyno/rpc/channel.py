@@ -11,6 +11,7 @@ import json
 from typing import Any
 
 import grpc
+
 from kerneldyno.rpc import tls
 from kerneldyno.rpc.bearer import BearerChannel
 from kerneldyno.rpc.credentials import NONE, Credentials

@@ -39,6 +39,7 @@ import grpc
 from google.protobuf import duration_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
+
 from kerneldyno.rpc.validation import Violation
 
 #: `ErrorInfo.domain` of every error.

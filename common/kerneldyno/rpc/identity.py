@@ -36,6 +36,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
+
 from kerneldyno.v1 import evaluation_pb2 as pb
 
 DIGEST_BYTES = 32

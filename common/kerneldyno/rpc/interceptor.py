@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.message import DecodeError
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
 from kerneldyno.rpc import audit, errors, trace_context
 from kerneldyno.rpc.auth import Gate
 from kerneldyno.rpc.metric_series import SECONDS
-from prometheus_client import CollectorRegistry, Counter, Histogram
 
 _log = logging.getLogger(__name__)
 

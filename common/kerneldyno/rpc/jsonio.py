@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from google.protobuf import json_format
+
 from kerneldyno.rpc.validation import STAGE_TIMEOUT_FIELDS
 from kerneldyno.v1 import evaluation_pb2 as pb
 

@@ -12,7 +12,6 @@ import asyncio
 import itertools
 from collections.abc import Collection, Sequence
 
-from kerneldyno.rpc.version import VERSION
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -22,6 +21,8 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
+
+from kerneldyno.rpc.version import VERSION
 
 #: Seconds, two to a decade: from a health check to an evaluation that fills an hour.
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3600.0)

@@ -25,10 +25,11 @@ from types import TracebackType
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
+from prometheus_client import CollectorRegistry, start_http_server
+
 from kerneldyno.rpc import reflection, tls
 from kerneldyno.rpc.channel import MAX_CONCURRENT_STREAMS, MAX_MESSAGE_BYTES, is_loopback, server_options
 from kerneldyno.rpc.interceptor import ServerInterceptor
-from prometheus_client import CollectorRegistry, start_http_server
 
 #: Open calls per server, including watches and evaluation streams.
 MAX_CONCURRENT_CALLS = 2_000

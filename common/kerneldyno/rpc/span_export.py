@@ -14,8 +14,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from kerneldyno.rpc.trace_context import TraceContext
-from kerneldyno.rpc.version import VERSION
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
@@ -23,6 +21,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision
+
+from kerneldyno.rpc.trace_context import TraceContext
+from kerneldyno.rpc.version import VERSION
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ import ssl
 from dataclasses import dataclass
 
 import grpc
+
 from kerneldyno.rpc.credentials import PUBLIC_ROOTS, Credentials
 from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.rpc.reloading import WatchedFiles

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
+
 from kerneldyno.rpc.source import BYTE_ORDER_MARK, without_mark
 from kerneldyno.v1 import evaluation_pb2 as pb
 

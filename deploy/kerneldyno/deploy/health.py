@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+
 from kerneldyno.rpc import channel, credentials, tls, unreachable
 from kerneldyno.rpc.errors import AddressError, CredentialsError
 

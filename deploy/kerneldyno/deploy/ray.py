@@ -29,11 +29,12 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
 from kerneldyno.client.blocking import Client
 from kerneldyno.client.errors import KernelDynoError
 from kerneldyno.deploy.errors import DeployError
 from kerneldyno.deploy.supervisor import State, Supervisor
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 #: Longest wait for an actor's answer, in seconds.
 _ANSWER_SECONDS = 30.0

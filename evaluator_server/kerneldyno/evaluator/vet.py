@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from kerneldyno.rpc.source import without_mark
 
 from .devices import open_device

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy
 import torch
+
 from kerneldyno.evaluator.backends import Backend, Launches
 from kerneldyno.evaluator.devices.base import Device
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
 from kerneldyno.evaluator.toolkits import EvalSpec, Problem, ReferenceFailure, Toolkit
 from kerneldyno.evaluator.toolkits.base import run_source
 

@@ -18,6 +18,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
 from kerneldyno.client import AsyncClient
 from kerneldyno.client.errors import KernelDynoError
 from kerneldyno.gateway.environment import SCHEMA, Environment, Episodes
@@ -38,13 +46,6 @@ from kerneldyno.gateway.trainers import TrainerRoutes
 from kerneldyno.rollout.problems import Problem
 from kerneldyno.rpc.version import VERSION
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route, WebSocketRoute
-from starlette.websockets import WebSocket
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
 from kerneldyno.client.errors import KernelDynoError
 from kerneldyno.gateway.labels import Labels
 from kerneldyno.gateway.refusals import Refusal, bad_request, refusal_of
@@ -24,7 +26,6 @@ from kerneldyno.rewards.speedups import counted_speedup
 from kerneldyno.rollout import prompts
 from kerneldyno.rollout.problems import Problem
 from kerneldyno.v1.evaluation_pb2 import EvalResult
-from starlette.websockets import WebSocket, WebSocketDisconnect
 
 #: Largest number of stored episodes over HTTP; the least recently used one is dropped first.
 MAX_EPISODES = 10_000

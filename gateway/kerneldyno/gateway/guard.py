@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kerneldyno.gateway.refusals import Refusal
-from kerneldyno.rpc.channel import is_loopback
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kerneldyno.gateway.refusals import Refusal
+from kerneldyno.rpc.channel import is_loopback
 
 #: WebSocket close code: refused by policy.
 POLICY_VIOLATION = 1008

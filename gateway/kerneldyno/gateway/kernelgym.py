@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
+
 from kerneldyno.gateway.refusals import Refusal, bad_request, invalid_request, unavailable
 from kerneldyno.rewards.scoring import callers_fault
 from kerneldyno.rewards.speedups import counted_speedup

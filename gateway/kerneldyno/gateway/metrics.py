@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kerneldyno.rpc.metric_series import LoopLag, Series, new_registry
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from kerneldyno.rpc.metric_series import LoopLag, Series, new_registry
 
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 #: Statuses that routes answer; any other one is counted as "other".

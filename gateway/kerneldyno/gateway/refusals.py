@@ -19,6 +19,10 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
 from kerneldyno.client.errors import (
     AlreadyFinishedError,
     EvaluationCancelledError,
@@ -28,9 +32,6 @@ from kerneldyno.client.errors import (
     KernelDynoError,
 )
 from kerneldyno.v1.evaluation_pb2 import EvalResult
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse
 
 #: Default of Retry-After, in seconds.
 RETRY_SECONDS = 5.0

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 
 import uvicorn
+
 from kerneldyno.gateway.app import Gateway, Settings
 from kerneldyno.gateway.refusals import ListenAddressError
 from kerneldyno.rpc.channel import is_loopback

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from prometheus_client import CollectorRegistry
+
 from kerneldyno.rpc import serving, tracing
 from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.rpc.metric_series import LoopLag, new_registry
@@ -35,7 +37,6 @@ from kerneldyno.v1 import fleet_service_pb2, reward_service_pb2, scheduler_servi
 from kerneldyno.v1.fleet_service_pb2_grpc import add_FleetServiceServicer_to_server
 from kerneldyno.v1.reward_service_pb2_grpc import add_RewardServiceServicer_to_server
 from kerneldyno.v1.scheduler_service_pb2_grpc import add_SchedulerServiceServicer_to_server
-from prometheus_client import CollectorRegistry
 
 _log = logging.getLogger(__name__)
 

@@ -6,11 +6,10 @@ import asyncio
 import random
 import re
 
-from kerneldyno.scheduler.failpoints import PLACES
-
 from chaos.clients import workload
 from chaos.cluster import Cluster
 from chaos.scenario import Figure, Plan, at_least, audit_all, exactly, kept, run_clients
+from kerneldyno.scheduler.failpoints import PLACES
 
 ROWS = (3,)
 TITLE = "The scheduler dies at each of its failpoints"

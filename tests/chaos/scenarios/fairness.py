@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from kerneldyno.v1.evaluation_pb2 import EvalRequest
 from waiting import eventually
 
 from chaos.clients import drive, request
 from chaos.cluster import Cluster
 from chaos.history import Event
 from chaos.scenario import Figure, Plan, at_most, audit_all, kept, of_kind, percentile, run_clients
+from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
 ROWS = (23,)
 TITLE = "One client floods, one trickles"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 
-from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, ListEvaluationsRequest
-
 from chaos.clients import audit, connected, note_result, note_submit, request
 from chaos.cluster import Cluster
 from chaos.history import Event
 from chaos.scenario import Figure, Plan, exactly, kept, of_kind, run_clients
+from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, ListEvaluationsRequest
 
 ROWS = (12, 13)
 TITLE = "Duplicates: one id 100 times in parallel, one digest from 1,000"

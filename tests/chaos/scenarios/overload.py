@@ -10,12 +10,12 @@ from typing import Any
 import grpc
 import grpc.aio
 import psutil
-from kerneldyno.rpc import errors
-from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest
 
 from chaos.clients import connected, request
 from chaos.cluster import Cluster
 from chaos.scenario import Figure, Plan, at_least, at_most, exactly, percentile
+from kerneldyno.rpc import errors
+from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest
 
 ROWS = (22,)
 TITLE = "Overload: three times the capacity is offered"

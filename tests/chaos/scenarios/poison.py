@@ -6,15 +6,15 @@ import asyncio
 import itertools
 
 import grpc.aio
-from kerneldyno.rpc import channel
-from kerneldyno.v1.evaluation_pb2 import EvalRequest
-from kerneldyno.v1.fleet_service_pb2 import ListQuarantinesRequest, ReleaseQuarantineRequest
-from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 
 from chaos.clients import request, workload
 from chaos.cluster import Cluster
 from chaos.history import Event
 from chaos.scenario import Figure, Plan, at_least, at_most, audit_all, exactly, kept, of_kind, run_clients
+from kerneldyno.rpc import channel
+from kerneldyno.v1.evaluation_pb2 import EvalRequest
+from kerneldyno.v1.fleet_service_pb2 import ListQuarantinesRequest, ReleaseQuarantineRequest
+from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 
 ROWS = (14, 15)
 TITLE = "Candidates that crash, and one that kills every node it runs on"

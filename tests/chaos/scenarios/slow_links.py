@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from kerneldyno.v1.evaluation_pb2 import EvalRequest
-
 from chaos.clients import request
 from chaos.cluster import Cluster
 from chaos.proxy import Link, Proxy
 from chaos.scenario import Figure, Plan, at_least, audit_all, exactly, kept, run_clients
+from kerneldyno.v1.evaluation_pb2 import EvalRequest
 
 ROWS = (11,)
 TITLE = "200 ± 50 ms of latency, 64 kB/s, and messages in slices"

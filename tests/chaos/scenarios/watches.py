@@ -7,11 +7,11 @@ import time
 from typing import Any
 
 import psutil
-from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest
 
 from chaos.clients import connected, note_response, note_submit, request
 from chaos.cluster import Cluster
 from chaos.scenario import Figure, Plan, at_least, at_most, audit_all, kept, of_kind, percentile
+from kerneldyno.v1.scheduler_service_pb2 import EvaluateRequest
 
 ROWS = (26,)
 TITLE = "1,000 open streams, one of them with a reader that has stopped"

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
+
 from kerneldyno.rewards.trajectories import TurnRecord
 from kerneldyno.rollout import prompts
 from kerneldyno.rollout.endpoint import Sampling

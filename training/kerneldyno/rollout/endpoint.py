@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx
+
 from kerneldyno.rollout.errors import ContextFullError as ContextFullError
 from kerneldyno.rollout.errors import EndpointError as EndpointError
 from kerneldyno.rollout.errors import EndpointRefusedError as EndpointRefusedError

@@ -9,6 +9,7 @@ KernelDynoError              base of all errors of KernelDyno (kerneldyno.rpc.er
 from __future__ import annotations
 
 import grpc
+
 from kerneldyno.rpc.errors import KernelDynoError
 
 

@@ -14,6 +14,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import torch
+
 from kerneldyno.trainers.episode import EpisodeTurn, final_result
 from kerneldyno.trainers.errors import SettingsError
 from kerneldyno.training import masks

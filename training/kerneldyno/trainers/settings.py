@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
+
 from kerneldyno.client.aio import DEFAULT_ADDRESS
 from kerneldyno.rewards import presets
 from kerneldyno.rpc.errors import InvalidRequestError

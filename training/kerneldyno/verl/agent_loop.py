@@ -22,6 +22,7 @@ from typing import Any
 from uuid import uuid4
 
 import torch
+
 from kerneldyno.rewards.extraction import continued
 from kerneldyno.rollout import prompts
 from kerneldyno.rollout.problems import Message, Problem
@@ -33,7 +34,6 @@ from kerneldyno.trainers.settings import Settings
 from kerneldyno.trainers.turns import PROMPT_END_TOKENS, make_turn, problem_of
 from kerneldyno.training import scaling
 from kerneldyno.verl import correction
-
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 
 NAME = "kernel_agent"

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+
 from kerneldyno.trainers import marks
 from kerneldyno.trainers.errors import SettingsError
 from kerneldyno.training import advantages, masks
 from kerneldyno.training.returns import multi_turn_returns
 from kerneldyno.verl import correction
-from torch import Tensor
-
 from verl.trainer.ppo.core_algos import register_adv_est
 
 _log = logging.getLogger("kerneldyno.verl")

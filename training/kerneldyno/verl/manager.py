@@ -12,7 +12,6 @@ from kerneldyno.rewards.extraction import continued
 from kerneldyno.trainers import settings
 from kerneldyno.trainers.turns import PROMPT_END_TOKENS
 from kerneldyno.verl.score import score_row
-
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 

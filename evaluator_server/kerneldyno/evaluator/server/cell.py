@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from google.protobuf import json_format
+
 from kerneldyno.rpc import jsonio
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb

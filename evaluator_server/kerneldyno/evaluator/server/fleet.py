@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import grpc
+
 from kerneldyno.rpc import channel, unreachable
 from kerneldyno.rpc.credentials import NONE, Credentials
 from kerneldyno.rpc.errors import CredentialsError

@@ -17,6 +17,7 @@ from typing import Any
 
 import grpc
 from grpc_health.v1._async import HealthServicer
+
 from kerneldyno.rpc import credentials, serving, tokens, tracing
 from kerneldyno.rpc.errors import CredentialsError
 from kerneldyno.rpc.interceptor import ServerInterceptor

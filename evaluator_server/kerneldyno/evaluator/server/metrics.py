@@ -10,11 +10,12 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Counter
+
 from kerneldyno.rpc.jsonio import stage_name
 from kerneldyno.rpc.metric_series import Series
 from kerneldyno.v1 import evaluation_pb2 as pb
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
-from prometheus_client import CollectorRegistry, Counter
 
 from ..shared.nvml import THROTTLE_REASONS
 from .gpu_metrics import GpuHealth

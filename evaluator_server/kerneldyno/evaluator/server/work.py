@@ -13,6 +13,7 @@ import random
 from typing import TYPE_CHECKING
 
 import grpc
+
 from kerneldyno.rpc import errors, trace_context
 from kerneldyno.v1 import fleet_service_pb2 as pb
 

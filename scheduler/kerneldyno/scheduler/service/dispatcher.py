@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 import grpc
+
 from kerneldyno.rpc import errors
 from kerneldyno.rpc.serving import Address
 from kerneldyno.rpc.trace_context import TraceContext

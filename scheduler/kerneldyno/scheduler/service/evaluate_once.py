@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import grpc
+
 from kerneldyno.rpc import errors
 from kerneldyno.rpc.interceptor import deadline_passed
 from kerneldyno.rpc.validation import Violation

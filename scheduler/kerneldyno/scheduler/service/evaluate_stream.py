@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
 import grpc
+
 from kerneldyno.rpc import auth, errors
 from kerneldyno.rpc.validation import Violation
 from kerneldyno.scheduler.core.model import ClientKind, Evaluation, Key, SubmitStatus

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from google.protobuf import timestamp_pb2
+
 from kerneldyno.rpc import errors
 from kerneldyno.rpc.validation import Violation
 from kerneldyno.scheduler.core.model import Node

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from grpc_health.v1 import health_pb2
 from grpc_health.v1._async import HealthServicer
+
 from kerneldyno.scheduler.service.admission import Admission
 from kerneldyno.v1 import reward_service_pb2, scheduler_service_pb2
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from google.protobuf import duration_pb2
+
 from kerneldyno.rpc import errors, validation
 from kerneldyno.rpc.channel import MAX_MESSAGE_BYTES
 from kerneldyno.rpc.validation import Violation

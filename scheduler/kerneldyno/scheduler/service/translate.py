@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from google.protobuf import timestamp_pb2
+
 from kerneldyno.rpc import identity, trace_context
 from kerneldyno.rpc.validation import (
     DEFAULT_BACKEND,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from prometheus_client import CollectorRegistry
+
 from kerneldyno.rpc.metric_series import Series
 from kerneldyno.scheduler.core.core import Core
 from kerneldyno.scheduler.core.model import Attempt, ClientKind, Evaluation, Job, Node, NodeState, Priority, Verdict
@@ -9,7 +11,6 @@ from kerneldyno.scheduler.core.observer import Observer
 from kerneldyno.scheduler.core.ports import JournalObserver, ServedJournal
 from kerneldyno.scheduler.core.queue_ages import JobClass
 from kerneldyno.v1 import evaluation_pb2
-from prometheus_client import CollectorRegistry
 
 OUTCOMES = [name for name, number in evaluation_pb2.EvalResult.Outcome.items() if number]
 #: Causes of infrastructure failures of attempts. An unknown cause that a node sends is counted as OTHER.
