@@ -92,7 +92,7 @@ def test_what_cannot_be_converted_is_said_and_nothing_is_written(
     good.write_text(harness.REFERENCE)
     cases = {
         (str(empty), str(out)): "no *.py file",
-        (str(broken), str(out)): "no Python program",
+        (str(broken), str(out)): "is not a Python program",
         (str(tmp_path / "absent"), str(out)): "absent",
         (str(good), str(out), "--option", "num_perf_trials"): "NAME=VALUE",
         (str(good), str(out), "--option", "num_perf_trials=-3"): "num_perf_trials",
