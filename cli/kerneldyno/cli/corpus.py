@@ -87,7 +87,7 @@ class Entry:
 
 
 def find() -> Path:
-    """Return the corpus: the one installed with this package, or the tests of the checkout that it runs from."""
+    """Return the corpus: the one installed with this package, or that of the checkout that it runs from."""
     here = Path(__file__).resolve()
     for root in (here.parent / "corpus_files", here.parents[3] / "corpus"):
         if (root / "attacks").is_dir() and (root / "problems").is_dir():

@@ -26,8 +26,8 @@ _SHARE = 0.25
 _UNDERSTATED = 0.8
 _SIGNALLING = {"cuda": 20e-6, "cpu": 100e-6}
 #: A call cannot take less from end to end than the device needs for it, all but this share; and one whose inputs have just
-#: been written finds them in the cache, where a kernel that waits for memory is more than twice as quick: two scans took 70
-#: and 114 us on an H100, and 150 and 187 us of device time with a cold cache. Less than this share is neither.
+#: been written may find them in the cache: two honest scans took 70 and 114 us on an H100, and 150 and 187 us of device
+#: time, which is that of a cold cache. Less than this share is neither.
 _LEAST_OF_DEVICE = 0.9
 _LEAST_IN_CACHE = 0.4
 
