@@ -4,7 +4,7 @@ SYSTEM_PYTHON ?= python3
 VENV ?= .venv
 ifeq ($(VENV),)
 PYTHON ?= python3
-export PYTHONPATH := common:client:scheduler:evaluator_server:training:gateway:deploy:cli:$(PYTHONPATH)
+export PYTHONPATH := common:client:scheduler:evaluator_server:training:gateway:deploy/python:cli:$(PYTHONPATH)
 READY :=
 else
 PYTHON := $(VENV)/bin/python
@@ -141,7 +141,7 @@ tiny-rl: $(READY)
 	$(PYTHON) examples/tiny_rl/plot.py build/tiny_rl/results.json --images build/tiny_rl
 
 dashboards: $(READY)
-	$(PYTHON) -m dashboards
+	$(PYTHON) -m deploy.dashboards
 
 # The pages, as a site: build/docs/docs/index.html.
 docs: $(READY)

@@ -63,20 +63,26 @@ def modules(root: Path) -> dict[str, Module]:
     """Find all modules of the namespace package below `root`.
 
     Args:
-        root: a checkout: its folders that hold a folder `kerneldyno` are looked through.
+        root: a checkout: its folders that hold a folder `kerneldyno`, or `python/kerneldyno`, are looked through.
 
     Returns:
         Each module by the name that it is imported by.
     """
     found = {}
-    for top in sorted(root.glob(f"*/{NAMESPACE}")):
+    for folder, top in _tops(root):
         for path in sorted(top.rglob("*.py")):
             parts = list(path.relative_to(top.parent).with_suffix("").parts)
             if parts[-1] == "__init__":
                 parts.pop()
             name = ".".join(parts)
-            found[name] = Module(name, path, top.parent.name)
+            found[name] = Module(name, path, folder)
     return found
+
+
+def _tops(root: Path) -> list[tuple[str, Path]]:
+    """List the parts of the namespace package, each with its top-level folder, of which it may be in a folder `python`."""
+    parts = [*root.glob(f"*/{NAMESPACE}"), *root.glob(f"*/python/{NAMESPACE}")]
+    return sorted((part.relative_to(root).parts[0], part) for part in parts)
 
 
 def imports(known: Mapping[str, Module]) -> list[tuple[Module, Module]]:
@@ -84,10 +90,11 @@ def imports(known: Mapping[str, Module]) -> list[tuple[Module, Module]]:
 
     `from package import name` counts for `package.name` where that is a module, and else for `package`.
     """
-    return [(module, known[name]) for module in known.values() for name in _imported(module, known) if name in known]
+    return [(module, known[name]) for module in known.values() for name in imported(module, known) if name in known]
 
 
-def _imported(module: Module, known: Mapping[str, Module]) -> list[str]:
+def imported(module: Module, known: Mapping[str, Module]) -> list[str]:
+    """List the modules that one module imports, of others as well, by their absolute names, as `imports` counts them."""
     package = module.name.split(".") if module.path.name == "__init__.py" else module.name.split(".")[:-1]
     found: list[str] = []
     for node in ast.walk(ast.parse(module.path.read_text())):
@@ -167,11 +174,11 @@ def sizes(root: Path, *, deep: bool) -> dict[str, tuple[int, int]]:
         deep: by each folder that holds files, and not by top-level folder.
     """
     found: dict[str, tuple[int, int]] = {}
-    for top in sorted(root.glob(f"*/{NAMESPACE}")):
+    for folder, top in _tops(root):
         for path in sorted(top.rglob("*")):
             if path.suffix in SOURCES:
                 inner = PurePosixPath(*path.relative_to(top).parts[:-1])
-                name = f"{top.parent.name}/{inner}" if deep else top.parent.name
+                name = f"{folder}/{inner}" if deep else folder
                 files, lines = found.get(name, (0, 0))
                 found[name] = (files + 1, lines + len(path.read_text().splitlines()))
     return found

@@ -1,1 +1,1 @@
-"""Grafana's dashboards as code: `python -m dashboards` writes the JSON that Grafana reads."""
+"""Grafana's dashboards as code: `python -m deploy.dashboards` writes the JSON that Grafana reads."""

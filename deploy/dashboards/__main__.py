@@ -1,4 +1,4 @@
-"""`python -m dashboards`: write the JSON of every dashboard to deploy/compose/grafana/dashboards.
+"""`python -m deploy.dashboards`: write the JSON of every dashboard to deploy/compose/grafana/dashboards.
 
 With `--check` nothing is written, and the exit status is 1 when a committed file is not what the source says.
 """
@@ -35,7 +35,7 @@ def stale() -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m dashboards", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m deploy.dashboards", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when a file is stale")
     if parser.parse_args(arguments).check:
         for note in (notes := stale()):

@@ -1,6 +1,6 @@
 """Pictures of the dashboards, drawn from a Prometheus' answers to the panels' own queries. They are not Grafana's.
 
-    python -m dashboards.pictures --prometheus http://127.0.0.1:9090 --minutes 60 --out docs/images
+    python -m deploy.dashboards.pictures --prometheus http://127.0.0.1:9090 --minutes 60 --out docs/images
 
 Colours, units, stacking and places are those of the JSON; Grafana's own look, its tooltips and its variables are not there:
 every instance and every device is shown.
@@ -256,7 +256,7 @@ def _said(value: float, unit: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m dashboards.pictures", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m deploy.dashboards.pictures", description=__doc__)
     parser.add_argument("--prometheus", default="http://127.0.0.1:9090", metavar="URL")
     parser.add_argument("--minutes", type=float, default=60.0, help="how far back (%(default)g)")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")

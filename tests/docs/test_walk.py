@@ -6,13 +6,14 @@ imported by one that the walk has named before.
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
+import layout
 from docs_pages import ROOT
 
 PAGE = ROOT / "docs/architecture.md"
+MODULES = layout.modules(ROOT)
 #: A source file, by its path from the root of the repository.
 SOURCE = re.compile(r"`([\w/]+/kerneldyno/[\w/]+\.py)`")
 STAGES = ["PREPARING", "AWAITING_MEMORY", "LOADING", "COMPILING", "CHECKING", "AWAITING_LEASE", "TIMING", "PROFILING"]
@@ -30,20 +31,6 @@ def module_of(path: str) -> str:
     return path[path.index("kerneldyno/") :].removesuffix(".py").replace("/", ".")
 
 
-def imported_by(path: str) -> set[str]:
-    """Return the modules that a source file imports, anywhere in it."""
-    package = module_of(path).split(".")
-    found: set[str] = set()
-    for node in ast.walk(ast.parse((ROOT / path).read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
-    return found
-
-
 def test_the_walk_visits_files_that_exist_in_the_order_of_imports() -> None:
     known: set[str] = set()
     visited = 0
@@ -51,7 +38,7 @@ def test_the_walk_visits_files_that_exist_in_the_order_of_imports() -> None:
         for number, path in enumerate(SOURCE.findall(text)):
             assert Path(ROOT / path).is_file(), f"{room}: {path} does not exist"
             assert number == 0 or module_of(path) in known, f"{room}: nothing before {path} imports it"
-            known |= imported_by(path)
+            known |= set(layout.imported(MODULES[module_of(path)], MODULES))
             visited += 1
     assert visited > 40
 

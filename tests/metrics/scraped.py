@@ -11,7 +11,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "deploy"))  # of which tests/monitoring imports dashboards
+sys.path.insert(0, str(Path(__file__).parents[2]))  # of which tests/monitoring imports deploy.dashboards
 sys.path.insert(0, str(Path(__file__).parents[1] / "monitoring"))
 
 from documented import PAGE

@@ -5,5 +5,5 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-# `dashboards`, also where pytest was not started as `python -m pytest`.
-sys.path.insert(0, str(Path(__file__).parents[2] / "deploy"))
+# `deploy.dashboards`, also where pytest was not started as `python -m pytest`.
+sys.path.insert(0, str(Path(__file__).parents[2]))

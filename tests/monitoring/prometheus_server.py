@@ -14,7 +14,7 @@ import yaml
 from needed import needs
 from waiting import free_port
 
-from dashboards.reading import Prometheus, PrometheusError
+from deploy.dashboards.reading import Prometheus, PrometheusError
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "prometheus"

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from live import FAST, PROBLEMS, Cluster, cluster
 from prometheus_server import impatient, serving
 
-from dashboards import pictures
+from deploy.dashboards import pictures
 from kerneldyno.client import Client, EvalRequest, RewardSpec, Turn, turn
 from kerneldyno.rpc.jsonio import request_from_json
 

@@ -16,9 +16,9 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from dashboards import __main__ as command
-from dashboards import pictures
-from dashboards.reading import FOLDER, Panel, dashboards, filled, panels
+from deploy.dashboards import __main__ as command
+from deploy.dashboards import pictures
+from deploy.dashboards.reading import FOLDER, Panel, dashboards, filled, panels
 
 ALL = dashboards()
 each = pytest.mark.parametrize("name", ALL)
@@ -36,7 +36,7 @@ def test_the_files_are_what_the_source_says() -> None:
 def test_a_stale_file_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in ("dashboards.reading.FOLDER", "dashboards.__main__.FOLDER"):
+    for module in ("deploy.dashboards.reading.FOLDER", "deploy.dashboards.__main__.FOLDER"):
         monkeypatch.setattr(module, tmp_path)
     assert command.main([]) == 0
     assert command.main(["--check"]) == 0

@@ -25,8 +25,8 @@ from live import MAX_QUEUED, Cluster, candidate, candidates, cheating_turns, clu
 from PIL import Image
 from prometheus_server import impatient, serving, tool
 
-from dashboards import pictures
-from dashboards.reading import Panel, Prometheus, dashboards, filled, panels
+from deploy.dashboards import pictures
+from deploy.dashboards.reading import Panel, Prometheus, dashboards, filled, panels
 from kerneldyno.client import Client
 from kerneldyno.client.errors import KernelDynoError
 from kerneldyno.v1.evaluation_pb2 import DeviceSelector

@@ -6,6 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import layout
 import pytest
 import yaml
 from extras import ROOT
@@ -15,7 +16,7 @@ from kerneldyno.rpc.version import VERSION
 
 pytestmark = pytest.mark.pure
 
-SOURCES = sorted(ROOT.glob("*/kerneldyno/**/*.py"))
+SOURCES = [module.path for module in layout.modules(ROOT).values()]
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 
 

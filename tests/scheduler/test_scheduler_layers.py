@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import layout
 import pytest
 
-ROOT = Path(__file__).parents[2] / "scheduler"
+ROOT = Path(__file__).parents[2]
 PACKAGE = "kerneldyno.scheduler"
 
 #: A folder or module of the scheduler -> those that it may import, from the lowest floor to the highest.
@@ -38,26 +38,13 @@ IMPURE = (
 )
 
 
-def module_name(path: Path) -> str:
-    """Return the dotted name of a source file."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-SOURCES = {module_name(path): path for path in sorted((ROOT / "kerneldyno/scheduler").rglob("*.py"))}
+MODULES = layout.modules(ROOT)
+SOURCES = {name: module for name, module in MODULES.items() if module.folder == "scheduler"}
 
 
 def imports(module: str) -> set[str]:
     """Return the names of all modules that `module` imports, also those for type checking only."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(SOURCES[module].read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{module} has a relative import"
-            names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= (names & SOURCES.keys()) or {node.module or ""}
-    return found
+    return set(layout.imported(SOURCES[module], MODULES))
 
 
 def floor(module: str) -> str:
@@ -89,6 +76,10 @@ def test_every_arrow_of_the_table_is_used() -> None:
         (floor(module), floor(other)) for module in SOURCES for other in imports(module) if other.startswith(PACKAGE)
     }
     assert {(name, other) for name, allowed in ALLOWED.items() for other in allowed} <= used
+
+
+def test_imports_are_absolute() -> None:
+    assert not [name for name, module in SOURCES.items() if "\nfrom ." in module.path.read_text()]
 
 
 def test_modules_import_each_other_in_no_circle() -> None:
