@@ -10,7 +10,12 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from google.protobuf import json_format
+
+from kerneldyno.evaluator.judge.request import read_request
 from kerneldyno.evaluator.shared import wire
+from kerneldyno.evaluator.shared.spec import EvalSpec
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 DEVICE = "cuda:0" if os.environ.get("KERNELDYNO_REQUIRE_GPU") else "cpu:0"
 
@@ -86,6 +91,11 @@ def request(kernel_code: str, **changes: Any) -> dict[str, Any]:
         "run_performance": False,
         **changes,
     }
+
+
+def spec(kernel_code: str, **changes: Any) -> EvalSpec:
+    """Return what a judge makes of `request`."""
+    return read_request(json_format.ParseDict(request(kernel_code, **changes), pb.EvalRequest()))
 
 
 def limits(**seconds: float) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import judge_harness
 import pytest
 import torch
-from judge_harness import request
 
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
@@ -20,7 +20,6 @@ from kerneldyno.evaluator.devices.signals import DONE, READY, RELEASED, Signals
 from kerneldyno.evaluator.devices.timed_loops import Plan, Station, capture, lead_in, run_burst, run_paced
 from kerneldyno.evaluator.judge.problems.trial import Inputs, draw
 from kerneldyno.evaluator.shared import tree
-from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
 
 pytestmark = pytest.mark.pure
@@ -79,7 +78,7 @@ class Witness:
 
 
 def staged() -> Station:
-    spec = EvalSpec.from_json(request("", reference_code=REFERENCE))
+    spec = judge_harness.spec("", reference_code=REFERENCE)
     problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
     place = station(draw(problem, CPU, 0), 16 * 64 * 4)
     for (x,) in place.inputs:

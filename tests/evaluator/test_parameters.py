@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import judge_harness
 import pytest
 import torch
 from judge_harness import Judge, request
@@ -12,7 +13,6 @@ from torch import nn
 from kerneldyno.evaluator.judge.checks.candidate import match
 from kerneldyno.evaluator.runner.parameters import Construction
 from kerneldyno.evaluator.shared import tree
-from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
 
 CPU = torch.device("cpu")
@@ -77,7 +77,7 @@ def get_inputs():
 
 
 def state(seed: int, **changes: Any) -> dict[str, torch.Tensor]:
-    asked = EvalSpec.from_json(request("", reference_code=REFERENCE, stress_inputs=True, **changes))
+    asked = judge_harness.spec("", reference_code=REFERENCE, stress_inputs=True, **changes)
     return toolkits()["kernelbench"].build(asked, CPU, seed).state()
 
 
@@ -97,7 +97,7 @@ def test_values_are_secret_to_a_judge() -> None:
 
 
 def test_nothing_is_replaced_without_stress() -> None:
-    asked = EvalSpec.from_json(request("", reference_code=REFERENCE, stress_inputs=False))
+    asked = judge_harness.spec("", reference_code=REFERENCE, stress_inputs=False)
     assert toolkits()["kernelbench"].build(asked, CPU, 7).state() == {}
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import judge_harness
 import pytest
 import torch
 from judge_harness import Judge, candidate, request
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
 from kerneldyno.evaluator.toolkits.torch_settings import _SETTINGS, TorchSettings, seclude
 
@@ -176,7 +176,7 @@ def get_inputs():
 
 def test_problems_do_not_see_each_others_settings() -> None:
     def built(top: str) -> Any:
-        spec = EvalSpec.from_json(request("", reference_code=SELFISH.format(top=top, call="pass")))
+        spec = judge_harness.spec("", reference_code=SELFISH.format(top=top, call="pass"))
         return seclude(lambda: toolkits()["kernelbench"].build(spec, CPU, 5))
 
     double, single = built("torch.set_default_dtype(torch.float64)"), built("")

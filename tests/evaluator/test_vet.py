@@ -19,12 +19,13 @@ from kerneldyno.evaluator.judge.problems.examination import examine, materials, 
 from kerneldyno.evaluator.judge.problems.mutants import MUTANTS
 from kerneldyno.evaluator.shared.spec import ToleranceRule
 from kerneldyno.evaluator.toolkits import toolkits
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 pytestmark = pytest.mark.slow
 
 PROBLEMS = Path(__file__).parents[2] / "corpus" / "problems"
 CPU = open_device("cpu:0")
-CALIBRATED = ToleranceRule("PRESET_CALIBRATED", None, None)
+CALIBRATED = ToleranceRule(pb.Tolerance.PRESET_CALIBRATED, None, None)
 HALF, TWICE = "half of the data and zeros", "half of the data twice"
 LINE, COPY = "a straight line through the input", "a copy of the input"
 
@@ -249,7 +250,7 @@ def test_broken_problems_say_what_to_do(tmp_path: Path, source: str, stage: str,
     report = vetted(path)
     assert report.verdict == vet.BROKEN
     assert report.error is not None
-    assert (report.error["stage"], report.error["type"]) == (stage, kind)
+    assert (report.error.stage, report.error.type) == (stage, kind)
     assert advice in report.advice
 
 

@@ -113,6 +113,17 @@ def test_torch_stays_out_of_the_process(module: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_neither_zygote_nor_runner_imports_protobuf() -> None:
+    """Every runner would pay for it in memory, and hold a parser that it has no use for."""
+    runner = "kerneldyno.evaluator.runner"
+    code = (
+        f"import sys, {runner}.zygote, {runner}.harness, {runner}.warden, {runner}.reference as reference\n"
+        "reference.preload()\n"
+        "sys.exit(any(name.split('.')[0] in ('google', 'grpc') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_no_cancellation_is_lost() -> None:
     """Python 3.11's asyncio.wait_for swallows one that comes together with what it waits for; asyncio.timeout does not."""
     sources = [module.path for module in MODULES.values()]

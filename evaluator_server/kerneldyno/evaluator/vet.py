@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from kerneldyno.rpc.source import without_mark
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 from .devices import open_device
 from .devices.base import Device
@@ -74,6 +75,16 @@ class Row:
         return self.nominal or self.allclose_1e4 or self.allclose_1e2
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a reference raised, and in which stage."""
+
+    stage: str
+    type: str
+    message: str
+    traceback: str
+
+
 @dataclass(slots=True)
 class Report:
     """What is known about one problem."""
@@ -81,7 +92,7 @@ class Report:
     path: str
     verdict: str = BROKEN
     advice: str = ""
-    error: dict[str, Any] | None = None
+    error: Failure | None = None
     #: Largest error of the reference against its float64 twin, as a share of the typical element; None without a twin.
     noise_floor: float | None = None
     inputs: list[str] = field(default_factory=list)
@@ -116,7 +127,7 @@ def vet(path: Path, device: Device, rule: ToleranceRule) -> Report:
     except ReferenceFailure as failure:
         if isinstance(failure.__cause__, KeyboardInterrupt):
             raise KeyboardInterrupt from failure
-        _broken(report, failure.detail)
+        _broken(report, failure)
     return report
 
 
@@ -132,16 +143,17 @@ def _spec(source: str, rule: ToleranceRule) -> EvalSpec:
         warmup=0,
         timing_precision=0.01,
         tolerance=rule,
-        allowed_precision="PRECISION_UNSPECIFIED",
+        allowed_precision=pb.PRECISION_UNSPECIFIED,
         torch_compile=False,
         cuda_graph=False,
         limits=Limits(0, 0, 0, 0),
         run_performance=False,
         enable_profiling=False,
         stress_inputs=True,
-        provenance_policy="PROVENANCE_POLICY_UNSPECIFIED",
+        provenance_policy=pb.PROVENANCE_POLICY_UNSPECIFIED,
         cases_code="",
         cases=(),
+        output_reuse=pb.OUTPUT_REUSE_LABEL,
     )
 
 
@@ -149,8 +161,10 @@ def _build(spec: EvalSpec, device: Device, seed: int) -> Problem:
     return seclude(lambda: toolkits()[spec.toolkit].build(spec, device.torch_device, seed))
 
 
-def _broken(report: Report, error: dict[str, Any]) -> None:
-    report.verdict, report.error, report.advice = BROKEN, error, _ADVICE.get(error["stage"], "")
+def _broken(report: Report, failure: ReferenceFailure) -> None:
+    error = failure.error
+    report.error = Failure(failure.stage, error.type, error.message, error.traceback)
+    report.verdict, report.advice = BROKEN, _ADVICE.get(failure.stage, "")
 
 
 def _describe(report: Report, problem: Problem, spec: EvalSpec, device: Device, found: Examination) -> bool:
@@ -205,7 +219,7 @@ def _try_mutants(
     # The public benchmark knows neither stress nor secret parameters.
     as_public = list(MUTANTS)
     for rule, size in sorted(_PUBLIC.items(), key=lambda pair: -pair[1]):
-        tolerance = ToleranceRule("PRESET_ALLCLOSE", size, size)
+        tolerance = ToleranceRule(pb.Tolerance.PRESET_ALLCLOSE, size, size)
         as_public = _passing(as_public, plain, replace(spec, stress_inputs=False, tolerance=tolerance), device)
         for mutant in as_public:
             setattr(rows[mutant.name], rule, True)
@@ -282,8 +296,8 @@ def _lines(report: Report) -> list[str]:
     """Show a report to a person."""
     lines = [f"{report.path}: {report.verdict.upper()}" + (f": {report.advice}" if report.advice else "")]
     if report.error is not None:
-        lines.append(f"  {report.error['stage']}: {report.error['type']}: {report.error['message']}")
-        lines += [f"  | {line}" for line in report.error["traceback"].splitlines()]
+        lines.append(f"  {report.error.stage}: {report.error.type}: {report.error.message}")
+        lines += [f"  | {line}" for line in report.error.traceback.splitlines()]
         return lines
     floor = "no float64 twin" if report.noise_floor is None else f"{report.noise_floor:.2g} of a typical element"
     facts = [
@@ -342,7 +356,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Vet the files named by `arguments`; return 0 when all are strong, 1 when one is not, 2 when one cannot be read."""
     parsed = _parse(arguments)
-    rule = ToleranceRule(f"PRESET_{parsed.preset.upper()}", parsed.atol, parsed.rtol)
+    rule = ToleranceRule(pb.Tolerance.Preset.Value(f"PRESET_{parsed.preset.upper()}"), parsed.atol, parsed.rtol)
     try:
         device = _choose(parsed.device)
         device.warm_up()

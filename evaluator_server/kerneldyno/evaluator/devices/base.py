@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ..shared.nvml import GpuState
 from .signals import Signals
 
 #: To `displace`: memory is to lie as in a process that has just begun.
@@ -40,6 +41,17 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceDescription:
+    """What a device is: model name, memory in bytes, versions, and its UUID as NVML has it; "" on the CPU."""
+
+    model: str
+    memory_bytes: int
+    driver_version: str = ""
+    cuda_version: str = ""
+    uuid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Pace:
     """How long a kernel that does next to nothing takes in one process.
 
@@ -63,7 +75,7 @@ class Device(ABC):
         """Initialise the device in this process, so that the first call of a candidate need not pay for it."""
 
     @abstractmethod
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> DeviceDescription:
         """Model name, memory in bytes, driver and CUDA versions."""
 
     @abstractmethod
@@ -146,7 +158,7 @@ class Device(ABC):
 
     @functools.cached_property
     def _memory_bytes(self) -> int:
-        return int(self.describe()["memory_bytes"])
+        return self.describe().memory_bytes
 
     def keep_within(self, nbytes: int | None) -> None:  # noqa: B027
         """Have this process allocate at most so many bytes of device memory through torch; None lifts the limit."""
@@ -200,9 +212,9 @@ class Device(ABC):
         """Judge: processors of the host that reach the device without a detour; none where nobody says which."""
         return set()
 
-    def state(self) -> dict[str, Any]:
-        """Judge: what the driver says about clocks, power and temperature; empty where it says nothing."""
-        return {}
+    def state(self) -> GpuState | None:
+        """Judge: what the driver says about clocks, power and temperature; None where it says nothing."""
+        return None
 
     def pace(self) -> Pace | None:
         """How long a kernel that does next to nothing takes in this process; None where processes do not differ in that."""

@@ -17,7 +17,7 @@ import torch
 
 from ..shared import proc
 from . import heap, hostmemory
-from .base import Arena, Device, Stopwatch
+from .base import Arena, Device, DeviceDescription, Stopwatch
 from .signals import Signals, new_page
 
 #: Larger than the last-level caches of the machines this runs on would be costly here, and the interpreter's own
@@ -43,14 +43,9 @@ class CpuDevice(Device):
         torch.ones(8).sum().item()
         heap.divide()
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> DeviceDescription:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return {
-            "model": proc.processor_model() or platform.processor() or platform.machine(),
-            "memory_bytes": memory,
-            "driver_version": "",
-            "cuda_version": "",
-        }
+        return DeviceDescription(proc.processor_model() or platform.processor() or platform.machine(), memory)
 
     def room_bytes(self) -> int:
         return hostmemory.allowance()

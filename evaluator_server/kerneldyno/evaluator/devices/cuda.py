@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 
+from ..shared.nvml import GpuState
 from . import gpu_state
-from .base import AFRESH, Arena, Device, Gate, Pace, Probe, Stopwatch, Used
+from .base import AFRESH, Arena, Device, DeviceDescription, Gate, Pace, Probe, Stopwatch, Used
 from .driver import Driver
 from .graphs import capture
 from .pace import measure
@@ -80,15 +81,15 @@ class CudaDevice(Device):
         torch.zeros(1, device=self.torch_device).add_(1)
         self.synchronize()
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> DeviceDescription:
         properties = torch.cuda.get_device_properties(self.torch_device)
-        return {
-            "model": properties.name,
-            "memory_bytes": properties.total_memory,
-            "driver_version": self.driver.version(),
-            "uuid": f"GPU-{properties.uuid}",
-            "cuda_version": torch.version.cuda or "",
-        }
+        return DeviceDescription(
+            model=properties.name,
+            memory_bytes=properties.total_memory,
+            driver_version=self.driver.version(),
+            cuda_version=torch.version.cuda or "",
+            uuid=f"GPU-{properties.uuid}",
+        )
 
     # Each queue between a context and the device takes the driver time to make, and to unmake: eight contexts were
     # there after 1.04 s and gone after 0.49 s with the usual number of them, after 0.44 s and 0.20 s with one (H200).
@@ -222,7 +223,7 @@ class CudaDevice(Device):
     def near_processors(self) -> set[int]:
         return gpu_state.near_processors(self.torch_device.index)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> GpuState | None:
         return gpu_state.state(self.torch_device.index)
 
     def stopwatch(self, count: int) -> Stopwatch:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..shared.nvml import Driver, GpuError
+from ..shared.nvml import Driver, GpuError, GpuState
 
 
 @functools.cache
@@ -23,15 +23,15 @@ def _gpu(index: int) -> tuple[Driver, Any] | None:
         return None
 
 
-def state(index: int) -> dict[str, Any]:
-    """Return clocks (MHz), temperature (Celsius), power (watts) and reasons for throttling of CUDA device `index`."""
+def state(index: int) -> GpuState | None:
+    """Return the state of CUDA device `index`; None where the driver does not say."""
     if (gpu := _gpu(index)) is None:
-        return {}
+        return None
     driver, handle = gpu
     try:
         return driver.state(handle)
     except GpuError:
-        return {}
+        return None
 
 
 def near_processors(index: int) -> set[int]:

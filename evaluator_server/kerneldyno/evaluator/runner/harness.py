@@ -12,6 +12,7 @@ candidate that are the same code then take the same time.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import faulthandler
 import gc
 import importlib.util
@@ -68,7 +69,7 @@ def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratc
         try:
             answer = {"ok": getattr(harness, f"do_{order['op']}")(order)}
         except BaseException as error:  # SystemExit and KeyboardInterrupt of the candidate are its failures too
-            answer = {"error": describe_error(error, harness.file)}
+            answer = {"error": dataclasses.asdict(describe_error(error, harness.file))}
         wire.send(channel, answer)
 
 

@@ -27,6 +27,17 @@ _MHZ = 1e6
 _WORD_BITS = 64
 
 
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """Clocks (MHz), temperature (Celsius), power (watts) and reasons for throttling, at one moment."""
+
+    sm_clock_mhz: int
+    memory_clock_mhz: int
+    temperature_celsius: int
+    power_watts: float
+    throttle_reasons: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Reading:
     """What a GPU said; dictionaries hold what it can tell, by label."""
@@ -121,17 +132,17 @@ class Driver:
         self._read_errors(handle, reading)
         return reading
 
-    def state(self, handle: Any) -> dict[str, Any]:
-        """Return clocks (MHz), temperature (Celsius), power (watts) and reasons for throttling, all or none (GpuError)."""
+    def state(self, handle: Any) -> GpuState:
+        """Return the state of a GPU, all or none of it (GpuError)."""
         nvml, call = self._nvml, self._call
         reasons = call(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
-        return {
-            "sm_clock_mhz": call(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
-            "memory_clock_mhz": call(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
-            "temperature_celsius": call(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
-            "power_watts": call(nvml.nvmlDeviceGetPowerUsage, handle) / 1000,
-            "throttle_reasons": [name for bit, name in THROTTLE_REASONS.items() if reasons & bit],
-        }
+        return GpuState(
+            sm_clock_mhz=call(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            memory_clock_mhz=call(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
+            temperature_celsius=call(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+            power_watts=call(nvml.nvmlDeviceGetPowerUsage, handle) / 1000,
+            throttle_reasons=tuple(name for bit, name in THROTTLE_REASONS.items() if reasons & bit),
+        )
 
     def memory_bytes(self, handle: Any) -> int:
         """Return the size of a GPU's memory. Raises GpuError."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import linecache
 import os
 import traceback
-from typing import Any
+from dataclasses import dataclass
+
+from .wire import Frame
 
 #: What the candidate's source is called wherever it is named.
 CANDIDATE_FILE = "candidate.py"
@@ -16,14 +18,30 @@ _MAX_FRAMES = 20
 _MAX_CAUSES = 8
 
 
-def describe_error(error: BaseException, filename: str) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class ErrorDescription:
+    """An exception as text: its class, the names of that class and of all its bases, its message, its traceback."""
+
+    type: str
+    bases: tuple[str, ...]
+    message: str
+    traceback: str
+
+    @classmethod
+    def from_json(cls, said: Frame) -> ErrorDescription:
+        """Read what a trusted process made of one by `dataclasses.asdict`. Raises KeyError where a part is missing."""
+        bases = tuple(map(str, said["bases"]))
+        return cls(str(said["type"]), bases, str(said["message"]), str(said["traceback"]))
+
+
+def describe_error(error: BaseException, filename: str) -> ErrorDescription:
     """Return type, base classes, message and cleaned traceback of `error`, whose source is called `filename`."""
-    return {
-        "type": type(error).__name__,
-        "bases": [base.__name__ for base in type(error).__mro__],
-        "message": _message(error)[:MAX_MESSAGE],
-        "traceback": own_lines(error, filename)[-MAX_TRACEBACK:],
-    }
+    return ErrorDescription(
+        type=type(error).__name__,
+        bases=tuple(base.__name__ for base in type(error).__mro__),
+        message=_message(error)[:MAX_MESSAGE],
+        traceback=own_lines(error, filename)[-MAX_TRACEBACK:],
+    )
 
 
 def own_lines(error: BaseException, filename: str) -> str:

@@ -18,7 +18,7 @@ import torch
 
 from ..shared.out_of_memory import asked_bytes, is_lack_of_memory, tells_of_it
 from ..shared.spec import EvalSpec
-from ..shared.tracebacks import describe_error
+from ..shared.tracebacks import ErrorDescription, describe_error
 
 #: Name under which tracebacks show a reference's source.
 REFERENCE_FILE = "reference.py"
@@ -27,12 +27,12 @@ _counter = itertools.count()
 
 
 class ReferenceFailure(Exception):  # noqa: N818  (a failure of the problem, not of this program)
-    """The reference, or the cases, could not be used. `detail` is for an ExceptionEvidence."""
+    """The reference, or the cases, could not be used: in which stage, and the error that says so."""
 
     def __init__(self, stage: str, error: BaseException) -> None:
         super().__init__(f"{stage}: {type(error).__name__}: {error}")
-        self.detail = {"stage": stage, **describe_error(error, REFERENCE_FILE)}
-        del self.detail["bases"]
+        self.stage = stage
+        self.error = describe_error(error, REFERENCE_FILE)
         #: Whether memory ran out, and how much more was asked for, in bytes; 0 where nobody says.
         self.lacked_memory: bool = (
             error.lacked_memory if isinstance(error, ReferenceFailure) else is_lack_of_memory(error)
@@ -40,14 +40,14 @@ class ReferenceFailure(Exception):  # noqa: N818  (a failure of the problem, not
         self.asked_bytes = asked_bytes(str(error)) if self.lacked_memory else 0
 
     @classmethod
-    def from_runner(cls, stage: str, described: dict[str, Any]) -> ReferenceFailure:
+    def from_runner(cls, stage: str, described: ErrorDescription) -> ReferenceFailure:
         """Make one of what `describe_error` has said in the runner of a reference."""
-        failure = cls(stage, RuntimeError(described["message"]))
-        failure.args = (f"{stage}: {described['type']}: {described['message']}",)
-        failure.detail = {"stage": stage, **{name: described[name] for name in ("type", "message", "traceback")}}
+        failure = cls(stage, RuntimeError(described.message))
+        failure.args = (f"{stage}: {described.type}: {described.message}",)
+        failure.error = described
         # A ReferenceFailure of the runner names in its message what caused it.
-        if tells_of_it(f"{described['type']}: {described['message']}"):
-            failure.lacked_memory, failure.asked_bytes = True, asked_bytes(described["message"])
+        if tells_of_it(f"{described.type}: {described.message}"):
+            failure.lacked_memory, failure.asked_bytes = True, asked_bytes(described.message)
         return failure
 
 
