@@ -42,7 +42,7 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class DeviceDescription:
-    """What a device is: model name, memory in bytes, versions, and its UUID as NVML has it; "" on the CPU."""
+    """Model name, memory in bytes, versions, and the UUID that NVML uses. On the CPU, versions and UUID are empty."""
 
     model: str
     memory_bytes: int
@@ -213,7 +213,7 @@ class Device(ABC):
         return set()
 
     def state(self) -> GpuState | None:
-        """Judge: what the driver says about clocks, power and temperature; None where it says nothing."""
+        """Judge: what the driver says about clocks, power and temperature; None if it says nothing."""
         return None
 
     def pace(self) -> Pace | None:

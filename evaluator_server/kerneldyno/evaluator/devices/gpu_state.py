@@ -24,7 +24,7 @@ def _gpu(index: int) -> tuple[Driver, Any] | None:
 
 
 def state(index: int) -> GpuState | None:
-    """Return the state of CUDA device `index`; None where the driver does not say."""
+    """Return the state of CUDA device `index`; None if the driver does not report it."""
     if (gpu := _gpu(index)) is None:
         return None
     driver, handle = gpu

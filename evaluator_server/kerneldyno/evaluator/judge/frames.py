@@ -1,6 +1,7 @@
-"""The edge of the judge: messages of the contract become JSON for the frames to the server, and JSON becomes messages.
+"""The edge of the judge: messages of the contract become JSON in frames to the server, and JSON becomes messages.
 
-Nothing else in the judge writes or reads proto-JSON. Called by the service; the server's end is `server/cell.py`.
+No other file of the judge reads or writes the JSON of a message. The service calls this file; the server's end is
+`server/cell.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def ready(
     candidate_memory_bytes: int,
     gpu_uuid: str,
 ) -> wire.Frame:
-    """Return the frame that says what is served here; `gpu_uuid` is empty on the CPU."""
+    """Return the frame that describes this judge's device; `gpu_uuid` is empty on the CPU."""
     return {
         "op": "ready",
         "device": _plain(device),
@@ -44,12 +45,15 @@ def ready(
 
 
 def stage(attempt: str, reached: pb.Stage.ValueType) -> wire.Frame:
-    """Return the frame that says which stage an attempt has reached."""
+    """Return the frame that names the stage which an attempt has reached."""
     return {"op": "stage", "attempt": attempt, "stage": pb.Stage.Name(reached)}
 
 
 def result(attempt: str, verdict: pb.EvalResult) -> wire.Frame:
-    """Return the frame that ends an attempt. Numbers that are not finite are names in it, which the server can read."""
+    """Return the frame that ends an attempt.
+
+    A number that is not finite becomes a string ("NaN"), which the server can read.
+    """
     return {"op": "result", "attempt": attempt, "result": _plain(verdict)}
 
 

@@ -1,7 +1,7 @@
-"""Reading a request: from the effective EvalRequest, every default filled in, to the plain values that a lane works with.
+"""Reading a request: from the effective EvalRequest, with every default filled in, to the EvalSpec that a lane works with.
 
-Called by the service, once for each request. Limits and names were checked where the request entered; what is looked at
-here is only that nothing is missing.
+The service calls it once for each request. Names and limits were checked where the request entered KernelDyno; here only
+missing fields are an error.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ..shared.spec import EvalSpec, Limits, ToleranceRule
 
-#: What an effective request always has.
+#: Fields that every effective request has, and those of its timeouts.
 _NEEDED = ("entry_point", "backend", "toolkit", "num_correct_trials", "num_perf_trials", "timeouts")
 _STAGES = ("load_timeout", "compile_timeout", "correctness_timeout", "timing_timeout")
 
 
 def read_request(request: pb.EvalRequest) -> EvalSpec:
-    """Return what `request` asks for. Raises ValueError where an effective request would have more."""
+    """Return the spec of `request`. Raises ValueError if a field is missing that every effective request has."""
     _require(request, _NEEDED)
     _require(request.timeouts, _STAGES)
     return EvalSpec(

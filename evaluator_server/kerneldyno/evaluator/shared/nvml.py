@@ -133,7 +133,7 @@ class Driver:
         return reading
 
     def state(self, handle: Any) -> GpuState:
-        """Return the state of a GPU, all or none of it (GpuError)."""
+        """Return the state of a GPU. Raises GpuError if a part of it is missing."""
         nvml, call = self._nvml, self._call
         reasons = call(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
         return GpuState(

@@ -6,7 +6,7 @@ import torch
 
 
 def round_to(tensor: torch.Tensor, bits: int) -> torch.Tensor:
-    """Round to `bits` explicit mantissa bits, to nearest even, in the tensor's own dtype; the range is not limited."""
+    """Round to `bits` explicit mantissa bits, to nearest even, keeping the tensor's dtype; do not limit the range."""
     wide = tensor if tensor.dtype == torch.float64 else tensor.float()
     as_integer, stored = (torch.int64, 52) if wide.dtype == torch.float64 else (torch.int32, 23)
     surplus = stored - bits

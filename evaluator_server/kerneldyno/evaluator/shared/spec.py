@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .wire import Frame
 
-if TYPE_CHECKING:  # runners of references import this module, and protobuf has no business there
+if TYPE_CHECKING:  # runners of references import this module, and runners must not load protobuf
     from kerneldyno.v1 import evaluation_pb2 as pb
 
 

@@ -29,7 +29,7 @@ class ErrorDescription:
 
     @classmethod
     def from_json(cls, said: Frame) -> ErrorDescription:
-        """Read what a trusted process made of one by `dataclasses.asdict`. Raises KeyError where a part is missing."""
+        """Read what `dataclasses.asdict` made in a trusted process. Raises KeyError if a part is missing."""
         bases = tuple(map(str, said["bases"]))
         return cls(str(said["type"]), bases, str(said["message"]), str(said["traceback"]))
 

@@ -27,7 +27,7 @@ _counter = itertools.count()
 
 
 class ReferenceFailure(Exception):  # noqa: N818  (a failure of the problem, not of this program)
-    """The reference, or the cases, could not be used: in which stage, and the error that says so."""
+    """The reference, or the cases, could not be used. `stage` says where, and `error` why."""
 
     def __init__(self, stage: str, error: BaseException) -> None:
         super().__init__(f"{stage}: {type(error).__name__}: {error}")

@@ -119,7 +119,7 @@ def _differs(candidate: Candidate, current: trial.Trial, nominal: trial.Trial) -
 
 
 async def profile(candidate: Candidate, last: trial.Trial) -> pb.KernelProfile | None:
-    """Profile a few calls; return which kernels ran, or None where no profile can be had."""
+    """Profile a few calls; return which kernels ran, or None if no profile can be made."""
     for _ in range(_PROFILES):
         profiled = read_profile(await candidate.profile(last, _PROFILED_CALLS))
         uses = [(row, _owner(row, profiled.own)) for row in profiled.rows]

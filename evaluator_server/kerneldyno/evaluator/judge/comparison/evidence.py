@@ -1,4 +1,4 @@
-"""What comparing an answer has found."""
+"""The result of comparing an answer with the right one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The first wrong output: the fields of IncorrectEvidence, but for the trial. `detail` may quote a candidate."""
+    """The first wrong output: the fields of IncorrectEvidence without the trial. `detail` may quote the candidate."""
 
     output: str
     kind: str
@@ -24,7 +24,7 @@ class Mismatch:
 
 @dataclass(slots=True)
 class Comparison:
-    """What was found. `mismatch` is None when all is right."""
+    """The largest errors, and the first wrong output; `mismatch` is None if all outputs are right."""
 
     mismatch: Mismatch | None = None
     max_abs_error: float = 0.0

@@ -68,7 +68,7 @@ class Record:
             self.launches = (self.launches or 0) + count
 
     def report(self) -> pb.CorrectnessReport:
-        """Return what comparing outputs has shown so far."""
+        """Return the summary of all comparisons so far."""
         return pb.CorrectnessReport(
             passed_trials=self.passed,
             total_trials=self.trials,

@@ -1,6 +1,6 @@
-"""What a timing says of a candidate: the times and speedups of a result, by their names in EvalResult.
+"""The times and speedups of a candidate, by their names in EvalResult.
 
-Made by `timing/report.py`; `verdict.correct` puts it into the result.
+`timing/report.py` makes them, and `verdict.correct` puts them into the result.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Times of a candidate. Those of the reference, and the speedups, are None where there is none to compare with."""
+    """Times of a candidate. If there is no reference to compare with, its times and the speedups are None."""
 
     timing_effort: pb.TimingEffort
     candidate_timing: pb.TimingStats
@@ -23,7 +23,7 @@ class Times:
     speedup_interval: pb.Interval | None = None
     end_to_end_speedup: float | None = None
     end_to_end_speedup_interval: pb.Interval | None = None
-    #: None where the device does not report it.
+    #: None if the device does not report it.
     device_state: pb.DeviceState | None = None
-    #: None where it cannot be told.
+    #: None if it cannot be measured.
     roofline: pb.Roofline | None = None

@@ -1,4 +1,7 @@
-"""Verdicts: from what happened to an EvalResult. One function for each way an evaluation can end; no other file makes one.
+"""Verdicts: from what happened to an EvalResult. There is one function for each way in which an evaluation can end.
+
+No other file of the judge builds an EvalResult. All free text goes through `clean` or `_sendable`, so that every result can be
+sent to the server and read there.
 
 Blame is decided here and nowhere else: what the candidate's own process did is the candidate's doing, whatever it claims
 about it; what only the judge could see go wrong on its own side is infrastructure.
@@ -44,7 +47,7 @@ def correct(
     times: Times | None = None,
     profile: pb.KernelProfile | None = None,
 ) -> pb.EvalResult:
-    """Every output was right."""
+    """Return the result of a candidate whose outputs were all right; `times` and `profile` if it has them."""
     result = _result(pb.EvalResult.CORRECT, f"all outputs of {passed} trials are right", compiled=True)
     result.correctness.CopyFrom(report)
     result.findings.extend(findings)
@@ -73,7 +76,7 @@ def correct(
 def incorrect(
     mismatch: Mismatch, trial: int, report: pb.CorrectnessReport, findings: Sequence[pb.Finding]
 ) -> pb.EvalResult:
-    """An output was wrong."""
+    """Return the result of a candidate with a wrong output, in trial number `trial`, or -1 in a timed call."""
     evidence = pb.IncorrectEvidence(
         output=mismatch.output,
         kind=mismatch.kind,
@@ -102,7 +105,10 @@ class Limits:
 
 
 def raised(stage: str, error: ErrorDescription, limits: Limits, findings: Sequence[pb.Finding] = ()) -> pb.EvalResult:
-    """The candidate raised, as its runner says: believed, since no way of failing is better than another."""
+    """Return the result of a candidate that raised.
+
+    `error` is what its runner says. The judge believes that: no way of failing is better than another.
+    """
     evidence = pb.ExceptionEvidence(
         stage=stage,
         type=clean(error.type, 200),
@@ -130,7 +136,7 @@ def raised(stage: str, error: ErrorDescription, limits: Limits, findings: Sequen
 
 
 def ended(stage: str, report: ExitReport, memory_limit: int) -> pb.EvalResult:
-    """The candidate's process ended before it answered."""
+    """Return the result of a candidate whose process ended before it answered."""
     compiled = stage not in ("load", "compile")
     if report.out_of_memory:
         detail = f"used more than {memory_limit >> 20} MiB of host memory"
@@ -147,7 +153,10 @@ def ended(stage: str, report: ExitReport, memory_limit: int) -> pb.EvalResult:
 
 
 def late(stage: str, limit: float, stopped: float) -> pb.EvalResult:
-    """A stage ran past its limit; for `stopped` seconds more the candidate was stopped, while others were timed."""
+    """Return the result of a candidate that was slower than the limit of a stage, in seconds.
+
+    `stopped` is the time for which it was stopped in addition, because others were timed.
+    """
     apart = f", without the {stopped:.1f} s for which it was stopped" if stopped >= _WORTH_TELLING else ""
     return _result(
         pb.EvalResult.TIMEOUT,
@@ -158,7 +167,7 @@ def late(stage: str, limit: float, stopped: float) -> pb.EvalResult:
 
 
 def rejected(findings: Sequence[pb.Finding], report: pb.CorrectnessReport | None, *, compiled: bool) -> pb.EvalResult:
-    """The candidate cheats."""
+    """Return the result of a candidate that cheats: at least one of `findings` rejects it."""
     reasons = [found for found in findings if found.severity == pb.Finding.SEVERITY_REJECT]
     evidence = pb.RejectedEvidence(finding_ids=[found.id for found in reasons])
     sentence = "; ".join(found.evidence for found in reasons)
@@ -170,13 +179,13 @@ def rejected(findings: Sequence[pb.Finding], report: pb.CorrectnessReport | None
 
 
 def invalid(field: str, description: str) -> pb.EvalResult:
-    """The request or the candidate's source is malformed."""
+    """Return the result of a malformed request, or of a malformed source of a candidate."""
     evidence = pb.InvalidEvidence(violations=[pb.FieldViolation(field=field, description=_sendable(description))])
     return _result(pb.EvalResult.INVALID, f"{field}: {description}", compiled=False, invalid=evidence)
 
 
 def took_all_memory(stage: str, limit: int) -> pb.EvalResult:
-    """The judge found no device memory left beside the candidate, which may have `limit` bytes."""
+    """Return the result of a candidate that left no device memory to the judge; it may have `limit` bytes."""
     detail = "no device memory is left for judging it"
     evidence = pb.OutOfMemoryEvidence(memory="device", stage=stage, detail=detail, limit_bytes=limit)
     return _result(
@@ -188,7 +197,7 @@ def took_all_memory(stage: str, limit: int) -> pb.EvalResult:
 
 
 def reference_failed(stage: str, error: ErrorDescription) -> pb.EvalResult:
-    """The reference, or the cases, failed."""
+    """Return the result when the reference, or the cases, failed."""
     told = missing_module(error.type, error.message)
     sentence = told or f"the reference failed: {error.type}: {_first_line(error.message)}"
     evidence = pb.ExceptionEvidence(
@@ -201,7 +210,10 @@ def reference_failed(stage: str, error: ErrorDescription) -> pb.EvalResult:
 
 
 def too_large(memory: str, stage: str, needed: int, available: int) -> pb.EvalResult:
-    """The problem needs more memory than there is, even alone: in `stage` (see ProblemTooLargeEvidence)."""
+    """Return the result of a problem that needs more memory than the device has, even alone.
+
+    `stage` is the part that did not fit (see ProblemTooLargeEvidence); the two sizes are in bytes.
+    """
     what = {
         "inputs": "the inputs and parameters of the reference take",
         "judging": "judging a candidate of this problem beside its reference takes",
@@ -214,14 +226,14 @@ def too_large(memory: str, stage: str, needed: int, available: int) -> pb.EvalRe
 
 
 def infrastructure(cause: str, detail: str, *, retryable: bool) -> pb.EvalResult:
-    """Something of ours failed."""
+    """Return the result when a part of KernelDyno failed; `cause` is machine-readable."""
     evidence = pb.InfrastructureEvidence(cause=cause, detail=_sendable(detail), retryable=retryable)
     message = f"{cause}: {detail}"
     return _result(pb.EvalResult.INFRASTRUCTURE_ERROR, message, compiled=False, infrastructure_error=evidence)
 
 
 def finding(identifier: str, severity: pb.Finding.Severity.ValueType, evidence: str) -> pb.Finding:
-    """A Finding. Its evidence may quote what a candidate says, with anything in it."""
+    """Return a Finding. `evidence` may quote text of a candidate, with anything in it."""
     return pb.Finding(id=identifier, severity=severity, evidence=clean(evidence, _MAX_EVIDENCE))
 
 
@@ -232,7 +244,15 @@ def complete(
     use: pb.MemoryUse | None,
     logs: str,
 ) -> pb.EvalResult:
-    """Add what a result has whatever its outcome is: `findings` where it has none yet, and what the candidate printed."""
+    """Add what every result has, whatever its outcome; return `result`.
+
+    Args:
+        result: The result, which is changed.
+        stages: The time spent in each stage.
+        findings: Observations. They are added only if the result has none of its own.
+        use: The memory that was planned and observed; None if the evaluation ended before that.
+        logs: What the candidate printed.
+    """
     result.stages.extend(stages)
     if not result.findings:
         result.findings.extend(findings)
@@ -243,12 +263,18 @@ def complete(
 
 
 def clean(text: str, limit: int) -> str:
-    """Return `text` capped, without control characters (which could forge what an operator sees) and as valid Unicode."""
+    """Return `text` shortened to `limit`, as valid Unicode and without control characters.
+
+    Control characters could forge what an operator sees.
+    """
     return _sendable(_CONTROL.sub("", text)[:limit])
 
 
 def _sendable(text: str) -> str:
-    """Return `text` as valid Unicode: no message holds a lone surrogate, which any text may have that somebody raised."""
+    """Return `text` as valid Unicode.
+
+    A message of protobuf cannot hold a lone surrogate, and the text of an exception may have one.
+    """
     return text.encode(errors="replace").decode()
 
 
@@ -268,7 +294,7 @@ def _result(
     infrastructure_error: pb.InfrastructureEvidence | None = None,
     problem_too_large: pb.ProblemTooLargeEvidence | None = None,
 ) -> pb.EvalResult:
-    """Return a result with one piece of evidence, or none."""
+    """Return a result with one kind of evidence, or with none."""
     return pb.EvalResult(
         outcome=outcome,
         compiled=compiled,

@@ -69,7 +69,7 @@ class Called:
 
 
 def read_error(answer: Any) -> ErrorDescription:
-    """Return an exception, as the runner says; what it does not say, or says in another form, is left empty."""
+    """Return the exception that a runner describes. Parts that are missing or have another form are left empty."""
     said = answer if isinstance(answer, dict) else {}
     bases = said.get("bases")
     names = tuple(str(base) for base in bases) if isinstance(bases, list) else ()

@@ -65,7 +65,7 @@ class Measured:
     #: Kernels of the reference, and whether both processes have the same pace.
     kernels: int = 1
     same_pace: bool = True
-    #: None where the device does not report it.
+    #: None if the device does not report it.
     state: pb.DeviceState | None = None
     #: Seconds that the device was held, by what for.
     phases: dict[str, float] = field(default_factory=dict)

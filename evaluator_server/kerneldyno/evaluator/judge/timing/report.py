@@ -159,7 +159,7 @@ def _name(regime: pb.TimingStats.Regime.ValueType) -> str:
 
 
 def _stats(timing: Timing, regime: pb.TimingStats.Regime.ValueType, mode: pb.LaunchMode.ValueType) -> pb.TimingStats:
-    """Return what is reported of the times of one side."""
+    """Return the report of one time of one side."""
     ordered = sorted(timing.samples)
     return pb.TimingStats(
         median_seconds=timing.median,
@@ -181,7 +181,7 @@ def _launching(visits: Sequence[Visit]) -> float:
 
 
 def _effort(measured: Measured) -> pb.TimingEffort:
-    """Return what the timing has cost."""
+    """Return the cost of the timing."""
 
     def calls(visits: Sequence[Visit]) -> int:
         return sum(visit.paced.calls + (visit.queued.calls if visit.queued else 0) for visit in visits)

@@ -124,7 +124,7 @@ async def place(
     record: Record,
     seconds: float,
 ) -> pb.Roofline | None:
-    """Return where a candidate stands whose call takes `seconds`; None where that cannot be told.
+    """Return how near a candidate whose call takes `seconds` comes to the roof; None if that cannot be measured.
 
     `example` is the first trial: timed calls are like it. Who is quicker than its inputs can be read gets a finding.
     """
@@ -158,7 +158,7 @@ def _tier(seen: pb.Precision.ValueType, example: Trial) -> pb.Precision.ValueTyp
 
 
 def position(work: Work, bytes_per_second: float, flops_per_second: float, seconds: float) -> pb.Roofline:
-    """Return how near a call that takes `seconds` comes to what the device can do."""
+    """Return how near a call that takes `seconds` comes to what the device can do at best."""
     moving = work.bytes / bytes_per_second
     computing = work.flops / flops_per_second if work.flops else 0.0
     least = max(moving, computing)
