@@ -1,7 +1,7 @@
 """Verdicts: from what happened to an EvalResult. There is one function for each way in which an evaluation can end.
 
-No other file of the judge builds an EvalResult. All free text goes through `clean` or `_sendable`, so that every result can be
-sent to the server and read there.
+No other file of the judge builds an EvalResult. All free text goes through `clean` or `_sendable`, so that every result
+can be sent to the server and read there.
 
 Blame is decided here and nowhere else: what the candidate's own process did is the candidate's doing, whatever it claims
 about it; what only the judge could see go wrong on its own side is infrastructure.
