@@ -1,8 +1,9 @@
-"""Tiers of arithmetic precision: what operands rounded to fewer bits do to a problem's output, and what an error looks like.
+"""Tiers of arithmetic precision: the error that each tier causes in a problem, and the tier that an error looks like.
 
-The float64 twin of the reference is run again on operands rounded to a tier's mantissa. How far its output moves is what
-arithmetic of that tier costs on this very problem; a table of constants could not know it. Half precision and TensorFloat-32
-round operands to the same 11 significant bits and differ only in range, so they are told apart by the output's dtype alone.
+The float64 twin of the reference runs again on operands that are rounded to a tier's mantissa. The change of its output
+is the error that arithmetic of this tier causes in this very problem; a table of constants could not know it. Half
+precision and TensorFloat-32 both round operands to 11 significant bits and differ only in range, so only the output's
+dtype tells them apart.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ BITS = {
     "PRECISION_BF16": 7,
     "PRECISION_FP8": 3,
 }
-#: From precise to coarse, as far as errors can tell them apart.
+#: The tiers that errors can tell apart, from precise to coarse.
 RECOGNISED = ("PRECISION_TF32", "PRECISION_BF16", "PRECISION_FP8")
-#: An error so many times that of a tier is not made by rounding operands to it.
+#: An error larger than a tier's error times this was not caused by rounding operands to that tier.
 _BEYOND = 4.0
-#: Two tiers can be told apart where the errors of one are more than so many times those of the other.
+#: Errors tell two tiers apart when the ratio of the tiers' errors is larger than this.
 _APART = 4.0
 _OF_DTYPE = {
     torch.float64: "PRECISION_FP64",
@@ -36,24 +37,24 @@ _OF_DTYPE = {
 
 
 def half_unit(precision: str) -> float:
-    """Return the largest relative error of rounding to a tier, to nearest."""
+    """Return the largest relative error of rounding to the nearest number of a tier."""
     return 2.0 ** -(BITS[precision] + 1)
 
 
 def of_dtype(dtype: torch.dtype) -> str:
-    """Return the tier in which tensors of `dtype` are stored."""
+    """Return the tier that has the precision of `dtype`."""
     return _OF_DTYPE.get(dtype, "PRECISION_UNSPECIFIED")
 
 
 def coarser(precision: str, values: Sequence[torch.Tensor]) -> bool:
-    """Say whether `precision` allows less than the dtypes of `values` themselves do."""
+    """Return True if `precision` is coarser than the dtype of at least one of `values`."""
     if precision == "PRECISION_UNSPECIFIED":
         return False
     return any(BITS[precision] < BITS.get(of_dtype(value.dtype), 0) for value in values)
 
 
 def round_to(tensor: torch.Tensor, bits: int) -> torch.Tensor:
-    """Round to `bits` explicit mantissa bits, to nearest even, in the tensor's own dtype; the range is not limited."""
+    """Round to `bits` explicit mantissa bits, to nearest even, keeping the tensor's dtype; do not limit the range."""
     wide = tensor if tensor.dtype == torch.float64 else tensor.float()
     as_integer, stored = (torch.int64, 52) if wide.dtype == torch.float64 else (torch.int32, 23)
     surplus = stored - bits
@@ -66,7 +67,7 @@ def round_to(tensor: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def rms(tensor: torch.Tensor) -> float:
-    """Root mean square of the finite elements, in float64."""
+    """Return the root mean square of the finite elements, computed in float64."""
     wide = tensor.reshape(-1).double()
     square = float(torch.dot(wide, wide))
     if not math.isfinite(square):
@@ -76,18 +77,25 @@ def rms(tensor: torch.Tensor) -> float:
 
 
 def recognise(error: float, own: float, tiers: Iterable[tuple[str, float]], stored: str) -> str:
-    """Return the tier that an RMS `error` looks like. `own` is the reference's own error, `tiers` those of each tier.
+    """Return the tier that caused an error, judging by its size.
 
-    An error is called that of a coarser tier only when it is nearer to it (in ratio) than to the tier before. One far
-    beyond the coarsest is no tier's: it is simply wrong. Of `tiers`, finest first, no more are taken than it needs.
+    The result is a coarser tier only when the error is nearer (as a ratio) to that tier's error than to that of the
+    tier before. An error far beyond that of the coarsest tier belongs to no tier: the output is simply wrong, and
+    `stored` is returned.
+
+    Args:
+        error: The RMS error of the output.
+        own: The reference's own RMS error.
+        tiers: Tiers and their RMS errors, finest first. Only as many are consumed as needed.
+        stored: The tier of the output's dtype.
     """
     best, floor = stored, max(own, 1e-300)
     for name, expected in tiers:
-        if expected <= _APART * floor:  # this problem cannot tell the two apart
+        if expected <= _APART * floor:  # this problem cannot tell these two tiers apart
             continue
         if error < math.sqrt(floor * expected):
             break
         best, floor = name, expected
         if error < math.sqrt(_APART) * floor:
-            break  # a coarser one that can be told apart is no nearer
+            break  # a coarser tier that can be told apart is not nearer
     return best if best == stored or error <= _BEYOND * floor else stored
