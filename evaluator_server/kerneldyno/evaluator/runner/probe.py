@@ -1,7 +1,7 @@
-"""The sandbox's self-test: a runner without a candidate tries to break out, and reports which walls held.
+"""The sandbox's self-test: a runner without a candidate tries to break out, and reports which layers held.
 
-Run once when a judge starts; `GetCapabilities` shows the answers. A layer is proved by attempts where they are possible,
-and read from the kernel's own account of this process where they are not.
+It runs once when a judge starts; `GetCapabilities` shows the answers. Where possible, attempts prove a layer. Otherwise
+the kernel's own information about this process does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import escapes, sandbox
 
 _Attempt = Callable[[dict[str, Any]], None]
 
-#: What each namespace is good for; its kind in /proc/self/ns and the layer's name.
+#: Kind in /proc/self/ns, name of the layer, and effect of each namespace.
 _NAMESPACES = (
     ("user", "user_namespace", "no capability in it counts outside, and process limits are its own"),
     ("pid", "pid_namespace", "other processes can be neither seen nor signalled"),
@@ -31,7 +31,15 @@ _NAMESPACES = (
 
 
 def probe(target: dict[str, Any], device: Device) -> list[Layer]:
-    """Try each wall. `target` tells what the judge has put up to be reached, and what it sees of the host itself."""
+    """Test each layer.
+
+    Args:
+        target: The sockets and files that the judge offers as targets, and its own view of the host.
+        device: The device, which must still work.
+
+    Returns:
+        The layers, each with whether it is active.
+    """
     status = proc.facts(proc.STATUS)
     alone = proc.namespace("user") != target["namespaces"]["user"]
     return [
@@ -61,7 +69,7 @@ def probe(target: dict[str, Any], device: Device) -> list[Layer]:
         Layer("no_new_privs", status.get("NoNewPrivs") == "1", "set-uid programs do not work"),
         Layer(
             "rlimits",
-            # No less than is promised; where many share it, a host may allow fewer of them together.
+            # The limit must not be below what is promised. If many runners share it, a host may allow fewer in total.
             limits.MAX_TASKS <= resource.getrlimit(resource.RLIMIT_NPROC)[1] <= limits.most_tasks(alone=alone),
             f"at most {limits.MAX_PROCESSES} processes, {limits.MAX_TASKS} with their threads,"
             f" {limits.MAX_OPEN_FILES} open files, no core dumps",
@@ -72,13 +80,13 @@ def probe(target: dict[str, Any], device: Device) -> list[Layer]:
         _works(device),
         _denied(
             *("kernel", "mounts, user namespaces, bpf, perf, userfaultfd, io_uring and keyrings are refused", target),
-            *(escapes.use_dark_corners, escapes.mount, escapes.new_user_namespace),
+            *(escapes.use_unneeded_kernel_features, escapes.mount, escapes.new_user_namespace),
         ),
     ]
 
 
 def _denied(name: str, detail: str, target: dict[str, Any], *tried: _Attempt) -> Layer:
-    """Say whether every attempt failed; name those that did not."""
+    """Return a layer that is active if every attempt failed; otherwise it names the attempts that succeeded."""
     stopped, succeeded = [], []
     for attempt in tried:
         try:
@@ -92,7 +100,7 @@ def _denied(name: str, detail: str, target: dict[str, Any], *tried: _Attempt) ->
 
 
 def _filter(name: str, attempt: _Attempt, target: dict[str, Any]) -> Layer:
-    """Say whether a filter was raised, and holds against what nothing but it forbids."""
+    """Return the layer of a filter. It is active if it was set up and stops a call that nothing else forbids."""
     layer = sandbox.raised.get(name, Layer(name, False, "not raised"))
     return (
         layer if not layer.active or _denied(name, "", target, attempt).active else Layer(name, False, "has no effect")
@@ -112,7 +120,7 @@ def _scratch() -> Layer:
 
 
 def _works(device: Device) -> Layer:
-    """Walls that keep the device from working would be no use."""
+    """Check that the device works inside the sandbox; a sandbox in which it does not would be useless."""
     try:
         total = torch.ones(1024, device=device.torch_device).add_(1).sum().item()
         device.synchronize()
