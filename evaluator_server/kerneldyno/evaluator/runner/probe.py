@@ -22,9 +22,9 @@ _Attempt = Callable[[dict[str, Any]], None]
 
 #: Kind in /proc/self/ns, name of the layer, and effect of each namespace.
 _NAMESPACES = (
-    ("user", "user_namespace", "no capability in it counts outside, and process limits are its own"),
+    ("user", "user_namespace", "its capabilities have no effect outside, and it has its own process limits"),
     ("pid", "pid_namespace", "other processes can be neither seen nor signalled"),
-    ("net", "network_namespace", "no interface but a loopback of its own"),
+    ("net", "network_namespace", "no interface except its own loopback"),
     ("ipc", "ipc_namespace", "no System V or POSIX IPC with other processes"),
     ("mnt", "mount_namespace", "a private root: system and Python read-only, nothing else"),
 )
@@ -49,7 +49,7 @@ def probe(target: dict[str, Any], device: Device) -> list[Layer]:
         ),
         _filter("landlock", escapes.make_device, target),
         _filter("seccomp", escapes.unshare_nothing, target),
-        sandbox.raised.get("cgroup", Layer("cgroup", False, "none was tried")),
+        sandbox.raised.get("cgroup", Layer("cgroup", False, "not tried")),
         _denied(
             *("network", "TCP, UDP and abstract sockets to the outside fail", target),
             *(escapes.connect_tcp, escapes.send_udp, escapes.connect_abstract),
@@ -75,7 +75,7 @@ def probe(target: dict[str, Any], device: Device) -> list[Layer]:
             f" {limits.MAX_OPEN_FILES} open files, no core dumps",
         ),
         Layer(
-            "clean_environment", "HOME" in os.environ and len(os.environ) < 24, "no variable of the host's but paths"
+            "clean_environment", "HOME" in os.environ and len(os.environ) < 24, "no variables of the host except paths"
         ),
         _works(device),
         _denied(
@@ -95,13 +95,13 @@ def _denied(name: str, detail: str, target: dict[str, Any], *tried: _Attempt) ->
         except OSError as error:
             stopped.append(error.strerror or str(error))
     if succeeded:
-        return Layer(name, False, f"not so: {detail} (succeeded: {', '.join(succeeded)})")
+        return Layer(name, False, f"does not hold: {detail} (succeeded: {', '.join(succeeded)})")
     return Layer(name, True, f"{detail} ({', '.join(dict.fromkeys(stopped))})")
 
 
 def _filter(name: str, attempt: _Attempt, target: dict[str, Any]) -> Layer:
     """Return the layer of a filter. It is active if it was set up and stops a call that nothing else forbids."""
-    layer = sandbox.raised.get(name, Layer(name, False, "not raised"))
+    layer = sandbox.raised.get(name, Layer(name, False, "not set up"))
     return (
         layer if not layer.active or _denied(name, "", target, attempt).active else Layer(name, False, "has no effect")
     )
@@ -110,7 +110,8 @@ def _filter(name: str, attempt: _Attempt, target: dict[str, Any]) -> Layer:
 def _scratch() -> Layer:
     scratch = os.statvfs(".")
     if os.getcwd() != root.SCRATCH:
-        return Layer("scratch_quota", True, f"the warden ends whoever stores more than {root.SCRATCH_BYTES >> 20} MiB")
+        size = root.SCRATCH_BYTES >> 20
+        return Layer("scratch_quota", True, f"the warden kills a runner that stores more than {size} MiB")
     bounded = scratch.f_blocks * scratch.f_frsize <= root.SCRATCH_BYTES and scratch.f_files <= root.SCRATCH_FILES
     shared = os.stat("/dev/shm").st_dev == os.stat(".").st_dev
     detail = (
@@ -125,5 +126,5 @@ def _works(device: Device) -> Layer:
         total = torch.ones(1024, device=device.torch_device).add_(1).sum().item()
         device.synchronize()
     except RuntimeError as error:
-        return Layer("device", False, f"the device does not work behind the walls: {str(error)[:200]}")
-    return Layer("device", total == 2048, "a kernel behind all the walls gives the right result")
+        return Layer("device", False, f"the device does not work in the sandbox: {str(error)[:200]}")
+    return Layer("device", total == 2048, "a kernel in the complete sandbox gives the right result")

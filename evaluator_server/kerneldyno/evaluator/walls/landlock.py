@@ -83,7 +83,7 @@ def restrict(rules: Iterable[tuple[str, int]]) -> str:
         linux.system_call("landlock_restrict_self", _RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
-    refused = ["files outside of what a runner needs"]
+    refused = ["files that a runner does not need"]
     if known >= 4:
         refused.append("TCP")
     if known >= 6:
