@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
-from node_harness import PASS, Bench, bench, cell_settings, remaining, request
+from node_harness import PASS, RunningNode, cell_settings, remaining, request, running_node
 from waiting import eventually
 
 from kerneldyno.evaluator.server.cell import CellSettings
@@ -23,9 +23,11 @@ from kerneldyno.v1 import evaluator_service_pb2_grpc as pb_grpc
 
 
 @asynccontextmanager
-async def edge(*cells: CellSettings, **options: Any) -> AsyncIterator[tuple[pb_grpc.EvaluatorServiceAsyncStub, Bench]]:
+async def edge(
+    *cells: CellSettings, **options: Any
+) -> AsyncIterator[tuple[pb_grpc.EvaluatorServiceAsyncStub, RunningNode]]:
     """A served node and a stub to it."""
-    async with bench(*cells, **options) as b:
+    async with running_node(*cells, **options) as b:
         server = serving.make_server(ServerInterceptor(b.prometheus))
         pb_grpc.add_EvaluatorServiceServicer_to_server(EvaluatorService(b.node), server)
         address = serving.listen(server, serving.Address("127.0.0.1", 0))
