@@ -1,4 +1,4 @@
-"""A node over scripted judges in real processes: stages, lanes, cancels, and every way in which a judge can die."""
+"""A node with scripted judges in real processes: stages, lanes, cancellations, and all ways a judge can die."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_cancel_reaches_the_judge_and_the_queue() -> None:
 
 
 async def test_a_judge_that_dies_in_a_reference_blames_it_and_the_others_run_again(tmp_path: Path) -> None:
-    """The attempt inside a reference ends as REFERENCE_ERROR; its neighbours notice nothing but time."""
+    """The attempt inside a reference ends as REFERENCE_ERROR. The other attempts only take longer."""
     runs, go = tmp_path / "runs", tmp_path / "go"
     async with running_node(cell_settings(lanes=3)) as b:
         neighbours = [b.start(f"touch {runs}", f"await-file {go}", "sleep 0.3", "result CORRECT") for _ in range(2)]
@@ -138,7 +138,10 @@ async def test_a_reference_that_is_over_is_not_blamed(tmp_path: Path) -> None:
 
 
 async def test_of_two_suspects_only_the_guilty_one_is_blamed(tmp_path: Path) -> None:
-    """Two attempts are inside a reference when the judge dies: each is re-run alone, and only one kills again."""
+    """Two attempts are inside a reference when the judge dies.
+
+    Each runs again alone, and only one kills the judge again.
+    """
     both = tmp_path / "both"
     async with running_node(cell_settings(lanes=3)) as b:
         innocent = b.start("reference begin", f"touch {both}", "sleep 0.3", "reference end", "result CORRECT")
@@ -150,7 +153,7 @@ async def test_of_two_suspects_only_the_guilty_one_is_blamed(tmp_path: Path) -> 
 
 
 async def test_a_zygote_that_ends_with_its_judge_is_not_the_cause() -> None:
-    """Whichever end is seen first: the reference is at fault, and nobody is run again for it."""
+    """Judge and zygote may be seen to end in any order: the reference is at fault, and no attempt runs again."""
     async with running_node() as b:
         result = await result_of(b.start("reference begin", "die-after-zygote 6"), b.node)
         assert (result.outcome, result.attempts) == (REFERENCE_ERROR, 1)
@@ -179,7 +182,7 @@ async def test_a_judge_that_dies_three_times_under_an_attempt_is_an_infrastructu
 
 
 async def test_a_dead_zygote_never_looks_like_a_crashed_candidate(tmp_path: Path) -> None:
-    """Runners die with their zygote. The judge may say so of the candidate before anyone knows about the zygote."""
+    """Runners die with their zygote. The judge may blame the candidate before the zygote's death is known."""
     async with running_node() as b:
         result = await result_of(b.start(f"zygote-killed-once {tmp_path / 'mark'}", *PASS), b.node)
         assert (result.outcome, result.attempts) == (CORRECT, 2)
@@ -190,7 +193,7 @@ async def test_a_dead_zygote_never_looks_like_a_crashed_candidate(tmp_path: Path
 
 
 async def test_a_judge_that_leaves_takes_no_attempt_along(tmp_path: Path) -> None:
-    """A judge that exits by itself cancels its attempts. Nobody had asked for that, so they are run again."""
+    """A judge that exits by itself cancels its attempts. No caller cancelled them, so they run again."""
     mark = tmp_path / "mark"
     async with running_node() as b:
         neighbour = b.start(f"touch {mark}", "sleep 1", "result CORRECT")
@@ -316,7 +319,7 @@ async def test_the_schedulers_results_wait_for_an_hour_and_in_bounded_size_and_i
 
     async with running_node(clock=clock) as b:
         first = b.start(*PASS, scheduled=True)
-        await result_of(first, b.node)  # somebody who debugs may look; that is no acknowledgement
+        await result_of(first, b.node)  # a watcher that debugs does not acknowledge
         clock.now += 3000
         second = b.start(*PASS, scheduled=True)
         await eventually(lambda: second.done)

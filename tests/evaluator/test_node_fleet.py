@@ -1,4 +1,4 @@
-"""The node's side of FleetService, against a real service on a real socket: lease, Work stream, and failures of both."""
+"""The node's side of FleetService, against a real service on a real socket: lease, Work stream and failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def linked(b: RunningNode, port: int, **options: object) -> AsyncIterator[
 
 
 async def at_work(fleet: Fleet, streams: int = 1) -> None:
-    """Wait until the node has opened so many streams, and said what it holds on the newest."""
+    """Wait until the node has opened that many streams and has reported on the newest what it holds."""
     await eventually(lambda: len(fleet.streams) >= streams and bool(fleet.stream.messages))
 
 
@@ -66,7 +66,7 @@ async def test_a_node_obeys_cancels_and_desired_state() -> None:
         fleet.answer.desired_state = pb.NODE_STATE_DRAINING
         await eventually(lambda: running.done and not b.node.tokens() and not fleet.last.attempt_tokens)
         await eventually(lambda: b.node.drained_by_scheduler)
-        # It is not what drains: told to serve again, it does.
+        # The node itself is not draining: when told to serve again, it serves.
         assert fleet.last.state == pb.NODE_STATE_SERVING
         with pytest.raises(errors.ShuttingDownError):
             b.start(*PASS)
@@ -76,7 +76,7 @@ async def test_a_node_obeys_cancels_and_desired_state() -> None:
 
 
 async def test_news_are_told_at_once() -> None:
-    """With a period of an hour, a restarting device, its return and a drain are heard within moments."""
+    """With a period of an hour, the node still reports a restarting device, its return and a drain within moments."""
     fleet = Fleet()
     fleet.answer.next_synchronize.FromSeconds(3600)
     async with serving(fleet) as port, running_node() as b, linked(b, port):
@@ -115,7 +115,7 @@ async def test_a_scheduler_may_be_absent_come_go_and_return(caplog: pytest.LogCa
 
 
 async def test_a_refused_node_keeps_asking() -> None:
-    """A restarted node is refused while the lease of its former self lasts."""
+    """A restarted node is refused until the lease of its earlier process ends."""
     fleet = Fleet()
     fleet.refuse = grpc.StatusCode.ALREADY_EXISTS
     async with serving(fleet) as port, running_node() as b, linked(b, port) as link:
@@ -160,7 +160,7 @@ async def test_an_attempt_that_is_assigned_again_is_the_same_one(tmp_path: Path)
         for _ in range(2):
             fleet.stream.assign("t1", f"touch {runs}", "sleep 0.2", "result CORRECT")
         await eventually(lambda: bool(fleet.stream.results("t1")))
-        fleet.stream.assign("t1", "result INCORRECT")  # finished, and still the same one
+        fleet.stream.assign("t1", "result INCORRECT")  # it has finished, but the token is still in use
         await eventually(lambda: len(fleet.stream.results("t1")) == 2)
         assert [result.outcome for result in fleet.stream.results("t1")] == [CORRECT, CORRECT]
         assert runs.read_text().split() == ["t1"]
@@ -173,8 +173,8 @@ async def test_what_is_cancelled_dies_without_a_result() -> None:
         for token in ("running", "waiting"):
             fleet.stream.assign(token, "hang")
         await eventually(lambda: {event.attempt_token for event in fleet.stream.events} == {"running", "waiting"})
-        # Still being killed, it is neither held nor free to be assigned again. One message: killing takes no time at
-        # all.
+        # While an attempt is being killed, it is not held, and its token cannot be assigned again. Both orders are in
+        # one message, because killing takes no time.
         again = pb.Assignment(attempt_token="running", request=request("hang"))
         fleet.stream.say(cancel_attempt_tokens=["running", "waiting", "unknown"], assignments=[again])
         await eventually(lambda: "running" in fleet.stream.refusals)
@@ -229,7 +229,7 @@ async def test_refusals_say_why_and_when_to_come_back() -> None:
 
 
 async def test_a_slow_reader_gets_the_newest_snapshot_and_no_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results in many messages: they come all, and once."""
+    """Results that need many messages all arrive, each once."""
     monkeypatch.setattr("kerneldyno.evaluator.server.work._MESSAGE_BYTES", 1)
     fleet = Fleet()
     async with serving(fleet) as port, running_node(cell_settings(lanes=4)) as b:
@@ -287,7 +287,7 @@ async def test_a_scheduler_that_does_not_know_the_node_is_told_again_before_the_
 
 
 async def test_a_scheduler_that_is_restarted_finds_everything(tmp_path: Path) -> None:
-    """The node notices nothing but a broken stream: no attempt is run twice, and no result is lost."""
+    """The node notices only a broken stream: no attempt runs twice, and no result is lost."""
     runs, gate, former, later = tmp_path / "runs", tmp_path / "gate", Fleet(), Fleet()
     async with running_node() as b:
         async with serving(former) as port:
@@ -298,13 +298,13 @@ async def test_a_scheduler_that_is_restarted_finds_everything(tmp_path: Path) ->
             former.stream.assign("done", f"touch {runs}", "result CORRECT")
             await eventually(lambda: bool(former.stream.results("done")) and b.node.holds("running"))
         try:
-            gate.touch()  # it finishes while there is no scheduler at all
+            gate.touch()  # it finishes while no scheduler runs
             await b.node.until_idle()
             async with serving(later, port):
                 await at_work(later)
-                later.stream.assign("done", f"touch {runs}", "result CORRECT")  # of no use, and no harm
+                later.stream.assign("done", f"touch {runs}", "result CORRECT")  # without effect
                 await eventually(lambda: bool(later.stream.results("running") and later.stream.results("done")))
-                # Not before: a token that was acknowledged is unknown, and would be run.
+                # Not before: the node no longer knows an acknowledged token, and would run it.
                 later.stream.say(acknowledged_attempt_tokens=["done", "running"])
                 await eventually(lambda: b.node.tokens() == [])
             assert sorted(runs.read_text().split()) == ["done", "running"]
@@ -313,7 +313,7 @@ async def test_a_scheduler_that_is_restarted_finds_everything(tmp_path: Path) ->
 
 
 async def test_a_scheduler_that_falls_silent_and_speaks_again_has_missed_nothing() -> None:
-    """As under SIGSTOP: connections stay open and nothing moves on them."""
+    """As under SIGSTOP, connections stay open and transfer nothing."""
     fleet = Fleet()
     async with serving(fleet) as port, proxy_to(port) as proxy, running_node() as b, linked(b, proxy.port):
         await at_work(fleet)
@@ -331,7 +331,7 @@ async def test_a_scheduler_that_falls_silent_and_speaks_again_has_missed_nothing
 async def test_a_connection_whose_other_end_is_gone_is_given_up_with_the_lease(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Nothing says so: no packet comes any more, and what is sent goes nowhere. New connections get through."""
+    """Nothing reports the failure: packets are lost in both directions. New connections work."""
     fleet = Fleet()
     fleet.answer.lease.FromSeconds(1)
     async with serving(fleet) as port, proxy_to(port) as proxy, running_node() as b, linked(b, proxy.port) as link:
@@ -372,5 +372,5 @@ async def test_closing_sends_what_there_is_and_ends_the_stream_well() -> None:
         assert fleet.stream.half_closed
         assert len(fleet.stream.results("t1")) >= 1
         heard = len(fleet.heard)
-        await eventually(lambda: len(fleet.heard) > heard + 2)  # the lease goes on
+        await eventually(lambda: len(fleet.heard) > heard + 2)  # the lease continues
         assert len(fleet.streams) == 1

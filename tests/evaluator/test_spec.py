@@ -1,4 +1,4 @@
-"""What a judge is asked, as it reads it from proto-JSON."""
+"""EvalSpec: the request to a judge, read from proto-JSON."""
 
 from __future__ import annotations
 
