@@ -1,4 +1,4 @@
-"""What a judge is asked, as it reads it from the message."""
+"""EvalSpec: the request to a judge, read from the message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a judge, as plain values: the effective EvalRequest after it has crossed the service's edge.
+"""The request to a judge as plain values: the effective EvalRequest, after the service's edge has translated it.
 
 Enums are the numbers of the contract. The judge makes an EvalSpec of the message (`judge/request.py`).
 """
@@ -28,7 +28,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ToleranceRule:
-    """How outputs are compared; see the Tolerance message."""
+    """How outputs are compared; see the message Tolerance."""
 
     preset: pb.Tolerance.Preset.ValueType
     atol: float | None
@@ -37,7 +37,7 @@ class ToleranceRule:
 
 @dataclass(frozen=True, slots=True)
 class EvalSpec:
-    """One evaluation, every default filled in."""
+    """One evaluation, with every default filled in."""
 
     reference_code: str
     kernel_code: str
@@ -47,7 +47,7 @@ class EvalSpec:
     correct_trials: int
     perf_trials: int
     warmup: int
-    #: Relative width of the speedup's interval at which timing stops.
+    #: Timing stops when the interval of the speedup is this narrow, relative to the speedup.
     timing_precision: float
     tolerance: ToleranceRule
     allowed_precision: pb.Precision.ValueType
@@ -60,16 +60,16 @@ class EvalSpec:
     provenance_policy: pb.ProvenancePolicy.ValueType
     cases_code: str
     cases: tuple[tuple[str, str], ...]
-    #: Whether a later call may overwrite an output: OUTPUT_REUSE_LABEL or OUTPUT_REUSE_REJECT.
+    #: What happens when a later call overwrites an output: OUTPUT_REUSE_LABEL or OUTPUT_REUSE_REJECT.
     output_reuse: pb.OutputReuse.ValueType
-    #: Kinds of stress that are used; empty: all.
+    #: Kinds of stress to use. Empty: all kinds.
     stress_kinds: tuple[pb.StressKind.ValueType, ...] = ()
-    #: Most device memory that the candidate's process may allocate, in bytes. None: the judge derives it from the reference.
+    #: Limit of the candidate process's device memory, in bytes. None: the judge derives it from the reference.
     candidate_memory: int | None = None
 
     @property
     def problem_key(self) -> str:
-        """Identity of the reference side: equal keys may share one built reference."""
+        """Return the identity of the reference side: evaluations with equal keys may share one built reference."""
         digest = hashlib.sha256()
         switches = (
             f"{self.torch_compile} {self.cuda_graph} {self.stress_inputs} {self.stress_kinds} {self.tolerance}"
@@ -82,12 +82,12 @@ class EvalSpec:
         return digest.hexdigest()
 
     def to_plain(self) -> Frame:
-        """Return what `from_plain` reads, without the candidate: numbers, strings, lists and dicts."""
+        """Return the spec without the candidate's code, as numbers, strings, lists and dicts for `from_plain`."""
         return dataclasses.asdict(dataclasses.replace(self, kernel_code=""))
 
     @classmethod
     def from_plain(cls, plain: Frame) -> EvalSpec:
-        """The inverse of `to_plain`, whose tuples may have become lists on the way."""
+        """Read the output of `to_plain`. Its tuples may have become lists on the way."""
         return cls(
             **{
                 **plain,
