@@ -9,9 +9,9 @@ import gc
 import sys
 from typing import Any
 
+import judge_harness
 import pytest
 import torch
-from judge_harness import request
 
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
@@ -72,7 +72,7 @@ def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def spec_for(body: str, **changes: Any) -> EvalSpec:
     reference = changes.pop("reference", REFERENCE.format(body=body))
-    return EvalSpec.from_json(request("", reference_code=reference, stress_inputs=True, **changes))
+    return judge_harness.spec("", reference_code=reference, stress_inputs=True, **changes)
 
 
 async def tell(_: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import judge_harness
 import pytest
-from judge_harness import request
 
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.checks.candidate import Candidate
@@ -14,7 +14,6 @@ from kerneldyno.evaluator.judge.results import verdict
 from kerneldyno.evaluator.judge.results.record import Finished, Record
 from kerneldyno.evaluator.judge.runners.handle import Runner, RunnerGarbled, RunnerLate
 from kerneldyno.evaluator.judge.runners.lease import Lease
-from kerneldyno.evaluator.shared.spec import EvalSpec
 
 pytestmark = pytest.mark.pure
 
@@ -28,7 +27,7 @@ def hears(answer: Any) -> Candidate:
         return answer
 
     runner = cast(Runner, SimpleNamespace(answer=says))
-    spec = EvalSpec.from_json(request("", reference_code=""))
+    spec = judge_harness.spec("", reference_code="")
     return Candidate(spec, open_device("cpu:0"), Lease([]), runner, Record(), verdict.Limits(1 << 30))
 
 

@@ -1,4 +1,4 @@
-"""EvaluatorService on a real socket over fake judges: streams, re-attachment, refusals and capabilities."""
+"""EvaluatorService on a real socket with fake judges: streams, re-attachment, refusals and capabilities."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
-from node_harness import PASS, Bench, bench, cell_settings, remaining, request
+from node_harness import PASS, RunningNode, cell_settings, remaining, request, running_node
 from waiting import eventually
 
 from kerneldyno.evaluator.server.cell import CellSettings
@@ -23,9 +23,11 @@ from kerneldyno.v1 import evaluator_service_pb2_grpc as pb_grpc
 
 
 @asynccontextmanager
-async def edge(*cells: CellSettings, **options: Any) -> AsyncIterator[tuple[pb_grpc.EvaluatorServiceAsyncStub, Bench]]:
-    """A served node and a stub to it."""
-    async with bench(*cells, **options) as b:
+async def edge(
+    *cells: CellSettings, **options: Any
+) -> AsyncIterator[tuple[pb_grpc.EvaluatorServiceAsyncStub, RunningNode]]:
+    """A node that is served, and a stub for it."""
+    async with running_node(*cells, **options) as b:
         server = serving.make_server(ServerInterceptor(b.prometheus))
         pb_grpc.add_EvaluatorServiceServicer_to_server(EvaluatorService(b.node), server)
         address = serving.listen(server, serving.Address("127.0.0.1", 0))
@@ -42,7 +44,7 @@ def evaluate(token: str, *steps: str, **fields: Any) -> pb.EvaluatorServiceEvalu
 
 
 async def failure(call: Any) -> errors.KernelDynoError:
-    """The error that `call` ends with."""
+    """Return the error that `call` ends with."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         async for _ in call:
             pass
@@ -144,7 +146,7 @@ async def test_a_malformed_request_names_every_bad_field() -> None:
             "grpc_method": "Evaluate",
             "grpc_code": "INVALID_ARGUMENT",
         }
-        await eventually(lambda: b.sample("grpc_server_handled_total", **labels))  # counted after it was answered
+        await eventually(lambda: b.sample("grpc_server_handled_total", **labels))  # counted after its answer
 
 
 async def test_refusals_have_their_codes() -> None:

@@ -1,9 +1,9 @@
-"""The node: its devices, the attempts on them, and the short queue before them.
+"""The node: its devices, the attempts on them, and the short queue in front of them.
 
-`work.py` starts the scheduler's attempts here, `evaluator_service.py` those of direct callers; cells report what became of
-them. An attempt gets the ready device with the most free lanes. Results are kept until the scheduler acknowledges or a
-direct caller collects them, for a bounded time and in bounded size. Nothing here touches a device or knows what a
-verdict means.
+`work.py` starts the scheduler's attempts here, `evaluator_service.py` those of direct callers, and cells report their
+results. An attempt goes to the ready device with the most free lanes. The node keeps each result until the scheduler
+acknowledges it or a direct caller collects it, within limits of time and size. Nothing here uses a device or interprets
+a verdict.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from .cell import Cell, CellSettings
 from .metrics import DeviceMetrics, Metrics
 from .tracing import AttemptSpans
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
-#: Runs of one attempt, counting those that a dying judge cut short.
+#: Maximum number of runs of one attempt, including runs that a judge's death cut short.
 MAX_RUNS = 3
-#: Seconds that a result waits for the scheduler's acknowledgement, and how many bytes of them may wait; beyond that
-#: the oldest go, and the scheduler has them run again. The leases ended long before, unless it is the scheduler that
-#: is away.
+#: Limits of the results that wait for the scheduler's acknowledgement: seconds for each, bytes for all. Beyond them the
+#: oldest are dropped, and the scheduler runs those attempts again. By then their leases have ended long ago, unless it
+#: is the scheduler that is unreachable.
 _UNACKNOWLEDGED_SECONDS = 3600.0
 _UNACKNOWLEDGED_BYTES = 256 * 1024 * 1024
-#: Seconds that a direct caller's result waits to be collected, and that it stays afterwards should its stream have
-#: broken on the way.
+#: Seconds that a direct caller's result waits to be collected, and seconds that it stays afterwards, because the
+#: caller's stream may have broken before the result arrived.
 _RESULT_SECONDS = 600.0
 _COLLECTED_SECONDS = 30.0
-#: Results held for direct callers; beyond it the oldest goes. At 100 KiB each, logs and all, that is 100 MiB.
+#: Maximum number of results for direct callers; beyond it the oldest is dropped. At 100 KiB each, with logs: 100 MiB.
 _MAX_RESULTS = 1024
-#: Seconds that a direct caller's attempt goes on without any watcher.
+#: A direct caller's attempt is cancelled after this many seconds without a watcher.
 _UNWATCHED_SECONDS = 30.0
 _MAX_TOKEN_CHARS = 100
-#: When to come back after LanesFullError or ShuttingDownError, in seconds.
+#: Delay in seconds that LanesFullError and ShuttingDownError name for the next try.
 _RETRY_SECONDS = 1.0
-#: References remembered as hot, per device.
+#: Number of references per device that count as hot.
 _HOT_REFERENCES = 64
 
 
 class Node:
-    """One node. Everything is called from the same event loop."""
+    """One node. One event loop calls all methods."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class Node:
         self.cells = [
             Cell(settings, self, DeviceMetrics(metrics, settings.device, settings.lanes)) for settings in cells
         ]
-        #: Set whenever the scheduler should hear from the node soon.
+        #: Set whenever the node should soon report to the scheduler.
         self.news = asyncio.Event()
-        #: The node was told to stop; `drained_by_scheduler` can be taken back, this cannot.
+        #: The node was told to stop, for good. The scheduler can take back `drained_by_scheduler`.
         self.draining = False
         self.drained_by_scheduler = False
         self._metrics = metrics
@@ -85,7 +85,7 @@ class Node:
         self._ready_cells = 0
 
     async def run(self) -> None:
-        """Keep the cells alive and the books in order until cancelled. Raises (a group with) CellFailedError."""
+        """Run the cells and delete old results until cancelled. Raises a group that contains CellFailedError."""
         async with asyncio.TaskGroup() as group:
             for cell in self.cells:
                 group.create_task(cell.run(), name=f"cell {cell.name}")
@@ -96,15 +96,15 @@ class Node:
         await self._until(lambda: all(cell.description for cell in self.cells))
 
     async def until_idle(self) -> None:
-        """Wait until nothing runs or waits for a lane."""
+        """Wait until no attempt runs or waits for a lane."""
         await self._until(lambda: not self._unfinished())
 
     async def until_acknowledged(self, worth_waiting: Callable[[], bool]) -> None:
-        """Wait until the scheduler has acknowledged all results, for as long as that is `worth_waiting` for."""
+        """Wait until the scheduler has acknowledged all results, or until `worth_waiting` returns False."""
         await self._until(lambda: not self.held() or not worth_waiting())
 
     async def until_empty(self) -> None:
-        """Wait until nothing runs, and no result waits for anybody."""
+        """Wait until no attempt runs, and all results have been collected or acknowledged."""
         await self._until(lambda: not self.tokens())
 
     def submit(
@@ -115,14 +115,18 @@ class Node:
         *,
         trace: str = "",
     ) -> Attempt:
-        """Check a request from outside, fill in its defaults, and start it.
+        """Validate a request, fill in its defaults, and start an attempt of it.
 
-        `trace` is what it came with (kerneldyno.rpc.trace_context), should it not say itself. The judge is told of
-        neither.
+        Args:
+            token: The attempt's fencing token.
+            request: The request, as a client sent it.
+            follower: Receives each change of the attempt; given for the scheduler's attempts.
+            trace: The trace context of the call (kerneldyno.rpc.trace_context), used if the request has none. The judge
+                gets neither.
 
         Raises:
-            InvalidRequestError: it is malformed.
-            KernelDynoError: as `start` does.
+            InvalidRequestError: The request is malformed.
+            KernelDynoError: As in `start`.
         """
         violations = validation.validate(
             request, backends=self.backends, toolkits=self.toolkits, profiling=self.profiling, id_required=False
@@ -144,31 +148,29 @@ class Node:
         *,
         trace: str = "",
     ) -> Attempt:
-        """Start an attempt of an effective request, or queue it; the scheduler's have a `follower`, told of each change.
+        """Start an attempt of an effective request, or queue it. The scheduler's attempts have a `follower`.
 
         Raises:
-            ShuttingDownError: the node is draining.
-            TokenInUseError: there is an attempt with this token.
-            NoMatchingDeviceError: no device here is what the request asks for.
-            LanesFullError: lanes and queue are full.
+            ShuttingDownError: The node is draining.
+            TokenInUseError: An attempt with this token exists.
+            NoMatchingDeviceError: No device of this node matches the request.
+            LanesFullError: All lanes and the queue are full.
         """
         if self.draining or self.drained_by_scheduler:
             raise errors.ShuttingDownError("the node is draining", retry_seconds=_RETRY_SECONDS)
         if token in self._attempts:
             raise errors.TokenInUseError(f"attempt {token!r} exists; use WatchAttempt")
         if not self._offers(request):
-            raise errors.NoMatchingDeviceError(
-                "no device of this node is one that the request asks for, or that its backend needs"
-            )
+            raise errors.NoMatchingDeviceError("no device of this node matches the request and its backend")
         attempt = Attempt(token, request, self._clock(), follower, trace)
         lanes = sum(cell.settings.lanes for cell in self.cells)
         if len(self._waiting) >= lanes and self._place(attempt) is None:
             raise errors.LanesFullError(
-                f"{lanes} lanes are taken and {len(self._waiting)} attempts wait", retry_seconds=_RETRY_SECONDS
+                f"all {lanes} lanes are busy and {len(self._waiting)} attempts wait", retry_seconds=_RETRY_SECONDS
             )
         self._attempts[token] = attempt
         self._waiting.append(attempt)
-        log.info("event=attempt_started attempt=%s", token)
+        _log.info("event=attempt_started attempt=%s", token)
         self._dispatch()
         return attempt
 
@@ -180,16 +182,16 @@ class Node:
             raise errors.AttemptNotFoundError(f"no attempt {token!r}") from None
 
     def holds(self, token: str) -> bool:
-        """Say whether an attempt of the scheduler runs here under this token, or its result is kept."""
+        """Return True if the node holds an attempt of the scheduler, or its result, under this token."""
         attempt = self._attempts.get(token)
         return attempt is not None and attempt.held
 
     def held(self) -> list[Attempt]:
-        """Return the scheduler's attempts: those that run, and those whose results it has not acknowledged."""
+        """Return the scheduler's attempts: those that run, and those with results that it has not acknowledged."""
         return [attempt for attempt in self._attempts.values() if attempt.held]
 
     async def watch(self, attempt: Attempt) -> AsyncGenerator[Snapshot, None]:
-        """Yield snapshots of `attempt` to one more watcher; reading past the last one collects the result."""
+        """Yield snapshots of `attempt` to one more watcher. Reading beyond the last one collects the result."""
         attempt.watchers += 1
         try:
             async for snapshot in attempt.snapshots():
@@ -202,7 +204,7 @@ class Node:
             attempt.last_watched = self._clock()
 
     def cancel(self, token: str) -> None:
-        """End an attempt; a direct caller's that is finished already is forgotten. Unknown tokens are ignored."""
+        """End an attempt. If it is a direct caller's and has finished, delete it. Ignore unknown tokens."""
         attempt = self._attempts.get(token)
         if attempt is None:
             return
@@ -212,7 +214,7 @@ class Node:
             self._remove(attempt)
 
     def forget(self, token: str) -> None:
-        """End an attempt of the scheduler and keep nothing of it. Unknown tokens, and those of others, are ignored."""
+        """End an attempt of the scheduler and delete it. Ignore unknown tokens, and those of direct callers."""
         attempt = self._attempts.get(token)
         if attempt is None or not attempt.scheduled:
             return
@@ -225,7 +227,7 @@ class Node:
     def _kill(self, attempt: Attempt) -> None:
         if attempt.cancelled:
             return
-        log.info("event=attempt_cancelled attempt=%s", attempt.token)
+        _log.info("event=attempt_cancelled attempt=%s", attempt.token)
         attempt.cancelled = True
         if attempt in self._waiting:
             self._waiting.remove(attempt)
@@ -239,7 +241,7 @@ class Node:
         self._changed.set()
 
     def abandon(self, cause: str, detail: str) -> None:
-        """Finish every unfinished attempt as a retryable infrastructure error: the server stops."""
+        """Finish every unfinished attempt with a retryable infrastructure error, because the server stops."""
         for attempt in self._unfinished():
             if attempt in self._waiting:
                 self._waiting.remove(attempt)
@@ -248,16 +250,16 @@ class Node:
             self.finished(attempt, failure_results.infrastructure_error(cause, detail, retryable=True))
 
     def drain(self) -> None:
-        """Take no more work, for good."""
+        """Refuse new work from now on."""
         self.draining = True
         self.news.set()
 
     def tokens(self) -> list[str]:
-        """Return the tokens of unfinished attempts and of results that nobody has collected or acknowledged."""
+        """Return the tokens of unfinished attempts, and of results that were neither collected nor acknowledged."""
         return [token for token, attempt in self._attempts.items() if attempt.collected_at is None]
 
     def devices(self) -> list[fleet_pb.Device]:
-        """Return the devices as they are now. All have been ready at least once."""
+        """Return the devices in their present state. Each must have been ready once."""
         found = []
         for cell in self.cells:
             assert cell.description is not None
@@ -269,11 +271,11 @@ class Node:
 
     @property
     def profiling(self) -> bool:
-        """Whether a device can tell which kernels ran: GPUs can."""
+        """Return True if a device can report which kernels ran: GPUs can."""
         return any(device.kind == "cuda" for device in self.devices())
 
     def environment(self) -> pb.Environment:
-        """Return the software and hardware of the node, without a device."""
+        """Return the node's software and hardware, without a device."""
         assert self.cells[0].description is not None
         environment = pb.Environment()
         environment.CopyFrom(self.cells[0].description.environment)
@@ -282,7 +284,7 @@ class Node:
         return environment
 
     def sandbox_layers(self) -> list[fleet_pb.SandboxLayer]:
-        """Return the walls around candidates. One is active when it is so on every device."""
+        """Return the layers of the sandbox. A layer is active if it is active on every device."""
         layers: dict[str, fleet_pb.SandboxLayer] = {}
         for cell in self.cells:
             for layer in cell.description.sandbox_layers if cell.description is not None else ():
@@ -291,7 +293,7 @@ class Node:
         return list(layers.values())
 
     def capabilities(self) -> service_pb.EvaluatorServiceGetCapabilitiesResponse:
-        """Return all that a caller may want to know."""
+        """Return the answer to GetCapabilities."""
         known = [cell.description for cell in self.cells if cell.description is not None]
         return service_pb.EvaluatorServiceGetCapabilitiesResponse(
             node_id=self.node_id,
@@ -306,8 +308,8 @@ class Node:
         )
 
     def finished(self, attempt: Attempt, result: pb.EvalResult) -> None:
-        """Complete `result` with what only the node knows, and keep it for those who want it."""
-        if attempt.done:  # abandoned, and the judge answered nevertheless
+        """Add to `result` what only the node knows, and keep it until it is collected or acknowledged."""
+        if attempt.done:  # it was abandoned, and the judge answered later
             return
         result.id = attempt.request.id
         result.labels.clear()
@@ -321,7 +323,7 @@ class Node:
         attempt.finish(result, self._clock())
         self._metrics.record(result)
         outcome = pb.EvalResult.Outcome.Name(result.outcome)
-        log.info("event=attempt_finished attempt=%s outcome=%s runs=%d", attempt.token, outcome, attempt.runs)
+        _log.info("event=attempt_finished attempt=%s outcome=%s runs=%d", attempt.token, outcome, attempt.runs)
         if self._spans is not None:
             self._spans.finished(attempt, result)
         if attempt.forgotten:
@@ -329,7 +331,10 @@ class Node:
         self._changed.set()
 
     def lost(self, attempts: Sequence[Attempt], detail: str) -> None:
-        """Queue attempts whose judge died before all others, unless they were cancelled or have been run too often."""
+        """Queue attempts again, in front, after their judge died.
+
+        Finish those that were cancelled or ran MAX_RUNS times.
+        """
         again = []
         for attempt in attempts:
             if attempt.done:
@@ -346,7 +351,7 @@ class Node:
         self._waiting.extendleft(reversed(again))
 
     def changed(self) -> None:
-        """Use free lanes, and let the scheduler know when the number of ready devices changed."""
+        """Assign attempts to free lanes, and report to the scheduler if the number of ready devices has changed."""
         ready = sum(cell.ready for cell in self.cells)
         if ready != self._ready_cells:
             self._ready_cells = ready
@@ -359,9 +364,9 @@ class Node:
             cell = self._place(attempt)
             if cell is not None:
                 self._waiting.remove(attempt)
-                self._heat(cell, attempt)
+                self._mark_hot(cell, attempt)
                 cell.assign(attempt)
-            elif attempt.suspect:  # it needs a whole device; those behind it would never leave one
+            elif attempt.suspect:  # it needs an idle device, which later attempts would keep busy
                 break
         self._metrics.waiting.set(len(self._waiting))
 
@@ -372,12 +377,15 @@ class Node:
         return matching >= max(1, selector.min_devices) and all(self.labels.get(key) == value for key, value in labels)
 
     def _place(self, attempt: Attempt) -> Cell | None:
-        """Return the matching device with the most free lanes, among equals one that has run the same reference."""
+        """Return the matching device with the most free lanes.
+
+        Among equals, prefer one that has run the same reference.
+        """
         fit = [cell for cell in self.cells if cell.accepts(attempt) and _matches(attempt.request, cell)]
         key = _reference_key(attempt.request)
         return max(fit, key=lambda cell: (cell.free_lanes, key in self._hot[cell.name]), default=None)
 
-    def _heat(self, cell: Cell, attempt: Attempt) -> None:
+    def _mark_hot(self, cell: Cell, attempt: Attempt) -> None:
         hot, key = self._hot[cell.name], _reference_key(attempt.request)
         hot.pop(key, None)
         hot[key] = None
@@ -398,7 +406,7 @@ class Node:
             self.tidy()
 
     def tidy(self) -> None:
-        """Cancel attempts that nobody can want any more, and drop results that waited too long or are too many."""
+        """Cancel attempts that nobody watches, and drop results that are too old or too many."""
         now = self._clock()
         kept: list[Attempt] = []
         for attempt in list(self._attempts.values()):
@@ -424,8 +432,8 @@ class Node:
             age = now - (attempt.finished_at or now)
             if size <= _UNACKNOWLEDGED_BYTES and age <= _UNACKNOWLEDGED_SECONDS:
                 break
-            log.warning(
-                "event=result_dropped attempt=%s age=%.0f bytes=%d kept_bytes=%d: the scheduler has not acknowledged it",
+            _log.warning(
+                "event=result_dropped attempt=%s age=%.0f bytes=%d kept_bytes=%d reason='not acknowledged'",
                 *(attempt.token, age, attempt.result_bytes, size),
             )
             size -= attempt.result_bytes
@@ -433,7 +441,7 @@ class Node:
 
 
 def _by_age(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """Return finished attempts, oldest first."""
+    """Return finished attempts, the oldest first."""
     return sorted(attempts, key=lambda attempt: attempt.finished_at or 0.0)
 
 
