@@ -287,25 +287,25 @@ async def test_results_wait_to_be_collected_for_a_bounded_time_and_in_bounded_nu
         kept, collected = b.start(*PASS), b.start(*PASS)
         await eventually(lambda: kept.done and collected.done)
         await result_of(collected, b.node)
-        assert b.node.tokens() == [kept.token]
+        assert b.node.attempts.tokens() == [kept.token]
         clock.now += 31
         b.node.tidy()
         with pytest.raises(errors.AttemptNotFoundError):
-            b.node.get(collected.token)
+            b.node.attempts.get(collected.token)
         clock.now += 560
         b.node.tidy()
-        assert b.node.get(kept.token) is kept
+        assert b.node.attempts.get(kept.token) is kept
         clock.now += 10
         b.node.tidy()
         with pytest.raises(errors.AttemptNotFoundError):
-            b.node.get(kept.token)
-        monkeypatch.setattr("kerneldyno.evaluator.server.node._MAX_RESULTS", 2)
+            b.node.attempts.get(kept.token)
+        monkeypatch.setattr("kerneldyno.evaluator.server.attempt_table._MAX_RESULTS", 2)
         many = []
         for _ in range(4):
             many.append(b.start(*PASS))
             await eventually(lambda: many[-1].done)
         b.node.tidy()
-        assert b.node.tokens() == [a.token for a in many[-2:]]
+        assert b.node.attempts.tokens() == [a.token for a in many[-2:]]
 
 
 async def test_the_schedulers_results_wait_for_an_hour_and_in_bounded_size_and_it_is_said_which_go(
@@ -325,12 +325,12 @@ async def test_the_schedulers_results_wait_for_an_hour_and_in_bounded_size_and_i
         await eventually(lambda: second.done)
         clock.now += 599
         b.node.tidy()
-        assert b.node.held() == [first, second]
+        assert b.node.attempts.held() == [first, second]
         b.node.cancel(second.token)
-        assert b.node.held() == [first, second], "only the scheduler can have it forgotten"
+        assert b.node.attempts.held() == [first, second], "only the scheduler can have it forgotten"
         clock.now += 2
         b.node.tidy()
-        assert b.node.held() == [second]
+        assert b.node.attempts.held() == [second]
         assert dropped() == [first.token]
 
         many = []
@@ -339,12 +339,12 @@ async def test_the_schedulers_results_wait_for_an_hour_and_in_bounded_size_and_i
             many.append(b.start(*PASS, scheduled=True))
             await eventually(lambda: many[-1].done)
         limit = sum(attempt.result_bytes for attempt in many[1:])
-        monkeypatch.setattr("kerneldyno.evaluator.server.node._UNACKNOWLEDGED_BYTES", limit)
+        monkeypatch.setattr("kerneldyno.evaluator.server.attempt_table._UNACKNOWLEDGED_BYTES", limit)
         b.node.tidy()
-        assert b.node.held() == many[1:]
+        assert b.node.attempts.held() == many[1:]
         assert dropped() == [first.token, second.token, many[0].token]
         b.node.forget(many[1].token)
-        assert b.node.tokens() == [many[2].token]
+        assert b.node.attempts.tokens() == [many[2].token]
 
 
 async def test_what_the_scheduler_cancels_is_killed_and_nothing_of_it_is_kept() -> None:
@@ -353,11 +353,11 @@ async def test_what_the_scheduler_cancels_is_killed_and_nothing_of_it_is_kept() 
         waiting = b.start("hang", scheduled=True)
         for token in (running.token, waiting.token, direct.token, "unknown"):
             b.node.forget(token)
-        assert b.node.held() == []
+        assert b.node.attempts.held() == []
         with pytest.raises(errors.TokenInUseError):
             b.start(*PASS, token=running.token, scheduled=True)
         await eventually(lambda: running.done and waiting.done)
-        await eventually(lambda: b.node.tokens() == [direct.token])
+        await eventually(lambda: b.node.attempts.tokens() == [direct.token])
         assert not direct.cancelled, "it is not the scheduler's"
         assert (await result_of(b.start(*PASS, token=running.token, scheduled=True), b.node)).outcome == CORRECT
 

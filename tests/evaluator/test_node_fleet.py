@@ -64,7 +64,7 @@ async def test_a_node_obeys_cancels_and_desired_state() -> None:
         await eventually(lambda: finished.done)
         fleet.answer.cancel_attempt_tokens.extend([running.token, finished.token, "unknown"])
         fleet.answer.desired_state = pb.NODE_STATE_DRAINING
-        await eventually(lambda: running.done and not b.node.tokens() and not fleet.last.attempt_tokens)
+        await eventually(lambda: running.done and not b.node.attempts.tokens() and not fleet.last.attempt_tokens)
         await eventually(lambda: b.node.drained_by_scheduler)
         # The node itself is not draining: when told to serve again, it serves.
         assert fleet.last.state == pb.NODE_STATE_SERVING
@@ -106,7 +106,7 @@ async def test_a_scheduler_may_be_absent_come_go_and_return(caplog: pytest.LogCa
                 await eventually(lambda: link.connected and bool(fleet.heard))
             attempt = b.start(*PASS, scheduled=True)
             await b.node.until_idle()
-            assert attempt in b.node.held()
+            assert attempt in b.node.attempts.held()
             clock.now += 11
             assert not link.connected
             await eventually(lambda leases=leases: events("lease_lost") == leases)
@@ -148,9 +148,9 @@ async def test_attempts_come_and_their_snapshots_and_results_go(tmp_path: Path) 
             "v",
         )
         assert not any(message.node_id for message in fleet.stream.messages[1:])
-        assert b.node.holds("t1"), "nobody has acknowledged it"
+        assert b.node.attempts.holds("t1"), "nobody has acknowledged it"
         fleet.stream.say(acknowledged_attempt_tokens=["t1", "unknown"])
-        await eventually(lambda: not b.node.holds("t1") and not fleet.last.attempt_tokens)
+        await eventually(lambda: not b.node.attempts.holds("t1") and not fleet.last.attempt_tokens)
 
 
 async def test_an_attempt_that_is_assigned_again_is_the_same_one(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ async def test_what_is_cancelled_dies_without_a_result() -> None:
         fleet.stream.say(cancel_attempt_tokens=["running", "waiting", "unknown"], assignments=[again])
         await eventually(lambda: "running" in fleet.stream.refusals)
         assert fleet.stream.refusals["running"].why == pb.AttemptRefusal.WHY_FULL
-        await eventually(lambda: not b.node.tokens())
+        await eventually(lambda: not b.node.attempts.tokens())
         fleet.stream.assign("next", *PASS)
         await eventually(lambda: bool(fleet.stream.results("next")))
         assert not any(event.HasField("result") for event in fleet.stream.events if event.attempt_token != "next")
@@ -190,11 +190,11 @@ async def test_a_cancel_by_a_person_is_a_result_for_the_scheduler() -> None:
     async with serving(fleet) as port, running_node() as b, linked(b, port):
         await at_work(fleet)
         fleet.stream.assign("t1", "hang")
-        await eventually(lambda: b.node.holds("t1"))
+        await eventually(lambda: b.node.attempts.holds("t1"))
         b.node.cancel("t1")
         await eventually(lambda: bool(fleet.stream.results("t1")))
         assert fleet.stream.results("t1")[0].infrastructure_error.cause == "CANCELLED"
-        assert b.node.holds("t1")
+        assert b.node.attempts.holds("t1")
 
 
 async def test_refusals_say_why_and_when_to_come_back() -> None:
@@ -225,7 +225,7 @@ async def test_refusals_say_why_and_when_to_come_back() -> None:
         for token in ("full", "late"):
             assert stream.refusals[token].retry_delay.ToMilliseconds() == 1000
         assert [violation.field for violation in stream.refusals["bad"].violations] == ["backend", "num_correct_trials"]
-        assert {attempt.token for attempt in b.node.held()} == {"a", "b"}
+        assert {attempt.token for attempt in b.node.attempts.held()} == {"a", "b"}
 
 
 async def test_a_slow_reader_gets_the_newest_snapshot_and_no_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +260,7 @@ async def test_a_stream_that_ends_is_opened_again_and_results_are_sent_until_ack
         await eventually(lambda: bool(fleet.stream.results("done") and fleet.stream.results("acknowledged")))
         fleet.stream.assign("running", "stage STAGE_CHECKING", f"await-file {gate}", "result CORRECT")
         fleet.stream.say(acknowledged_attempt_tokens=["acknowledged"])
-        await eventually(lambda: not b.node.holds("acknowledged") and b.node.holds("running"))
+        await eventually(lambda: not b.node.attempts.holds("acknowledged") and b.node.attempts.holds("running"))
         fleet.stream.end(code)
         await at_work(fleet, streams=2)
         first = fleet.stream.messages[0]
@@ -273,7 +273,7 @@ async def test_a_stream_that_ends_is_opened_again_and_results_are_sent_until_ack
         gate.touch()
         await eventually(lambda: bool(fleet.stream.results("running")))
         fleet.stream.say(acknowledged_attempt_tokens=["done", "running"])
-        await eventually(lambda: b.node.tokens() == [])
+        await eventually(lambda: b.node.attempts.tokens() == [])
 
 
 async def test_a_scheduler_that_does_not_know_the_node_is_told_again_before_the_next_stream() -> None:
@@ -296,7 +296,7 @@ async def test_a_scheduler_that_is_restarted_finds_everything(tmp_path: Path) ->
             await at_work(former)
             former.stream.assign("running", f"touch {runs}", f"await-file {gate}", "result CORRECT")
             former.stream.assign("done", f"touch {runs}", "result CORRECT")
-            await eventually(lambda: bool(former.stream.results("done")) and b.node.holds("running"))
+            await eventually(lambda: bool(former.stream.results("done")) and b.node.attempts.holds("running"))
         try:
             gate.touch()  # it finishes while no scheduler runs
             await b.node.until_idle()
@@ -306,7 +306,7 @@ async def test_a_scheduler_that_is_restarted_finds_everything(tmp_path: Path) ->
                 await eventually(lambda: bool(later.stream.results("running") and later.stream.results("done")))
                 # Not before: the node no longer knows an acknowledged token, and would run it.
                 later.stream.say(acknowledged_attempt_tokens=["done", "running"])
-                await eventually(lambda: b.node.tokens() == [])
+                await eventually(lambda: b.node.attempts.tokens() == [])
             assert sorted(runs.read_text().split()) == ["done", "running"]
         finally:
             await link.__aexit__(None, None, None)
@@ -318,14 +318,14 @@ async def test_a_scheduler_that_falls_silent_and_speaks_again_has_missed_nothing
     async with serving(fleet) as port, proxy_to(port) as proxy, running_node() as b, linked(b, proxy.port):
         await at_work(fleet)
         fleet.stream.assign("t1", "sleep 0.5", "result CORRECT")
-        await eventually(lambda: b.node.holds("t1"))
+        await eventually(lambda: b.node.attempts.holds("t1"))
         proxy.hold()
-        await eventually(lambda: b.node.get("t1").done)
+        await eventually(lambda: b.node.attempts.get("t1").done)
         await asyncio.sleep(0.5)
         assert not any(stream.results("t1") for stream in fleet.streams)
         proxy.release()
         await eventually(lambda: any(stream.results("t1") for stream in fleet.streams))
-        assert b.node.get("t1").runs == 1
+        assert b.node.attempts.get("t1").runs == 1
 
 
 async def test_a_connection_whose_other_end_is_gone_is_given_up_with_the_lease(
@@ -337,7 +337,7 @@ async def test_a_connection_whose_other_end_is_gone_is_given_up_with_the_lease(
     async with serving(fleet) as port, proxy_to(port) as proxy, running_node() as b, linked(b, proxy.port) as link:
         await at_work(fleet)
         fleet.stream.assign("t1", *PASS)
-        await eventually(lambda: b.node.holds("t1"))
+        await eventually(lambda: b.node.attempts.holds("t1"))
         proxy.swallow()
         await at_work(fleet, streams=2)
         await eventually(lambda: bool(fleet.stream.results("t1")) and link.connected)
@@ -351,14 +351,14 @@ async def test_a_connection_that_is_reset_in_the_middle_of_many_results_loses_no
         await at_work(fleet)
         for token in tokens:
             fleet.stream.assign(token, "sleep 0.3", "result CORRECT")
-        await eventually(lambda: len(b.node.held()) == len(tokens))
-        await eventually(lambda: any(attempt.done for attempt in b.node.held()))
+        await eventually(lambda: len(b.node.attempts.held()) == len(tokens))
+        await eventually(lambda: any(attempt.done for attempt in b.node.attempts.held()))
         proxy.reset()
         await at_work(fleet, streams=2)
         proxy.reset()
         await at_work(fleet, streams=3)
         await eventually(lambda: all(any(stream.results(token) for stream in fleet.streams) for token in tokens))
-        assert all(attempt.runs == 1 for attempt in b.node.held())
+        assert all(attempt.runs == 1 for attempt in b.node.attempts.held())
 
 
 async def test_closing_sends_what_there_is_and_ends_the_stream_well() -> None:
@@ -366,7 +366,7 @@ async def test_closing_sends_what_there_is_and_ends_the_stream_well() -> None:
     async with serving(fleet) as port, running_node() as b, linked(b, port) as link:
         await at_work(fleet)
         fleet.stream.assign("t1", *PASS)
-        await eventually(lambda: b.node.holds("t1") and b.node.get("t1").done)
+        await eventually(lambda: b.node.attempts.holds("t1") and b.node.attempts.get("t1").done)
         async with asyncio.timeout(10):
             await link.close()
         assert fleet.stream.half_closed

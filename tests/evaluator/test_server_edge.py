@@ -67,7 +67,7 @@ async def test_the_judge_gets_every_default_filled_in(tmp_path: Path) -> None:
     async with edge() as (stub, b):
         call = stub.Evaluate(evaluate("t1", "hang"), timeout=20)
         await call.read()
-        full = b.node.get("t1").request
+        full = b.node.attempts.get("t1").request
         assert (full.entry_point, full.backend, full.toolkit) == ("Model", "triton", "kernelbench")
         assert (full.num_correct_trials, full.num_perf_trials, full.timeouts.load_timeout.seconds) == (5, 100, 60)
         call.cancel()
@@ -79,7 +79,7 @@ async def test_an_attempt_outlives_its_stream_and_is_found_again(tmp_path: Path)
         call = stub.Evaluate(evaluate("t1", "stage STAGE_CHECKING", f"await-file {gate}", "result INCORRECT"))
         await call.read()
         call.cancel()
-        await eventually(lambda: b.node.get("t1").watchers == 0)
+        await eventually(lambda: b.node.attempts.get("t1").watchers == 0)
         again = stub.WatchAttempt(pb.WatchAttemptRequest(attempt_token="t1"), timeout=20)
         first = await again.read()
         assert isinstance(first, pb.WatchAttemptResponse)
@@ -89,7 +89,7 @@ async def test_an_attempt_outlives_its_stream_and_is_found_again(tmp_path: Path)
         gate.touch()
         events = await remaining(again)
         assert events[-1].result.outcome == eval_pb.EvalResult.INCORRECT
-        assert b.node.tokens() == []
+        assert b.node.attempts.tokens() == []
 
 
 async def test_a_result_whose_stream_broke_waits_for_a_watch(tmp_path: Path) -> None:
@@ -98,13 +98,13 @@ async def test_a_result_whose_stream_broke_waits_for_a_watch(tmp_path: Path) -> 
         call = stub.Evaluate(evaluate("t1", f"await-file {gate}", "result CORRECT"))
         await call.read()
         call.cancel()
-        await eventually(lambda: b.node.get("t1").watchers == 0)
+        await eventually(lambda: b.node.attempts.get("t1").watchers == 0)
         gate.touch()
-        await eventually(lambda: b.node.get("t1").done)
-        assert b.node.tokens() == ["t1"]
+        await eventually(lambda: b.node.attempts.get("t1").done)
+        assert b.node.attempts.tokens() == ["t1"]
         watch = stub.WatchAttempt(pb.WatchAttemptRequest(attempt_token="t1"), timeout=20)
         assert [answer.event.stage async for answer in watch] == [eval_pb.STAGE_DONE]
-        assert b.node.tokens() == []
+        assert b.node.attempts.tokens() == []
 
 
 async def test_a_direct_caller_that_goes_away_has_a_grace() -> None:
@@ -112,9 +112,9 @@ async def test_a_direct_caller_that_goes_away_has_a_grace() -> None:
         call = stub.Evaluate(evaluate("t1", "hang"))
         await call.read()
         await asyncio.sleep(1)
-        assert not b.node.get("t1").cancelled
+        assert not b.node.attempts.get("t1").cancelled
         call.cancel()
-        await eventually(lambda: b.node.get("t1").done)
+        await eventually(lambda: b.node.attempts.get("t1").done)
 
 
 async def test_cancel_ends_the_stream_with_a_result_and_may_be_repeated() -> None:
@@ -139,7 +139,7 @@ async def test_a_malformed_request_names_every_bad_field() -> None:
         ]
         error = await failure(stub.Evaluate(evaluate("t1", *PASS, enable_profiling=True), timeout=20))
         assert isinstance(error, errors.InvalidRequestError)
-        assert b.node.tokens() == []
+        assert b.node.attempts.tokens() == []
         labels = {
             "grpc_type": "server_stream",
             "grpc_service": "kerneldyno.v1.EvaluatorService",

@@ -36,7 +36,7 @@ class EvaluatorService(pb_grpc.EvaluatorServiceServicer):
         self, request: pb.WatchAttemptRequest, context: Any
     ) -> AsyncIterator[pb.WatchAttemptResponse]:
         """Stream the snapshots of an existing attempt."""
-        attempt = self._node.get(request.attempt_token)
+        attempt = self._node.attempts.get(request.attempt_token)
         async with aclosing(self._node.watch(attempt)) as snapshots:
             async for snapshot in snapshots:
                 yield pb.WatchAttemptResponse(event=snapshot.event(attempt.token))
@@ -52,4 +52,4 @@ class EvaluatorService(pb_grpc.EvaluatorServiceServicer):
         self, request: pb.EvaluatorServiceGetCapabilitiesRequest, context: Any
     ) -> pb.EvaluatorServiceGetCapabilitiesResponse:
         """Return what the node can do."""
-        return self._node.capabilities()
+        return self._node.description.capabilities()

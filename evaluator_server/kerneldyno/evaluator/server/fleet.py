@@ -144,14 +144,14 @@ class FleetLink:
             instance_id=self._instance_id,
             address=self._address,
             state=pb.NODE_STATE_DRAINING if node.draining else pb.NODE_STATE_SERVING,
-            devices=node.devices(),
-            backends=node.backends,
-            toolkits=node.toolkits,
-            attempt_tokens=[attempt.token for attempt in node.held()],
-            environment=node.environment(),
-            profiling=node.profiling,
-            labels=node.labels,
-            sandbox_layers=node.sandbox_layers(),
+            devices=node.description.devices(),
+            backends=node.description.backends,
+            toolkits=node.description.toolkits,
+            attempt_tokens=[attempt.token for attempt in node.attempts.held()],
+            environment=node.description.environment(),
+            profiling=node.description.profiling,
+            labels=node.description.labels,
+            sandbox_layers=node.description.sandbox_layers(),
         )
 
     def _apply(self, answer: pb.SynchronizeResponse) -> None:

@@ -123,7 +123,7 @@ async def _drain(
     signals: serving.Signals,
 ) -> None:
     """Stop in order: refuse new work, finish attempts, return the rest. Heartbeats and judges continue meanwhile."""
-    _log.info("event=draining node=%s attempts=%d", node.node_id, len(node.tokens()))
+    _log.info("event=draining node=%s attempts=%d", node.node_id, len(node.attempts.tokens()))
     await health.enter_graceful_shutdown()
     node.drain()
     if link is not None and link.connected:
@@ -136,7 +136,7 @@ async def _drain(
     if link is not None:
         await _within(_STOP_STEP_SECONDS, link.close(), signals)
     await server.stop(_STOP_STEP_SECONDS)
-    if lost := node.held():
+    if lost := node.attempts.held():
         hint = "the scheduler runs them again"
         _log.warning("event=results_lost node=%s attempts=%d hint=%r", node.node_id, len(lost), hint)
     _log.info("event=stopped node=%s", node.node_id)

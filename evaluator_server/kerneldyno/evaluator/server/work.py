@@ -82,7 +82,7 @@ class Work:
     async def _serve(self, call: Call) -> str:
         """Serve one stream to its end, and return how it ended, for the log."""
         self._no_stream.clear()
-        self._unsent = {attempt.token: attempt for attempt in self._node.held()}
+        self._unsent = {attempt.token: attempt for attempt in self._node.attempts.held()}
         self._refusals = []  # the scheduler assigns again what the node does not hold
         try:
             async with asyncio.TaskGroup() as group:
@@ -113,8 +113,8 @@ class Work:
     def _take(self, assignment: pb.Assignment) -> None:
         token = assignment.attempt_token
         try:
-            if self._node.holds(token):
-                self._follow(self._node.get(token))
+            if self._node.attempts.holds(token):
+                self._follow(self._node.attempts.get(token))
             else:
                 trace = trace_context.of_message(assignment.trace_context)
                 self._follow(self._node.submit(token, assignment.request, self._follow, trace=trace))
