@@ -124,7 +124,7 @@ class Lane:
         self._stages = Stages(tell)
         self._record = Record()
         self._candidate: Candidate | None = None
-        self._roomy = False
+        self._full_queues = False
         #: Seconds of the device's probe before it became slower while this candidate was timed; None if it did not.
         self._slowed_from: float | None = None
 
@@ -280,9 +280,9 @@ class Lane:
         self._use = _use(found, min(self._planned, capacity), limits.device)
         # Fixed cases are not secret, and may differ in size. Random ones are drawn when they are needed.
         trials = [await self._prepare(built, number, rough=True) for number in range(built.problem.cases or 1)]
-        self._roomy = await self._needs_room(built, trials[0])
-        classes = context.references.classes(spec, roomy=self._roomy)
-        runner = await context.pool.take(roomy=self._roomy, classes=classes)
+        self._full_queues = await self._needs_full_queues(built, trials[0])
+        classes = context.references.classes(spec, full_queues=self._full_queues)
+        runner = await context.pool.take(full_queues=self._full_queues, classes=classes)
         candidate = Candidate(spec, context.device, context.pool.lease, runner, record, limits)
         self._candidate = candidate
         slot_bytes = max(each.slot_bytes for each in trials)
@@ -358,7 +358,7 @@ class Lane:
         finally:
             await self._announce.tell("end")
 
-    async def _needs_room(self, built: BuiltProblem, example: trial.Trial) -> bool:
+    async def _needs_full_queues(self, built: BuiltProblem, example: trial.Trial) -> bool:
         """Return True if either side may use several streams or launches many kernels.
 
         Both sides then run in runners that are made for that.
@@ -366,11 +366,11 @@ class Lane:
         spec, context = self._spec, self._context
         if any(_STREAMS.search(source) for source in (spec.kernel_code, spec.reference_code)):
             return True
-        if not (spec.run_performance and context.device.lean):
+        if not (spec.run_performance and context.device.quick_start_environment):
             return False
         with contextlib.suppress(torch.OutOfMemoryError):
             counted = await context.problems.count(built, example, self._announce)
-            return counted.kernels > context.device.lean_launches
+            return counted.kernels > context.device.quick_start_launches
         return False
 
     async def _meet(self) -> BuiltProblem:
@@ -450,7 +450,7 @@ class Lane:
         context = self._context
         # Fixed cases may differ in size; those of the size of the first one are timed.
         example = last if built.problem.cases is None else await self._prepare(built, 0)
-        beside = context.references.beside(built, self._spec, sizes, candidate.runner, roomy=self._roomy)
+        beside = context.references.beside(built, self._spec, sizes, candidate.runner, full_queues=self._full_queues)
         async with beside as reference:
             same_pace = context.pool.class_of(reference.runner) == context.pool.class_of(candidate.runner)
             session = TimingSession(

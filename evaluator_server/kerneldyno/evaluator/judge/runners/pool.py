@@ -72,10 +72,10 @@ class Pool:
         """Number of warm runners that wait for a candidate."""
         return self._ready.qsize()
 
-    async def spawn(self, *, roomy: bool = True) -> Runner:
+    async def spawn(self, *, full_queues: bool = True) -> Runner:
         """Start one runner and wait until it is warm. Raises RunnerStartError.
 
-        A runner that is not `roomy` starts faster; see `Device.lean`.
+        A runner without `full_queues` starts faster; see `Device.quick_start_environment`.
         """
         channel, channel_theirs = socket.socketpair()
         control, control_theirs = socket.socketpair()
@@ -87,7 +87,7 @@ class Pool:
             "memory_bytes": self._memory_bytes,
             "environment": {
                 **self.environment,
-                **(self._device.roomy if roomy else self._device.lean),
+                **(self._device.full_queues_environment if full_queues else self._device.quick_start_environment),
             },
         }
         try:
@@ -120,7 +120,7 @@ class Pool:
             await self._wanted.acquire()
             await self.lease.quiet()  # starting a process disturbs timing more than anything else
             try:
-                runner = await self.spawn(roomy=False)
+                runner = await self.spawn(full_queues=False)
             except RunnerStartError as error:
                 _log.warning("event=runner_start_failed detail=%r", str(error))
                 self._failures += 1
@@ -133,12 +133,12 @@ class Pool:
             self._failures = 0
             self._ready.put_nowait(runner)
 
-    async def take(self, *, roomy: bool, classes: Collection[int] = ()) -> Runner:
-        """Return a warm runner that nobody else gets. `roomy` says whether the candidate needs a roomy one.
+    async def take(self, *, full_queues: bool, classes: Collection[int] = ()) -> Runner:
+        """Return a warm runner that nobody else gets. `full_queues` says whether the candidate needs those.
 
         It belongs to one of these pace classes, if such a runner is ready. Raises RunnerStartError.
         """
-        if roomy and self._device.lean:
+        if full_queues and self._device.quick_start_environment:
             runner = await self._make()
         else:
             runner = await self._take_spare()
@@ -162,7 +162,7 @@ class Pool:
         runner.pace_class = at + 1
         return runner.pace_class
 
-    async def take_like(self, other: Runner, *, roomy: bool) -> Runner:
+    async def take_like(self, other: Runner, *, full_queues: bool) -> Runner:
         """Return a warm runner that nobody else gets, of the same pace as `other` if one can be found.
 
         Raises RunnerStartError.
@@ -171,13 +171,17 @@ class Pool:
         found: list[Runner] = []
         try:
             for _ in range(_TRIES):
-                found.append(await self._make() if roomy and self._device.lean else await self._take_spare())
+                found.append(
+                    await self._make()
+                    if full_queues and self._device.quick_start_environment
+                    else await self._take_spare()
+                )
                 if self.class_of(found[-1]) == wanted:
                     break
             return found.pop()
         finally:
             for runner in found:
-                if roomy and self._device.lean:
+                if full_queues and self._device.quick_start_environment:
                     await self.discard(runner)
                 else:
                     self._surplus += 1

@@ -33,7 +33,7 @@ from .device_time import Burst
 from .end_to_end_time import PacedBurst
 from .processors import Processors
 
-#: Problem, whether runners are roomy, pace class, number of input sets, and bytes of an output.
+#: Problem, whether runners have full queues, pace class, number of input sets, and bytes of an output.
 _Key = tuple[str, bool, int, int, int]
 
 #: Most reference runners that are kept, and for how many seconds after their last use.
@@ -149,19 +149,19 @@ class References:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def classes(self, spec: EvalSpec, *, roomy: bool) -> set[int]:
+    def classes(self, spec: EvalSpec, *, full_queues: bool) -> set[int]:
         """Return the pace classes of the kept runners of a problem's reference."""
-        return {key[2] for key in self._kept if key[:2] == (spec.problem_key, roomy)}
+        return {key[2] for key in self._kept if key[:2] == (spec.problem_key, full_queues)}
 
     @asynccontextmanager
     async def beside(
-        self, built: BuiltProblem, spec: EvalSpec, sizes: Sizes, candidate: Runner, *, roomy: bool
+        self, built: BuiltProblem, spec: EvalSpec, sizes: Sizes, candidate: Runner, *, full_queues: bool
     ) -> AsyncIterator[ReferenceRunner]:
         """Provide the runner of a problem's reference that is most like the candidate's; it is parked at the start.
 
         Raises ReferenceFailure, RunnerStartError, OutOfMemoryError.
         """
-        key = (spec.problem_key, roomy, self._pool.class_of(candidate), sizes.sets, sizes.slot_bytes)
+        key = (spec.problem_key, full_queues, self._pool.class_of(candidate), sizes.sets, sizes.slot_bytes)
         lock = self._making.setdefault(key, asyncio.Lock())
         async with lock:
             kept = self._kept.get(key)
@@ -169,7 +169,7 @@ class References:
                 await self._discard(self._kept.pop(key).side)
                 kept = None
             if kept is None:
-                made = await self._make(built, spec, sizes, candidate, roomy=roomy)
+                made = await self._make(built, spec, sizes, candidate, full_queues=full_queues)
                 kept = _Kept(made, built.footprint.reference_runner(sizes) + CONTEXT_BYTES)
                 # A runner of another pace serves this candidate only: the next candidate may find one of its own pace.
                 if self._pool.class_of(kept.side.runner) == self._pool.class_of(candidate):
@@ -192,9 +192,9 @@ class References:
             await self._make_room()
 
     async def _make(
-        self, built: BuiltProblem, spec: EvalSpec, sizes: Sizes, candidate: Runner, *, roomy: bool
+        self, built: BuiltProblem, spec: EvalSpec, sizes: Sizes, candidate: Runner, *, full_queues: bool
     ) -> ReferenceRunner:
-        runner = await self._pool.take_like(candidate, roomy=roomy)
+        runner = await self._pool.take_like(candidate, full_queues=full_queues)
         sizes = replace(sizes, slots=sizes.sets)  # nobody reads earlier outputs of a reference
         side = ReferenceRunner(self._device, self._pool.lease, runner, sizes)
         try:
