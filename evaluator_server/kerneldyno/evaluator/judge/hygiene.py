@@ -42,7 +42,7 @@ class Hygiene:
             self._device.settle_cache()
         except Exception as error:
             if self._device.is_full():
-                # somebody uses all of its memory, which is not the device's fault; test it again after the next runner
+                # Another process uses all of its memory, which is not a fault of the device. Test it after the next runner.
                 return
             raise SickDeviceError(f"the device reports {type(error).__name__}: {str(error)[:300]}") from error
         if mixed != self._answer or not torch.equal(product, self._product):

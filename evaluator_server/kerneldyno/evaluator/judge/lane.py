@@ -117,8 +117,8 @@ class Lane:
         #: Bytes that were free when this lane had the device alone (0 before that), and the result's report on memory.
         self._room = 0
         self._use: pb.MemoryUse | None = None
-        #: Bytes that the evaluation is planned to take, the part of these that is not the candidate's own, and what is
-        #: kept for the judge. 0 before they are known.
+        #: Bytes that the evaluation is planned to take, the part of these that is not the candidate's own, and what the
+        #: candidate's process keeps for the judge. 0 before they are known.
         self._planned = self._beside = self._kept = 0
         self._announce = announce
         self._stages = Stages(tell)
@@ -345,7 +345,7 @@ class Lane:
 
     async def _parse(self) -> None:
         """Reject a source that is not Python before a process is started for it. Parsing executes none of it."""
-        # if a source kills the parser, the server must blame this attempt and not others
+        # If a source kills the parser, the server must blame this attempt and no other.
         await self._announce.tell("begin")
         try:
             with warnings.catch_warnings(action="ignore"):

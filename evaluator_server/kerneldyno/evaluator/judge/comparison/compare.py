@@ -1,10 +1,12 @@
 """Compare what a candidate left in the judge's memory with what is right: structure, dtype, shape, every element.
 
-These are pure functions on tensors that the judge owns. The calibrated rule allows for each element an error of rtol *
-(|expected| + typical(expected)) + 8 * noise. Here `typical` is the size of most elements, and a few outliers do not
-change it. The noise is the reference's own largest rounding error against a float64 run, or the effect of arithmetic of
-the allowed precision on that run. The noise scales with the output, so zeros never pass for small values, and an honest
-float32 product of any length passes.
+These are pure functions on tensors that the judge owns. The calibrated rule allows for each element an error of
+
+    rtol * (|expected| + typical(expected)) + 8 * noise
+
+Here `typical` is the size of most elements, and a few outliers do not change it. The noise is the reference's own
+largest rounding error against a float64 run, or the effect of arithmetic of the allowed precision on that run. The
+noise scales with the output, so zeros never pass for small values, and an honest float32 product of any length passes.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def warm_up(device: torch.device) -> None:
     with contextlib.suppress(torch.OutOfMemoryError):  # somebody uses all of the device's memory; compile later
         ones = torch.ones(_LEAST, device=device)
         errors(ones, ones, 1.0, 1.0)
-        # as wide as keys are; otherwise it would be compiled again
+        # This number is as wide as keys are; otherwise the kernel would be compiled again.
         weighted_sum(ones.view(torch.int32), 1 << 61, 1 << 61)
 
 

@@ -175,7 +175,7 @@ class Runner:
 
     async def end(self) -> ExitReport:
         """Kill whatever is left of the runner, and return how it ended. May be called again."""
-        # there is no listener yet; a warden whose control socket closes ends everything itself
+        # There is no listener yet. A warden whose control socket closes ends everything itself.
         if self._listener is None:
             for end in self._sockets:
                 end.close()

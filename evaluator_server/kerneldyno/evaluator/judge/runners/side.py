@@ -197,7 +197,7 @@ class Side(ABC):
         """Return True if the runner has answered, has ended, or has used up its time: then `answer` does not wait."""
         if self._pending is None:
             self._pending = asyncio.ensure_future(self._frame())
-            # retrieve the exception even if nobody awaits it
+            # Retrieve the exception, even if nobody awaits it.
             self._pending.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.sleep(0)
         return self._pending.done()

@@ -224,7 +224,7 @@ def warm_clock(evidence: Evidence) -> Clock:
 
 
 def sharp(evidence: Evidence) -> bool:
-    """Return True if the judge's clock can detect a false claim of a tenth, or of a few microseconds."""
+    """Return True if the judge's clock can detect a claim that is false by a tenth or a few microseconds."""
     return not _uncertain(evidence, warm_clock(evidence))
 
 
@@ -246,7 +246,8 @@ def _beyond(evidence: Evidence, clock: Clock) -> bool:
 def _borne_out(evidence: Evidence, clock: Clock) -> bool:
     """Return True if the judge's clock confirms the claim, and its reading needs no delay as an explanation.
 
-    For a clock that is not precise, the limit is also lowered by the error that exceeds the detectable difference.
+    For a clock that is not precise, the limit is lowered by the part of its error that exceeds the detectable
+    difference.
     """
     uncertain = _uncertain(evidence, clock)
     room = -uncertain if uncertain else _STANDARD_ERRORS * clock.beneath

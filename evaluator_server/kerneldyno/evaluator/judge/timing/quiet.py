@@ -23,7 +23,8 @@ _SETTLED, _QUIET = 1.05, 1.3
 #: If a nearly empty kernel takes this many seconds longer than the quickest ever seen, it waited for others.
 _WAITED = 80e-6
 #: Seconds that the device may take to become as quick as it recently was, seconds that others may take to finish their
-#: work, and the pause between two checks. Others' work is deliberate; processes that start and end on the host are not.
+#: work, and the pause between two checks. Somebody is to blame for others' work, but nobody for processes that start
+#: and end on the host.
 _PATIENCE, _LONG_PATIENCE = 0.5, 2.0
 _PAUSE = 0.002
 #: Most probes of which the quickest counts, and the number of probes at the start.
