@@ -335,13 +335,13 @@ def _doubt(evidence: Evidence, samples: Sequence[float], cold: Clock, clock: Clo
     # No call can take less than an empty call that the judge has timed on the same device.
     least = _LEAST * statistics.median(_samples(evidence.cold_empty))
     if claimed <= least:
-        return "T28", f"device times say {claimed * 1e6:.1f} us a call, less than a call that does nothing"
+        return "T28", f"device times say {claimed * 1e6:.1f} us a call, less than an empty call takes"
     if _beyond(evidence, clock):
         return "T01", _disagreement(_claimed_mean(_samples(evidence.warm)), clock.seconds)
     noise = _WARM_SLACK + _STANDARD_ERRORS * clock.error
     if clock.seconds > _COLD_TO_WARM * evidence.warmed(claimed) + noise:
-        said = f"device times say {claimed * 1e6:.1f} us for a call that finds a cold cache"
-        return "T16", f"{said}, the judge's clock {clock.seconds * 1e6:.1f} us for one that finds a warm one"
+        said = f"device times say {claimed * 1e6:.1f} us for a call with a cold cache"
+        return "T16", f"{said}, the judge's clock {clock.seconds * 1e6:.1f} us for one with a warm cache"
     if cold.seconds > _COLD_FACTOR * claimed + _COLD_SLACK + _STANDARD_ERRORS * cold.error:
         return "T01", _disagreement(claimed, cold.seconds)
     mean = statistics.fmean(samples)

@@ -78,25 +78,21 @@ def conclude_paced(
     calls = max(burst.calls for burst in bursts)
     judge_seconds = statistics.fmean(samples)
     if hidden > _SHARE * median + _GAP[kind] + _BURST_GAP[kind] / calls:
-        said = (
-            f"{hidden * 1e6:.1f} us for each call pass between the calls, beyond what passes between calls of nothing"
-        )
+        said = f"{hidden * 1e6:.1f} us per call pass between the calls, in addition to the time between empty calls"
         bounded = [sample + hidden for sample in samples]
-        return Timing(bounded, pb.TimingStats.CLOCK_JUDGE, judge_seconds + hidden, ("T01", f"{said}; they count"))
+        return Timing(bounded, pb.TimingStats.CLOCK_JUDGE, judge_seconds + hidden, ("T01", f"{said}; this time counts"))
     bounded = no_less_than_device(samples, device_seconds)
     if bounded != samples:
-        said = f"a call takes {median * 1e6:.1f} us from end to end, and {device_seconds * 1e6:.1f} us of the device"
+        said = f"a call takes {median * 1e6:.1f} us from end to end, but {device_seconds * 1e6:.1f} us of device time"
         # The empty call may have cost more than usual: the device's time counts, but this is no accusation yet.
         accused = median + fixed < _LEAST_IN_CACHE * device_seconds - _GAP[kind]
-        doubt = ("T01", f"{said}; the latter counts") if accused else None
+        doubt = ("T01", f"{said}; the device time counts") if accused else None
         return Timing(bounded, pb.TimingStats.CLOCK_JUDGE, max(judge_seconds, device_seconds), doubt)
     claimed = statistics.median(second for burst in bursts for second in burst.claimed)
     seen = statistics.median(second for burst in bursts for second in burst.seconds)
     if claimed < _UNDERSTATED * seen - _SIGNALLING[kind]:
-        said = f"the runner says that a call takes {claimed * 1e6:.1f} us, the judge sees {seen * 1e6:.1f} us"
-        return Timing(
-            samples, pb.TimingStats.CLOCK_JUDGE, judge_seconds, ("T01", f"{said}; what the judge sees counts")
-        )
+        said = f"the runner says that a call takes {claimed * 1e6:.1f} us, but the judge sees {seen * 1e6:.1f} us"
+        return Timing(samples, pb.TimingStats.CLOCK_JUDGE, judge_seconds, ("T01", f"{said}; the judge's time counts"))
     return Timing(samples, pb.TimingStats.CLOCK_EACH_CALL, judge_seconds)
 
 

@@ -120,7 +120,7 @@ def require_one_regime(measured: Measured) -> None:
 def _waits(measured: Measured, candidate: Timing) -> str:
     reached = measured.queued_reference / candidate.median
     return (
-        "the candidate cannot be queued ahead of the device, and its reference can: both were timed as called. Queued"
+        "the candidate cannot be queued ahead of the device, but its reference can: both were timed as called. Queued"
         f" ahead, the reference takes {measured.queued_reference * 1e6:.1f} us, which is {reached:.3g} times what the"
         " candidate takes"
     )
