@@ -147,7 +147,7 @@ def _enter(function: Callable[[], Any], pipes: list[int], staging: str, memory_b
     os.dup2(log, 1)
     os.dup2(log, 2)
     scratch = sandbox.enter_scratch(walls, staging)
-    sandbox.give_up_powers(walls, scratch, {})
+    sandbox.drop_privileges(walls, scratch, {})
     if memory_bytes is not None:
         sandbox.limit_address_space(memory_bytes)
     returned = json.dumps(function()).encode()

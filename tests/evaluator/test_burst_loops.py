@@ -135,7 +135,7 @@ class Queue(CpuDevice):
     def flush_cache(self) -> None:
         self.between.append("flush")
 
-    def turn_here(self) -> None:
+    def switch_to_this_process(self) -> None:
         self.between.append("turn")
 
 

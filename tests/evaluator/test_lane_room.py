@@ -29,12 +29,12 @@ class Counting:
         return Counted(0, self.kernels)
 
 
-async def needs_room(problems: Counting, source: str = "", *, lean: bool = True, timed: bool = True) -> bool:
-    device = SimpleNamespace(lean={"QUEUES": "1"} if lean else {}, lean_launches=16)
+async def needs_room(problems: Counting, source: str = "", *, quick_start: bool = True, timed: bool = True) -> bool:
+    device = SimpleNamespace(quick_start_environment={"QUEUES": "1"} if quick_start else {}, quick_start_launches=16)
     context = SimpleNamespace(device=device, problems=problems)
     spec = judge_harness.spec(source, reference_code="", run_performance=timed)
     made = Lane(cast(JudgeContext, context), spec, lambda _: None, cast(Any, None))
-    return await made._needs_room(cast(Any, None), cast(Any, None))
+    return await made._needs_full_queues(cast(Any, None), cast(Any, None))
 
 
 @pytest.mark.parametrize(("kernels", "room"), [(1, False), (16, False), (17, True), (4000, True)])
@@ -51,7 +51,7 @@ async def test_who_uses_streams_does_whatever_the_reference_launches() -> None:
 async def test_who_is_not_timed_or_on_another_device_does_not_and_nothing_is_counted() -> None:
     problems = Counting(4000)
     assert not await needs_room(problems, timed=False)
-    assert not await needs_room(problems, lean=False)
+    assert not await needs_room(problems, quick_start=False)
     assert not problems.asked
 
 

@@ -260,7 +260,7 @@ def test_weights_that_are_changed_on_purpose_stay_so(judge: Judge) -> None:
 def test_a_wrong_candidate_stays_wrong_with_the_right_values(judge: Judge) -> None:
     result = _judged(judge, _module(f"{_DOWN}; {_UP}", "return self.down(self.up(x))"))
     assert result["outcome"] == "INCORRECT"
-    assert "were given those" in _evidence(result)[0]
+    assert "were given the reference's values" in _evidence(result)[0]
 
 
 def test_other_names_are_named(judge: Judge) -> None:
@@ -269,7 +269,7 @@ def test_other_names_are_named(judge: Judge) -> None:
     assert result["outcome"] == "INCORRECT"
     (evidence,) = _evidence(result)
     assert "up.weight" in evidence
-    assert "with the same names it gets the same values" in evidence
+    assert "a tensor with the same name gets the same values" in evidence
 
 
 def test_what_has_no_parameters_is_told_nothing(judge: Judge) -> None:

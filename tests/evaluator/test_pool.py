@@ -95,15 +95,15 @@ async def test_a_greeting_without_a_pace_is_none(made_and_zygote: tuple[Pool, so
     control.close()
 
 
-async def test_only_roomy_runners_are_born_with_room(
+async def test_only_runners_with_full_queues_get_that_environment(
     made_and_zygote: tuple[Pool, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CpuDevice, "lean", MappingProxyType({"QUEUES": "1"}))
-    monkeypatch.setattr(CpuDevice, "roomy", MappingProxyType({"LONG": "4x"}))
+    monkeypatch.setattr(CpuDevice, "quick_start_environment", MappingProxyType({"QUEUES": "1"}))
+    monkeypatch.setattr(CpuDevice, "full_queues_environment", MappingProxyType({"LONG": "4x"}))
     made, zygote = made_and_zygote
     made.environment = {"OTHER": "2"}
-    for roomy, environment in ((True, {"OTHER": "2", "LONG": "4x"}), (False, {"OTHER": "2", "QUEUES": "1"})):
-        birth = asyncio.create_task(made.spawn(roomy=roomy))
+    for full_queues, environment in ((True, {"OTHER": "2", "LONG": "4x"}), (False, {"OTHER": "2", "QUEUES": "1"})):
+        birth = asyncio.create_task(made.spawn(full_queues=full_queues))
         frame, (channel, control) = await asked(zygote)
         assert frame["environment"] == environment
         wire.send(channel, {"ok": "ready", "pace": 0.0})
@@ -118,9 +118,9 @@ async def test_only_roomy_runners_are_born_with_room(
 async def test_a_runner_made_when_it_is_wanted_may_fail_to_start_once(
     made_and_zygote: tuple[Pool, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CpuDevice, "lean", MappingProxyType({"QUEUES": "1"}))
+    monkeypatch.setattr(CpuDevice, "quick_start_environment", MappingProxyType({"QUEUES": "1"}))
     made, zygote = made_and_zygote
-    taking = asyncio.create_task(made.take(roomy=True))
+    taking = asyncio.create_task(made.take(full_queues=True))
     _, (channel, control) = await asked(zygote)
     wire.send(control, {"op": "exit", **KILLED})
     channel.close()
@@ -196,9 +196,9 @@ async def test_a_candidate_gets_a_spare_of_the_class_that_its_reference_has(
     spares = paced([1.97, 2.10, 1.98])
     quick, slow = (spares.pool.class_of(spares.runner(pace)) for pace in (1.97, 2.10))
     assert quick != slow
-    assert (await spares.pool.take(roomy=False, classes={slow})).pace == 2.10
+    assert (await spares.pool.take(full_queues=False, classes={slow})).pace == 2.10
     assert sorted(spares.ready) == [1.97, 1.98]
-    assert (await spares.pool.take(roomy=False, classes={slow})).pace in (1.97, 1.98)  # rather than wait for one
+    assert (await spares.pool.take(full_queues=False, classes={slow})).pace in (1.97, 1.98)  # rather than wait for one
     assert spares.wanted == 2  # one is started for each that was taken
 
 
@@ -206,13 +206,13 @@ async def test_a_reference_gets_a_runner_like_the_candidates_and_the_others_go_b
     paced: Callable[[list[float]], Paced],
 ) -> None:
     spares = paced([2.10, 2.11, 1.97])
-    found = await spares.pool.take_like(spares.runner(1.98), roomy=False)
+    found = await spares.pool.take_like(spares.runner(1.98), full_queues=False)
     assert found.pace == 1.97
     assert sorted(spares.ready) == [2.10, 2.11]
     # Three are started for those three, and the next two that are taken are not replaced: no more stand ready than before.
     assert spares.wanted == 3
-    await spares.pool.take(roomy=False)
-    await spares.pool.take(roomy=False)
+    await spares.pool.take(full_queues=False)
+    await spares.pool.take(full_queues=False)
     assert spares.wanted == 3
 
 
@@ -220,5 +220,5 @@ async def test_a_reference_does_not_wait_for_ever_for_a_runner_like_the_candidat
     paced: Callable[[list[float]], Paced],
 ) -> None:
     spares = paced([2.10] * 12)
-    assert (await spares.pool.take_like(spares.runner(1.98), roomy=False)).pace == 2.10
+    assert (await spares.pool.take_like(spares.runner(1.98), full_queues=False)).pace == 2.10
     assert len(spares.ready) == 11

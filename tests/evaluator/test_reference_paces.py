@@ -50,7 +50,7 @@ def pool() -> Iterator[Pool]:
 async def timed_beside(references: Made, pace: float, *, fails: bool = False) -> float:
     spec, sizes = cast(Any, SimpleNamespace(problem_key="p")), cast(Any, SimpleNamespace(sets=3, slot_bytes=256))
     known = cast(Any, SimpleNamespace(footprint=Footprint(1, 1, 1, 1, 1)))
-    async with references.beside(known, spec, sizes, runner(pace), roomy=True) as side:
+    async with references.beside(known, spec, sizes, runner(pace), full_queues=True) as side:
         if fails:
             side.unanswered = 1
             raise ZeroDivisionError

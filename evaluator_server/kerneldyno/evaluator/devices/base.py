@@ -110,14 +110,14 @@ class Device(ABC):
         Each side has one: the runner, which `queues` work behind it, and the judge, which opens it.
         """
 
-    #: Environment of a lean runner: it starts sooner, but its streams wait for each other and it cannot queue much
-    #: work. Environment of a roomy runner, for which neither is true.
-    lean: Mapping[str, str] = MappingProxyType({})
-    roomy: Mapping[str, str] = MappingProxyType({})
+    #: Environment of a runner with a quick start: its streams wait for each other, and it cannot queue much work. And
+    #: environment of a runner with full queues, which starts later, and for which neither is true.
+    quick_start_environment: Mapping[str, str] = MappingProxyType({})
+    full_queues_environment: Mapping[str, str] = MappingProxyType({})
     #: True if `displace` has an effect.
     displaces = False
-    #: A lean runner can queue as many calls as needed if one call has at most this many operations.
-    lean_launches = 0
+    #: A runner with a quick start can queue as many calls as needed if one call has at most this many operations.
+    quick_start_launches = 0
 
     @abstractmethod
     def synchronize(self) -> None:
@@ -127,7 +127,7 @@ class Device(ABC):
     def flush_cache(self) -> None:
         """Evict from the device's cache what earlier calls left there (asynchronously, in stream order)."""
 
-    def turn_here(self) -> None:  # noqa: B027  (a CPU needs nothing)
+    def switch_to_this_process(self) -> None:  # noqa: B027  (a CPU needs nothing)
         """Switch the device to this process (asynchronously), so that the next work does not include the switch."""
 
     def shift_queue(self, places: int) -> None:  # noqa: B027
@@ -149,7 +149,7 @@ class Device(ABC):
         This waits for queued work, so it must not be called behind a closed gate.
         """
 
-    def soiled_memory(self) -> contextlib.AbstractContextManager[None]:
+    def nonzero_memory(self) -> contextlib.AbstractContextManager[None]:
         """Runner: make memory allocated in the body start with other values than zero, if the allocator supports it."""
         return contextlib.nullcontext()
 

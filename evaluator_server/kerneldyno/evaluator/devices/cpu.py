@@ -71,7 +71,7 @@ class CpuDevice(Device):
     def synchronize(self) -> None:
         pass
 
-    def soiled_memory(self) -> AbstractContextManager[None]:
+    def nonzero_memory(self) -> AbstractContextManager[None]:
         return heap.soiled()
 
     def flush_cache(self) -> None:

@@ -93,16 +93,16 @@ class CudaDevice(Device):
 
     # The driver takes time to create and destroy each queue between a context and the device. Eight contexts took 1.04
     # s to start and 0.49 s to end with the usual number of queues, and 0.44 s and 0.20 s with one (H200).
-    lean: Mapping[str, str] = MappingProxyType({"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
+    quick_start_environment: Mapping[str, str] = MappingProxyType({"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
 
     # This gives a queue of 4,094 launches instead of 1,022. Launches beyond the queue's size cannot be queued ahead,
     # and many networks need more than a thousand per call. It makes the start of a process 20 ms longer.
-    roomy: Mapping[str, str] = MappingProxyType({"CUDA_SCALE_LAUNCH_QUEUES": "4x"})
+    full_queues_environment: Mapping[str, str] = MappingProxyType({"CUDA_SCALE_LAUNCH_QUEUES": "4x"})
 
     displaces = True
 
     # 40 calls fit into a queue of 1,022 launches if each makes 16 launches, and eight more for each call by itself.
-    lean_launches = 16
+    quick_start_launches = 16
 
     def runner_descriptors(self) -> list[int]:
         return [new_page()]
@@ -130,7 +130,7 @@ class CudaDevice(Device):
     def flush_cache(self) -> None:
         self._flush.zero_()
 
-    def turn_here(self) -> None:
+    def switch_to_this_process(self) -> None:
         self._little.zero_()
 
     def shift_queue(self, places: int) -> None:
@@ -208,7 +208,7 @@ class CudaDevice(Device):
 
     def probe(self) -> Probe:
         began = time.perf_counter()
-        self.turn_here()
+        self.switch_to_this_process()
         self.synchronize()
         latency = time.perf_counter() - began
         watch = self.stopwatch(1)

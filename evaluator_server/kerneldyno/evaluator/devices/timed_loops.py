@@ -279,7 +279,7 @@ def run_paced(
         if plan.cold:
             device.flush_cache()
         else:
-            device.turn_here()  # another process has written the inputs
+            device.switch_to_this_process()  # another process has written the inputs
         arguments = tree.rebuild(station.structure, given, device.torch_device)
         launch = replays[index] if replays else functools.partial(call, *arguments)
         seeding.seed(device.torch_device, plan.seeds[step])

@@ -1,4 +1,4 @@
-"""`python -m kerneldyno.evaluator.judge`: the judge of one device. Started by the evaluator server, never by hand."""
+"""`python -m kerneldyno.evaluator.judge`: the judge of one device. The evaluator server starts it; nobody does by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..shared.startup import die_with, see_only
 
 
 def main() -> int:
-    """Serve until the server closes the connection; return the exit status."""
+    """Serve until the server closes the connection, and return the exit status."""
     parser = argparse.ArgumentParser(description="Judges candidates on one device.")
     parser.add_argument("--control-fd", type=int, required=True, help="socket to the evaluator server")
     parser.add_argument("--zygote-fd", type=int, required=True, help="socket to the zygote")
@@ -26,8 +26,8 @@ def main() -> int:
     parser.add_argument("--sandbox", choices=("auto", "require", "off"), default="auto")
     parser.add_argument("--lanes", type=int, default=1)
     parser.add_argument("--spares", type=int, default=1)
-    parser.add_argument("--number", type=int, default=0, help="of the device among those of its server")
-    parser.add_argument("--devices", type=int, default=1, help="how many these are")
+    parser.add_argument("--number", type=int, default=0, help="the device's number among those of its server")
+    parser.add_argument("--devices", type=int, default=1, help="the number of devices of its server")
     parser.add_argument("--memory-bytes", type=int, default=0, help="host memory of one candidate; 0 derives it")
     parser.add_argument("--exit-with-parent", type=int, default=0, metavar="PID")
     args = parser.parse_args()
@@ -40,11 +40,12 @@ def main() -> int:
 
 
 def _serve(args: argparse.Namespace) -> int:
-    # Problems of all sizes come and go; without it, what is left of large blocks adds up to tens of gigabytes.
-    # With one queue to the device, which trainers like to set, what waits at a gate would hold back what is to open it.
+    # Trainers like to set CUDA_DEVICE_MAX_CONNECTIONS=1. With a single queue to the device, work that waits at a gate
+    # would block the work that opens the gate. Problems of all sizes come and go; without expandable segments, the
+    # remains of large blocks add up to tens of gigabytes.
     os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-    # Only now: torch reads the environment when it is imported.
+    # Import torch only now: it reads the environment when it is imported.
     import torch
 
     from ..devices import hostmemory, open_device
@@ -56,8 +57,8 @@ def _serve(args: argparse.Namespace) -> int:
     zygote = socket.socket(fileno=args.zygote_fd)
     device = open_device("cpu:0" if args.device.startswith("cpu") else "cuda:0")
     device.warm_up()
-    hostmemory.limit_own(hostmemory.allowance())  # what references ask for beyond that fails, and nothing else
-    # What imports and compiles for seconds at its first use: now, while the zygote does so too.
+    hostmemory.limit_own(hostmemory.allowance())  # allocations of references beyond that fail, and nothing else does
+    # Import and compile now what takes seconds at its first use, while the zygote does the same.
     torch.randn(2, device="meta") * 2
     fused.warm_up(device.torch_device)
     if wire.receive(zygote) is None:
@@ -76,7 +77,10 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _fair_memory(kind: str, runners: int) -> int:
-    """Return host memory for one candidate, in bytes: problems of the CPU device are small, nvcc on a GPU node is not."""
+    """Return host memory for one candidate, in bytes.
+
+    Problems of the CPU device are small; nvcc on a GPU node is not.
+    """
     if kind == "cpu":
         return 2 << 30
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -84,7 +88,7 @@ def _fair_memory(kind: str, runners: int) -> int:
 
 
 if __name__ == "__main__":
-    # Neither torch nor Triton's bindings end quietly; nothing of theirs is worth waiting for.
+    # Neither torch nor Triton's bindings end quietly, and they leave nothing to wait for.
     status = main()
     sys.stderr.flush()
     os._exit(status)

@@ -1,8 +1,8 @@
-"""Device hygiene: after each runner the device must still compute what it should, and have its memory back.
+"""Device hygiene: after each runner the device must still compute correctly, and its memory must be free again.
 
-A device that fails is not used: the judge leaves, the server starts another one with a context of its own, and that one
-refuses to serve while the device fails the same test again. The server tries at growing intervals (`cell`): a sick device
-is in quarantine until it is well. Used by the service.
+A device that fails the test is not used. The judge exits, and the server starts another judge with a context of its
+own. That judge refuses to serve while the device fails the same test. The server tries again at growing intervals
+(`cell`), so a defective device is in quarantine until it passes. Used by the service.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import torch
 
 from ..devices.base import Device
 
-#: Memory that may be missing when nothing is left that could hold it, in bytes: fragments, and the driver's own.
+#: Memory that may be missing although nothing is left that could hold it, in bytes: fragments, and the driver's own.
 _MISSING_BYTES = 2 << 30
-#: The canary: integers, so that the right answer is the same everywhere.
+#: Sizes of the test computations. They use integers, so the right answer is the same everywhere.
 _COUNT = 1 << 16
 _SIDE = 128
 
@@ -23,7 +23,7 @@ class SickDeviceError(Exception):
 
 
 class Hygiene:
-    """Tests one device. Constructing it tests the device for the first time; raises SickDeviceError."""
+    """Tests one device. The constructor tests the device for the first time, and raises SickDeviceError if it fails."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -42,15 +42,16 @@ class Hygiene:
             self._device.settle_cache()
         except Exception as error:
             if self._device.is_full():
-                return  # somebody holds all of its memory: not the device's fault, and looked at again after the next one
+                # Another process uses all of its memory, which is not a fault of the device. Test it after the next runner.
+                return
             raise SickDeviceError(f"the device reports {type(error).__name__}: {str(error)[:300]}") from error
         if mixed != self._answer or not torch.equal(product, self._product):
             raise SickDeviceError("the device computes a known answer wrongly")
 
     def check_idle(self) -> None:
-        """Compare free memory with what there was when as little was going on. Raises SickDeviceError.
+        """Compare free memory with the most that was ever free. Raises SickDeviceError.
 
-        Call it only when no candidate is on the device and all spares are there.
+        Call it only when no candidate is on the device and all spares are ready.
         """
         self._device.trim()
         free = self._device.free_bytes()
@@ -60,7 +61,7 @@ class Hygiene:
             self._quietest = free
         elif self._quietest - free > _MISSING_BYTES:
             missing = (self._quietest - free) >> 20
-            raise SickDeviceError(f"{missing} MiB of device memory have not come back")
+            raise SickDeviceError(f"{missing} MiB of device memory were not freed")
 
 
 def _mix(numbers: torch.Tensor) -> int:
@@ -69,6 +70,6 @@ def _mix(numbers: torch.Tensor) -> int:
 
 
 def _multiply(device: torch.device) -> torch.Tensor:
-    """A product of whole numbers small enough that every float format adds them up exactly."""
+    """Return a product of integers so small that every float format adds them up exactly."""
     left = (torch.arange(_SIDE * _SIDE, device=device) % 7).view(_SIDE, _SIDE).float()
     return left @ left.T

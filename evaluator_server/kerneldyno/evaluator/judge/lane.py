@@ -1,7 +1,7 @@
-"""One candidate's way through the judge: load, compile, check, time, profile, verdict. The only caller of what is beside it.
+"""One candidate's way through the judge: load, compile, check, time, profile, verdict. Called by `service` only.
 
-Whatever the runner does instead of answering becomes an outcome. The runner is killed at the end in every case, and
-what it printed is attached to the result.
+Whatever the runner does instead of answering becomes an outcome. The runner is always killed at the end, and its output
+is attached to the result.
 """
 
 from __future__ import annotations
@@ -50,32 +50,33 @@ from .timing.rounds import TimingSession
 
 _log = logging.getLogger("kerneldyno.judge")
 
-#: Who lacked memory in spite of the plan gets smaller arenas when tried alone: all of it fits this share of the device.
+#: An evaluation that lacked memory in spite of the plan is repeated alone, with arenas that fit into this share of the
+#: device.
 _CAREFUL = 3 / 4
-#: What a runner's process takes of the device beside what it was given, in bytes, at the most.
+#: Most device memory that a runner's process takes in addition to what it was given, in bytes.
 _OVERHEAD_BYTES = 2 << 30
-#: A problem whose inputs and parameters alone need more than unknown ones get is run for the first time with so many times
-#: that.
+#: If a problem's inputs and parameters alone need more than an unknown problem gets, its first run gets this multiple
+#: of their size.
 _FIRST_TIMES = 2
-#: A judge that still holds more than this, in bytes, when it keeps nothing, has been robbed of it by a reference.
+#: If the judge still holds more than this, in bytes, when it should hold nothing, a reference has leaked it.
 _LEAKED_BYTES = 2 << 30
-#: Kinds of mismatch that other parameters may have made.
+#: Kinds of mismatch that different parameters can cause.
 _WRONG_VALUES = ("values", "non-finite", "precision")
-#: How often a candidate waits for a device that others keep busy, each time as long as one timing.
+#: How often a candidate waits for a device that others keep busy, and for how many seconds each time.
 _BUSY_RETRIES = 20
 _BUSY_SECONDS = 1.0
-#: Who uses several streams says so, or uses what does; who hides it has them wait for each other. Graphs may have
-#: branches, and recurrent layers of libraries have streams of their own.
+#: Sources that may use several streams. They name streams, or something that uses them: graphs may have branches, and
+#: recurrent layers of libraries have their own streams. If a source hides this, its streams wait for each other.
 _STREAMS = re.compile("stream|graph|rnn|lstm|gru|compile", re.IGNORECASE)
 
 
 class LeakError(Exception):
-    """Memory that a reference has taken does not come back: this process must not judge any more."""
+    """A reference does not free its memory. This process must not judge any more."""
 
 
 @dataclass(slots=True)
 class JudgeContext:
-    """What lanes of one device share."""
+    """What the lanes of one device share."""
 
     device: Device
     pool: Pool
@@ -86,7 +87,7 @@ class JudgeContext:
     memory_bytes: int
     processors: Processors
     busy_seconds: float = 0.0
-    #: Cycles of the device's clock a second, as seen when the judge began; 1 on a device without such a clock.
+    #: Cycles of the device's clock per second, measured when the judge started; 1 on a device without such a clock.
     hertz: float = 1.0
     roof: roofline.Roof = field(init=False)
 
@@ -111,24 +112,24 @@ class Lane:
         self._context = context
         self._spec = spec
         self._alone = alone
-        #: Whether a lack of memory is nobody else's doing, so that to be alone on the device would change nothing.
+        #: True if other evaluations did not cause a lack of memory, so that running alone would change nothing.
         self.had_enough = False
-        #: What was free when it was alone, in bytes; 0 before. And what the result says of memory.
+        #: Bytes that were free when this lane had the device alone (0 before that), and the result's report on memory.
         self._room = 0
         self._use: pb.MemoryUse | None = None
-        #: Bytes that the evaluation is planned to take; of those, what is not the candidate's own; and what the judge keeps
-        #: in its process. 0 before they are known.
+        #: Bytes that the evaluation is planned to take, the part of these that is not the candidate's own, and what the
+        #: candidate's process keeps for the judge. 0 before they are known.
         self._planned = self._beside = self._kept = 0
         self._announce = announce
         self._stages = Stages(tell)
         self._record = Record()
         self._candidate: Candidate | None = None
-        self._roomy = False
-        #: What the device's probe took before it took longer while this candidate was timed; None if it did not.
+        self._full_queues = False
+        #: Seconds of the device's probe before it became slower while this candidate was timed; None if it did not.
         self._slowed_from: float | None = None
 
     async def evaluate(self) -> pb.EvalResult:
-        """Return the verdict. Raises only what is a bug, or cancellation."""
+        """Return the verdict. Raises only bugs and cancellation."""
         result: pb.EvalResult
         logs = ""
         cancelled = False
@@ -166,13 +167,13 @@ class Lane:
                     finally:
                         self._candidate.close()
         if result.outcome == pb.EvalResult.CORRECT and await self._was_slowed():
-            detail = "the device was slower while the candidate was timed, and is not any more now that it has ended"
+            detail = "the device was slower while the candidate was timed than it is now, after the candidate has ended"
             result = verdict.infrastructure("DEVICE_BUSY", detail, retryable=True)
         self._stages.close()
         return verdict.complete(result, self._stages.spans, self._record.findings, self._use, logs)
 
     def _failed(self, failure: ReferenceFailure | torch.OutOfMemoryError) -> pb.EvalResult:
-        """The reference failed, or the judge's own arithmetic: unless the candidate holds more memory than it may."""
+        """Return the result if the reference or the judge's arithmetic failed; the candidate may hold too much memory."""
         if isinstance(failure, ReferenceFailure) and not failure.lacked_memory:
             return verdict.reference_failed(failure.stage, failure.error)
         if self._candidate is not None and self._candidate_holds_too_much():
@@ -180,7 +181,7 @@ class Lane:
         if not self._alone:
             return verdict.infrastructure("DEVICE_MEMORY", f"the judge itself lacked memory: {failure}", retryable=True)
         built = self._context.problems.find(self._spec)
-        # What the reference keeps from call to call must not be in anybody's way.
+        # Drop the problem, so that memory that its reference keeps from call to call hinders nobody.
         self._context.problems.forget(self._spec)
         asked = failure.asked_bytes if isinstance(failure, ReferenceFailure) else asked_bytes(str(failure))
         needed = self._context.device.allocated_bytes() + asked
@@ -196,16 +197,17 @@ class Lane:
         return "host" if self._context.device.kind == "cpu" else "device"
 
     def _too_large(self, stage: str, needed: int, why: str) -> pb.EvalResult:
-        """The device has too little memory though nobody else is there; `why` is what was said where it ran out."""
+        """Return the result if the device has too little memory even alone; `why` is the message of the failure."""
         where = "" if self._candidate is None else f" ({self._candidate.stage})"
         _log.warning("event=too_large stage=%s%s planned=%d detail=%r", stage, where, self._planned, why[:500])
         return verdict.too_large(self._memory, stage, max(needed, self._room + 1), self._room)
 
     def _had_its_share(self, result: pb.EvalResult) -> bool:
-        """Say whether a candidate that ran out of memory alone on its device could have had all that it may have.
+        """Return True if a candidate that ran out of memory alone on its device could have had its whole limit.
 
-        The device is too small where it cannot give that beside the judge and the reference, by the plan, and the candidate
-        did not ask for more either, as its process says. Whoever lies there is not paid either.
+        The device is too small if, by the plan, it cannot give that limit beside the judge and the reference, and if
+        the candidate did not ask for more than its limit either, as its process says. A candidate that lies about this
+        is not paid either.
         """
         assert self._candidate is not None
         limit, message = self._candidate.memory.device, result.out_of_memory.detail
@@ -215,9 +217,10 @@ class Lane:
         return held is None or held + asked_bytes(message) > limit + self._kept
 
     def _has_room(self, result: pb.EvalResult) -> bool:
-        """Say whether the candidate had as much memory as it may have when it asked for more.
+        """Return True if the candidate had its allowed memory when it asked for more.
 
-        By what its process said at that moment: others may have given theirs back since. Whoever lies there gains nothing.
+        This uses what its process said at that moment, because others may have freed memory since. A candidate gains
+        nothing by lying about it.
         """
         if self._alone:
             return True
@@ -226,7 +229,10 @@ class Lane:
         return free is not None and free > asked_bytes(message)
 
     def _candidate_holds_too_much(self) -> bool:
-        """Say whether the candidate has taken more than it may of a device that it has to itself, or all of another one."""
+        """Return True if the candidate has taken more device memory than it may.
+
+        If it shares the device, this means that the device is full.
+        """
         assert self._candidate is not None
         device, free = self._context.device, self._context.device.free_bytes()
         if not self._alone or free is None:
@@ -235,7 +241,7 @@ class Lane:
         return self._room - free - ours > self._candidate.memory.device + _OVERHEAD_BYTES
 
     async def _gone(self) -> pb.EvalResult:
-        """The runner has ended, or says that it has."""
+        """Return the result of a runner that has ended, or that claims so."""
         assert self._candidate is not None
         report = await self._candidate.runner.gone()
         if report.killed:
@@ -272,11 +278,11 @@ class Lane:
         self._stages.enter(pb.STAGE_PREPARING)
         limits = verdict.Limits(context.memory_bytes, self._limit(found))
         self._use = _use(found, min(self._planned, capacity), limits.device)
-        # Fixed cases are no secret, and may differ in size; random ones are drawn when they are needed.
+        # Fixed cases are not secret, and may differ in size. Random ones are drawn when they are needed.
         trials = [await self._prepare(built, number, rough=True) for number in range(built.problem.cases or 1)]
-        self._roomy = await self._needs_room(built, trials[0])
-        classes = context.references.classes(spec, roomy=self._roomy)
-        runner = await context.pool.take(roomy=self._roomy, classes=classes)
+        self._full_queues = await self._needs_full_queues(built, trials[0])
+        classes = context.references.classes(spec, full_queues=self._full_queues)
+        runner = await context.pool.take(full_queues=self._full_queues, classes=classes)
         candidate = Candidate(spec, context.device, context.pool.lease, runner, record, limits)
         self._candidate = candidate
         slot_bytes = max(each.slot_bytes for each in trials)
@@ -288,7 +294,7 @@ class Lane:
         await candidate.load(built.problem.symbol)
         self._enter(pb.STAGE_COMPILING)
         await candidate.construct(built.problem)
-        # Called once, unjudged: kernels are compiled and tuned here.
+        # The first call is not judged: it compiles and tunes kernels.
         record.launched((await candidate.call(trials[0])).launches)
         del trials
         self._enter(pb.STAGE_CHECKING)
@@ -307,7 +313,7 @@ class Lane:
         return verdict.correct(record.report(), record.passed, record.findings, times, profile)
 
     async def _check(self, candidate: Candidate, built: BuiltProblem) -> trial.Trial:
-        """Check the outputs; of a wrong candidate once more, with the reference's parameters, where it has others."""
+        """Check the outputs. Check a wrong candidate once more with the reference's parameters, if it has others."""
         context, record = self._context, self._record
         before = list(record.findings)
         try:
@@ -318,28 +324,29 @@ class Lane:
             try:
                 adopted = await candidate.adopt(built.problem)
             except Finished:
-                raise wrong from None  # it cannot be made again, or asked: wrong it was before
+                raise wrong from None  # it cannot be constructed again, so the first verdict stands
             if not adopted.given:
                 if adopted.missing:
                     evidence = (
-                        f"the reference's {', '.join(sorted(adopted.missing))[:200]} have no counterpart of that name, shape"
-                        " and dtype among the candidate's: with the same names it gets the same values"
+                        f"the reference's {', '.join(sorted(adopted.missing))[:200]} have no counterpart of that name,"
+                        " shape and dtype among the candidate's tensors; a tensor with the same name gets the same values"
                     )
                     record.find("S29", pb.Finding.SEVERITY_INFO, evidence)
                     wrong.result.findings.append(record.findings[-1])
                 raise
         record.start_again(before)
         evidence = (
-            f"{', '.join(sorted(adopted.given))[:200]} had other values than the reference's of the same names (are they"
-            " created in another order?), and were given those"
+            f"{', '.join(sorted(adopted.given))[:200]} had other values than the reference's tensors of the same names"
+            " (are they created in another order?), and were given the reference's values"
         )
         record.find("S29", pb.Finding.SEVERITY_INFO, evidence)
         await candidate.call(await self._prepare(built, 0, rough=True))
         return await check(candidate, built, context.problems, self._announce)
 
     async def _parse(self) -> None:
-        """Refuse what is no Python before a process is spent on it. Parsing runs nothing of it."""
-        await self._announce.tell("begin")  # a source that kills the parser is to blame, and not its neighbours
+        """Reject a source that is not Python before a process is started for it. Parsing executes none of it."""
+        # If a source kills the parser, the server must blame this attempt and no other.
+        await self._announce.tell("begin")
         try:
             with warnings.catch_warnings(action="ignore"):
                 ast.parse(self._spec.kernel_code, CANDIDATE_FILE)
@@ -347,29 +354,33 @@ class Lane:
             raised = describe_error(error.with_traceback(None), CANDIDATE_FILE)
             raise Finished(verdict.raised("load", raised, verdict.Limits(self._context.memory_bytes))) from None
         except (ValueError, RecursionError, MemoryError):
-            return  # its own process will say
+            return  # its own process will report it
         finally:
             await self._announce.tell("end")
 
-    async def _needs_room(self, built: BuiltProblem, example: trial.Trial) -> bool:
-        """Say whether either side may use several streams, or launches much: both then run in processes made for that."""
+    async def _needs_full_queues(self, built: BuiltProblem, example: trial.Trial) -> bool:
+        """Return True if either side may use several streams or launches many kernels.
+
+        Both sides then run in runners that are made for that.
+        """
         spec, context = self._spec, self._context
         if any(_STREAMS.search(source) for source in (spec.kernel_code, spec.reference_code)):
             return True
-        if not (spec.run_performance and context.device.lean):
+        if not (spec.run_performance and context.device.quick_start_environment):
             return False
         with contextlib.suppress(torch.OutOfMemoryError):
             counted = await context.problems.count(built, example, self._announce)
-            return counted.kernels > context.device.lean_launches
+            return counted.kernels > context.device.quick_start_launches
         return False
 
     async def _meet(self) -> BuiltProblem:
-        """Return the problem; one that is not known yet is run now, for the first time, with a limit of its own."""
+        """Return the problem. An unknown problem is run now for the first time, with a memory limit of its own."""
         context, announce = self._context, self._announce
         if self._alone:
             announce.within = context.ledger.capacity
             return await context.problems.get(self._spec, announce)
-        # Between a look and a wait it may be dropped, and what is not kept is met with memory of its own only.
+        # The problem may be dropped during a wait. A problem that is not kept is only built with memory admitted for
+        # it.
         built = context.problems.recall(self._spec) or await self._meet_first()
         announce.within = built.footprint.judged_at_most
         return built
@@ -392,9 +403,10 @@ class Lane:
         self._stages.enter(pb.STAGE_AWAITING_MEMORY)
 
     async def _make_room(self, judged: int) -> None:
-        """Give back what is only kept for later, as far as those who are admitted may need its memory.
+        """Free what is only kept for later, as far as admitted evaluations may need its memory.
 
-        Of what this process keeps itself, judging this candidate will use as much as it is planned to: `judged` bytes.
+        Judging this candidate will use `judged` bytes of what this process keeps, as planned, so these need not be
+        freed.
         """
         context = self._context
 
@@ -410,7 +422,7 @@ class Lane:
                 context.device.clear()
 
     async def _clear_device(self) -> None:
-        """Give back whatever is kept for later on a device that this lane has to itself. Raises LeakError."""
+        """Free whatever is kept for later on a device that this lane has to itself. Raises LeakError."""
         context = self._context
         async with context.pool.lease.work():
             await context.references.clear()
@@ -423,22 +435,22 @@ class Lane:
             self._room = context.device.room_bytes() - left
 
     def _limit(self, found: footprint.Footprint) -> int:
-        """Return what the candidate may allocate on the device, in bytes; 0 on one whose memory is the host's."""
+        """Return what the candidate may allocate on the device, in bytes; 0 for a device that uses the host's memory."""
         if self._context.device.kind == "cpu":
             return 0
         return min(self._spec.candidate_memory or found.candidate_limit, self._context.ledger.capacity)
 
     async def _prepare(self, built: BuiltProblem, number: int, *, rough: bool = False) -> trial.Trial:
-        """Draw inputs and answers from entropy that did not exist before now; `rough` ones are not to be compared with."""
+        """Draw inputs and their answers from fresh entropy. Nothing may be compared with `rough` answers."""
         async with self._context.problems.executing(self._announce):
             return built.prepare(self._spec, self._context.device, number, rough=rough)
 
     async def _time(self, candidate: Candidate, built: BuiltProblem, sizes: Sizes, last: trial.Trial) -> Times:
-        """Time the candidate beside its reference, and say how near it comes to what the device can do."""
+        """Time the candidate beside its reference, and report how near it comes to the device's limits."""
         context = self._context
-        # Fixed cases may differ in size, and those are timed that are as large as the first.
+        # Fixed cases may differ in size; those of the size of the first one are timed.
         example = last if built.problem.cases is None else await self._prepare(built, 0)
-        beside = context.references.beside(built, self._spec, sizes, candidate.runner, roomy=self._roomy)
+        beside = context.references.beside(built, self._spec, sizes, candidate.runner, full_queues=self._full_queues)
         async with beside as reference:
             same_pace = context.pool.class_of(reference.runner) == context.pool.class_of(candidate.runner)
             session = TimingSession(
@@ -457,7 +469,7 @@ class Lane:
         return replace(times, roofline=placed)
 
     async def _measure(self, candidate: Candidate, session: TimingSession) -> Measured:
-        """Wait for the lease and measure; a device that others keep busy is left to them for a while."""
+        """Wait for the lease and measure. If others keep the device busy, pause and try again. Raises DeviceBusyError."""
         context, lease = self._context, self._context.pool.lease
         for _ in range(_BUSY_RETRIES):
             self._enter(pb.STAGE_AWAITING_LEASE)
@@ -479,9 +491,10 @@ class Lane:
         raise DeviceBusyError
 
     async def _was_slowed(self) -> bool:
-        """Say whether somebody may have slowed the device down while this candidate, which has ended, was timed.
+        """Return True if a process that has ended may have slowed the device down while this candidate was timed.
 
-        A device that gets warm stays slow. What a stopped candidate has left on it slows its reference, and ends with it.
+        A device that gets warm stays slow. Work that a stopped candidate left on it slows its reference, and ends with
+        the candidate's process.
         """
         if self._slowed_from is None:
             return False

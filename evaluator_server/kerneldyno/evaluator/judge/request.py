@@ -1,7 +1,7 @@
-"""Reading a request: from the effective EvalRequest, with every default filled in, to the EvalSpec that a lane works with.
+"""Read a request: turn the effective EvalRequest, with every default filled in, into the EvalSpec for a lane.
 
-The service calls it once for each request. Names and limits were checked where the request entered KernelDyno; here only
-missing fields are an error.
+The service calls this once for each request. Names and limits were checked where the request entered KernelDyno; only
+missing fields are an error here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The judge's conversation with the evaluator server: what comes in becomes lanes, what they find goes out.
+"""The judge's conversation with the evaluator server: requests become lanes, and lanes' results are sent back.
 
-Frames are described in docs/architecture.md. The judge starts by proving its sandbox; it says `fatal` and exits with
-status 3 when it must not serve. A judge whose own device is broken exits, and the server starts another.
+docs/architecture.md describes the frames. The judge first tests its sandbox. If it must not serve, it sends `fatal` and
+exits with status 3. If its own device is broken, it exits, and the server starts another judge.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from .timing.reference_runners import References
 
 _log = logging.getLogger("kerneldyno.judge")
 
-#: A device of which less is free when its judge begins is planned for as if there were so much, in bytes.
+#: Least device memory to plan with, in bytes, even if less is free when the judge starts.
 _LEAST_ROOM = 1 << 30
 
-#: Exit statuses: told to by the server; must not serve; the device of this process is broken.
+#: Exit statuses (0 means that the server ended the judge): it must not serve; the device of this process is broken.
 EXIT_FATAL = 3
 EXIT_BROKEN = 4
 
@@ -56,12 +56,12 @@ class Settings:
     spares: int
     memory_bytes: int
     version: str
-    #: The device's number among those of its server, and how many these are.
+    #: The device's number among those of its server, and their count.
     share: tuple[int, int]
 
 
 class Service:
-    """Runs until the server closes the connection or says `shutdown`. `serve` returns the exit status."""
+    """Runs until the server closes the connection or sends `shutdown`. `serve` returns the exit status."""
 
     def __init__(self, settings: Settings, device: Device, zygote: socket.socket) -> None:
         self._settings = settings
@@ -73,7 +73,7 @@ class Service:
             spares=settings.spares,
             memory_bytes=settings.memory_bytes,
         )
-        # A candidate and its reference in each lane, and the spares.
+        # Count a candidate and its reference in each lane, and the spares.
         contexts = (2 * settings.lanes + settings.spares) * CONTEXT_BYTES if device.kind == "cuda" else 0
         ledger = Ledger(max(_LEAST_ROOM, device.room_bytes() - contexts))
         problems = Problems(device, self._pool.lease)
@@ -89,7 +89,7 @@ class Service:
         self._hygiene: Hygiene | None = None
 
     async def serve(self, control: socket.socket) -> int:
-        """Serve one connection."""
+        """Serve one connection, and return the exit status."""
         reader, self._writer = await wire.connect(control)
         problem = await self._prove_sandbox() or self._test_device()
         if problem:
@@ -112,17 +112,17 @@ class Service:
         return EXIT_BROKEN if broken in done else 0
 
     async def _prove_sandbox(self) -> str:
-        """Find out which walls hold; return why the judge must not serve, or nothing."""
+        """Determine which walls hold. Return the reason why the judge must not serve, or ""."""
         try:
             self._layers = await ladder.climb_down(self._pool, self._device.kind, self._settings.sandbox)
         except ladder.NoWallsError as error:
             return str(error)
         if missing := [layer.name for layer in self._layers if not layer.active]:
-            _log.warning("sandbox layers that do not hold: %s", ", ".join(missing))
+            _log.warning("event=sandbox_layers_missing layers=%s", ",".join(missing))
         return ""
 
     def _test_device(self) -> str:
-        """Return why the device must not be used, or nothing."""
+        """Return the reason why the device must not be used, or ""."""
         try:
             self._hygiene = Hygiene(self._device)
         except SickDeviceError as error:
@@ -171,7 +171,7 @@ class Service:
             if operation == "evaluate":
                 attempt = frame["attempt"]
                 self._lanes[attempt] = asyncio.create_task(self._evaluate(attempt, frame["request"]))
-                await asyncio.sleep(0)  # a task that is cancelled before it has begun never answers
+                await asyncio.sleep(0)  # a task that is cancelled before it starts never answers
             elif operation == "cancel":
                 lane = self._lanes.get(frame["attempt"])
                 if lane is not None:
@@ -195,17 +195,17 @@ class Service:
         except LeakError as leak:
             _log.error("event=judge_leaks detail=%r", str(leak))
             self._lanes.pop(attempt, None)
-            self._broken.set()  # the server runs this one, and all others, in a new judge
+            self._broken.set()  # the server runs this attempt and all others in a new judge
             return
         except asyncio.CancelledError:
             result = verdict.infrastructure("CANCELLED", "the evaluation was cancelled", retryable=False)
         except Exception as error:
-            _log.exception("attempt=%s failed in the judge", attempt)
+            _log.exception("event=judge_error attempt=%s", attempt)
             result = verdict.infrastructure("JUDGE_ERROR", f"{type(error).__name__}: {error}", retryable=True)
         finally:
             self._lanes.pop(attempt, None)
         if not await self._device_is_sound():
-            self._broken.set()  # the server blames whoever's reference was running, and runs the others again
+            self._broken.set()  # the server blames the attempt whose reference was running, and runs the others again
             return
         result.environment.CopyFrom(self._environment(self._device.describe()))
         self._send(frames.result(attempt, result))
@@ -216,19 +216,19 @@ class Service:
             async with self._pool.lease.work():
                 self._hygiene.check()
         except SickDeviceError as error:
-            _log.error("the device is not used any more: %s", error)
+            _log.error("event=device_broken detail=%r", str(error))
             return False
         return True
 
     def _check_idle(self) -> None:
-        """While nothing is going on, see whether all memory has come back."""
+        """If nothing is going on, check that all memory was freed."""
         references = len(self._context.references)
         if self._lanes or references or self._pool.spares_ready < self._settings.spares or self._hygiene is None:
             return
         try:
             self._hygiene.check_idle()
         except SickDeviceError as error:
-            _log.error("the device is not used any more: %s", error)
+            _log.error("event=device_broken detail=%r", str(error))
             self._broken.set()
 
     async def _tell_stats(self) -> None:

@@ -200,7 +200,7 @@ class _Harness:
         counting = self._backend.suppress_launches if order["ghost"] else self._backend.count_launches
         with counting(self._device) as launches, torch.no_grad():
             begin = time.perf_counter()
-            with self._device.soiled_memory():
+            with self._device.nonzero_memory():
                 result = self._call_once(order)
             self._device.synchronize()
             seconds = time.perf_counter() - begin

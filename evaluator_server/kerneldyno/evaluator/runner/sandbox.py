@@ -1,7 +1,7 @@
 """The sandbox of one candidate. The processes that lead to it set it up in steps; each layer is a file in `..walls`.
 
 The warden calls, in this order: `leave_host` (new namespaces), `build_root` (a private, read-only file system), and in
-the candidate's own process just before its code runs `give_up_powers` (uid, capabilities, limits, environment, and last
+the candidate's own process just before its code runs `drop_privileges` (uid, capabilities, limits, environment, and last
 Landlock and seccomp, which also forbid calls that could undo the rest).
 
 What is covered: no network, other processes cannot be seen or signalled, no IPC with them, a read-only view of the
@@ -61,7 +61,7 @@ def enter_scratch(walls: Walls, private: str) -> str:
     return scratch
 
 
-def give_up_powers(walls: Walls, scratch: str, extra_environment: dict[str, str]) -> None:
+def drop_privileges(walls: Walls, scratch: str, extra_environment: dict[str, str]) -> None:
     """Drop all privileges and clean the environment. This is the last trusted step before the candidate's code."""
     if namespaces.host_is_root():
         os.setgroups([])

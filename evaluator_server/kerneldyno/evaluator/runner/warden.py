@@ -184,7 +184,7 @@ class _Warden:
             keep = sorted({channel_fd, *shared_fds})
             _close_all_but(keep)
             scratch = sandbox.enter_scratch(self._walls, self._private)
-            sandbox.give_up_powers(self._walls, scratch, dict(frame["environment"]))
+            sandbox.drop_privileges(self._walls, scratch, dict(frame["environment"]))
             harness.run(socket.socket(fileno=channel_fd), shared_fds, frame, scratch)
             status = 0
         except BaseException:  # the log tells why a runner could not start

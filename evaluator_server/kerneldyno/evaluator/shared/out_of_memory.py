@@ -25,7 +25,7 @@ def is_lack_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or _NO_HOST_MEMORY in str(error)
 
 
-def tells_of_it(text: str) -> bool:
+def text_means_lack_of_memory(text: str) -> bool:
     """Return True if the text of an exception (name and message) means that memory has run out."""
     return _NAMED.search(text) is not None
 

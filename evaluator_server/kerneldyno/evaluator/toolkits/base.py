@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ..shared.out_of_memory import asked_bytes, is_lack_of_memory, tells_of_it
+from ..shared.out_of_memory import asked_bytes, is_lack_of_memory, text_means_lack_of_memory
 from ..shared.spec import EvalSpec
 from ..shared.tracebacks import ErrorDescription, describe_error
 
@@ -46,7 +46,7 @@ class ReferenceFailure(Exception):  # noqa: N818  (a failure of the problem, not
         failure.args = (f"{stage}: {described.type}: {described.message}",)
         failure.error = described
         # The message of a ReferenceFailure in the runner names its cause.
-        if tells_of_it(f"{described.type}: {described.message}"):
+        if text_means_lack_of_memory(f"{described.type}: {described.message}"):
             failure.lacked_memory, failure.asked_bytes = True, asked_bytes(described.message)
         return failure
 

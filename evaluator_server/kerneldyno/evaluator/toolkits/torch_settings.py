@@ -137,7 +137,7 @@ def _leave(depths: tuple[int, int]) -> None:
         dispatch._get_current_dispatch_mode_stack()[-1].__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
-class Secluded(Problem):
+class OwnSettingsProblem(Problem):
     """A problem whose reference executes under its own settings of torch."""
 
     def __init__(self, problem: Problem, settings: TorchSettings) -> None:
@@ -182,8 +182,8 @@ class Secluded(Problem):
         return self._problem.parameters()
 
 
-def seclude(build: Callable[[], Problem]) -> Secluded:
+def build_with_own_settings(build: Callable[[], Problem]) -> OwnSettingsProblem:
     """Build a problem under its own settings of torch. Raises ReferenceFailure."""
     settings = TorchSettings()
     with settings.in_force():
-        return Secluded(build(), settings)
+        return OwnSettingsProblem(build(), settings)

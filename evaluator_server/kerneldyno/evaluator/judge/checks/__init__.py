@@ -1,2 +1,5 @@
-"""Checks of one candidate: `candidate` gives it orders, `correctness` compares its answers, `provenance` asks whether its
-own kernels made them. `arithmetic` and `explained` tell rounding from mistakes."""
+"""Checks of one candidate.
+
+`candidate` gives it orders, `correctness` compares its answers, and `provenance` checks whether its own kernels made
+them. `arithmetic` and `explained` distinguish rounding from mistakes.
+"""

@@ -1,9 +1,10 @@
-"""What kind of arithmetic made an answer's errors: that of a precision tier, or none that only rounds.
+"""What kind of arithmetic made an answer's errors: that of a precision tier, or something that is not rounding.
 
-Rounding moves each element by about as much as the element depends on what was rounded, to either side; so the float64 twin
-of the reference, run again on operands that are moved by half a unit of the tier, tells how large the error of each element
-may be. A mistake of a kernel does not keep to that: it moves elements that no rounding moves (a ReLU clamped at 0.01), or
-all to one side (a bias, a factor). The size of all errors together cannot tell the two apart.
+Rounding moves each element by about as much as the element depends on what was rounded, and to either side. So the
+float64 twin of the reference runs again on operands that are moved by half a unit of the tier. That shows how large the
+error of each element may be. A mistake of a kernel does not follow this pattern: it moves elements that rounding does
+not move (a ReLU clamped at 0.01), or it moves all elements to one side (a bias, a factor). The size of all errors
+together cannot distinguish the two.
 """
 
 from __future__ import annotations
@@ -26,24 +27,25 @@ from ..problems import trial
 from ..problems.tiers import BITS, RECOGNISED, half_unit, of_dtype, recognise, rms
 from ..problems.trial import Change, Trial
 
-#: An error this many times the reference's own is looked at more closely: it may be that of coarser arithmetic.
+#: An error this many times the reference's own is examined further: it may come from coarser arithmetic.
 _CONSPICUOUS = 4.0
-#: The largest error may be this many times the largest that a tier's rounding makes.
+#: The largest error may be this many times the largest error of a tier's rounding.
 _EXCESS = 8.0
-#: Float64 runs with moved operands by which it is known how far rounding moves each element.
+#: Number of float64 runs with moved operands that show how far rounding moves each element.
 _RUNS = 3
-#: An element may be off by this many times what rounding does to it: a few sigma, intermediate results that are rounded as
-#: well, and hardware that cuts off where this rounds.
+#: An element may be off by this many times the effect of rounding on it: a few sigma, intermediate results that are
+#: also rounded, and hardware that truncates where this rounds.
 _SPREAD = 16.0
-#: How many of the elements may be off by more: where intermediate results cancel out, and where the few runs differ little.
+#: Share of the elements that may be off by more, because intermediate results cancel or the few runs differ little.
 _STRAY = 0.01
-#: Errors of this, relative to the element and the typical size, say nothing about the arithmetic: eight units of float32.
+#: Errors up to this, relative to the element and the typical size, say nothing about the arithmetic: eight units of
+#: float32.
 _FINE = 2.0**-20
-#: Errors in one direction, less those in the other, as a share of all: more than this is no chance.
+#: If errors in one direction exceed those in the other by this share of all, it is not by chance.
 _ONE_SIDED = 0.8
-#: So one-sided may rounding itself be, in any of so many runs, where errors that go one way mean something.
+#: Errors in one direction count only if rounding itself is no more one-sided than this, in each of this many runs.
 _BALANCED, _SIDE_RUNS = 0.2, 8
-#: Fewer errors than this are not asked for their direction.
+#: With fewer errors than this, their direction is not examined.
 _FEW = 64
 
 
@@ -75,7 +77,7 @@ def observed(
         tier = stored
         if error > _CONSPICUOUS * own and stored in (pb.PRECISION_FP64, pb.PRECISION_FP32):
             tier = recognise(error, own, _errors(problem, device, current, index, twins), stored)
-            # Rounding is everywhere about as large; an answer that is far off in places is wrong in another way.
+            # Rounding is about equally large everywhere. If an answer is far off in places, it is wrong in another way.
             if tier > max(found, stored) and (
                 _largest(value, leaf.truth) > _EXCESS * _largest(twins[tier][index], leaf.truth)
                 or _unlike(problem, device, current, tier, index, value, _FINE)
@@ -93,7 +95,7 @@ def _errors(
     index: int,
     twins: dict[pb.Precision.ValueType, list[torch.Tensor]],
 ) -> Iterator[tuple[pb.Precision.ValueType, float]]:
-    """Yield how far each tier's rounding moves one output, in root mean square; `twins` are kept from output to output."""
+    """Yield the root mean square by which each tier's rounding moves one output. `twins` are reused between outputs."""
     for name in RECOGNISED:
         if name not in twins:
             twins[name] = _twin(problem, device, current, name)
@@ -104,7 +106,7 @@ def _errors(
 def unlike_rounding(
     problem: Problem, device: Device, current: Trial, slot: torch.Tensor, precision: pb.Precision.ValueType
 ) -> Mismatch | None:
-    """Return what is wrong where rounding to `precision` does not make the errors of an answer."""
+    """Return a mismatch if rounding to `precision` does not explain the errors of an answer, else None."""
     current, views = _precisely_known(current, slot)
     for index, (leaf, value) in enumerate(zip(current.expected.leaves, views, strict=True)):
         if not leaf.has_twin or BITS[precision] >= BITS.get(of_dtype(value.dtype), 0):
@@ -118,7 +120,7 @@ def unlike_rounding(
 
 
 def _precisely_known(current: Trial, slot: torch.Tensor) -> tuple[Trial, list[torch.Tensor]]:
-    """Return that part of a trial that was answered in float64 as well, and the same part of the answer in `slot`."""
+    """Return the part of a trial that was also answered in float64, and the same part of the answer in `slot`."""
     views = tree.views(slot, [leaf.spec for leaf in current.expected.leaves])
     if current.block is None:
         return current, views
@@ -134,9 +136,9 @@ def _unlike(
     value: torch.Tensor,
     least: float,
 ) -> str:
-    """Say in what way the errors of one output are unlike rounding to `precision`; "" where they are like it.
+    """Describe how the errors of one output differ from rounding to `precision`; "" if they do not.
 
-    Errors of `least`, relative to the element and the typical size, are nobody's mistake.
+    Errors up to `least`, relative to the element and the typical size, are no mistake.
     """
     leaf = current.expected.leaves[index]
     error = value.double() - leaf.truth
@@ -146,10 +148,10 @@ def _unlike(
         return ""
     stray = int((error.abs() > most).sum())
     if stray > _STRAY * error.numel():
-        return f"{stray} of {error.numel()} elements are off by more than rounding to {name} does to them"
+        return f"{stray} of {error.numel()} elements are off by more than rounding to {name} explains"
     sides = _sides(error, leaf.truth, off)
     if max(sides) >= _ONE_SIDED and _balanced(problem, device, current, precision, index, sides, off):
-        return f"the errors go one way, away from zero, and those of rounding to {name} go both ways"
+        return f"the errors go one way, away from zero, while the errors of rounding to {name} go both ways"
     return ""
 
 
@@ -162,7 +164,11 @@ def limits(
     least: float,
     off: float,
 ) -> torch.Tensor | None:
-    """Return how far each element of an output may be off, shaped like it; `off` is how far float32 is. None: unknown."""
+    """Return how far each element of an output may be off, shaped like it; None if that is unknown.
+
+    `off` is the largest error of float32 arithmetic. `least` is the error that is always allowed, relative to the
+    element and the typical size.
+    """
     leaf = current.expected.leaves[index]
     squares, count = torch.zeros_like(leaf.truth), 0
     for run in itertools.islice(_runs(problem, device, current, precision, index), _RUNS):
@@ -184,10 +190,10 @@ def _balanced(
     sides: tuple[float, float],
     off: float,
 ) -> bool:
-    """Say whether rounding to `precision` errs both ways on those `sides` on which the errors of an answer go one way."""
+    """Return True if rounding to `precision` errs both ways on those `sides` where the answer's errors go one way."""
     truth = current.expected.leaves[index].truth
     of_interest = [at for at, side in enumerate(sides) if side >= _ONE_SIDED]
-    # Where operands that are cut off err away from zero, hardware that does so is no mistake.
+    # If truncated operands err away from zero, truncating hardware does so, too, and that is no mistake.
     cut = _twin(problem, device, current, precision, lambda tensor: tensor.double() * (1 - half_unit(precision)))
     if cut and any(_sides(cut[index] - truth, truth, off)[at] > _BALANCED for at in of_interest):
         return False
@@ -196,9 +202,9 @@ def _balanced(
 
 
 def _sides(error: torch.Tensor, truth: torch.Tensor, off: float) -> tuple[float, float]:
-    """Return the share of errors away from zero less that of errors towards it, of positive and of negative elements.
+    """Return the share of errors away from zero minus that towards zero, for positive and for negative elements.
 
-    Errors of no more than `off` do not count; 0 where too few are left.
+    Errors up to `off` do not count. The share is 0 if too few errors are left.
     """
     counts = error.abs() > off
     found = []
@@ -211,9 +217,9 @@ def _sides(error: torch.Tensor, truth: torch.Tensor, off: float) -> tuple[float,
 def _runs(
     problem: Problem, device: Device, current: Trial, precision: pb.Precision.ValueType, index: int
 ) -> Iterator[torch.Tensor]:
-    """Yield float64 answers, each for operands that are moved by other random parts of half a unit of `precision`."""
+    """Yield float64 answers, each for operands moved by new random parts of half a unit of `precision`."""
     half = half_unit(precision)
-    # Of its own: each run of the reference sets torch's to the same seed again.
+    # The generator is separate, because each run of the reference resets torch's generator to the same seed.
     generator = torch.Generator(device.torch_device).manual_seed(secrets.randbits(63))
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
@@ -227,15 +233,15 @@ def _runs(
 def _twin(
     problem: Problem, device: Device, current: Trial, precision: pb.Precision.ValueType, change: Change | None = None
 ) -> list[torch.Tensor]:
-    """Return the float64 answer for operands of a tier; nothing where there is none, or another number of outputs."""
+    """Return the float64 answer for operands of a tier; empty if there is none, or if its shapes differ."""
     try:
         twin = trial.twin_at(problem, device, current, precision, change) or []
-    except (ReferenceFailure, RuntimeError):  # a reference without a rounded form: its tiers cannot be told
+    except (ReferenceFailure, RuntimeError):  # the reference has no rounded form, so its tiers are unknown
         return []
     wanted = [leaf.spec.shape for leaf in current.expected.leaves]
     return twin if [tuple(each.shape) for each in twin] == [tuple(shape) for shape in wanted] else []
 
 
 def _largest(value: torch.Tensor, truth: torch.Tensor) -> float:
-    """Return the largest difference; where neither is a number, or both are the same infinity, there is none."""
+    """Return the largest difference. It is 0 where both are NaN or the same infinity."""
     return float((value.double() - truth).abs_().nan_to_num_(0.0, math.inf).max()) if value.numel() else 0.0

@@ -1,7 +1,7 @@
-"""The candidate as the judge drives it: one runner, the arenas between them, and an order for each thing it can do.
+"""The candidate as the judge controls it: one runner, the shared arenas, and an order for each thing it can do.
 
-Every order is answered within the limit of its stage, or the evaluation ends there: whatever a runner does instead of
-answering becomes a verdict. Nothing in an answer is believed; what counts is in the arenas, which the judge owns.
+Every order must be answered within the limit of its stage; otherwise the evaluation ends, and what the runner did
+instead becomes the verdict. No answer is believed. Only the arenas count, which the judge owns.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from ..runners.handle import Runner, RunnerLate
 from ..runners.lease import Lease
 from ..runners.side import Side, Sizes
 
-#: What slots hold before a call, and the arena behind the inputs: as a float of any size, not a number.
+#: Content of slots before a call, and of the arena behind the inputs. As a float of any size it is NaN.
 POISON = 0xFF
-#: Bytes behind the inputs that are poisoned before each call: who reads past the end shall notice.
+#: Bytes behind the inputs that are poisoned before each call, so that a read past the end has an effect.
 _GUARD_BYTES = 1 << 20
-#: Bytes of parameters that are handed over at a time, at least.
+#: Least number of bytes of parameters that are transferred at a time.
 _HANDED = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """Names of the reference's tensors: those whose values the candidate was given."""
+    """The reference's tensors whose values the candidate was given, by name."""
 
     given: list[str] = field(default_factory=list)
-    #: Where there are none: those that it does not have, and has others that could stand for them.
+    #: If there are none: the tensors that it lacks, while it has others that could stand for them.
     missing: list[str] = field(default_factory=list)
 
 
@@ -67,33 +67,33 @@ class Candidate(Side):
         self._spent = 0.0
         #: For how long it had been stopped when the stage began, in seconds.
         self._stopped = 0.0
-        #: The quickest call so far, as the runner says, in seconds: what is planned by.
+        #: Seconds of the quickest call so far, as the runner says; used for planning only.
         self.quickest_call = math.inf
-        #: As evidence and limits call it; see `LIMITED_AS`.
+        #: The stage's name in evidence and limits; see `LIMITED_AS`.
         self.stage = LIMITED_AS[pb.STAGE_LOADING]
         self.overdue = False
 
     def enter(self, stage: pb.Stage.ValueType) -> None:
-        """Begin a stage: its limit counts from here."""
+        """Begin a stage. Its time limit starts now."""
         self.stage = LIMITED_AS[stage]
         self._spent = 0.0
         self._stopped = self.runner.stopped_seconds
 
     async def open_for(self, problem: Problem, trials: Sequence[Trial], sizes: Sizes) -> None:
-        """Open arenas of `sizes` that hold the inputs of each of `trials` and the secret parameters as well."""
+        """Open arenas of `sizes` that also hold the inputs of each of `trials` and the secret parameters."""
         _, state_bytes = tree.layout([tree.describe(tensor) for tensor in problem.state().values()])
         room = max(state_bytes, min(problem.parameter_bytes(), _HANDED), *(each.inputs.set_bytes for each in trials))
         await self.open_arenas(sizes, room=room, memory_bytes=self.memory.device)
 
     async def load(self, symbol: str) -> None:
-        """Have the source imported."""
+        """Import the source in the runner."""
         order = {"op": "load", "source": self.spec.kernel_code, "backend": self.spec.backend, "symbol": symbol}
         answer = await self.ask(order)
         if not (isinstance(answer, dict) and answer.get("defines") is True):
             raise Finished(verdict.invalid("kernel_code", f"defines no {symbol}"))
 
     async def construct(self, problem: Problem) -> None:
-        """Have the callable made, with the parameters of the reference where those are secret."""
+        """Construct the callable in the runner, with the reference's parameters if those are secret."""
         try:
             arguments, tensors = tree.flatten(list(problem.init_args))
             keywords, more = tree.flatten(problem.init_kwargs)
@@ -128,10 +128,10 @@ class Candidate(Side):
         self.record.parameters_perturbed = len(pairs)
 
     async def adopt(self, problem: Problem) -> Adopted:
-        """Have the callable made again, with the reference's values in the tensors of its names that have others.
+        """Construct the callable again, and give the reference's values to tensors of the same names with other values.
 
-        A module that creates the same parameters in another order draws other values for them. Nothing is made again
-        where there are none of these.
+        A module that creates the same parameters in another order draws other values for them. If there are no such
+        tensors, nothing is constructed again.
         """
         ours = problem.parameters()
         if not (problem.instantiate and ours):
@@ -142,7 +142,7 @@ class Candidate(Side):
             here = [name for name, kind in kinds.items() if name in theirs and _same(theirs[name][0], kind)]
             other = [name for name in here if theirs[name][1] != tree.checksum(ours[name])]
         if not other:
-            # Constants have been paired by more than their names, or are missed already (`correctness`).
+            # Constants were paired by more than their names, or are reported as missing already (`correctness`).
             missing = [name for name in ours if name not in here and name not in problem.state()]
             return Adopted(missing=missing if len(theirs) > len(here) else [])
         await self.construct(problem)
@@ -158,9 +158,10 @@ class Candidate(Side):
         return Adopted(given=other)
 
     async def call(self, trial: Trial, *, ghost: bool = False) -> Called:
-        """Call once on a trial's inputs; with `ghost`, with the candidate's own kernels doing nothing.
+        """Call once on a trial's inputs; with `ghost`, the candidate's own kernels do nothing.
 
-        Slot 0 then holds the output, slots 1 and 2 what the calls before returned, as it is now.
+        Afterwards slot 0 holds the output, and slots 1 and 2 hold the present content of what the previous calls
+        returned.
         """
         station = self.station
         inputs = trial.inputs
@@ -179,19 +180,19 @@ class Candidate(Side):
         return called
 
     def stage_inputs(self, inputs: Inputs) -> None:
-        """Put inputs where the next call finds them."""
+        """Copy inputs to where the next call finds them."""
         self.station.arena[: inputs.set_bytes].copy_(inputs.master)
 
     async def profile(self, trial: Trial, calls: int) -> Any:
-        """Profile `calls` calls on a trial's inputs; returns what the harness says, unread."""
+        """Profile `calls` calls on a trial's inputs. Return the harness's answer, unparsed."""
         return await self._look("profile", trial, calls=calls)
 
     async def survey(self, trial: Trial) -> Any:
-        """Have one call on a trial's inputs looked at for what else does its work; returns what the harness says, unread."""
+        """Find what else does the work of one call on a trial's inputs. Return the harness's answer, unparsed."""
         return await self._look("survey", trial)
 
     async def _look(self, operation: str, trial: Trial, **more: int) -> Any:
-        if trial.inputs.master.numel():  # else those of the last call are there still
+        if trial.inputs.master.numel():  # else the inputs of the last call are still there
             async with self._lease.work():
                 self.stage_inputs(trial.inputs)
                 self.device.synchronize()
@@ -199,7 +200,7 @@ class Candidate(Side):
         return await self.ask({"op": operation, "structure": trial.inputs.structure, "specs": specs, **more})
 
     async def _frame(self) -> wire.Frame:
-        """Return the next frame, within what is left of the stage's limit; every other event ends the evaluation."""
+        """Return the next frame, within the rest of the stage's limit. Any other event ends the evaluation."""
         limit = getattr(self.spec.limits, self.stage)
         begin, stopped = time.monotonic(), self.runner.stopped_seconds
         try:
@@ -217,7 +218,7 @@ class Candidate(Side):
 
 
 def _batches(tensors: Sequence[tuple[str, torch.Tensor]], room: int) -> Iterator[list[tuple[str, int, torch.Tensor]]]:
-    """Cut tensors into flat parts, (name, first element, values), and yield as many at a time as `room` bytes hold."""
+    """Cut tensors into flat parts (name, first element, values), and yield as many at a time as fit into `room` bytes."""
     batch: list[tuple[str, int, torch.Tensor]] = []
     left = room
     for name, tensor in tensors:
@@ -238,8 +239,8 @@ def _batches(tensors: Sequence[tuple[str, torch.Tensor]], room: int) -> Iterator
 def match(wanted: dict[str, tree.TensorSpec], listing: dict[str, tree.TensorSpec]) -> dict[str, str]:
     """Pair the candidate's constant tensors (`listing`) with the reference's (`wanted`); return {candidate: reference}.
 
-    By name; what is left by the last part of its name and its shape, then by shape alone, in order, and only where both
-    sides have equally many of a kind.
+    Tensors are paired by name; the rest by the last part of the name and the shape; the rest of those by shape alone.
+    The last two go in order, and only if both sides have equally many of a kind.
     """
     pairs = {name: name for name, spec in wanted.items() if _same(listing.get(name), spec)}
     for key in (

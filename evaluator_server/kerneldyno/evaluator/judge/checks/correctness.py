@@ -1,7 +1,7 @@
-"""Correctness: trials on fresh secret inputs, nominal ones and stressed ones, until one is wrong or all are right.
+"""Correctness: trials on fresh secret inputs, nominal and stressed ones, until one is wrong or all are right.
 
-Of each trial the judge compares every leaf of the output as it is when the call returns, and what became of the inputs.
-Then it looks whether what the calls before had returned is still the same. Called by the lane; findings go into the record.
+In each trial the judge compares every leaf of the output as it is when the call returns, and the inputs after the call.
+Then it checks that the outputs of previous calls have not changed. Called by the lane; findings go into the record.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from . import arithmetic
 from .candidate import Candidate
 from .explained import explained, overflown
 
-#: How often stressed inputs are drawn on which the reference can be trusted.
+#: How often stressed inputs are drawn until the reference can be trusted on them.
 _REDRAWS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class _Overflown:
-    """A few elements are not finite on stress inputs, which is right if all are on `weaker` ones; else this is wrong."""
+    """A few elements are not finite on stress inputs. That is right only if all are right on `weaker` ones."""
 
     comparison: Comparison
     said: str
@@ -37,11 +37,11 @@ class _Overflown:
 
 
 async def check(candidate: Candidate, built: BuiltProblem, problems: Problems, announce: Announce) -> trial.Trial:
-    """Run all trials; return the last nominal one. Raises Finished when one is wrong."""
+    """Run all trials, and return the last nominal one. Raises Finished if one is wrong."""
     spec, problem = candidate.spec, built.problem
     nominal = spec.correct_trials if problem.cases is None else max(problem.cases, spec.correct_trials)
     kinds: list[stress.Stress | None] = [None] * nominal
-    # Nominal and stressed ones in one order, which is secret: nothing tells them apart but their values.
+    # Nominal and stressed trials come in one secret order, so only their values distinguish them.
     kinds += built.examination.held
     secrets.SystemRandom().shuffle(kinds)
     last = None
@@ -54,7 +54,7 @@ async def check(candidate: Candidate, built: BuiltProblem, problems: Problems, a
         tried = await _try(candidate, built, current, prints, earlier, number, problems, announce)
         if kind is None:
             last = current.outline() if built.spares_inputs else current
-        del current  # before inputs are drawn once more
+        del current  # free it before inputs are drawn again
         if isinstance(tried, _Overflown):
             assert kind is not None
             earlier = [None]
@@ -72,7 +72,7 @@ async def _draw(
     problems: Problems,
     announce: Announce,
 ) -> trial.Trial | None:
-    """Prepare one trial; None where the reference has lost its way on stressed inputs that it usually bears."""
+    """Prepare one trial; None if the reference fails on stressed inputs of a kind that it usually tolerates."""
     for _ in range(_REDRAWS):
         async with problems.executing(announce):
             current = built.prepare(candidate.spec, candidate.device, number, kind, candidate.stage_inputs)
@@ -92,7 +92,7 @@ async def _try_weaker(
     problems: Problems,
     announce: Announce,
 ) -> int | None:
-    """Try weaker stress of the same kind; what `_try` returns where the answer to that is right. Raises Finished."""
+    """Try weaker stress of the same kind. Return what `_try` returns if that answer is right. Raises Finished."""
     current = await _draw(candidate, built, found.weaker, number, problems, announce)
     if current is None:
         raise _wrong(candidate, built, kind, number, found.comparison)
@@ -113,7 +113,7 @@ async def _try(
     problems: Problems,
     announce: Announce,
 ) -> int | _Overflown | None:
-    """Try one trial; return the fingerprint that its output must keep, if it must. Raises Finished."""
+    """Try one trial. Return the fingerprint that its output must keep, or None. Raises Finished."""
     record, spec, station = candidate.record, candidate.spec, candidate.station
     called = await candidate.call(current)
     structure, specs, launches = called.structure, called.specs, called.launches
@@ -130,7 +130,7 @@ async def _try(
         record.trials += 1
         record.stress_trials += current.stress is not None
         if comparison.mismatch is None and not trial.inputs_intact(current, station.arena):
-            detail = "after the call the inputs are not what the reference leaves"
+            detail = "after the call the inputs differ from what the reference leaves"
             comparison.mismatch = Mismatch("inputs", "input mutated", detail)
         allowed = spec.allowed_precision
         if comparison.mismatch is None and not current.stress and allowed != pb.PRECISION_UNSPECIFIED:
@@ -140,7 +140,7 @@ async def _try(
         if comparison.mismatch is None and _is_overwritten(candidate, prints, earlier):
             _reused(candidate, comparison)
         record.note(comparison)
-        # Excused elements look like coarser arithmetic than the rest is.
+        # Excused elements look like coarser arithmetic than that of the other elements.
         if _all_there(current, specs) and not excused:
             record.precision = arithmetic.observed(
                 built.problem, candidate.device, current, station.outputs[0], record.precision
@@ -149,14 +149,14 @@ async def _try(
         raise _wrong(candidate, built, current.stress, number, comparison)
     record.passed += 1
     record.layouts = specs
-    # What shares memory with inputs changes with them.
+    # An output that shares memory with inputs changes with them.
     return None if current.aliased else prints.of(station.outputs[0])
 
 
 def _wrong(
     candidate: Candidate, built: BuiltProblem, kind: stress.Stress | None, number: int, comparison: Comparison
 ) -> Finished:
-    """Return what to raise for an answer that is wrong."""
+    """Return the exception to raise for a wrong answer."""
     record, mismatch = candidate.record, comparison.mismatch
     assert mismatch is not None
     if kind is not None and mismatch.kind != "output overwritten":
@@ -169,7 +169,7 @@ def _wrong(
 def _excuse(
     candidate: Candidate, built: BuiltProblem, current: trial.Trial, number: int, comparison: Comparison
 ) -> bool:
-    """Return whether honest arithmetic explains the wrong elements of an answer to stress inputs; then accept it."""
+    """Return True if honest arithmetic explains the wrong elements of an answer to stress inputs; then accept it."""
     said = explained(built, candidate.spec, candidate.device, current, number, candidate.station.outputs[0])
     if said and current.stress is not None:
         comparison.mismatch = None
@@ -183,21 +183,19 @@ def _note(candidate: Candidate, kind: stress.Stress, said: str) -> None:
 
 
 def _is_overwritten(candidate: Candidate, prints: Fingerprint, earlier: Sequence[int | None]) -> bool:
-    """Say whether what the calls before returned is no longer the same, after another call has run."""
+    """Return True if an output of a previous call has changed after another call."""
     slots = candidate.station.outputs[1:]
     return any(before is not None and prints.of(slot) != before for before, slot in zip(earlier, slots, strict=False))
 
 
 def _reused(candidate: Candidate, comparison: Comparison) -> None:
-    """A call has overwritten what an earlier one returned: as the request says, a finding, or wrong."""
+    """Report that a call overwrote an earlier output: as a finding or as a mismatch, as the request says."""
     record = candidate.record
     if candidate.spec.output_reuse == pb.OUTPUT_REUSE_REJECT:
         detail = "an output changed when the candidate was called again; each call must return memory of its own"
         comparison.mismatch = Mismatch("output", "output overwritten", detail)
     elif not record.has("S30"):
-        evidence = (
-            "a call overwrites what an earlier one returned: whoever keeps an output must copy it before the next call"
-        )
+        evidence = "a call overwrites the output of an earlier call: copy an output before the next call to keep it"
         record.find("S30", pb.Finding.SEVERITY_INFO, evidence)
 
 
@@ -207,7 +205,7 @@ def _all_there(current: trial.Trial, specs: list[tree.TensorSpec]) -> bool:
 
 
 def _explain(candidate: Candidate, built: BuiltProblem) -> None:
-    """Add what may help to understand a wrong answer."""
+    """Add findings that may help to understand a wrong answer."""
     record, spec = candidate.record, candidate.spec
     if record.precision > max(spec.allowed_precision, pb.PRECISION_FP32):
         name = arithmetic.short_name(record.precision)

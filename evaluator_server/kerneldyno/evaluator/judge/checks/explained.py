@@ -1,13 +1,14 @@
-"""Answers that are wrong on stress inputs in a few elements: whether honest arithmetic explains those.
+"""Answers that are wrong on stress inputs in a few elements: decide whether honest arithmetic explains those.
 
-Stress makes some elements depend on rounding far more than others of their size do: large terms that cancel out, a weight
-that is nearly all of a sum. One tolerance for all of an output does not follow that. So the float64 twin is run again on
-operands that are moved a little, which tells how far each element may be off (`arithmetic.limits`).
-Stress also makes the terms of sums and products larger than any that the problem's own inputs lead to, and an honest kernel
-may have other terms than its reference. It may overflow in a few elements, and it may round more coarsely there: a chunked
-recurrence adds up the logarithms of its decays, and the difference of two large sums has few digits left. So the operands
-are moved by half a unit of the next coarser arithmetic. Called by `correctness` for what failed on stress alone: the
-problem's own inputs leave no such excuse.
+Stress makes some elements depend on rounding far more than others of their size do: large terms cancel, or one weight
+is nearly all of a sum. One tolerance for a whole output does not cover that. So the float64 twin runs again on operands
+that are moved a little, which shows how far each element may be off (`arithmetic.limits`).
+
+Stress also makes the terms of sums and products larger than any that the problem's own inputs lead to, and an honest
+kernel may have other terms than its reference. It may overflow in a few elements, and it may round more coarsely there:
+a chunked recurrence adds up the logarithms of its decays, and the difference of two large sums has few digits left. So
+the operands are moved by half a unit of the next coarser arithmetic. `correctness` calls this only for answers that
+failed on stress inputs: on the problem's own inputs there is no such excuse.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from ..problems.tiers import of_dtype
 from ..problems.trial import Trial
 from . import arithmetic
 
-#: Largest share of elements, or of rows, that are excused: a wrong kernel is wrong in more of them. Attention over two keys
-#: that weigh nearly the same is off in all elements of a row at once. Of overflow only rows tell: a softmax without the
-#: right maximum overflows in one element, of nearly every row.
+#: Largest share of elements, or of rows, that is excused: a wrong kernel is wrong in more of them. Attention over two
+#: keys of nearly equal weight is off in all elements of a row at once. For overflow only rows count: a softmax without
+#: the right maximum overflows in one element of nearly every row.
 _FEW = 1e-3
 _FEW_ROWS = 1e-2
-#: The arithmetic that terms which the reference does not have may be as coarse as.
+#: Terms that the reference does not have may be computed in this coarser arithmetic.
 _COARSER = {pb.PRECISION_FP64: pb.PRECISION_FP32, pb.PRECISION_FP32: pb.PRECISION_TF32}
 
 
 def explained(
     built: BuiltProblem, spec: EvalSpec, device: Device, current: Trial, number: int, slot: torch.Tensor
 ) -> str:
-    """Return what to say of an answer whose few wrong elements honest arithmetic explains; "" where it does not.
+    """Describe an answer whose few wrong elements honest arithmetic explains; "" if it does not.
 
     Raises ReferenceFailure, OutOfMemoryError.
     """
@@ -67,14 +68,14 @@ def explained(
         most = arithmetic.limits(built.problem, device, current, coarser, index, least, off)
         if most is None or not bool(((value.double() - leaf.truth).abs() <= most)[which].all()):
             return ""
-    return f"{few} of {total} elements are out of tolerance by no more than rounding does to them"
+    return f"{few} of {total} elements are out of tolerance by no more than rounding explains"
 
 
 def overflown(spec: EvalSpec, current: Trial, slot: torch.Tensor) -> str:
-    """Return what to say of an answer of which a few rows have elements that are not finite, and all others are right.
+    """Describe an answer in which a few rows have elements that are not finite, and all other elements are right.
 
-    "" of any other, and where more than a few rows of one output have, however small it is. That excuses it only where it
-    is right on weaker stress of the same kind, which the caller finds out.
+    Return "" for any other answer, and also if more than a few rows of one output have such elements, however small it
+    is. This excuses the answer only if it is right on weaker stress of the same kind; the caller checks that.
     """
     views = tree.views(slot, [leaf.spec for leaf in current.expected.leaves])
     said = []
@@ -99,7 +100,7 @@ def _in_few_rows(wrong: torch.Tensor) -> bool:
 
 
 def _wrong(expected: Expected, views: Sequence[torch.Tensor], spec: EvalSpec) -> list[torch.Tensor]:
-    """Return which elements of each leaf are out of tolerance; nothing where a leaf is none of measurements."""
+    """Return which elements of each leaf are out of tolerance; empty if a leaf's errors cannot be measured."""
     if not all(is_measured(leaf.value) for leaf in expected.leaves):
         return []
     return [beyond(leaf, view, spec.tolerance) for leaf, view in zip(expected.leaves, views, strict=True)]
@@ -114,7 +115,10 @@ def _rows(
     views: Sequence[torch.Tensor],
     wrong: Sequence[torch.Tensor],
 ) -> tuple[Trial, list[torch.Tensor]] | None:
-    """Return the rows of a large problem that have wrong elements, answered in float64 as well, and the candidate's."""
+    """Return the rows of a large problem that have wrong elements, also answered in float64, and the candidate's rows.
+
+    Return None if there are too many, or if rows are not independent.
+    """
     excerpt = built.method.excerpt
     if excerpt is None or not excerpt.separable:
         return None

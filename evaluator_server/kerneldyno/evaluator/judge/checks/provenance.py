@@ -1,10 +1,10 @@
-"""Provenance: whether the candidate's own kernels did the work, by taking them away, and by looking at what ran.
+"""Provenance: check whether the candidate's own kernels did the work, by disabling them, and by looking at what ran.
 
-The ghost replay calls the candidate once more on fresh inputs while launches of its own kernels do nothing: an output that
-is still right was not made by them (S20). The profile says which kernels ran and whose they are; without one, a survey says
-which operators of torch and which libraries were called. All of this happens inside the candidate's process. A candidate
-that takes its harness over can falsify it, at the price of nothing but a label: its outputs and its time are judged
-elsewhere.
+The ghost replay calls the candidate once more on fresh inputs while launches of its own kernels do nothing. If the
+output is still right, its kernels did not make it (S20). The profile says which kernels ran and whose they are; without
+a profile, a survey says which operators of torch and which libraries were called. All of this happens inside the
+candidate's process. A candidate that takes its harness over can falsify it, but only changes a label: its outputs and
+its time are judged elsewhere.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .candidate import Candidate
 
 _PROFILED_CALLS = 5
 _MOST_ROWS = 50
-#: A profile without any kernel says nothing (CUPTI loses buffers, or another tool holds it), and is made again so often.
+#: A profile without any kernel says nothing (CUPTI loses buffers, or another tool holds it). Number of attempts.
 _PROFILES = 3
 #: Most names in one finding.
 _MOST_NAMED = 6
-#: Mutants that need no kernels: where one of them passes, a right output does not show that any ran.
+#: Mutants that need no kernels. If one of them passes, a right output does not show that any kernel ran.
 _IDLE_MUTANTS = {
     "zeros",
     "ones",
@@ -48,22 +48,22 @@ _CANDIDATE, _TORCH, _LIBRARY, _MEMORY = _OWNERS = (
     pb.KernelUse.OWNER_LIBRARY,
     pb.KernelUse.OWNER_MEMORY,
 )
-#: Below this share of device time in its own kernels, a candidate is called a wrapper around somebody else's (B01).
+#: If a candidate's own kernels have less than this share of device time, it is called a wrapper of other kernels (B01).
 _WRAPPER = 0.5
 _MEMORY_NAME = re.compile(r"^(memcpy|memset)", re.IGNORECASE)
 _TORCH_NAME = re.compile(
     r"\bat::|\bat_cuda_detail|c10::|^void at_|triton_(poi|red|per|tem)_fused|_scatter_gather|elementwise_kernel"
 )
-#: A kernel of ATen by its full name, whatever the candidate calls its own.
+#: A kernel of ATen by its full name, however the candidate names its own kernels.
 _ATEN = re.compile(r"^(void\s+)?(at|c10)::")
 #: Errors this many times the tolerance are no accident.
 _CLEARLY = 10.0
-#: Policies that reject, by how much they ask for.
+#: Policies that reject decoys, the less strict one first.
 _REJECT_DECOYS = (pb.PROVENANCE_POLICY_REJECT_DECOYS, pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS)
 
 
 def check_launches(candidate: Candidate) -> None:
-    """A candidate of a backend that has kernels, and launched none in any call, is a decoy (S19)."""
+    """Report a decoy (S19): the backend needs kernels, and the candidate launched none in any call."""
     record, spec = candidate.record, candidate.spec
     if backends()[spec.backend].must_launch and record.launches == 0:
         evidence = f"no {spec.backend} kernel was launched in {record.trials} calls; the outputs come from elsewhere"
@@ -71,15 +71,15 @@ def check_launches(candidate: Candidate) -> None:
 
 
 async def replay_as_ghost(candidate: Candidate, built: BuiltProblem, problems: Problems, announce: Announce) -> None:
-    """Take the candidate's kernels away and see whether anything changes.
+    """Disable the candidate's kernels and check whether anything changes.
 
-    Memory that the kernels would have written may still hold the answer to an earlier call, and a copy of the input may be
-    right on nominal inputs. So every kind of stress must come out right, and on one of them at least the answer to nominal
-    inputs must be clearly wrong.
+    Memory that the kernels would have written may still hold the answer to an earlier call, and a copy of the input may
+    be right on nominal inputs. So every kind of stress must come out right, and for at least one of them the answer to
+    nominal inputs must be clearly wrong.
     """
     examined = built.examination
     if not candidate.record.launches or not examined.varies or _IDLE_MUTANTS.intersection(examined.pass_all):
-        return  # nothing to take away, or a problem for which memory of an earlier call is as good as an answer
+        return  # nothing to disable, or an earlier answer would be right again
     nominal = await _prepare(candidate, built, None, problems, announce)
     telling = False
     for kind in examined.held or (None, None):
@@ -97,7 +97,7 @@ async def replay_as_ghost(candidate: Candidate, built: BuiltProblem, problems: P
         left_out = called.launches
     if telling:
         evidence = (
-            f"{left_out} launches of its kernels were left out" if left_out else "it launches its kernels no more"
+            f"{left_out} launches of its kernels were left out" if left_out else "it no longer launches its kernels"
         )
         _judge(candidate, "S20", f"{evidence}, and the output was still right")
 
@@ -110,7 +110,7 @@ async def _prepare(
 
 
 def _differs(candidate: Candidate, current: trial.Trial, nominal: trial.Trial) -> bool:
-    """Say whether the answer to nominal inputs is clearly wrong for the current ones."""
+    """Return True if the answer to nominal inputs is clearly wrong for the current ones."""
     slot = torch.zeros_like(candidate.station.outputs[0])
     leaves = nominal.expected.leaves
     for view, leaf in zip(tree.views(slot, [leaf.spec for leaf in leaves]), leaves, strict=True):
@@ -119,7 +119,7 @@ def _differs(candidate: Candidate, current: trial.Trial, nominal: trial.Trial) -
 
 
 async def profile(candidate: Candidate, last: trial.Trial) -> pb.KernelProfile | None:
-    """Profile a few calls; return which kernels ran, or None if no profile can be made."""
+    """Profile a few calls. Return which kernels ran, or None if no profile can be made."""
     for _ in range(_PROFILES):
         profiled = read_profile(await candidate.profile(last, _PROFILED_CALLS))
         uses = [(row, _owner(row, profiled.own)) for row in profiled.rows]
@@ -128,9 +128,11 @@ async def profile(candidate: Candidate, last: trial.Trial) -> pb.KernelProfile |
             break
     else:
         why = f" ({profiled.failed})" if profiled.failed else ""
-        evidence = f"{_PROFILES} profiles showed no kernel{why}: there is no coverage, which is not a coverage of 0"
+        evidence = f"{_PROFILES} profiles showed no kernel{why}: the coverage is unknown, not 0"
         if candidate.spec.provenance_policy == pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS:
-            raise candidate.record.reject("B01", f"that its own kernels did the work could not be seen: {evidence}")
+            raise candidate.record.reject(
+                "B01", f"the judge could not see that its own kernels did the work: {evidence}"
+            )
         candidate.record.find("D21", pb.Finding.SEVERITY_INFO, evidence)
         return None
     launches = sum(row.launches for row, _ in uses)
@@ -160,12 +162,15 @@ async def profile(candidate: Candidate, last: trial.Trial) -> pb.KernelProfile |
 
 
 def kernelgym_coverage(profiled: Profile) -> float:
-    """Return the time coverage of KernelGYM's release, from 0 to 1.
+    """Return the time coverage as KernelGYM's release computes it, from 0 to 1.
 
-    Over all rows of the profiler's averages that have device time (operators, whose device time is that of the kernels that
-    they launched, beside these kernels themselves): device time of those that have a name of the candidate's kernels,
-    over device and host time of all. Names are alike, in small letters, where one contains the other.
-    Source: KernelGYM, kernelgym/toolkit/kernelbench/profiling.py. Its self-test, which adds rows of its own, is left out.
+    It covers all rows of the profiler's averages that have device time: operators, with the device time of the kernels
+    that they launched, and these kernels themselves. The coverage is the device time of the rows with a name of the
+    candidate's kernels, divided by the device and host time of all rows. Names match, in small letters, if one contains
+    the other.
+
+    Source: KernelGYM, kernelgym/toolkit/kernelbench/profiling.py. Its self-test, which adds rows of its own, is left
+    out.
     """
     everything = sum(row.device_seconds + row.host_seconds for row in profiled.averages)
     own = [name.lower() for name in profiled.own]
@@ -178,9 +183,9 @@ def _alike(one: str, other: str) -> bool:
 
 
 async def survey(candidate: Candidate, last: trial.Trial) -> None:
-    """Say, without a profile, what besides the candidate's own kernels did work in a call (B11): a label.
+    """Label, without a profile, what besides the candidate's own kernels did work in a call (B11).
 
-    The last thing that is asked of a candidate: it was right, and if this fails there is no label.
+    This is the last order to a candidate, which was right; if it fails, there is no label.
     """
     try:
         said = read_survey(await candidate.survey(last))
@@ -196,7 +201,7 @@ async def survey(candidate: Candidate, last: trial.Trial) -> None:
 
 
 def _owner(row: ProfileRow, own: Sequence[str]) -> pb.KernelUse.Owner.ValueType:
-    """Say whose kernel a row is: by the names that the candidate's own have, exactly, and by how others name theirs."""
+    """Return whose kernel a row is: by the exact names of the candidate's own, and by how others name theirs."""
     if _MEMORY_NAME.match(row.name):
         return _MEMORY
     if row.name in own and not _ATEN.match(row.name):

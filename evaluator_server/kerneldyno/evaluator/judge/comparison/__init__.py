@@ -1,1 +1,1 @@
-"""Comparing outputs with what is right: pure functions on tensors that the judge owns."""
+"""Compare outputs with the expected ones: pure functions on tensors that the judge owns."""

@@ -1,6 +1,6 @@
-"""Comparing numbers of eight bits and fewer: the next number of the format is as right, where few are off at all.
+"""Compare numbers of eight bits and fewer. The next number of the format is also right, if few elements are off.
 
-Whatever was computed before the rounding was rounded, too, and may as well have been rounded to the neighbour.
+A kernel also rounds before the last rounding, so its result may honestly be the neighbouring number.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from ...shared import small_floats
 from ...shared.tree import position
 from .evidence import Comparison, Mismatch
 
-#: So large a share of the elements may be the next number: bfloat16 arithmetic before the rounding makes half of that.
+#: This share of the elements may be the next number. With bfloat16 arithmetic before the rounding, half of it are.
 _MOST_FLIPPED = 1 / 8
-#: Elements may be off by this part of the typical size, as bfloat16 ones may.
+#: Elements may be off by this share of the typical size, as bfloat16 ones may.
 _OF_TYPICAL = 3e-2
-#: Places of what is no number are at least so far from those of numbers.
+#: Codes of values that are no numbers are at least this many places away from those of numbers.
 _NO_NUMBER = 500
 
 
 def compare_codes(name: str, wanted: torch.Tensor, value: torch.Tensor, typical: float) -> Comparison:
-    """Compare `value` with `wanted`, of one coded dtype; `typical` is the size of most elements of what is wanted."""
+    """Compare `value` with `wanted`, both of one coded dtype; `typical` is the size of most elements of `wanted`."""
     right = small_floats.widened(wanted)
     steps = small_floats.codes(value).sub_(small_floats.codes(wanted)).abs_().reshape(-1)
     off = small_floats.widened(value).sub(right).abs_().nan_to_num_(0.0).reshape(-1)

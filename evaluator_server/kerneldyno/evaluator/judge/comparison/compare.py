@@ -1,10 +1,12 @@
-"""Comparing what a candidate left in the judge's memory with what is right: structure, dtype, shape, then every element.
+"""Compare what a candidate left in the judge's memory with what is right: structure, dtype, shape, every element.
 
-Pure functions on tensors that the judge owns. The calibrated rule allows, for each element, an error of
-rtol * (|expected| + typical(expected)) + 8 * noise, where `typical` is the size of most elements, whatever a few outliers
-are, and noise the reference's own largest rounding error against a float64 run, or what arithmetic of the allowed precision
-does to that run: it scales with the output, so zeros never pass for small values, and an honest float32 product of any
-length passes.
+These are pure functions on tensors that the judge owns. The calibrated rule allows for each element an error of
+
+    rtol * (|expected| + typical(expected)) + 8 * noise
+
+Here `typical` is the size of most elements, and a few outliers do not change it. The noise is the reference's own
+largest rounding error against a float64 run, or the effect of arithmetic of the allowed precision on that run. The
+noise scales with the output, so zeros never pass for small values, and an honest float32 product of any length passes.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from ...shared.tree import TensorSpec, describe, position
 from .by_code import compare_codes
 from .evidence import Comparison, Mismatch
 
-#: Relative error allowed by output dtype: about 8 units in the last place of half precision, and for float32 well above
-#: the rounding of long reductions yet below what TF32 products do to zero-mean data (3e-4 and more).
+#: Relative error allowed by output dtype: about 8 units in the last place of half precision. For float32 it is well
+#: above the rounding of long reductions, but below the effect of TF32 products on zero-mean data (3e-4 and more).
 _RTOL = {
     torch.float64: 1e-7,
     torch.float32: 1e-4,
@@ -36,41 +38,42 @@ _RTOL = {
     torch.complex64: 1e-4,
     torch.complex32: 4e-3,
 }
-#: How many times the noise may the error of an element be.
+#: The error of an element may be this many times the noise.
 NOISE_FACTOR = 8.0
-#: How many times the error of rounded operands is allowed to a single element (times the factor above), and to all.
+#: Multiples of the error of rounded operands that are allowed: for a single element (times the factor above), and for
+#: the root mean square of all.
 _ROUNDINGS = 2.0
 _COARSE = 5.0
-#: A float64 twin that is further off than this, relative to the output, is no twin.
+#: If a float64 run is further off than this, relative to the output, it is no twin of the reference.
 _MOST_ROUNDING = 0.05
-#: Elements compared at a time, so that float64 copies stay small.
+#: Number of elements that are compared at a time, so that float64 copies stay small.
 _CHUNK = 1 << 24
-#: Mean squares below this may be of elements whose squares float32 does not hold.
+#: A mean square below this may come from elements whose squares float32 cannot represent.
 _LEAST_SQUARE = 1e-32
-#: Largest number that results carry; JSON has no infinity.
+#: Largest number in results; JSON has no infinity.
 _LARGEST = 1e300
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One expected tensor: `value` as the reference gave it, `truth` in float64 where that exists, and its noise."""
+    """One expected tensor: `value` from the reference, `truth` in float64 if that exists, and its noise."""
 
     spec: TensorSpec
     value: torch.Tensor
     truth: torch.Tensor
     noise: float
-    #: The same relative to the element and the typical size of elements, for float32 arithmetic.
+    #: The noise of float32 arithmetic, relative to the element and the typical size of elements.
     relative_noise: float
-    #: Size of most elements: the root mean square, or twice the mean where a few outliers make it larger than that.
+    #: Size of most elements: the root mean square, or twice the mean if a few outliers make the former larger.
     typical: float
-    #: Root mean square of what operands rounded to the allowed precision do to the output; 0 where none coarser is allowed.
+    #: Root mean square of the effect of rounding operands to the allowed precision; 0 if no coarser one is allowed.
     rounding: float = 0.0
-    #: Whether the noise was measured: against a float64 twin, of all or of some rows, or against another run.
+    #: True if the noise was measured: against a float64 twin of all or of some rows, or against another run.
     noise_known: bool = False
 
     @property
     def has_twin(self) -> bool:
-        """Whether the truth is a float64 twin's."""
+        """True if the truth is a float64 twin's."""
         return self.truth is not self.value
 
 
@@ -82,11 +85,14 @@ class Expected:
     leaves: Sequence[Leaf]
 
     def name_of(self, index: int) -> str:
-        """Return what a leaf is called in results."""
+        """Return the name of a leaf in results."""
         return "output" if len(self.leaves) == 1 else f"output[{index}]"
 
     def as_noisy_as(self, other: Expected) -> Expected:
-        """Return this with the noise of another answer: twice, where the reference's output now stands for the truth."""
+        """Return this with the noise of another answer.
+
+        Twice its noise, if that answer has a twin: then the reference's own output stands for the truth here.
+        """
         if len(self.leaves) != len(other.leaves):
             return self
         pairs = zip(self.leaves, other.leaves, strict=True)
@@ -101,7 +107,7 @@ class Expected:
         return Expected(self.structure, leaves)
 
     def element_by_element(self) -> Expected:
-        """Return this without what is known of all elements together, which holds for inputs like the timed ones only."""
+        """Return this without knowledge about all elements together, which holds only for inputs like the timed ones."""
         return Expected(self.structure, [replace(leaf, rounding=0.0) for leaf in self.leaves])
 
 
@@ -118,12 +124,18 @@ def expect(
     rounded: Sequence[torch.Tensor] = (),
     allowed: float = math.inf,
 ) -> Expected:
-    """Make an Expected of the reference's output and, if there is one, its float64 twin.
+    """Make an Expected from the reference's output and, if there is one, its float64 twin.
 
-    `others` are twins on inputs moved by as much as arithmetic may be wrong: what they are off is allowed as well, unless
-    it is more than `allowed`, relative to the outputs: then a step was crossed, and no rounding excuses that. `rounded` is
-    the twin on operands of the precision that the request allows, and what it is off is allowed more than once: arithmetic
-    rounds what lies between as well, and hardware cuts off where this rounds.
+    Args:
+        structure: The structure of the output.
+        values: The reference's output.
+        precise: The float64 twin.
+        others: Twins on inputs that were moved by as much as arithmetic may be wrong. Their difference is allowed as
+            well.
+        rounded: The twin on operands of the precision that the request allows. Its difference is allowed more than
+            once, because arithmetic also rounds intermediate results, and hardware truncates where this rounds.
+        allowed: Largest difference of `others` that is allowed, relative to the outputs. A larger one means that a step
+            was crossed, and rounding does not excuse that.
     """
     leaves = []
     for index, value in enumerate(values):
@@ -135,7 +147,7 @@ def expect(
                 off = value.double().sub(twin).abs_()
                 error = _largest(off)
                 # A twin that disagrees by more than rounding is a different function (random layers, dtype branches).
-                # Where a few elements are far larger than most, their rounding may be as large as those.
+                # If a few elements are far larger than most, their rounding may be as large as most elements.
                 if error <= _MOST_ROUNDING * root_mean_square or bool(
                     (off <= _MOST_ROUNDING * (twin.abs() + root_mean_square)).all()
                 ):
@@ -171,7 +183,7 @@ def expect_like(
     noise_known: bool = False,
     typical: float | None = None,
 ) -> Leaf:
-    """Make a Leaf of the reference's output, which stands for the truth, and of what is known of its noise."""
+    """Make a Leaf whose truth is the reference's own output, with what is known about its noise."""
     if typical is None:
         typical = _typical(*_moments(value))
     spec = describe(value, keep_layout=False)
@@ -181,9 +193,9 @@ def expect_like(
 def differences(value: torch.Tensor, other: torch.Tensor, typical: float) -> tuple[float, float]:
     """Return the largest difference, and the largest one relative to the element and the `typical` size of elements.
 
-    0 where they are not finite, as for `expect`.
+    Differences that are not finite count as 0, as for `expect`.
     """
-    # So small a number is one in the dtypes that are looked at, and no division by it is one by 0.
+    # This lower bound is representable in the compared dtypes, and avoids a division by 0.
     bounds = max(typical, 1e-300 if other.dtype == torch.float64 else 1e-37), 1.0
     got, wanted = value.reshape(-1), other.reshape(-1)
     found = [] if (fused := _fused_errors(got, wanted, bounds)) is None else _looked_at([fused])
@@ -194,12 +206,12 @@ def differences(value: torch.Tensor, other: torch.Tensor, typical: float) -> tup
 
 
 def is_measured(tensor: torch.Tensor) -> bool:
-    """Say whether elements have errors that can be measured: floats of more than eight bits."""
+    """Return True if the errors of elements can be measured: floats of more than eight bits."""
     return tensor.is_floating_point() and not small_floats.is_coded(tensor.dtype)
 
 
 def all_finite(tensor: torch.Tensor) -> bool:
-    """Say whether no element is infinite or not a number; their sum nearly always tells."""
+    """Return True if all elements are finite. Their sum nearly always shows it."""
     tensor = small_floats.widened(tensor)
     if not tensor.is_complex() and math.isfinite(float(tensor.sum())):
         return True
@@ -219,7 +231,7 @@ def compare(
     if difference:
         result.mismatch = difference
         return result
-    if len(specs) != len(expected.leaves):  # an honest harness describes what its structure names
+    if len(specs) != len(expected.leaves):  # an honest harness describes all tensors of its structure
         detail = f"{len(specs)} tensors are described, expected {len(expected.leaves)}"
         result.mismatch = Mismatch("output", "structure", detail)
         return result
@@ -278,7 +290,7 @@ def _structural_difference(expected: Any, got: Any, where: str) -> Mismatch | No
 def _is_close(expected: float, got: float) -> bool:
     try:
         return math.isclose(expected, got, rel_tol=1e-4, abs_tol=1e-6)
-    except OverflowError:  # a whole number that no float holds
+    except OverflowError:  # an integer too large for a float
         return expected == got
 
 
@@ -304,7 +316,7 @@ def _compare_leaf(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor
     flat_value, flat_truth = value.reshape(-1), leaf.truth.reshape(-1)
     bounds = _bounds(leaf, rule)
     if _all_within(result, flat_value, flat_truth, bounds):
-        # Which is so nearly always, and takes a fraction of the time of finding out what is wrong.
+        # This is nearly always the case, and takes a fraction of the time of finding what is wrong.
         result.mismatch = _too_coarse(name, leaf, flat_value, flat_truth, rule)
         return
     wrong = 0
@@ -316,7 +328,8 @@ def _compare_leaf(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor
         same = (got == truth) | (torch.isnan(got) & torch.isnan(truth))
         error = torch.where(same, 0.0, (got - truth).abs())
         allowed = bounds[0] + bounds[1] * truth.abs()
-        # A difference that is not finite is as wrong as can be; where the truth itself is not, only `same` is right.
+        # A difference that is not finite counts as the largest error. If the truth itself is not finite, only `same` is
+        # right.
         broken = ~torch.isfinite(error) | (~torch.isfinite(truth) & ~same)
         ratio = torch.where(error == 0, 0.0, error / allowed.clamp_min(1e-300))
         ratio = torch.where(broken, _LARGEST, ratio)
@@ -324,7 +337,7 @@ def _compare_leaf(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor
         top, where = ratio.max(0)
         if float(top) > worst_ratio:
             worst_ratio, worst_index = float(top), start + int(where)
-        worst_error = max(worst_error, _largest(torch.where(broken, 0.0, error)))  # an error is no less than 0
+        worst_error = max(worst_error, _largest(torch.where(broken, 0.0, error)))  # errors are never negative
         non_finite = non_finite or bool((broken & ~torch.isfinite(got)).any())
     result.max_abs_error = max(result.max_abs_error, worst_error)
     result.max_error_ratio = min(max(result.max_error_ratio, worst_ratio), _LARGEST)
@@ -350,8 +363,11 @@ def _widened(leaf: Leaf) -> Leaf:
 def _too_coarse(
     name: str, leaf: Leaf, value: torch.Tensor, truth: torch.Tensor, rule: ToleranceRule
 ) -> Mismatch | None:
-    """Say what is wrong where coarser arithmetic than the allowed one has passed: single elements tell the two apart by
-    chance, all of them together never fail to (bfloat16 errs eight times as much as TF32)."""
+    """Return a mismatch if coarser arithmetic than the allowed one has passed the tolerance of single elements.
+
+    Single elements show the difference only by chance; all of them together show it reliably (the error of bfloat16 is
+    eight times that of TF32).
+    """
     if not leaf.rounding or rule.preset != pb.Tolerance.PRESET_CALIBRATED:
         return None
     error = _moments(value.double() - truth)[0]
@@ -363,7 +379,7 @@ def _too_coarse(
 
 
 def _bounds(leaf: Leaf, rule: ToleranceRule) -> tuple[float, float]:
-    """Return (absolute, relative) error allowed for the elements of `leaf`."""
+    """Return the (absolute, relative) error allowed for the elements of `leaf`."""
     dtype = leaf.value.dtype
     if not (dtype.is_floating_point or dtype.is_complex):
         return 0.0, 0.0
@@ -384,11 +400,11 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _moments(tensor: torch.Tensor) -> tuple[float, float]:
-    """Root mean square and mean size of the finite elements."""
+    """Return the root mean square and the mean size of the finite elements."""
     flat = tensor.reshape(-1)
     parts = chunks(flat)
     squares, sizes, count = 0.0, 0.0, 0
-    # All at once: each look at the device waits for it.
+    # Read all parts at once: each transfer from the device waits for it.
     for chunk, (norm, size) in zip(parts, _looked_at([_norms(part) for part in parts]), strict=True):
         square = norm * norm
         if math.isfinite(square) and square > _LEAST_SQUARE * chunk.numel():
@@ -396,7 +412,7 @@ def _moments(tensor: torch.Tensor) -> tuple[float, float]:
             sizes += size
             count += chunk.numel()
             continue
-        # Not all elements are finite, or float32 does not reach to their squares, or all are 0.
+        # Some elements are not finite, or float32 cannot represent their squares, or all are 0.
         wide = _wide(small_floats.widened(chunk))
         finite = torch.isfinite(wide)
         wide = torch.where(finite, wide.abs(), 0.0)
@@ -407,12 +423,12 @@ def _moments(tensor: torch.Tensor) -> tuple[float, float]:
 
 
 def chunks(flat: torch.Tensor) -> list[torch.Tensor]:
-    """Return a flat tensor in parts that are looked at one after the other."""
+    """Return a flat tensor in parts that are processed one after the other."""
     return [flat[start : start + _CHUNK] for start in range(0, flat.numel(), _CHUNK)]
 
 
 def _norms(chunk: torch.Tensor) -> torch.Tensor:
-    """Return the 2-norm and the 1-norm of all elements. A GPU sums in a tree, for which float32 is enough."""
+    """Return the 2-norm and the 1-norm of all elements. A GPU sums in a tree, so float32 is enough there."""
     narrow = chunk.is_cuda and chunk.dtype in (torch.float32, torch.float16, torch.bfloat16)
     wide = chunk if narrow else _wide(small_floats.widened(chunk))
     wide = wide.abs() if wide.is_complex() else wide
@@ -421,7 +437,7 @@ def _norms(chunk: torch.Tensor) -> torch.Tensor:
 
 
 def _looked_at(pairs: Sequence[torch.Tensor]) -> list[tuple[float, float]]:
-    """Return what pairs of numbers on a device are."""
+    """Read pairs of numbers from a device, in one transfer."""
     return [(first, second) for first, second in torch.stack(list(pairs)).tolist()] if pairs else []
 
 
@@ -430,7 +446,7 @@ def _typical(root_mean_square: float, mean: float) -> float:
 
 
 def _all_within(result: Comparison, value: torch.Tensor, truth: torch.Tensor, bounds: tuple[float, float]) -> bool:
-    """Say whether every element is certainly right, and note the errors. What this leaves open, the long way decides."""
+    """Return True if every element is certainly right, and note the errors. Otherwise the caller must compare fully."""
     if value.is_complex():
         return bool(torch.equal(torch.view_as_real(value), torch.view_as_real(truth)))
     if not value.is_floating_point():
@@ -441,7 +457,7 @@ def _all_within(result: Comparison, value: torch.Tensor, truth: torch.Tensor, bo
     else:
         pairs = [_errors(got, wanted, bounds) for got, wanted in zip(chunks(value), chunks(truth), strict=True)]
     for largest, ratio in _looked_at(pairs):
-        if not ratio <= 1:  # not a number where anything is: neither infinities nor what is no number are right here
+        if not ratio <= 1:  # false for NaN; neither infinities nor NaN are right here
             return False
         worst_error = max(worst_error, largest)
         worst_ratio = max(worst_ratio, ratio)
@@ -451,17 +467,17 @@ def _all_within(result: Comparison, value: torch.Tensor, truth: torch.Tensor, bo
 
 
 def _fused_errors(value: torch.Tensor, truth: torch.Tensor, bounds: tuple[float, float]) -> torch.Tensor | None:
-    """Return what `_errors` says of all elements, in one pass over a GPU's memory; None where that cannot be."""
+    """Return what `_errors` returns, in one pass over a GPU's memory; None if that is impossible."""
     if not value.is_cuda:
         return None
-    from . import fused  # Triton, which nobody needs where there is no GPU
+    from . import fused  # imports Triton, which is not needed without a GPU
 
     found: torch.Tensor | None = fused.errors(value, truth, *bounds)
     return found
 
 
 def _errors(got: torch.Tensor, wanted: torch.Tensor, bounds: tuple[float, float]) -> torch.Tensor:
-    """Return the largest error, and the largest one relative to what is allowed."""
+    """Return the largest error, and the largest one relative to the allowed error."""
     error = got.sub(wanted).abs_()  # in the wider dtype of the two
     allowed = wanted.abs().mul_(bounds[1]).add_(bounds[0])
     if not bounds[0]:
@@ -470,7 +486,7 @@ def _errors(got: torch.Tensor, wanted: torch.Tensor, bounds: tuple[float, float]
 
 
 def _largest(tensor: torch.Tensor) -> float:
-    """The largest of sizes, which are no less than 0; 0 where that is not finite."""
+    """Return the largest of some sizes, which are never negative; 0 if it is not finite."""
     if not tensor.numel():
         return 0.0
     largest = float(tensor.max())

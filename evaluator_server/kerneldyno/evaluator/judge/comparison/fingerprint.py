@@ -1,8 +1,8 @@
-"""Fingerprints of outputs: whether bytes are still what they were is known without a copy of them.
+"""Fingerprints of outputs, which show whether bytes have changed without a copy of them.
 
-Keyed, and the key is secret and of one candidate only, so that nobody can make other bytes with the same fingerprint. A
-sum of 32-bit words times random 64-bit numbers, modulo 2**64: of two given arrays that differ, the sums agree with a
-probability of at most 2**-32 (multiplicative universal hashing: Dietzfelbinger et al., 1997).
+A fingerprint has a secret key that is used for one candidate only, so nobody can make other bytes with the same
+fingerprint. It is a sum of 32-bit words times random 64-bit numbers, modulo 2**64. For two given arrays that differ,
+the sums agree with a probability of at most 2**-32 (multiplicative universal hashing: Dietzfelbinger et al., 1997).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 from ...devices.base import Device
 
-#: Words that share numbers with others; each such part counts by a number of its own.
+#: Words per part. Parts share the numbers of their words, and each part is multiplied by a number of its own.
 _WORDS = 1 << 22
 _MODULUS = 1 << 64
 
@@ -25,14 +25,15 @@ class Fingerprint:
         self._device = device
         self._key = torch.empty(0, dtype=torch.int64, device=device.torch_device)
         self._factors: list[int] = []
-        #: The same key where a GPU makes its numbers as it goes; with the highest bit set, so that they are all of a kind.
+        #: The same key for a GPU, which computes its numbers on the fly. The highest bit is set, so that all keys have
+        #: one width.
         self._secrets = [secrets.randbits(61) | 1 << 61 for _ in range(2)]
 
     def of(self, data: torch.Tensor) -> int:
         """Return the fingerprint of bytes (uint8, 1-D, a multiple of four)."""
         words = data.view(torch.int32)
         if words.is_cuda:
-            from . import fused  # Triton, which nobody needs where there is no GPU
+            from . import fused  # imports Triton, which is not needed without a GPU
 
             if (total := fused.weighted_sum(words, *self._secrets)) is not None:
                 return total

@@ -1,7 +1,7 @@
-"""Reductions over outputs in one pass over a GPU's memory, where torch's operations would make ten.
+"""Reductions over outputs in one pass over a GPU's memory, where torch's operations would need ten.
 
-Outputs of real problems have gigabytes, and the judge looks at each of them several times. On other devices, and where
-Triton cannot compile in this process, callers do the same by torch's operations. Used by `compare` and `fingerprint`.
+Outputs of real problems have gigabytes, and the judge reads each of them several times. On other devices, and if Triton
+cannot compile in this process, callers use torch's operations instead. Used by `compare` and `fingerprint`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import triton.language as tl
 
 _log = logging.getLogger("kerneldyno.judge")
 
-#: For fewer elements torch's operations take no time to speak of, and need not be compiled.
+#: For fewer elements torch's operations take negligible time, and need no compilation.
 _LEAST = 1 << 22
-#: Elements that one program looks at: as many in each step, in so many steps.
+#: Elements that one program reads in each step, and its number of steps.
 _BLOCK, _STEPS = 1024, 32
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 #: Bounds are passed as float32, and must not overflow there.
@@ -27,22 +27,23 @@ _MOST = 1e30
 
 
 class _Switch:
-    """Whether fused kernels are used; a compiler that fails once is not asked again."""
+    """Whether fused kernels are used. A compiler that fails once is not called again."""
 
     works = True
 
 
 def errors(got: torch.Tensor, wanted: torch.Tensor, absolute: float, relative: float) -> torch.Tensor | None:
-    """Return the largest |got - wanted|, and the largest share of absolute + relative * |wanted| that it is.
+    """Return the largest |got - wanted|, and its largest share of absolute + relative * |wanted|.
 
     Args:
         got: 1-D floats on a GPU.
-        wanted: as many, of the same or a wider dtype.
-        absolute: what is allowed of each element; positive.
-        relative: what is allowed more, for each unit of its size.
+        wanted: As many floats, of the same or a wider dtype.
+        absolute: The error that is allowed for each element; positive.
+        relative: The additional error that is allowed, per unit of the element's size.
 
     Returns:
-        Two numbers on the device, infinite where either is not a number; None where the caller must do it.
+        Two numbers on the device, infinite if any difference or share is not a number; None if the caller must compute
+        them.
     """
     usable = _Switch.works and got.is_cuda and got.numel() >= _LEAST
     usable = usable and all(each.dtype in _DTYPES and each.is_contiguous() for each in (got, wanted))
@@ -59,10 +60,10 @@ def errors(got: torch.Tensor, wanted: torch.Tensor, absolute: float, relative: f
 
 
 def weighted_sum(words: torch.Tensor, key: int, more: int) -> int | None:
-    """Return the sum of int32 `words` times pseudo-random numbers that `key` and `more` (each 62 bits) give, modulo 2**64.
+    """Return the sum of int32 `words` times pseudo-random numbers, modulo 2**64; None if the caller must compute it.
 
-    The numbers are splitmix64 of each word's position: Steele, Lea and Flood, "Fast splittable pseudorandom number
-    generators", OOPSLA 2014. None where the caller must do it.
+    The keys `key` and `more` (62 bits each) determine the numbers, which are splitmix64 of each word's position:
+    Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
     """
     if not (_Switch.works and words.is_cuda and words.numel() >= _LEAST):
         return None
@@ -76,13 +77,17 @@ def weighted_sum(words: torch.Tensor, key: int, more: int) -> int | None:
 
 
 def warm_up(device: torch.device) -> None:
-    """Compile for float32, on a GPU: what the first evaluation would wait for, and the judge's other ones with it."""
+    """Compile the kernels for float32 on a GPU, together with the judge's other compilation at its start.
+
+    Otherwise the first evaluation would wait for it.
+    """
     if device.type != "cuda":
         return
-    with contextlib.suppress(torch.OutOfMemoryError):  # somebody holds all of the device: later, then
+    with contextlib.suppress(torch.OutOfMemoryError):  # somebody uses all of the device's memory; compile later
         ones = torch.ones(_LEAST, device=device)
         errors(ones, ones, 1.0, 1.0)
-        weighted_sum(ones.view(torch.int32), 1 << 61, 1 << 61)  # as wide as keys are, or it is compiled anew
+        # This number is as wide as keys are; otherwise the kernel would be compiled again.
+        weighted_sum(ones.view(torch.int32), 1 << 61, 1 << 61)
 
 
 def _launched(launch: Callable[[], Any]) -> bool:
@@ -90,13 +95,13 @@ def _launched(launch: Callable[[], Any]) -> bool:
         launch()
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # no C compiler, or no directory for what it compiles
+    except Exception as error:  # no C compiler, or no directory for its output
         _log.warning("event=fused_kernels_off detail=%r", f"{type(error).__name__}: {error}"[:500])
         _Switch.works = False
     return _Switch.works
 
 
-# No other annotations than these: Triton 3.6 evaluates them.
+# Use no other annotations than these: Triton 3.6 evaluates them.
 @triton.jit  # type: ignore[untyped-decorator]
 def _errors(  # type: ignore[no-untyped-def]
     got, wanted, found, count, absolute, relative, wide: tl.constexpr, block: tl.constexpr, steps: tl.constexpr
@@ -113,7 +118,7 @@ def _errors(  # type: ignore[no-untyped-def]
         right = tl.load(wanted + at, inside, other=0.0).to(number)
         error = tl.abs(mine - right)
         share = tl.where(error == 0, 0.0, error / (tl.abs(right) * relative + absolute))
-        # Comparisons with what is no number are false, and a maximum may leave it out.
+        # Comparisons with NaN are false, and a maximum may skip NaN.
         error = tl.where(error == error, error, float("inf"))
         share = tl.where(share == share, share, float("inf"))
         largest = tl.maximum(largest, error)

@@ -1,1 +1,1 @@
-"""Device memory: what a problem needs (`footprint`), what timing may take more (`surplus`), who gets it (`ledger`)."""
+"""Device memory: what a problem needs (`footprint`), what timing may add (`surplus`), who gets it (`ledger`)."""

@@ -1,7 +1,7 @@
 """The memory plan: how much device memory a problem takes, and how large the arenas of an evaluation may be.
 
-Sizes are measured when the judge runs a reference for the first time. From these the plan says what one evaluation needs
-at its peak, all its processes together, which is what the ledger admits it with. Pure arithmetic.
+Sizes are measured when the judge runs a reference for the first time. From these the plan computes the peak of one
+evaluation, all its processes together. The ledger admits the evaluation with that number. Pure arithmetic.
 """
 
 from __future__ import annotations
@@ -11,37 +11,38 @@ from dataclasses import dataclass, replace
 from ...devices.base import Device
 from ..runners.side import Sizes
 
-#: Problems that take more bytes than this, or more operations, are examined by an excerpt of their rows.
+#: Problems above one of these limits, in bytes and in operations, are examined by an excerpt of their rows.
 _LARGE_BYTES = 256 << 20
 _LARGE_FLOPS = 2e11
-#: What a runner's process takes of a GPU's memory before it does anything, in bytes: a context of the driver, and libraries.
-#: (496 to 550 MiB on H200s.)
+#: Device memory of a runner's process before it does anything, in bytes: a context of the driver, and libraries. (496
+#: to 550 MiB on H200s.)
 CONTEXT_BYTES = 600 << 20
-#: What one evaluation takes beside what is planned: workspaces of libraries, fragments, the judge's own small tensors.
+#: What one evaluation takes in addition to the plan, in bytes: workspaces of libraries, fragments, the judge's small
+#: tensors.
 _SLACK_BYTES = 1 << 30
-#: A candidate may take this many times what its reference takes, plus this, unless the request says otherwise.
+#: Unless the request says otherwise, a candidate may take this multiple of its reference's memory, plus these bytes.
 _CANDIDATE_TIMES, _CANDIDATE_MORE = 2, 4 << 30
-#: The judge keeps parameters in their own precision, and in float64: three times as many bytes.
+#: The judge keeps parameters in their own precision and in float64, which is three times as many bytes.
 WITH_PRECISE = 3
-#: What is admitted for a problem that nobody has run yet, as a share of the device: most problems need less.
+#: Share of the device that is admitted for a problem that was never run: most problems need less.
 _UNKNOWN_SHARE = 1 / 4
-#: The judge may take this many times what it is expected to before its allocations fail.
+#: The judge may take this multiple of what the plan expects before its allocations fail.
 _AT_MOST = 1.5
 
-#: Memory of one arena beyond what one input set or output slot needs, in bytes: more sets make longer bursts. No more
-#: of a small device's memory than this share.
+#: Memory of one arena beyond one input set or output slot, in bytes: more sets make longer bursts. On a small device it
+#: is limited to this share of the memory.
 _ARENA_BUDGET = {"cuda": 512 << 20, "cpu": 64 << 20}
 _ARENA_SHARE = 1 / 128
 _MOST_SETS = 40
-#: Fewest input sets of a candidate that is timed, since bursts must differ in length, unless they would take more than
-#: this share of the device's memory: calls on so much take so long that they are timed one by one.
+#: Least number of input sets of a timed candidate, because bursts must differ in length. It does not apply if the sets
+#: would take more than this share of the device's memory: such large calls take so long that they are timed one by one.
 _MIN_SETS = 3
 _MIN_SETS_SHARE = 1 / 32
-#: Output slots: the judge looks at two earlier outputs as well; of outputs larger than this, in bytes, at one.
+#: Output slots. The judge also checks two earlier outputs; if outputs are larger than this, in bytes, only one.
 _MIN_SLOTS = 3
 _MIN_SLOTS_LARGE = 2
 _LARGE_OUTPUT = 1 << 30
-#: Input sets and output slots where the comfortable ones do not fit. With one slot no earlier output is looked at.
+#: Numbers of input sets and output slots if the preferred ones do not fit. With one slot no earlier output is checked.
 _SMALLER = ((2, 2), (1, 2), (1, 1))
 
 
@@ -52,31 +53,31 @@ class Footprint:
     #: One input set, and one output.
     inputs: int
     outputs: int
-    #: What a call of the reference takes beside its inputs, its output included.
+    #: What a call of the reference takes in addition to its inputs, including its output.
     working: int
     parameters: int
-    #: What may be drawn ahead for timing, and kept to be compared after it.
+    #: What may be drawn ahead for timing, and kept for comparison afterwards.
     ahead: int
-    #: Operations of one call, as far as they are known.
+    #: Operations of one call, as far as known.
     flops: int = 0
 
     @property
     def is_large(self) -> bool:
-        """Whether running all of it again and again, in float64 too, would take too much memory or time."""
+        """True if running all of it repeatedly, also in float64, would take too much memory or time."""
         return self.inputs + self.working > _LARGE_BYTES or self.flops > _LARGE_FLOPS
 
     @property
     def alone(self) -> int:
-        """What one call of the reference takes with its inputs and parameters: it cannot run with less."""
+        """What one call of the reference takes with its inputs and parameters. It cannot run with less."""
         return self.inputs + self.parameters + self.working
 
     @property
     def candidate_limit(self) -> int:
-        """What a candidate may allocate, where the request does not say."""
+        """What a candidate may allocate, if the request does not say."""
         return _CANDIDATE_TIMES * self.alone + _CANDIDATE_MORE
 
     def reference_limit(self, sizes: Sizes) -> int:
-        """Return what a runner of the reference may allocate: the answer of a call that does nothing may lie there too."""
+        """Return what the reference's runner may allocate. The output of an empty call may have to fit there, too."""
         return self.candidate_limit + self._nothing(sizes)
 
     @property
@@ -85,27 +86,27 @@ class Footprint:
         drawing = 2 * self.inputs
         running = 2 * self.inputs + self.working + self.outputs
         if not self.is_large:
-            running += 2 * (self.inputs + self.working) + 6 * self.outputs  # float64 twins of all of it
+            running += 2 * (self.inputs + self.working) + 6 * self.outputs  # float64 twins of everything
         return max(drawing, running) + self.outputs + WITH_PRECISE * self.parameters + _SLACK_BYTES
 
     @property
     def judged_at_most(self) -> int:
-        """What the judge may take while the reference executes, inputs for bursts included."""
+        """What the judge may take while the reference executes, including inputs for bursts."""
         return int(_AT_MOST * (self.judged + self.ahead))
 
     def reference_runner(self, sizes: Sizes) -> int:
-        """Return what a runner of the reference takes with such arenas."""
+        """Return what the reference's runner takes with such arenas."""
         return sizes.sets * (self.inputs + self.outputs) + self.alone + self._nothing(sizes)
 
     def _nothing(self, sizes: Sizes) -> int:
         return 0 if lies_over_inputs(self.outputs, sizes.sets * self.inputs) else self.outputs
 
     def kept(self, sizes: Sizes) -> int:
-        """Return what outputs of earlier calls take in the candidate's process, which are looked at again."""
+        """Return what outputs of earlier calls take in the candidate's process, where they are checked again."""
         return (min(_MIN_SLOTS, sizes.slots) - 1) * self.outputs
 
     def beside(self, sizes: Sizes, *, timed: bool) -> int:
-        """Return what an evaluation with such arenas takes beside what the candidate itself allocates."""
+        """Return what an evaluation with such arenas takes in addition to the candidate's own allocations."""
         arenas = sizes.sets * self.inputs + sizes.slots * self.outputs
         timing = self.ahead + self.reference_runner(sizes) if timed else 0
         return arenas + self.kept(sizes) + timing + self.judged
@@ -115,7 +116,7 @@ class Footprint:
         return self.beside(sizes, timed=timed) + self.alone + self.parameters
 
     def sizes(self, device: Device, capacity: int, *, timed: bool) -> Sizes:
-        """Return what the arenas hold: as much as timing likes, and less where the evaluation would not fit."""
+        """Return the sizes of the arenas: those that timing prefers, and smaller ones if the evaluation would not fit."""
         comfortable = self._comfortable(device, timed=timed)
         smaller = [replace(comfortable, sets=sets, slots=slots) for sets, slots in _SMALLER if sets <= comfortable.sets]
         fitting = (sizes for sizes in (comfortable, *smaller) if self.needed(sizes, timed=timed) <= capacity)
@@ -135,10 +136,10 @@ class Footprint:
 
 
 def lies_over_inputs(outputs: int, arena: int) -> bool:
-    """Say whether the answer of a call that does nothing is laid over an arena of inputs: a large one, where that fits."""
+    """Return True if an empty call's output is placed over an arena of inputs: it is large, and fits there."""
     return _LARGE_OUTPUT < outputs <= arena
 
 
 def unknown(capacity: int) -> int:
-    """Return what to admit a problem with that nobody has run yet, in bytes."""
+    """Return the bytes with which to admit a problem that was never run."""
     return int(_UNKNOWN_SHARE * capacity)

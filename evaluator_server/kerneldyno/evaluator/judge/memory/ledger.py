@@ -1,9 +1,9 @@
-"""The ledger of a device's memory: an evaluation that needs much of it waits here until it is free, before it begins.
+"""The ledger of a device's memory: an evaluation that needs much memory waits here until it is free.
 
-Device memory cannot be shared as time can: the first to allocate gets it, and honest neighbours fail. So every evaluation
-is admitted with the bytes of its plan (`footprint`): many small ones side by side, a large one by itself. An evaluation
-that lacked memory all the same runs again with nobody else on the device, and only that verdict counts. Used by the
-service and its lanes.
+Device memory cannot be shared as time can: the first process to allocate gets it, and honest neighbours fail. So every
+evaluation is admitted with the bytes of its plan (`footprint`): many small ones side by side, a large one by itself. If
+an evaluation lacked memory in spite of that, it runs again alone on the device, and only that verdict counts. Used by
+the service and its lanes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
-#: How many that come later, and need less, may overtake one that waits.
+#: Number of later and smaller evaluations that may overtake a waiting one.
 _MOST_PASSED = 8
 
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
     nbytes: int
-    #: How many may still overtake it.
+    #: Number of evaluations that may still overtake it.
     patience: int
     admitted: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -43,16 +43,17 @@ class Ledger:
 
     @contextlib.asynccontextmanager
     async def admit(self, nbytes: int, waits: Callable[[], None] = lambda: None) -> AsyncIterator[int]:
-        """Hold `nbytes` for the body, or all there is if that is less; yields how much. `waits` is called before a wait.
+        """Hold `nbytes` for the body, or the whole capacity if that is less, and yield the held bytes.
 
-        First come, first served; only a few that fit may overtake an earlier one that does not.
+        Evaluations are served in order of arrival. Only a few that fit may overtake an earlier one that does not fit.
+        `waits` is called before a wait.
         """
         async with self._hold(min(nbytes, self.capacity), _MOST_PASSED, waits) as held:
             yield held
 
     @contextlib.asynccontextmanager
     async def alone(self, waits: Callable[[], None] = lambda: None) -> AsyncIterator[int]:
-        """Hold all of it: nobody else is there, and nobody overtakes."""
+        """Hold the whole capacity for the body: nothing else is admitted, and nothing overtakes."""
         async with self._hold(self.capacity, 0, waits) as held:
             yield held
 
@@ -74,7 +75,7 @@ class Ledger:
             self._admit()
 
     def _admit(self) -> None:
-        """Admit whoever fits now."""
+        """Admit all that fit now."""
         earlier: list[_Waiting] = []
         for waiting in list(self._queue):
             if waiting.nbytes <= self.free_bytes and all(each.patience > 0 for each in earlier):
@@ -88,7 +89,7 @@ class Ledger:
 
 
 def lacked_memory(result: pb.EvalResult) -> bool:
-    """Say whether a result may be due to what others held of the device: its memory ran out, or no runner could start."""
+    """Return True if other evaluations' memory may have caused a result: memory ran out, or no runner could start."""
     match result.outcome:
         case pb.EvalResult.INFRASTRUCTURE_ERROR:
             return result.infrastructure_error.cause in ("DEVICE_MEMORY", "RUNNER_START_FAILED")

@@ -1,5 +1,5 @@
-"""What a candidate is held against: the reference, its inputs and right answers, examined once and kept.
+"""What a candidate is compared with: the reference, its inputs and expected outputs, examined once and kept.
 
-Reading order: `cache` keeps built problems, `inputs` and `stress` make inputs, `trial` makes one set of them with what is
-right for it, `noise` and `excerpt` do so for large problems, `examination` tries `mutants` on a problem.
+Reading order: `cache` keeps built problems. `inputs` and `stress` make inputs. `trial` makes one input set with its
+expected output; `noise` and `excerpt` do so for large problems. `examination` tries `mutants` on a problem.
 """

@@ -1,7 +1,7 @@
-"""References, built and examined once and kept hot: the problems that candidates are judged against, by identity.
+"""Problems, which are references that were built and examined once and are then kept, found by their identity.
 
-Everything that executes a reference goes through here, so that the server can be told (a reference that kills the
-judge is known by its attempt) and so that no reference runs while a candidate is being timed.
+Everything that executes a reference goes through this module. So the server can be told (if a reference kills the
+judge, the attempt identifies it), and no reference runs while a candidate is being timed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 from ...devices.base import Device
 from ...shared.spec import EvalSpec
 from ...toolkits import Problem, toolkits
-from ...toolkits.torch_settings import TorchSettings, seclude
+from ...toolkits.torch_settings import TorchSettings, build_with_own_settings
 from ..comparison.compare import Expected
 from ..memory.footprint import WITH_PRECISE, Footprint
 from ..memory.surplus import most_ahead
@@ -34,16 +34,16 @@ from .stress import Stress, Trait, trait
 
 _log = logging.getLogger("kerneldyno.judge")
 
-#: Built problems that are kept, and what they may take of the device's memory together; each holds its model's parameters,
-#: and these in float64.
+#: Most built problems that are kept, and their limit as a share of the device's memory. Each holds its model's
+#: parameters, also in float64.
 _KEPT = 32
 _KEPT_SHARE = 1 / 8
-#: A reference that keeps more than this beside its parameters is not kept itself, in bytes.
+#: A reference that keeps more than this in addition to its parameters, in bytes, is not kept itself.
 _HOARDED_BYTES = 1 << 30
 
 
 class NeedsMoreError(Exception):
-    """A problem needs more memory than it may have now, as its sizes alone tell: `nbytes` at least."""
+    """A problem needs more memory than it may have now, which is known from its sizes: `nbytes` at least."""
 
     def __init__(self, nbytes: int) -> None:
         super().__init__(f"{nbytes} bytes")
@@ -52,47 +52,51 @@ class NeedsMoreError(Exception):
 
 @dataclass(slots=True)
 class Announce:
-    """Tells the server that a reference of this attempt begins or ends to execute, and knows what it may take."""
+    """Tells the server that a reference of this attempt begins or ends to execute, and knows its memory limit."""
 
     tell: Callable[[str], Coroutine[Any, Any, None]]
-    #: What the judge may allocate for it, in bytes; None: whatever there is.
+    #: What the judge may allocate for it, in bytes; None for whatever there is.
     within: int | None = None
 
 
 @dataclass(slots=True)
 class BuiltProblem:
-    """A problem and what has been learnt about it."""
+    """A problem, and what the judge knows about it."""
 
     problem: Problem
     examination: Examination
     footprint: Footprint
-    #: How its answers' noise is measured.
+    #: How the noise of its answers is measured.
     method: trial.Method = field(default_factory=trial.Method)
-    #: Whether its reference works on inputs themselves, and not on a copy: they are large, and it leaves them as they are.
+    #: True if its reference works on the inputs themselves and not on a copy: they are large, and it does not change
+    #: them.
     spares_inputs: bool = False
-    #: Those of torch that its reference executes under.
+    #: The torch settings under which its reference executes.
     settings: TorchSettings = field(default_factory=TorchSettings)
-    #: What it was built under; secret.
+    #: The secret seed under which it was built.
     seed: int = 0
-    #: How many calls of its reference can be queued ahead of the device, as far as has been seen; 0: not even one.
+    #: How many calls of its reference can be queued ahead of the device, as far as seen; 0 if not even one.
     queueable: int = 1 << 30
-    #: How long one input set took to draw, in seconds, when it was last done.
+    #: Seconds to draw one input set, when that was last measured.
     seconds_a_set: float = 0.0
-    #: What a call of its reference is made of, once counted.
+    #: What a call of its reference consists of, once counted.
     counted: Counted | None = None
-    #: Device memory that was taken when it was met, and not given back, in bytes.
+    #: Device memory in bytes that was taken when the problem was built and examined, and not freed.
     retained: int = 0
-    #: Lanes that judge a candidate of it now.
+    #: Number of lanes that judge a candidate of it now.
     users: int = 0
 
     @property
     def nbytes(self) -> int:
-        """Device memory that it takes as long as it is kept."""
+        """Device memory that it takes as long as it is kept, in bytes."""
         return max(WITH_PRECISE * self.footprint.parameters, self.retained)
 
     @property
     def hoards(self) -> bool:
-        """Whether its reference keeps more than parameters from call to call: nobody knows how much that will be."""
+        """True if its reference keeps more than parameters from call to call.
+
+        Then nobody knows how much that will be.
+        """
         return self.retained > WITH_PRECISE * self.footprint.parameters + _HOARDED_BYTES
 
     def prepare(
@@ -105,10 +109,15 @@ class BuiltProblem:
         *,
         rough: bool = False,
     ) -> trial.Trial:
-        """Draw inputs under a kind of stress, if any, and run the reference on them. Raises ReferenceFailure.
+        """Draw inputs, under a kind of stress if given, and run the reference on them. Raises ReferenceFailure.
 
-        `stage` has a runner get a copy of large inputs before the reference works on them. A `rough` answer says what
-        outputs look like, and nothing of how far they may be off.
+        Args:
+            spec: What the client asked for.
+            device: The device.
+            number: The number of the trial.
+            kind: The stress; None for nominal inputs.
+            stage: Copies large inputs to the runner before the reference works on them.
+            rough: Whether only the form of the outputs is needed, and not by how much they may be off.
         """
         vary = None if kind is None else self.examination.vary(kind, device)
         spares = self.spares_inputs and stage is not None
@@ -125,7 +134,7 @@ class BuiltProblem:
         )
 
 
-#: What an answer is like with which nothing is compared.
+#: A stand-in for an earlier answer if nothing will be compared.
 _UNJUDGED = Expected(None, ())
 
 
@@ -147,7 +156,7 @@ class Problems:
         return self._built.get(spec.problem_key)
 
     def recall(self, spec: EvalSpec) -> BuiltProblem | None:
-        """Return the problem of `spec` if it is kept, as one that is used again."""
+        """Return the problem of `spec` if it is kept, and count this as a use."""
         built = self.find(spec)
         if built is not None:
             self.hits += 1
@@ -155,7 +164,7 @@ class Problems:
         return built
 
     async def get(self, spec: EvalSpec, announce: Announce) -> BuiltProblem:
-        """Return the problem of `spec`, built and examined now if it is not kept.
+        """Return the problem of `spec`. Build and examine it now if it is not kept.
 
         Raises ReferenceFailure, NeedsMoreError.
         """
@@ -167,14 +176,14 @@ class Problems:
                 built = self._built[key] = self._meet(spec, announce.within)
                 built.retained = self.device.allocated_bytes() - before
                 if built.hoards:
-                    gc.collect()  # what only cycles hold is not kept
+                    gc.collect()  # memory that only reference cycles hold is not kept
                     built.retained = self.device.allocated_bytes() - before
                 self._make_room(built)
             return built
 
     @contextlib.contextmanager
     def used(self, spec: EvalSpec, built: BuiltProblem) -> Iterator[None]:
-        """Count a lane as a user for the body; a problem that hoards memory is not kept after its last one."""
+        """Count a lane as a user for the body. A problem that hoards memory is dropped after its last user."""
         built.users += 1
         try:
             yield
@@ -184,16 +193,16 @@ class Problems:
                 self.forget(spec)
 
     def forget(self, spec: EvalSpec) -> None:
-        """Keep the problem of `spec` no longer: its reference may hold memory that it should not."""
+        """Drop the problem of `spec`: its reference may hold memory that it should not."""
         self._built.pop(spec.problem_key, None)
 
     @property
     def idle_bytes(self) -> int:
-        """Device memory of the problems that are only kept for later."""
+        """Device memory in bytes of the problems that nobody uses now."""
         return sum(built.nbytes for built in self._built.values() if not built.users)
 
     def drop_one(self) -> bool:
-        """Drop the problem that takes memory and was not used for longest, if there is one; say whether."""
+        """Drop the least recently used problem that takes memory and has no user. Return False if there is none."""
         for key, built in self._built.items():
             if not built.users and built.nbytes:
                 del self._built[key]
@@ -201,7 +210,7 @@ class Problems:
         return False
 
     def clear(self) -> None:
-        """Keep no problem: somebody needs the memory."""
+        """Drop all problems, because somebody needs the memory."""
         self._built.clear()
 
     def _make_room(self, newest: BuiltProblem) -> None:
@@ -212,23 +221,25 @@ class Problems:
             taken -= oldest.nbytes
 
     def _meet(self, spec: EvalSpec, within: int | None) -> BuiltProblem:
-        """Build a problem and find out about it: how much memory it takes first of all. Raises NeedsMoreError.
+        """Build a problem and examine it, its memory first. Raises NeedsMoreError.
 
-        That is raised before anything large is allocated, where the sizes of inputs tell that `within` bytes do not suffice.
+        That is raised before anything large is allocated, if the sizes of inputs show that `within` bytes do not
+        suffice.
         """
         device = self.device
-        # The seed is secret and of this judge alone: no candidate can have computed anything ahead for it.
+        # The seed is secret and belongs to this judge alone, so no candidate can have computed anything for it in
+        # advance.
         seed = secrets.randbits(31)
-        problem = seclude(lambda: toolkits()[spec.toolkit].build(spec, device.torch_device, seed))
+        problem = build_with_own_settings(lambda: toolkits()[spec.toolkit].build(spec, device.torch_device, seed))
         least = problem.parameter_bytes() + 2 * (problem.input_bytes() or 0)  # as drawn, and as kept
         if within is not None and least > within:
             raise NeedsMoreError(least)
         inputs = draw(problem, device, 0)
         with device.measured() as used:
-            # As coarse as it gets: what large answers are to be compared with is found out later.
+            # Measure nothing of the answer here. How large answers are compared is decided later.
             first = trial.answer(problem, spec, device, 0, inputs, _UNJUDGED)
         working = 2 * (inputs.set_bytes + first.slot_bytes)
-        if used.peak is not None:  # the inputs' copy is not the reference's
+        if used.peak is not None:  # the copy of the inputs does not belong to the reference
             working = max(first.slot_bytes, used.peak - inputs.set_bytes)
         ahead = most_ahead(device, inputs.set_bytes, first.slot_bytes)
         footprint = Footprint(inputs.set_bytes, first.slot_bytes, working, problem.parameter_bytes(), ahead)
@@ -236,7 +247,7 @@ class Problems:
         if problem.cases is None and (device.kind != "cpu" or footprint.is_large):
             with device.measured() as used:
                 counted = count(problem, device, first)
-            if used.peak is not None and counted.is_known:  # without the copy of the output that the judge makes
+            if used.peak is not None and counted.is_known:  # without the judge's copy of the output
                 working = min(working, max(first.slot_bytes, used.peak - inputs.set_bytes))
             footprint = replace(footprint, flops=counted.flops, working=working)
         excerpt = None
@@ -259,12 +270,12 @@ class Problems:
             return pb.PRECISION_UNSPECIFIED
         try:
             return trial.unused_precision(problem, spec, self.device, pb.PRECISION_TF32)
-        except Exception as error:  # a reference without a rounded form, or no memory for it
+        except Exception as error:  # the reference has no rounded form, or there is no memory for it
             _log.info("event=precision_unknown detail=%r", f"{type(error).__name__}: {error}"[:300])
             return pb.PRECISION_UNSPECIFIED
 
     async def count(self, built: BuiltProblem, example: trial.Trial, announce: Announce) -> Counted:
-        """Return what a call of a reference is made of, counted now if it has not been. Raises OutOfMemoryError."""
+        """Return what a call of a reference consists of, and count it now if necessary. Raises OutOfMemoryError."""
         if built.counted is None:
             async with self.executing(announce):
                 built.counted = count(built.problem, self.device, example)
@@ -272,9 +283,10 @@ class Problems:
 
     @contextlib.asynccontextmanager
     async def executing(self, announce: Announce) -> AsyncIterator[None]:
-        """Announce that a reference executes in the body, one at a time, and never during somebody's timing.
+        """Announce that a reference executes in the body. Only one does at a time, and never during a timing.
 
-        Who takes whatever memory there is takes it from nobody else.
+        If `announce` has a memory limit, it applies to the body. Without a limit the reference may take whatever is
+        free, since it then takes it from nobody else.
         """
         async with self._lease.work():
             await announce.tell("begin")

@@ -1,7 +1,8 @@
-"""What one call of a reference is made of, counted once for each problem: operations of arithmetic, and kernels.
+"""Count what one call of a reference consists of, once per problem: arithmetic operations and kernels.
 
-By torch's dispatcher, in one more run. (A graph of the call would say more; but to record one executes those parts of a call
-that use the legacy stream without the others.) So kernels that torch does not launch itself are not seen.
+Torch's dispatcher counts them in one more run, so kernels that torch does not launch itself are not seen. (A CUDA graph
+of the call would show more. But while a graph is recorded, the parts of a call that use the legacy stream are executed,
+and the others are not.)
 """
 
 from __future__ import annotations
@@ -21,33 +22,34 @@ from .trial import Trial
 
 _log = logging.getLogger("kerneldyno.judge")
 
-#: Operations that are no views and launch nothing all the same.
+#: Operations that are no views, and still launch nothing.
 _MAKERS = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 _VIEWS = {"_unsafe_view", "as_strided_", "resize_", "set_", "squeeze_", "t_", "transpose_", "unsqueeze_"}
 _IDLE = _MAKERS | _VIEWS
-#: Recurrent layers of cuDNN are one operation, and launch about so many kernels for each step of each layer.
+#: A recurrent layer of cuDNN is one operation; it launches about this many kernels per step and layer.
 _RECURRENT, _KERNELS_A_STEP = "_cudnn_rnn", 2
 _PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "addbmm", "addmv", "mv"}
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a call is made of."""
+    """What a call consists of."""
 
-    #: Operations of matrix products, convolutions and attention, a multiply-add as two; 0 when none is known.
+    #: Operations of matrix products, convolutions and attention; a multiply-add counts as two; 0 if none is known.
     flops: int = 0
-    #: Operations that make the device do something, at least one: about as many kernels.
+    #: Number of operations that use the device, at least one: about as many kernels.
     kernels: int = 1
-    #: Whether it could be counted at all.
+    #: True if the call could be counted.
     is_known: bool = False
-    #: Whether there are some that torch's settings let compute in TF32, on float32 and a GPU.
+    #: True if some of them may compute in TF32 by torch's settings, on float32 and a GPU.
     may_use_tf32: bool = False
 
 
 def count(problem: Problem, device: Device, example: Trial) -> Counted:
-    """Count what the reference does on the inputs of `example`; next to nothing where it cannot run under the counter.
+    """Count what the reference does on the inputs of `example`. Raises OutOfMemoryError.
 
-    What it ran without and fails under is torch.compile, or a library that bears no such mode. Raises OutOfMemoryError.
+    Return almost nothing if the reference cannot run under the counter. If it ran without the counter and fails under
+    it, the cause is torch.compile or a library that does not support dispatch modes.
     """
     counter = _Counter(device.torch_device.type)
     arguments = example.inputs.arguments(example.inputs.master.clone(), device)
@@ -57,14 +59,14 @@ def count(problem: Problem, device: Device, example: Trial) -> Counted:
         device.synchronize()
     except torch.OutOfMemoryError:
         raise
-    except BaseException as error:  # a reference may catch what it did not expect, and exit
-        _log.info("a reference cannot be counted: %s: %s", type(error).__name__, error)
+    except BaseException as error:  # a reference may catch unexpected exceptions, and exit
+        _log.info("event=counting_failed detail=%r", f"{type(error).__name__}: {error}"[:500])
         return Counted()
     return Counted(counter.flops, max(1, counter.kernels), True, counter.may_use_tf32)
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up what torch's own formulas say of each operation, and the operations that the device has a part in."""
+    """Adds up torch's own formula for each operation, and the operations that use the device."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -79,7 +81,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Execute one operation, and count it."""
         result = operation(*arguments, **(keywords or {}))
         if operation.overloadpacket == torch.ops.aten._scaled_dot_product_flash_attention_for_cpu:
-            flops_of: Callable[..., int] = sdpa_flop_count  # the one that torch has no formula for
+            flops_of: Callable[..., int] = sdpa_flop_count  # the one operation for which torch has no formula
             self.flops += flops_of(*(tensor.shape for tensor in arguments[:3]))
         elif (formula := flop_registry.get(operation.overloadpacket)) is not None:
             self.flops += formula(*arguments, **(keywords or {}), out_val=result)
@@ -93,12 +95,12 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-# Under another name in the class: torch has what is defined there import the whole of Dynamo first, which takes two seconds.
+# Assigned here under another name, because torch imports all of Dynamo (two seconds) for a method defined in the class.
 _Counter.__torch_dispatch__ = _Counter.count  # type: ignore[method-assign, assignment]
 
 
 def _lets_tf32(name: str) -> bool:
-    """Say whether an operation of this name may compute in TF32 by the settings that are in force."""
+    """Return True if an operation of this name may compute in TF32 by the current settings."""
     convolution = "convolution" in name or name == _RECURRENT
     if not convolution and name not in _PRODUCTS:
         return False

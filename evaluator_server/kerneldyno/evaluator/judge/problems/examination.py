@@ -1,8 +1,8 @@
-"""Examining a problem, once: which stress inputs it bears, and whether it can tell a kernel from a shrug.
+"""Examine a problem once: which stress inputs it tolerates, and whether it can detect lazy kernels.
 
-Kept with the problem. A kind of stress is used only where the reference itself stays finite and close to its float64 twin,
-at the strongest amplitude at which it does. A problem is weak in a mutant's sense when that mutant passes every trial that
-candidates get; results of weak problems say so (finding D06).
+The result is kept with the problem. A kind of stress is used only if the reference itself stays finite and close to its
+float64 twin, and at the strongest amplitude for which that holds. A problem is weak if some mutant passes every trial
+that candidates get; results of weak problems say so (finding D06).
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from .inputs import Vary
 from .mutants import MUTANTS, Material, Mutant
 from .tiers import BITS
 
-#: A stressed reference may be off from its twin by this many times the relative tolerance. What it loses is allowed to
-#: candidates as well, but on inputs on which it loses more, nothing much could be told any more.
+#: A stressed reference may be off from its twin by this multiple of the relative tolerance. Candidates are allowed the
+#: same error; but on inputs where the reference loses more than this, a trial could detect very little.
 _CONDITION = 2.0
-#: Answers in half precision stay this far from its largest number: partial sums are larger than sums.
+#: Answers in half precision must be smaller than its largest number by this factor: partial sums are larger than sums.
 _HEADROOM = 16.0
-#: Kinds that make equal elements, which argmax and its like may break in any way.
+#: Kinds that make equal elements; argmax and similar functions may choose among them in any way.
 _MAKES_TIES = {"sparse"}
-#: Mutants that keep every bit of the work and only some of the precision: a label of their own.
+#: Mutants that do all of the work with less precision. They have a label of their own.
 PRECISION_MUTANTS = {mutant.name for mutant in MUTANTS if mutant.bits is not None}
-#: Elements that are looked at before all are.
+#: Number of elements that are compared before all are.
 _GLANCE = 4096
-#: Further draws before answers are said to be always the same.
+#: Number of further draws before the judge says that answers are always the same.
 _DRAWS = 8
 
 
@@ -52,14 +52,14 @@ class Examination:
     held: list[stress.Stress] = field(default_factory=list)
     #: For each leaf of the output, whether its noise can be measured on nominal inputs.
     noise_known: list[bool] = field(default_factory=list)
-    #: Whether draws have different right answers, by the problem's own tolerance.
+    #: True if different draws have different right answers, by the problem's own tolerance.
     varies: bool = True
-    #: Mutants that pass nominal trials, and those that pass all.
+    #: Names of the mutants that pass nominal trials, and of those that pass all trials.
     pass_nominal: list[str] = field(default_factory=list)
     pass_all: list[str] = field(default_factory=list)
 
     def vary(self, kind: stress.Stress, device: Device) -> Vary:
-        """Return the change that makes stressed inputs of nominal ones."""
+        """Return the function that changes nominal inputs into stressed ones."""
 
         def change(tensors: Sequence[torch.Tensor], seed: int, targets: Sequence[torch.Tensor]) -> None:
             stress.apply(kind, tensors, self.traits, _generator(device, seed), targets)
@@ -67,11 +67,11 @@ class Examination:
         return change
 
     def can_tell(self, expected: Expected) -> bool:
-        """Say whether the reference's own noise is known on stressed inputs as well, wherever it is on nominal ones."""
+        """Return True if the reference's noise is known on stressed inputs wherever it is known on nominal ones."""
         return all(leaf.noise_known for leaf, known in zip(expected.leaves, self.noise_known, strict=False) if known)
 
     def season(self, device: Device, data: torch.Tensor, specs: Sequence[tree.TensorSpec], draws: int) -> None:
-        """Change a few secret elements of each of `draws` input sets, which lie one after the other in `data`."""
+        """Change a few secret elements in each of `draws` input sets, which lie one after the other in `data`."""
         if self.held:
             stress.season(
                 tree.stacked(data, specs, draws), self.traits, self.held, _generator(device, secrets.randbits(31))
@@ -85,9 +85,9 @@ def _generator(device: Device, seed: int) -> torch.Generator:
 def examine(
     problem: Problem, spec: EvalSpec, device: Device, traits: Sequence[stress.Trait] | None = None
 ) -> Examination:
-    """Examine `problem`, an excerpt of a large one whose inputs have these `traits`.
+    """Examine `problem`, or an excerpt of a large problem whose inputs have these `traits`.
 
-    Raises ReferenceFailure only when the reference fails on its own inputs, or memory runs out.
+    Raises ReferenceFailure only if the reference fails on its own inputs, or if memory runs out.
     """
     nominal = trial.prepare(problem, spec, device, 0)
     found = Examination(list(traits or [stress.trait(tensor) for tensor in nominal.inputs.tensors()]))
@@ -97,7 +97,7 @@ def examine(
     passing = _look_for_weakness(problem, spec, device, nominal, found)
     if spec.stress_inputs and any(trait.free for trait in found.traits):
         passing = _hold(problem, spec, device, nominal, found, passing)
-    # A line that is right under stress as well is the operator itself; precision that is allowed need not be told apart.
+    # A line that is also right under stress is the operator itself. Allowed precision need not be detected.
     allowed = BITS.get(spec.allowed_precision, math.inf)
     found.pass_all = sorted(
         mutant.name
@@ -111,19 +111,19 @@ def _look_for_weakness(
     problem: Problem, spec: EvalSpec, device: Device, nominal: trial.Trial, found: Examination
 ) -> list[Mutant]:
     """Return the mutants that pass a nominal trial."""
-    other = trial.prepare(problem, spec, device, 0, like=nominal.expected)  # of it only the values are looked at
+    other = trial.prepare(problem, spec, device, 0, like=nominal.expected)  # only its values are used
     if [leaf.spec for leaf in other.expected.leaves] != [leaf.spec for leaf in nominal.expected.leaves]:
-        return []  # outputs of varying shape: nothing to compare with
+        return []  # outputs have varying shapes: nothing to compare with
     found.varies = _varies(problem, spec, device, nominal, other)
     if not nominal.expected.leaves:
-        return []  # a number or nothing at all: mutants are made of tensors
+        return []  # the output has no tensors, and mutants are made of tensors
     passing = surviving(MUTANTS, problem, spec, device, nominal, other)
     found.pass_nominal = sorted(mutant.name for mutant in passing)
     return passing
 
 
 def _varies(problem: Problem, spec: EvalSpec, device: Device, nominal: trial.Trial, other: trial.Trial) -> bool:
-    """Say whether answers differ between draws: two counts, or two indices, may well be the same by chance."""
+    """Return True if answers differ between draws. Two counts or two indices may be the same by chance."""
     answers = itertools.chain([other], (trial.prepare(problem, spec, device, 0) for _ in range(_DRAWS)))
     return any(
         answer.expected.structure != nominal.expected.structure
@@ -140,7 +140,7 @@ def _hold(
     found: Examination,
     passing: list[Mutant],
 ) -> list[Mutant]:
-    """Find the stress that the problem bears; return those of `passing` that pass its trials, too."""
+    """Find the stress that the problem tolerates. Return those of `passing` that also pass the stressed trials."""
     discrete = any(not is_measured(leaf.value) for leaf in nominal.expected.leaves)
     limits = [
         max(_CONDITION * relative_tolerance(leaf.value.dtype), 3 * leaf.relative_noise)
@@ -156,7 +156,7 @@ def _hold(
             this = _borne(problem, spec, device, found, candidate, limits)
             if this is None:
                 continue
-            # Mutants are made of two draws. How far the second may be off is not looked at.
+            # Mutants are made of two draws. The second draw's noise is not needed.
             other = _stressed(problem, spec, device, found, candidate, this.expected) if passing else this
             if other is not None:
                 found.held.append(candidate)
@@ -173,7 +173,7 @@ def _borne(
     candidate: stress.Stress,
     limits: Sequence[float],
 ) -> trial.Trial | None:
-    """Return a trial under a stress, or None where the reference is not finite, or less precise than `limits`."""
+    """Return a trial under a stress, or None if the reference is not finite or less precise than `limits`."""
     tried = _stressed(problem, spec, device, found, candidate)
     if tried is None:
         return None
@@ -188,7 +188,7 @@ def _borne(
 
 
 def _overflows_soon(value: torch.Tensor) -> bool:
-    """Say whether an answer in half precision is so large that what it is honestly made of may be infinite."""
+    """Return True if a half-precision answer is so large that an honest kernel's partial results may be infinite."""
     if value.dtype != torch.float16 or not value.numel():
         return False
     return float(value.abs().max()) > torch.finfo(torch.float16).max / _HEADROOM
@@ -202,13 +202,13 @@ def _stressed(
     candidate: stress.Stress,
     like: Expected | None = None,
 ) -> trial.Trial | None:
-    """Return a trial under a stress, `like` another one; None where the reference fails on it, or is not finite."""
+    """Return a trial under a stress, or None if the reference fails on it or is not finite. See `answer` for `like`."""
     vary = found.vary(candidate, device)
     try:
         return trial.prepare(problem, spec, device, 0, vary, like=like, must_be_finite=True)
     except ReferenceFailure as failure:
         if failure.lacked_memory:
-            raise  # which says nothing of the stress
+            raise  # lack of memory says nothing about the stress
         return None
     except (ValueError, trial.NotFiniteError):
         return None
@@ -226,13 +226,14 @@ def surviving(
 ) -> list[Mutant]:
     """Return those of the `tried` mutants that pass `this` trial; `other` is another draw of the same kind.
 
-    `unmade` says what becomes of mutants that these draws have nothing for: a trial that cannot try them does not fail them.
+    `unmade` says whether mutants pass that cannot be made of these draws: a trial that cannot try a mutant does not
+    fail it.
     """
     material = materials(problem, device, this, other)
     passing, too_coarse = [], False
     for mutant in tried:
         if mutant.bits is not None and too_coarse:
-            continue  # told apart at a finer tier already
+            continue  # a finer tier was already detected
         passes = survives(mutant, material, this, spec)
         if unmade if passes is None else passes:
             passing.append(mutant)
@@ -261,7 +262,10 @@ def materials(problem: Problem, device: Device, this: trial.Trial, other: trial.
 
 
 def _plain(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return tensors that can be computed with: eight bits are too few. Packed ones are bytes to a mutant, as to torch."""
+    """Return tensors with which one can compute, since eight-bit formats cannot be used.
+
+    Packed tensors are bytes to a mutant, as they are to torch.
+    """
     return [
         small_floats.widened(tensor) if small_floats.can_vary(tensor.dtype) else small_floats.raw(tensor)
         for tensor in tensors
@@ -269,10 +273,10 @@ def _plain(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def survives(mutant: Mutant, material: Material, this: trial.Trial, spec: EvalSpec) -> bool | None:
-    """Say whether a mutant passes, or None where it cannot be made."""
+    """Return whether a mutant passes, or None if it cannot be made."""
     try:
         leaves = mutant.make(material)
-    except Exception:  # the reference refuses a mutant's inputs: then no candidate gets far with them either
+    except Exception:  # the reference refuses the mutant's inputs, so a candidate would fail, too
         return False
     if leaves is None:
         return None
@@ -283,14 +287,14 @@ def survives(mutant: Mutant, material: Material, this: trial.Trial, spec: EvalSp
 
 
 def _as(dtype: torch.dtype, leaf: torch.Tensor) -> torch.Tensor:
-    """Return what a mutant made in the format of the answer, where `_plain` had changed that."""
+    """Return a mutant's output in the format of the answer, if `_plain` had changed that."""
     if small_floats.can_vary(dtype):
         return small_floats.narrowed(leaf, dtype)
     return leaf.view(dtype) if small_floats.is_coded(dtype) and leaf.dtype == torch.uint8 else leaf
 
 
 def right(this: trial.Trial, spec: EvalSpec, leaves: Sequence[torch.Tensor]) -> bool:
-    """Say whether `leaves` would be taken for the answer; a few elements of each tell nearly always."""
+    """Return True if `leaves` would pass as the answer. Comparing a few elements of each usually suffices."""
     wanted = this.expected.leaves
     if [(leaf.value.shape, leaf.value.dtype) for leaf in wanted] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
         return False

@@ -1,8 +1,8 @@
-"""Excerpts of large problems: some rows of the batch, on which is asked what would take too long, or too much, of all.
+"""Excerpts of large problems: some rows of the batch, for questions that would cost too much on all rows.
 
-An excerpt is a problem of the same kind. Where each row of the output depends on the same row of the inputs only, what a
-float64 run says of some rows holds of all; elsewhere (statistics over the batch, losses) the excerpt still shows which
-inputs the reference bears and which mutants pass, and what holds of all is measured on all (`noise`).
+An excerpt is a problem of the same kind. If each row of the output depends only on the same row of the inputs, what a
+float64 run shows for some rows holds for all. Otherwise (statistics over the batch, losses) the excerpt still shows
+which inputs the reference tolerates and which mutants pass; the noise is then measured on all rows (`noise`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from ...toolkits import Problem, ReferenceFailure
 from ..comparison.compare import is_measured
 from .inputs import Inputs
 
-#: About how many bytes of inputs and of what the reference makes of them an excerpt has.
+#: Approximate size of an excerpt's inputs and of what the reference makes of them, in bytes.
 _BYTES = 32 << 20
-#: How far rows of the output may be from those of an excerpt, relative to their size: other algorithms, never other data.
+#: How far rows of the output may be from those of an excerpt, relative to their size. Another algorithm stays below
+#: this; other data does not.
 _ALIKE = 0.03
 
 
@@ -33,11 +34,11 @@ class Excerpt:
     """How a problem is cut along the first dimension."""
 
     rows: int
-    #: How many rows there are in all.
+    #: Number of rows in all.
     of: int
     #: For each input tensor, whether it is cut.
     cut: tuple[bool, ...]
-    #: Whether each row of the output depends on the same row of those inputs only.
+    #: True if each row of the output depends only on the same row of those inputs.
     separable: bool = False
 
     def pick(self, inputs: Inputs, which: torch.Tensor, device: Device) -> Inputs:
@@ -53,7 +54,7 @@ class Excerpt:
         return Inputs(inputs.structure, specs, master)
 
     def telling_rows(self, values: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return which rows tell most about an answer: half of them the largest ones, the others at random."""
+        """Return the rows that show most about an answer: half of them the largest ones, the others at random."""
         device = values[0].device
         sizes = torch.zeros(self.of, device=device)
         for value in values:
@@ -67,12 +68,12 @@ class Excerpt:
 
 
 class Excerpted(Problem):
-    """A problem on some rows of its inputs, others each time."""
+    """A problem on some rows of its inputs, with other rows each time."""
 
     def __init__(self, problem: Problem, excerpt: Excerpt) -> None:
         self._problem = problem
         self._excerpt = excerpt
-        #: The inputs that were drawn last, and where rows begin that nobody has been given.
+        #: The inputs that were drawn last, and the first rows of the parts that were not used yet.
         self._drawn: tuple[Any, list[torch.Tensor]] = (None, [])
         self._unused: list[int] = []
         self.symbol, self.instantiate = problem.symbol, problem.instantiate
@@ -80,7 +81,7 @@ class Excerpted(Problem):
 
     def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
         excerpt = self._excerpt
-        # Drawing all of it takes long. What is not cut would be the same again.
+        # Drawing all rows takes long. But tensors that are not cut must change too, so then everything is drawn again.
         if not self._unused or not all(excerpt.cut):
             self._drawn = tree.flatten(list(self._problem.inputs(trial, seed)))
             self._unused = list(range(0, excerpt.of - excerpt.rows + 1, excerpt.rows))
@@ -112,9 +113,18 @@ class Excerpted(Problem):
 def find(
     problem: Problem, device: Device, inputs: Inputs, values: Sequence[torch.Tensor], seed: int, nbytes: int
 ) -> Excerpt | None:
-    """Return how a problem can be cut of which one answer is known, and which takes `nbytes` in all; None where it cannot.
+    """Find how a problem can be cut. Return None if it cannot.
 
-    Raises ReferenceFailure only where memory runs out.
+    Args:
+        problem: The problem.
+        device: The device.
+        inputs: One input set.
+        values: The reference's answer to it.
+        seed: The seed of that answer.
+        nbytes: The memory that the whole problem takes, in bytes.
+
+    Raises:
+        ReferenceFailure: Memory ran out; other failures of the reference only rule out a cut.
     """
     found = None
     for of, cut in _cuts(inputs, values):
@@ -128,11 +138,14 @@ def find(
 
 
 class _UnlikeError(Exception):
-    """A reference does not take what was cut, or makes something of another kind of it."""
+    """A reference does not accept cut inputs, or its answer to them is of another kind."""
 
 
 def _cuts(inputs: Inputs, values: Sequence[torch.Tensor]) -> Iterator[tuple[int, tuple[bool, ...]]]:
-    """Yield how many rows there may be, and which tensors have them: those of the output, or else of the largest input."""
+    """Yield possible numbers of rows, and for each the tensors that have them.
+
+    The rows are those of the output, or else those of the largest input.
+    """
     tensors = inputs.tensors()
     if not tensors:
         return
@@ -164,7 +177,7 @@ def _holds(
     excerpt: Excerpt,
     start: int,
 ) -> bool:
-    """Say whether an excerpt's answer is a part of the whole answer. Raises _UnlikeError."""
+    """Return True if an excerpt's answer is a part of the whole answer. Raises _UnlikeError."""
     which = torch.arange(start, start + excerpt.rows, device=device.torch_device)
     part = excerpt.pick(inputs, which, device)
     try:

@@ -1,4 +1,4 @@
-"""Input sets: what a reference's `get_inputs` gives, as bytes that can be copied to whoever shall work on them."""
+"""Input sets: the result of a reference's `get_inputs`, as bytes that can be copied to a runner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...devices.base import Device
 from ...shared import small_floats, tree
 from ...toolkits import Problem, ReferenceFailure
 
-#: Changes drawn inputs. Gets the tensors, a secret seed, and where to put tensors of the same shapes.
+#: Changes drawn inputs. It gets the tensors, a secret seed, and the tensors of the same shapes that receive the result.
 Vary = Callable[[Sequence[torch.Tensor], int, Sequence[torch.Tensor]], None]
 
 
@@ -27,15 +27,15 @@ class Inputs:
 
     @property
     def set_bytes(self) -> int:
-        """Size of one input set in an arena."""
+        """Size of one input set in an arena, in bytes."""
         return tree.layout(self.specs)[1]
 
     def tensors(self) -> list[torch.Tensor]:
-        """The tensors themselves, over the bytes of `master`."""
+        """Return the tensors themselves, over the bytes of `master`."""
         return tree.views(self.master, self.specs)
 
     def outline(self) -> Inputs:
-        """Return what they are like, without their bytes."""
+        """Return the structure and the descriptions without the bytes."""
         return Inputs(self.structure, self.specs, torch.empty(0, dtype=torch.uint8))
 
     def arguments(self, region: torch.Tensor, device: Device) -> list[Any]:
@@ -47,7 +47,7 @@ class Inputs:
 def draw(
     problem: Problem, device: Device, number: int, vary: Vary | None = None, into: torch.Tensor | None = None
 ) -> Inputs:
-    """Draw one input set from entropy that did not exist before, `into` zeros if given. Raises ReferenceFailure."""
+    """Draw one input set from fresh entropy, `into` a region of zeros if given. Raises ReferenceFailure."""
     seed = secrets.randbits(31)
     try:
         structure, tensors = tree.flatten(list(problem.inputs(number, seed)))
@@ -58,7 +58,7 @@ def draw(
         elif nbytes == into.numel():
             master = into
         else:
-            return Inputs(structure, specs, into).outline()  # the caller sees that they differ
+            return Inputs(structure, specs, into).outline()  # the caller sees that the sizes differ
         views = tree.views(master, specs)
         if vary is not None:
             vary(tensors, seed, views)

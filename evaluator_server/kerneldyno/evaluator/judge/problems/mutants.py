@@ -1,8 +1,9 @@
-"""Mutants: answers that no kernel should get away with. What passes here passes on any candidate's say-so.
+"""Mutants: wrong answers that no trial should accept. If a mutant passes a problem, a lazy candidate passes, too.
 
-Each makes an output out of things a lazy candidate could have: nothing at all, an answer to other inputs, the input itself,
-a part of the data, or fewer bits. `examination` holds them against a problem's own trials; `vet` prints what it found.
-A change that an operator's own symmetry undoes (a sum of reversed data) makes no mutant: it does all of the work.
+Each mutant makes an output from what a lazy candidate could have: nothing at all, an answer to other inputs, the input
+itself, a part of the data, or fewer bits. `examination` tries them on a problem's own trials; `vet` prints the result.
+If an operator's own symmetry undoes a change (a sum of reversed data), that change makes no mutant: it does all of the
+work.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from ...shared.precision import round_to
 Leaves = list[torch.Tensor]
 Make = Callable[["Material"], Leaves | None]
 
-#: Columns that a truncated scan or reduction looks at.
+#: Number of columns that a truncated scan or reduction reads.
 _COLUMNS = 64
-#: One element in so many is read by a reduction that samples.
+#: A sampling reduction reads one element in this many.
 _STEP = 8
 
 
@@ -31,24 +32,24 @@ class Material:
     expected: Leaves
     other_inputs: Leaves
     other: Leaves
-    #: The reference on changed inputs.
+    #: Runs the reference on changed inputs.
     rerun: Callable[[Leaves], Leaves]
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One way to be lazy. `make` returns the output, or None where a problem has nothing to be made of."""
+    """One way to be lazy. `make` returns the output, or None if the problem has nothing to make it of."""
 
     name: str
     make: Make
-    #: Whether some operators are just this (a line, a sign, a broadcast): it is lazy no more if stress cannot tell.
+    #: True if some operators do exactly this (a line, a sign, a broadcast). If stress cannot detect it, it is not lazy.
     whole: bool = False
-    #: Mantissa bits of one that does all of the work and only leaves precision out; None for the others.
+    #: Mantissa bits of a mutant that does all of the work and only drops precision; None for the others.
     bits: int | None = None
 
 
 def _of_answer(change: Callable[[torch.Tensor], torch.Tensor], where: Callable[[torch.Tensor], bool]) -> Make:
-    """Change those leaves of the right answer of which `where` holds."""
+    """Change those leaves of the right answer for which `where` holds."""
 
     def make(material: Material) -> Leaves | None:
         if not any(where(leaf) for leaf in material.expected):
@@ -59,7 +60,7 @@ def _of_answer(change: Callable[[torch.Tensor], torch.Tensor], where: Callable[[
 
 
 def _of_data(change: Callable[[torch.Tensor], torch.Tensor], where: Callable[[torch.Tensor], bool]) -> Make:
-    """Run the reference on inputs changed where `where` holds of them."""
+    """Run the reference on inputs that are changed where `where` holds."""
 
     def make(material: Material) -> Leaves | None:
         if not any(where(tensor) for tensor in material.inputs):
@@ -114,7 +115,7 @@ def _mean_row(material: Material) -> Leaves | None:
 
 
 def _source(leaf: torch.Tensor, tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """The input that a leaf of the output could be a copy of."""
+    """Return the input of which a leaf of the output could be a copy."""
     for tensor in tensors:
         if tensor.shape == leaf.shape and tensor.dtype == leaf.dtype and tensor.is_floating_point():
             return tensor
@@ -136,14 +137,14 @@ def _line(material: Material) -> Leaves | None:
 
 
 def _line_of_each_feature(material: Material) -> Leaves | None:
-    """What normalisation with constant statistics is: a line for each channel, or for each column of a matrix."""
+    """Fit a line per channel, or per column of a matrix: normalisation with constant statistics does that."""
     if all(leaf.dim() < 2 for leaf in material.expected):
         return None
     return _fit(material, lambda leaf: [dim for dim in range(leaf.dim()) if dim != 1])
 
 
 def _fit(material: Material, over: Callable[[torch.Tensor], list[int]]) -> Leaves | None:
-    """Fit lines through input and answer of the other draw, and use them on this one."""
+    """Fit lines through input and answer of the other draw, and use them on this draw."""
     copied = _copy(material)
     if copied is None:
         return None
@@ -171,7 +172,7 @@ def _cut(leaf: torch.Tensor, dim: int, start: int) -> torch.Tensor:
 
 
 def _stopped(leaf: torch.Tensor) -> torch.Tensor:
-    """Keep what a scan has reached halfway."""
+    """Hold the value that a scan has reached halfway."""
     held = leaf.clone()
     half = leaf.shape[-1] // 2
     held[..., half:] = leaf[..., half - 1 : half]
@@ -186,7 +187,7 @@ def _repeated(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _sampled(tensor: torch.Tensor) -> torch.Tensor:
-    """Let each element stand for those after it."""
+    """Replace elements by the sampled element before them."""
     length = tensor.shape[-1]
     if length <= _STEP:
         return tensor[..., :1].expand_as(tensor)
@@ -194,7 +195,7 @@ def _sampled(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _signs(material: Material) -> Leaves | None:
-    """Run the reference on the signs of the data, all of the size that data has on average."""
+    """Run the reference on the signs of the data, all scaled to the average size of the data."""
     if not any(_workable(tensor) for tensor in material.inputs):
         return None
     pairs = zip(material.inputs, material.other_inputs, strict=True)
@@ -202,7 +203,7 @@ def _signs(material: Material) -> Leaves | None:
 
 
 def _without(which: int) -> Make:
-    """Run the reference with one input from another draw: the candidate never looks at it."""
+    """Run the reference with one input from another draw, as if the candidate never read it."""
 
     def make(material: Material) -> Leaves | None:
         if len(material.inputs) < 2 or which >= len(material.inputs):
@@ -223,7 +224,7 @@ def _rounded(bits: int) -> Make:
     return _of_data(lambda tensor: round_to(tensor, bits), finer)
 
 
-#: Cheap ones first, and precision from fine to coarse: what is too coarse at one tier is so at the next.
+#: Cheap ones first, and precision from fine to coarse: if one tier is too coarse, so is the next.
 MUTANTS: tuple[Mutant, ...] = (
     Mutant("zeros", _of_answer(torch.zeros_like, _everywhere)),
     Mutant("ones", _of_answer(torch.ones_like, _everywhere)),

@@ -1,7 +1,8 @@
-"""How far the answer of a large problem may be off, where a float64 run of all of it would take too much.
+"""How far the answer of a large problem may be off, if a float64 run of all of it would take too much.
 
-Either from some rows, computed in float64 (`Block`), or from a second run of the reference on inputs that are moved by as
-much as float32 arithmetic may be wrong: what differs then is rounding, the algorithm that a call goes by, and conditioning.
+The noise comes either from some rows, computed in float64 (`Block`), or from a second run of the reference on inputs
+that are moved by as much as float32 arithmetic may be wrong. The difference then shows rounding, the algorithm that a
+call chooses, and conditioning.
 """
 
 from __future__ import annotations
@@ -22,36 +23,36 @@ from .inputs import Inputs
 from .pieces import pieces
 from .tiers import BITS
 
-#: Relative change of inputs that arithmetic can be as wrong as: four units in the last place, of float32 and of float64.
+#: Relative change of inputs within the error of good arithmetic: four units in the last place, of float32 and float64.
 _SHAKE, _SHAKE_DOUBLE = 2.0**-22, 2.0**-51
-#: Outputs that move by more than this, relative to their size, have crossed a step: that is no conditioning.
+#: An output that moves by more than this, relative to its size, has crossed a step; that is not conditioning.
 STEP = 2.5e-3
 #: A reference that differs by more than this from run to run, relative to its size, has no answer to compare with.
 _MOST_RANDOM = 0.05
-#: What one run shows is this much less than what others may show.
+#: Other runs may be off by this many times what one run shows.
 _UNSEEN = 2.0
 
 
 def shake_of(values: Sequence[torch.Tensor]) -> float:
-    """Return by how much inputs may move in arithmetic that is good enough for a reference which returned `values`."""
+    """Return the relative change of inputs that good arithmetic may cause, for a reference that returned `values`."""
     measured = [value for value in values if is_measured(value)]
     doubles = measured and all(value.dtype == torch.float64 for value in measured)
     return _SHAKE_DOUBLE if doubles else _SHAKE
 
 
 def shaken(tensor: torch.Tensor, most: float, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    """Return a tensor of which each element is moved by a random part of `most`, its relative change, in `dtype`."""
+    """Return a tensor in `dtype` with each element moved at random by a relative change of at most `most`."""
     factor = torch.rand(tensor.shape, dtype=dtype, device=tensor.device).mul_(2 * most).add_(1 - most)
     return factor.mul_(tensor)
 
 
 def from_rows(structure: object, values: Sequence[torch.Tensor], which: torch.Tensor, rows: Expected) -> Expected:
-    """Make an Expected of the reference's answer and of what is known of its rows `which`."""
+    """Make an Expected from the reference's answer and what is known about its rows `which`."""
     leaves = []
     for value, leaf in zip(values, rows.leaves, strict=True):
         noise = leaf.noise
         if is_measured(value) and leaf.noise_known:
-            # All of it at once may go by another algorithm than some rows do.
+            # A run on all rows may use another algorithm than a run on some rows.
             noise = max(noise, differences(value.index_select(0, which), leaf.truth, leaf.typical)[0])
         leaves.append(
             expect_like(
@@ -75,9 +76,9 @@ def from_another_run(
     seed: int,
     allowed: pb.Precision.ValueType,
 ) -> Expected:
-    """Make an Expected of the reference's answer and of another one, to inputs that are moved a little."""
+    """Make an Expected from the reference's answer and its answer to slightly moved inputs."""
     most = shake_of(values)
-    least = torch.float32 if most == _SHAKE else torch.float64  # no wider than need be: the inputs are large
+    least = torch.float32 if most == _SHAKE else torch.float64  # no wider than necessary: the inputs are large
     move = lambda part: shaken(part, most, torch.promote_types(part.dtype, least))  # noqa: E731
     moved = _run(problem, device, number, inputs, seed, move)
     again: Sequence[torch.Tensor] | None = None
@@ -92,13 +93,13 @@ def from_another_run(
         leaf = expect_like(value)
         noise, relative = differences(moved[at], value, leaf.typical)
         known = relative <= STEP
-        if not known:  # a step was crossed, unless the reference differs by as much on the very same inputs
+        if not known:  # a step was crossed, unless the reference differs as much on the very same inputs
             again = again or _run(problem, device, number, inputs, seed)
             noise, relative = differences(again[at], value, leaf.typical)
             known = 0 < relative <= _MOST_RANDOM
         rounding = 0.0
         if at < len(coarse) and coarse[at].shape == value.shape:
-            # Parameters are not rounded here, and would add as much again.
+            # Parameters are not rounded here; rounding them would add as much again.
             largest, off = differences(coarse[at], value, leaf.typical)
             noise, relative = max(noise, _UNSEEN * largest), max(relative, off)
             rounding = _UNSEEN * _rms(coarse[at], value)
@@ -119,7 +120,7 @@ def _run(
     seed: int,
     change: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> list[torch.Tensor]:
-    """Run the reference again, on inputs that are changed."""
+    """Run the reference again, on changed inputs if `change` is given."""
     region = inputs.master.clone()
     if change is not None:
         for view in tree.views(region, inputs.specs):

@@ -1,4 +1,4 @@
-"""Large tensors in pieces: work on all of one may take several times its memory, piece by piece it does not."""
+"""Large tensors in pieces. Work on a whole tensor may take several times its memory; work on pieces does not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-#: About how many elements a piece has.
+#: Approximate number of elements in a piece.
 _ELEMENTS = 1 << 26
 
 

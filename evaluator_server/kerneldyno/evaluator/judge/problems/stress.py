@@ -1,9 +1,10 @@
 """Stress inputs: a problem's own inputs, changed so that only the operator itself gives the right answer for them.
 
-Problems draw their inputs from one distribution, often uniform on [0, 1), on which many a shortcut is right: ReLU is the
-identity, a mean is one half, products of many factors vanish, bfloat16 errors average out. Each kind of stress takes one
-such support away. What candidates may rightly rely on is kept: integers, zeros, discrete values (masks, labels), symmetric
-matrices, rows that sum to one, sorted rows. Kinds on which the reference itself fails are dropped (`examination`).
+Problems draw their inputs from one distribution, often uniform on [0, 1), on which many shortcuts are right: ReLU is
+the identity, a mean is one half, products of many factors vanish, bfloat16 errors average out. Each kind of stress
+breaks one such shortcut. It keeps what candidates may rightly rely on: integers, zeros, discrete values (masks,
+labels), symmetric matrices, rows that sum to one, sorted rows. Kinds on which the reference itself fails are dropped
+(`examination`).
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 from ...shared import small_floats
 from .pieces import pieces
 
-#: Values that are looked at to tell what a tensor is.
+#: Number of values that are read to classify a tensor.
 _SAMPLE = 1 << 16
 #: A tensor with no more different values than this holds labels or a mask, not measurements.
 _DISCRETE = 16
-#: Of fewer values nobody can say how they are distributed; and to sort more tells no more.
+#: Fewer values than the first number show no distribution; sorting more than the second shows nothing more.
 _FEW, _MOST_SORTED = 32, 1 << 14
-#: Quantiles of evenly drawn numbers are off by no more than this, beside chance.
+#: Quantiles of uniformly drawn numbers are off by no more than this, apart from chance.
 _EVEN = 0.02
-#: Share of the elements of a timed input that are changed, and how many at the most.
+#: Share of the elements of a timed input that are changed, and the most elements that are.
 _SEASONING_SHARE = 1e-3
 _MOST_SEASONED = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Trait:
-    """What of a tensor must stay as it is. `free` is False for tensors that must not be changed at all."""
+    """Properties of a tensor that must be kept. `free` is False for tensors that must not be changed at all."""
 
     free: bool
     symmetric: bool = False
@@ -43,14 +44,14 @@ class Trait:
 
 @dataclass(frozen=True, slots=True)
 class Stress:
-    """One kind of change, how strong, and whether signs may change."""
+    """One kind of change, its strength, and whether signs may change."""
 
     kind: str
     amplitude: float
     signed: bool
 
 
-#: Kinds in the order in which they are tried, each with amplitudes from the strongest down.
+#: Kinds in the order in which they are tried, each with its amplitudes, strongest first.
 KINDS: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("signs", (1.0,)),
     ("large", (200.0, 16.0, 3.0)),
@@ -60,7 +61,7 @@ KINDS: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("wave", (45.0, 5.0)),
     ("patch", (200.0, 16.0)),
 )
-#: Each kind as the contract has it.
+#: Each kind in the contract.
 CONTRACT: Mapping[str, pb.StressKind.ValueType] = {
     "signs": pb.STRESS_KIND_SIGNS,
     "large": pb.STRESS_KIND_LARGE,
@@ -70,23 +71,23 @@ CONTRACT: Mapping[str, pb.StressKind.ValueType] = {
     "wave": pb.STRESS_KIND_WAVE,
     "patch": pb.STRESS_KIND_PATCH,
 }
-#: The kind that enlarges everything, which an honest kernel with larger terms than its reference need not bear.
+#: The kind that enlarges everything. An honest kernel whose terms are larger than its reference's need not tolerate it.
 _ENLARGING = "large"
 
 
 def weaker(stress: Stress) -> Stress | None:
-    """Return the next weaker stress of the same kind, where this is the strongest one of the kind that enlarges everything.
+    """Return the next weaker amplitude of the strongest enlarging stress; None for any other stress.
 
-    None for any other. What is less than hundreds of times the problem's own inputs is to be borne, and of the kinds that
-    enlarge a part a mistake may show in as few elements as honest overflow does: a softmax over another dimension than the
-    last one, with the maximum of its first block.
+    A kernel must tolerate anything that is not hundreds of times the problem's own inputs. Kinds that enlarge only a
+    part have no weaker form here, because a mistake may show in as few elements as an honest overflow does: for
+    example, a softmax over another dimension than the last one, with the maximum of its first block.
     """
     strongest, *less = dict(KINDS)[stress.kind]
     return replace(stress, amplitude=less[0]) if (stress.kind, stress.amplitude) == (_ENLARGING, strongest) else None
 
 
 def trait(tensor: torch.Tensor) -> Trait:
-    """Find out what `tensor`, one nominal input, is."""
+    """Determine the properties of `tensor`, one nominal input."""
     if not tensor.is_floating_point() or tensor.numel() < 2:
         return Trait(free=False)
     if small_floats.is_coded(tensor.dtype) and not small_floats.can_vary(tensor.dtype):
@@ -112,9 +113,9 @@ def trait(tensor: torch.Tensor) -> Trait:
 
 
 def _means_its_sign(sample: torch.Tensor) -> bool:
-    """Say whether numbers of one sign have it for a reason: decays, variances, probabilities, lengths.
+    """Return True if numbers of one sign have a reason for it: decays, variances, probabilities, lengths.
 
-    Positive ones that are drawn evenly have not: that is what `torch.rand` gives to who thinks no further.
+    Uniformly drawn positive numbers have none: they are what `torch.rand` gives without further thought.
     """
     if len(sample) < _FEW or bool((sample < 0).any() and (sample > 0).any()):
         return False
@@ -133,7 +134,10 @@ def apply(
     generator: torch.Generator,
     targets: Sequence[torch.Tensor],
 ) -> None:
-    """Put `tensors`, changed by `stress` where they may be, into `targets` of the same shapes: large ones piece by piece."""
+    """Write `tensors`, changed by `stress` where allowed, into `targets` of the same shapes.
+
+    Large tensors are changed piece by piece.
+    """
     change = _CHANGES[stress.kind]
     for tensor, what, target in zip(tensors, traits, targets, strict=True):
         if not what.free:
@@ -145,7 +149,7 @@ def apply(
 
 
 def _pieces(tensor: torch.Tensor, what: Trait) -> Sequence[torch.Tensor]:
-    """Return a tensor in pieces that a change can be made to one after the other."""
+    """Return a tensor in pieces that can be changed one after the other."""
     whole = tensor.dim() < 2 or (what.symmetric and tensor.dim() == 2)
     return [tensor] if whole else pieces(tensor)
 
@@ -156,10 +160,10 @@ def season(
     held: Sequence[Stress],
     generator: torch.Generator,
 ) -> None:
-    """Change a few secret elements of nominal tensors in place, by what the problem bears.
+    """Change a few secret elements of nominal tensors in place, in ways that the problem tolerates.
 
-    `sets` has one (draws, elements) view for each tensor of an input set. Timed inputs stay nominal to any statistic that
-    does not look at every element, and are never purely nominal.
+    `sets` has one (draws, elements) view for each tensor of an input set. Timed inputs then look nominal to any
+    statistic that does not read every element, but are never purely nominal.
     """
     signed = any(stress.signed for stress in held)
     amplitude = 8.0 if any(stress.kind == "large" and stress.amplitude >= 8 for stress in held) else 1.5
@@ -189,7 +193,7 @@ def _uniform(shape: Sequence[int], like: torch.Tensor, generator: torch.Generato
 
 
 def _shares(shape: Sequence[int], like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Evenly spaced numbers in [0, 1) in random order: a share of them is that share of the rows, and never none."""
+    """Return evenly spaced numbers in [0, 1) in random order, so that a share of them is that share of the rows."""
     count = math.prod(shape)
     return (torch.randperm(count, generator=generator, device=like.device) / count).view(tuple(shape))
 
@@ -205,7 +209,10 @@ def _change_signs(tensor: torch.Tensor, stress: Stress, generator: torch.Generat
 
 
 def _change_scale(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
-    """Enlarge everything; half of the rows have one sign and no small values, so that no shift or padding goes unseen."""
+    """Enlarge everything.
+
+    Half of the rows get one sign and no small values, so that no shift or padding goes undetected.
+    """
     changed = _random_signs(tensor, stress, generator)
     if tensor.dim() > 1:
         which = _shares((*tensor.shape[:-1], 1), tensor, generator)
@@ -216,7 +223,10 @@ def _change_scale(tensor: torch.Tensor, stress: Stress, generator: torch.Generat
 
 
 def _change_rows(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
-    """Give each row a scale of its own, from 2**-10 to 2**5, some far less, a quarter of them one sign, a few outliers."""
+    """Give each row a scale of its own, from 2**-10 to 2**5, and far less for some rows.
+
+    A quarter of the rows get one sign, and a few elements become outliers.
+    """
     rows = (*tensor.shape[:-1], 1) if tensor.dim() > 1 else tensor.shape
     scale = torch.exp2(15 * _uniform(rows, tensor, generator) - 10).clamp(max=32 * stress.amplitude)
     if stress.amplitude >= 1 and tensor.dim() > 1:
@@ -231,10 +241,10 @@ def _change_rows(tensor: torch.Tensor, stress: Stress, generator: torch.Generato
 
 
 def _change_sparse(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
-    """Zero most elements, all of some rows, and make the elements of other rows equal.
+    """Zero most elements and all of some rows, and make the elements of other rows equal.
 
-    Equal elements have few significant bits: sums of them are exact in any order, as an honest mean may suppose. Half of
-    these rows repeat about their largest element, whose powers fade slowest.
+    Equal elements have few significant bits, so their sums are exact in any order, as an honest mean may assume. Half
+    of these rows repeat about their largest element, whose powers fade slowest.
     """
     changed = torch.where(_uniform(tensor.shape, tensor, generator) < 0.9, 0, tensor).to(tensor.dtype)
     changed = _random_signs(changed, stress, generator)
@@ -250,7 +260,7 @@ def _change_sparse(tensor: torch.Tensor, stress: Stress, generator: torch.Genera
 
 
 def _change_sorted(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
-    """Sort each row, half of them upwards: what a row ends with now matters most, or least."""
+    """Sort each row, half of them upwards: the end of a row then matters most, or least."""
     changed = torch.sort(_random_signs(tensor, stress, generator), dim=-1).values
     if tensor.dim() < 2:
         return changed
@@ -259,7 +269,7 @@ def _change_sorted(tensor: torch.Tensor, stress: Stress, generator: torch.Genera
 
 
 def _change_wave(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
-    """Let the running product of each row sink to exp(-amplitude) and rise again: nothing that has vanished stays so."""
+    """Let the running product of each row sink to exp(-amplitude) and rise again, so that nothing stays vanished."""
     length = tensor.shape[-1]
     slope = torch.full((length,), 2 * stress.amplitude / length, device=tensor.device)
     slope[: length // 2] *= -1
@@ -269,7 +279,10 @@ def _change_wave(tensor: torch.Tensor, stress: Stress, generator: torch.Generato
 
 
 def _change_patch(tensor: torch.Tensor, stress: Stress, generator: torch.Generator) -> torch.Tensor:
-    """Leave all nominal but one secret patch: whoever looks at a part of the data to judge the rest is mistaken."""
+    """Leave everything nominal except one secret patch.
+
+    A candidate that judges the whole by reading a part of the data is then wrong.
+    """
     inside = torch.ones((), dtype=torch.bool, device=tensor.device)
     for dim, size in enumerate(tensor.shape[-2:], max(0, tensor.dim() - 2)):
         extent = max(1, size // 8)

@@ -1,8 +1,8 @@
-"""One correctness trial: fresh secret inputs, what is right for them, and whether the candidate's answer is.
+"""One correctness trial: fresh secret inputs, the right answer to them, and a check of the candidate's answer.
 
-Inputs exist three times: `master` as drawn, a copy that the reference works on, and the runner's, in the shared arena. After
-the call the runner's must equal what the reference left of its own, byte for byte, so that neither a changed input nor an
-input that should have been changed goes unnoticed.
+Inputs exist three times: `master` as drawn, the copy on which the reference works, and the runner's copy in the shared
+arena. After the call the runner's copy must equal what the reference left in its own, byte for byte. So the judge
+notices both a changed input and an input that should have been changed.
 """
 
 from __future__ import annotations
@@ -30,62 +30,62 @@ from .inputs import Inputs, Vary, draw
 from .stress import Stress
 from .tiers import BITS, coarser, rms
 
-#: Errors that are this much smaller than those of a precision's rounding are not of that precision.
+#: Errors below this share of a precision's rounding errors do not come from that precision.
 _CLEARLY_FINER = 0.3
 
-#: A copy of inputs that is larger than this is given back where it holds what they hold, in bytes.
+#: A copy of inputs larger than this, in bytes, is freed if it equals the inputs.
 _WORTH_SHARING = 64 << 20
 
-#: Has a copy of drawn inputs put to where a runner will work on them.
+#: Copies drawn inputs to where a runner will work on them.
 Stage = Callable[[Inputs], None]
-#: Returns what becomes of an input tensor.
+#: Returns a changed input tensor.
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 class NotFiniteError(Exception):
-    """The reference's answer is not finite, where it must be."""
+    """The reference's answer is not finite, although it must be."""
 
 
 @dataclass(slots=True)
 class Trial:
-    """Inputs and what a right candidate makes of them."""
+    """Inputs, and what a right candidate makes of them."""
 
-    #: What the generators are set to before the call: never what the inputs were drawn under.
+    #: The seed of the generators before the call; never the seed of the inputs.
     seed: int
     inputs: Inputs
     after: torch.Tensor
     expected: Expected
-    #: Whether the reference's output shares memory with its inputs, so that it changes when they do.
+    #: True if the reference's output shares memory with its inputs, so that it changes when they do.
     aliased: bool
-    #: Whether the reference changes its inputs, on any inputs whatever their values.
+    #: True if the reference writes to its inputs, whatever values it writes.
     mutates: bool = False
-    #: Whether the runner has its inputs already.
+    #: True if the runner has its inputs already.
     staged: bool = False
-    #: Of a large problem, some rows, answered in float64 as well.
+    #: For a large problem: some rows, also answered in float64.
     block: Block | None = None
-    #: What the inputs were changed by; None for nominal ones.
+    #: The stress that changed the inputs; None for nominal ones.
     stress: Stress | None = None
 
     def forget_inputs(self) -> None:
-        """Give back the memory of what is not needed to compare an output."""
+        """Free the memory that is not needed to compare an output."""
         self.inputs = self.inputs.outline()
         self.after = self.inputs.master
         self.block = None
 
     def outline(self) -> Trial:
-        """Return what the trial is like, without its tensors: outputs cannot be compared with it any more."""
+        """Return the trial's form without its tensors. Outputs cannot be compared with it any more."""
         nothing = self.inputs.outline()
         return Trial(self.seed, nothing, nothing.master, self.expected.outline(), self.aliased, self.mutates)
 
     @property
     def slot_bytes(self) -> int:
-        """Size of one output slot in an arena."""
+        """Size of one output slot in an arena, in bytes."""
         return tree.layout([leaf.spec for leaf in self.expected.leaves])[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some rows of a trial: which, and a trial of theirs."""
+    """Some rows of a trial: their indices, and a trial of them."""
 
     which: torch.Tensor
     trial: Trial
@@ -93,16 +93,16 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How it is found out how far answers to a problem may be off."""
+    """How the judge determines how far answers to a problem may be off."""
 
-    #: How a large problem is cut: float64 twins are of some rows only.
+    #: How a large problem is cut: then the float64 twin covers only some rows.
     excerpt: Excerpt | None = None
-    #: A precision that the reference may compute in by torch's settings, and does not in this process; UNSPECIFIED where
-    #: it does.
+    #: A precision in which the reference may compute by torch's settings, but does not in this process; UNSPECIFIED if
+    #: there is none.
     own_precision: pb.Precision.ValueType = pb.PRECISION_UNSPECIFIED
 
     def allowed(self, spec: EvalSpec, values: Sequence[torch.Tensor]) -> pb.Precision.ValueType:
-        """Return the precision whose rounding is allowed beside float32's; UNSPECIFIED where none coarser is."""
+        """Return the precision whose rounding is allowed besides float32's; UNSPECIFIED if no coarser one is."""
         return spec.allowed_precision if coarser(spec.allowed_precision, values) else self.own_precision
 
 
@@ -119,17 +119,23 @@ def answer(
     stage: Stage | None = None,
     must_be_finite: bool = False,
 ) -> Trial:
-    """Run the reference on `inputs`, and in float64 where it can.
+    """Run the reference on `inputs`, and in float64 if possible.
 
     Args:
-        like: an answer to inputs of the same kind. Its noise is taken over, and nothing is computed in float64.
-        method: with an excerpt, only some rows are computed in float64.
-        spares: whether the reference works on the inputs themselves, which it leaves as they are, and not on a copy.
-        stage: has the inputs copied to where a runner will work on them before the reference does.
-        must_be_finite: whether to raise NotFiniteError where the answer is not, before anything is computed in float64.
+        problem: The problem.
+        spec: What the client asked for.
+        device: The device.
+        number: The number of the trial.
+        inputs: The input set.
+        like: An answer to inputs of the same kind. Its noise is used, and nothing is computed in float64.
+        method: How noise is measured. With an excerpt, only some rows are computed in float64.
+        spares: Whether the reference works on the inputs themselves, which it does not change, and not on a copy.
+        stage: Copies the inputs to where a runner will work on them, before the reference starts.
+        must_be_finite: Whether to raise NotFiniteError for an answer that is not finite, before any float64 run.
 
     Raises:
-        ReferenceFailure: the reference has raised, or lacked memory.
+        ReferenceFailure: The reference raised an exception, or lacked memory.
+        NotFiniteError: The answer is not finite.
     """
     seed = secrets.randbits(31)
     try:
@@ -185,12 +191,12 @@ def _answered_precisely(
     values: list[torch.Tensor],
     allowed: pb.Precision.ValueType,
 ) -> Expected:
-    """Make an Expected with the float64 twin of all; of another run where there is no such twin, or no memory for it."""
+    """Make an Expected with a float64 twin of everything, or with another run if there is no twin or no memory."""
     try:
         precise = _twin(problem, device, inputs, seed)
         if precise is not None:
             move = noise.shake_of(values)
-            # How far outputs move with their inputs is conditioning.
+            # The movement of outputs with their inputs is conditioning.
             others = [_twin(problem, device, inputs, seed, lambda tensor: noise.shaken(tensor, move)) or []]
             rounded: list[torch.Tensor] = []
             most = noise.STEP
@@ -220,7 +226,7 @@ def prepare(
     stage: Stage | None = None,
     must_be_finite: bool = False,
 ) -> Trial:
-    """Draw inputs and run the reference on them; the arguments are those of `answer`. Raises ReferenceFailure."""
+    """Draw inputs and run the reference on them. The arguments are those of `answer`. Raises ReferenceFailure."""
     inputs = draw(problem, device, number, vary)
     prepared = answer(
         problem,
@@ -235,7 +241,7 @@ def prepare(
         must_be_finite=must_be_finite,
     )
     if vary is not None:
-        # Where most operands are zeros, or equal, rounding them changes nothing, and rounding what is made of them does.
+        # If most operands are zero or equal, rounding them changes nothing, but rounding intermediate results does.
         prepared.expected = prepared.expected.element_by_element()
     return prepared
 
@@ -243,10 +249,10 @@ def prepare(
 def unused_precision(
     problem: Problem, spec: EvalSpec, device: Device, precision: pb.Precision.ValueType
 ) -> pb.Precision.ValueType:
-    """Return `precision`, which the reference may compute in, where its answers are clearly finer; else UNSPECIFIED.
+    """Return `precision` if the reference may compute in it, but its answers are clearly finer; else UNSPECIFIED.
 
-    Libraries choose an algorithm for each call, by the memory that is left, too: in another process the very same code may
-    compute in the coarser precision, and is as right as here.
+    Libraries choose an algorithm for each call, partly by the free memory. In another process the very same code may
+    compute in the coarser precision, and is just as right.
     """
     nominal = prepare(problem, spec, device, 0)
     rounded = twin_at(problem, device, nominal, precision)
@@ -261,9 +267,9 @@ def unused_precision(
 def twin_at(
     problem: Problem, device: Device, trial: Trial, precision: pb.Precision.ValueType, change: Change | None = None
 ) -> list[torch.Tensor] | None:
-    """Return the float64 answer to a trial with every operand that comes from outside rounded to `precision`.
+    """Return the float64 answer to a trial with every operand from outside rounded to `precision`.
 
-    Inputs may be changed in another way; the reference's own parameters are rounded in any case.
+    `change` replaces the rounding of the inputs. The reference's own parameters are rounded in any case.
     """
     bits = BITS[precision]
     return _twin(problem, device, trial.inputs, trial.seed, change or (lambda tensor: round_to(tensor, bits)), bits)
@@ -272,9 +278,9 @@ def twin_at(
 def _twin(
     problem: Problem, device: Device, inputs: Inputs, seed: int, change: Change | None = None, bits: int | None = None
 ) -> list[torch.Tensor] | None:
-    """Return the float64 answer for inputs of which the floating-point tensors went through `change`.
+    """Return the float64 answer for inputs whose floating-point tensors went through `change`.
 
-    With `bits` the reference's parameters are rounded to so many.
+    With `bits`, the reference's parameters are rounded to that many mantissa bits. Return None if there is no twin.
     """
     tensors = [change(tensor) if change is not None and is_measured(tensor) else tensor for tensor in inputs.tensors()]
     arguments = tree.rebuild(inputs.structure, tensors, device.torch_device)
@@ -285,21 +291,21 @@ def _twin(
 def judge(
     trial: Trial, spec: EvalSpec, structure: Any, specs: Sequence[tree.TensorSpec], slot: torch.Tensor
 ) -> Comparison:
-    """Compare what a runner says it returned, and what it left in `slot`, with what is right."""
+    """Compare what a runner says it returned, and what it left in `slot`, with the expected output."""
     leaves = [leaf.spec for leaf in trial.expected.leaves]
     return compare(trial.expected, structure, specs, tree.views(slot, leaves), spec.tolerance)
 
 
 def judge_bytes(trial: Trial, spec: EvalSpec, slot: torch.Tensor) -> Comparison:
-    """The same for a slot of which the runner says nothing: it must hold what the expected structure describes."""
+    """Do the same for a slot about which the runner says nothing: it must have the expected structure."""
     return judge(trial, spec, trial.expected.structure, [leaf.spec for leaf in trial.expected.leaves], slot)
 
 
 def inputs_intact(trial: Trial, arena_set: torch.Tensor) -> bool:
-    """Say whether the runner's inputs are now what the reference made of its own."""
+    """Return True if the runner's inputs now equal what the reference left in its own."""
     return _same_bytes(arena_set[: trial.inputs.set_bytes], trial.after)
 
 
 def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Compare regions eight bytes at a time, which `tree.layout` aligns: that takes an eighth of the operations."""
+    """Compare regions eight bytes at a time, for an eighth of the operations. `tree.layout` aligns them to eight bytes."""
     return bool(torch.equal(one.view(torch.int64), other.view(torch.int64)))

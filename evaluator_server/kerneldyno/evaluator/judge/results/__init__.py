@@ -1,1 +1,1 @@
-"""What is written down about one candidate: `record` while it is judged, `stages`, `times`, and the `verdict`."""
+"""What is recorded about one candidate: `record` during the evaluation, `stages`, `times`, and the `verdict`."""

@@ -1,4 +1,4 @@
-"""A reference that imports what is not installed: which module, and where to install it."""
+"""Find the module that a reference imports and that is not installed, and say where to install it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MISSING = re.compile(r"No module named '([\w.]+)'")
 
 
 def missing_module(type_name: str, message: str) -> str | None:
-    """Return what to do about an exception of a reference, or None if it is not about a module that is missing.
+    """Return what to do about an exception of a reference, or None if it is not about a missing module.
 
     `type_name` and `message` are the exception's class and text.
     """
@@ -20,7 +20,7 @@ def missing_module(type_name: str, message: str) -> str | None:
     if find_spec(package) is not None:
         return (
             f"the reference imports {found[1]}, which the {package} that is installed where the evaluator runs does not"
-            f" have: install a {package} that does in the evaluator's environment, and start the evaluator again"
+            f" have: install a {package} that has it in the evaluator's environment, and start the evaluator again"
         )
     return (
         f"the reference imports {package}, which is not installed where the evaluator runs: install it in the evaluator's"

@@ -1,4 +1,7 @@
-"""What is found out about one candidate while it is judged: trials passed, worst errors, findings. Written by the stages."""
+"""What the judge has found out about one candidate: trials passed, worst errors, findings.
+
+The stages write it.
+"""
 
 from __future__ import annotations
 
@@ -31,21 +34,21 @@ class Record:
     timed_checks: int = 0
     parameters_perturbed: int = 0
     precision: pb.Precision.ValueType = pb.PRECISION_UNSPECIFIED
-    #: Launches of the candidate's own kernels that its harness has counted, or None where it cannot count them.
+    #: Launches of the candidate's own kernels that its harness has counted; None if it cannot count them.
     launches: int | None = None
-    #: How the candidate's outputs are laid out in its memory, as its harness says.
+    #: The memory layout of the candidate's outputs, as its harness says.
     layouts: Sequence[TensorSpec] = ()
     worst: Comparison = field(default_factory=Comparison)
 
     def start_again(self, findings: Sequence[pb.Finding]) -> None:
-        """Forget the trials, and what was found in them: `findings` is what was there before."""
+        """Forget the trials and what they showed. `findings` are the earlier ones, which are kept."""
         self.findings = list(findings)
         self.trials = self.passed = self.stress_trials = 0
         self.precision = pb.PRECISION_UNSPECIFIED
         self.worst = Comparison()
 
     def has(self, identifier: str) -> bool:
-        """Say whether there is such a finding."""
+        """Return True if there is such a finding."""
         return any(found.id == identifier for found in self.findings)
 
     def find(self, identifier: str, severity: pb.Finding.Severity.ValueType, evidence: str) -> None:
@@ -53,7 +56,7 @@ class Record:
         self.findings.append(verdict.finding(identifier, severity, evidence))
 
     def reject(self, identifier: str, evidence: str) -> Finished:
-        """Add a finding that rejects, and return what the caller raises."""
+        """Add a rejecting finding, and return the exception for the caller to raise."""
         self.find(identifier, pb.Finding.SEVERITY_REJECT, evidence)
         return Finished(verdict.rejected(self.findings, self.report(), compiled=True))
 

@@ -1,5 +1,4 @@
-"""The stages of one evaluation, by the contract's names (Stage): when each began, how long it took, and who is told when
-the next one begins."""
+"""The stages of one evaluation, named as in the contract (Stage): start, duration, and a message at each start."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from kerneldyno.v1 import evaluation_pb2 as pb
 
-#: What StageTimeouts and the evidence of a result call each stage in which a candidate runs.
+#: The name in StageTimeouts and in a result's evidence for each stage in which a candidate runs.
 LIMITED_AS: Mapping[pb.Stage.ValueType, str] = {
     pb.STAGE_LOADING: "load",
     pb.STAGE_COMPILING: "compile",
@@ -31,7 +30,7 @@ class Stages:
     _open: tuple[pb.Stage.ValueType, float, float] | None = None
 
     def enter(self, stage: pb.Stage.ValueType) -> None:
-        """End the open stage, begin `stage` and tell; one that is open already goes on."""
+        """End the open stage, begin `stage` and report it. If `stage` is open already, it continues."""
         if self._open is not None and self._open[0] == stage:
             return
         self.close()

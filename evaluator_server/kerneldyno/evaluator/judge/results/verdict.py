@@ -3,8 +3,8 @@
 No other file of the judge builds an EvalResult. All free text goes through `clean` or `_sendable`, so that every result
 can be sent to the server and read there.
 
-Blame is decided here and nowhere else: what the candidate's own process did is the candidate's doing, whatever it claims
-about it; what only the judge could see go wrong on its own side is infrastructure.
+Only this module assigns blame. What the candidate's own process did counts as the candidate's doing, whatever it
+claims. What only the judge saw fail on its own side is infrastructure.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from .times import Times
 
 #: Exceptions of Triton's compiler and assembler, by class name anywhere among the bases.
 _COMPILE_ERRORS = {"CompilationError", "PTXASError", "OutOfResources", "UnsupportedLanguageConstruct"}
-#: What Triton says when one of its compiler's passes fails: a plain RuntimeError.
+#: The message of a RuntimeError that Triton raises when one of its compiler's passes fails.
 _COMPILER_CRASH = "PassManager::run failed"
-#: What Python says at the limit of processes and threads.
+#: Python's message at the limit of processes and threads.
 _NO_THREAD = "can't start new thread"
-#: A stop for others that is shorter than this needs no mention, in seconds.
+#: Shorter stops, in seconds, are not mentioned in a result.
 _WORTH_TELLING = 0.1
 _MAX_LOG = 16 * 1024
 _MAX_EVIDENCE = 1000
-#: What Python's fault handler prints besides the candidate's own frames: ours, the libraries', and a list of modules.
+#: Parts of the output of Python's fault handler that are not the candidate's own frames: frames of the judge and of
+#: libraries, and a list of modules.
 _FOREIGN_FRAME = re.compile(
     r'^(  File "(?!/tmp/scratch/candidate\.py").*", line \d+ in .*|Extension modules: .*)\n?', re.MULTILINE
 )
@@ -98,7 +99,7 @@ def incorrect(
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a candidate may have of the host's memory, and of the device's (0: whatever is there), in bytes."""
+    """How much of the host's memory and of the device's (0: all that is free) a candidate may have, in bytes."""
 
     host: int
     device: int = 0
@@ -107,7 +108,7 @@ class Limits:
 def raised(stage: str, error: ErrorDescription, limits: Limits, findings: Sequence[pb.Finding] = ()) -> pb.EvalResult:
     """Return the result of a candidate that raised.
 
-    `error` is what its runner says. The judge believes that: no way of failing is better than another.
+    `error` is what its runner says. The judge believes it, because no way of failing is better than another.
     """
     evidence = pb.ExceptionEvidence(
         stage=stage,
@@ -179,7 +180,7 @@ def rejected(findings: Sequence[pb.Finding], report: pb.CorrectnessReport | None
 
 
 def invalid(field: str, description: str) -> pb.EvalResult:
-    """Return the result of a malformed request, or of a malformed source of a candidate."""
+    """Return the result of a malformed request, or of a candidate with a malformed source."""
     evidence = pb.InvalidEvidence(violations=[pb.FieldViolation(field=field, description=_sendable(description))])
     return _result(pb.EvalResult.INVALID, f"{field}: {description}", compiled=False, invalid=evidence)
 
@@ -263,9 +264,9 @@ def complete(
 
 
 def clean(text: str, limit: int) -> str:
-    """Return `text` shortened to `limit`, as valid Unicode and without control characters.
+    """Return `text` shortened to `limit` characters, as valid Unicode and without control characters.
 
-    Control characters could forge what an operator sees.
+    Control characters could falsify what an operator sees.
     """
     return _sendable(_CONTROL.sub("", text)[:limit])
 
@@ -273,7 +274,7 @@ def clean(text: str, limit: int) -> str:
 def _sendable(text: str) -> str:
     """Return `text` as valid Unicode.
 
-    A message of protobuf cannot hold a lone surrogate, and the text of an exception may have one.
+    A protobuf message cannot hold a lone surrogate, and the text of an exception may contain one.
     """
     return text.encode(errors="replace").decode()
 

@@ -1,4 +1,4 @@
-"""What a runner answers, read with suspicion: what the harness could not have said means that it was taken over."""
+"""Read a runner's answers with suspicion. An answer that the harness cannot have sent means that it was taken over."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ...shared import tree
 from ...shared.tracebacks import ErrorDescription
 from .handle import RunnerGarbled
 
-#: What a time of nothing at all counts as, in seconds: no clock ticks faster, and ratios of times must exist.
+#: A time of zero counts as this many seconds: no clock ticks faster, and ratios of times must exist.
 SHORTEST = 1e-9
 #: Largest device time that a runner may report for one call, in seconds: a day.
 _LONGEST = 86400.0
-#: Most constant tensors of a candidate that are looked at, and most rows of a profile.
+#: Most constant tensors of a candidate that are read, and most rows of a profile.
 _MOST_TENSORS = 10_000
 _MOST_ROWS = 10_000
 #: Longest name of a kernel that is read, in characters.
@@ -40,7 +40,10 @@ class Average:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A profile, as the runner says: kernels, the names of the candidate's own, averages, and why it failed."""
+    """A profile, as the runner says.
+
+    It has all kernels, the names of the candidate's own kernels, averages, and the reason if profiling failed.
+    """
 
     rows: list[ProfileRow]
     own: list[str]
@@ -58,18 +61,18 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """What a runner says of one call."""
+    """What a runner says about one call."""
 
     structure: Any
     specs: list[tree.TensorSpec]
-    #: Launches of the candidate's own kernels, or None where they cannot be counted.
+    #: Launches of the candidate's own kernels, or None if they cannot be counted.
     launches: int | None
-    #: How long it took, which decides how many calls are planned for, and nothing else.
+    #: How long it took. This decides how many calls are planned, and nothing else.
     seconds: float
 
 
 def read_error(answer: Any) -> ErrorDescription:
-    """Return the exception that a runner describes. Parts that are missing or have another form are left empty."""
+    """Return the exception that a runner describes. Missing or malformed parts are left empty."""
     said = answer if isinstance(answer, dict) else {}
     bases = said.get("bases")
     names = tuple(str(base) for base in bases) if isinstance(bases, list) else ()
@@ -99,7 +102,7 @@ def read_burst(answer: Any, length: int) -> list[float]:
 
 
 def _seconds(answer: Any, length: int) -> list[float]:
-    # Neither negative, nor infinite, nor not a number, nor a whole number that no float can hold.
+    # Reject negative and infinite numbers, NaN, and integers that are too large for a float.
     if (
         isinstance(answer, list)
         and len(answer) == length
@@ -110,7 +113,7 @@ def _seconds(answer: Any, length: int) -> list[float]:
 
 
 def read_listing(answer: Any) -> dict[str, tree.TensorSpec]:
-    """Return the constant tensors that a candidate says it has, by name. Raises RunnerGarbled."""
+    """Return the constant tensors that a candidate claims to have, by name. Raises RunnerGarbled."""
     try:
         listing = answer["state"]
         if not isinstance(listing, list) or len(listing) > _MOST_TENSORS:
@@ -126,7 +129,10 @@ def read_listing(answer: Any) -> dict[str, tree.TensorSpec]:
 
 
 def read_parameters(answer: Any) -> dict[str, tuple[tree.TensorSpec, int]]:
-    """Return the parameters and buffers that a candidate says it has: description and checksum. Raises RunnerGarbled."""
+    """Return the parameters and buffers that a candidate claims to have, by name.
+
+    Each has its description and its checksum. Raises RunnerGarbled.
+    """
     try:
         listing = answer["parameters"]
         if not isinstance(listing, list) or len(listing) > _MOST_TENSORS:

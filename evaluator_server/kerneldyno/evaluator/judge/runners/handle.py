@@ -1,7 +1,7 @@
-"""A runner as the judge holds it: one warm, single-use process for one candidate, and the ways it can fail to answer.
+"""A runner from the judge's side: one warm, single-use process for one candidate, and the ways it can fail to answer.
 
-A runner has two sockets: the channel, whose other end is the candidate's process and may say anything, and the control,
-whose other end is the warden and is trusted. Made by the pool, driven by a lane, stopped by the lease.
+A runner has two sockets. The channel leads to the candidate's process, which may send anything. The control socket
+leads to the warden, which is trusted. The pool makes runners, a lane drives them, and the lease stops them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from ...shared import wire
 
 _log = logging.getLogger("kerneldyno.judge")
 
-#: A runner that is not warm after this long (fork, sandbox, device context, eight at once) never will be, in seconds.
+#: Time limit for a runner to get warm (fork, sandbox, device context, eight at once), in seconds.
 _READY_TIMEOUT = 60.0
-#: Killing a process tree takes milliseconds; a CUDA context with much memory up to a second or two.
+#: Time limits for ending and for stopping a process tree, in seconds. Ending takes milliseconds; a CUDA context with
+#: much memory takes up to a second or two.
 _EXIT_TIMEOUT = 20.0
 _STOP_TIMEOUT = 5.0
-#: A process that has closed its channel by ending is reaped within milliseconds; a loaded host may take longer.
+#: A process that closed its channel by ending is reaped within milliseconds; a loaded host may take longer (seconds).
 _GONE_TIMEOUT = 5.0
 
 
@@ -40,12 +41,12 @@ class RunnerLate(Exception):  # noqa: N818
 
 
 class RunnerGarbled(Exception):  # noqa: N818
-    """What came on the channel was no answer of the harness: something else wrote to it."""
+    """A message on the channel was no answer of the harness: something else wrote to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExitReport:
-    """How a runner ended, from its warden."""
+    """How a runner ended, as its warden reports."""
 
     signal: int
     exit_code: int | None
@@ -53,7 +54,7 @@ class ExitReport:
     out_of_memory: bool
     peak_memory_bytes: int
     logs: str
-    #: The warden ended without a report. No candidate can bring that about from inside its namespaces.
+    #: The warden ended without a report. No candidate can cause that from inside its namespaces.
     lost: bool = False
 
 
@@ -63,13 +64,13 @@ class Runner:
     def __init__(self, channel: socket.socket, control: socket.socket, descriptors: list[int]) -> None:
         self._sockets = (channel, control)
         self.descriptors = descriptors
-        #: Whether a candidate was put into it.
+        #: True if a candidate was put into it.
         self.has_candidate = False
-        #: Whether it stands still whatever the lease does, except where its owner has it go on.
+        #: True if it stays stopped whatever the lease does, except while its owner resumes it.
         self.parked = False
-        #: How long a kernel that does next to nothing takes in it, in cycles, as it was before any candidate was there.
+        #: Its pace: the cycles of a nearly empty kernel, measured before any candidate was there.
         self.pace = 0.0
-        #: The class of processes that it belongs to by that; 0 until `Pool.class_of` has said.
+        #: Its pace class; 0 until `Pool.class_of` has determined it.
         self.pace_class = 0
         self._stopped_total = 0.0
         self._stopped_since: float | None = None
@@ -100,19 +101,21 @@ class Runner:
         wire.write_frame(self._control[1], {"op": "baseline"})
 
     async def ask(self, order: wire.Frame, timeout: float) -> wire.Frame:
-        """Send `order`, return the answer. Raises RunnerLate after `timeout` seconds (not counting stops), RunnerGone,
-        RunnerGarbled."""
+        """Send `order` and return the answer. Raises RunnerLate, RunnerGone, RunnerGarbled.
+
+        `timeout` is in seconds, not counting the time for which the runner was stopped.
+        """
         self.send(order)
         return await self.answer(timeout)
 
     def send(self, order: wire.Frame) -> None:
         """Send `order` without waiting."""
         assert self._channel is not None
-        with contextlib.suppress(ConnectionError, RuntimeError):  # a runner that is gone shows in the answer
+        with contextlib.suppress(ConnectionError, RuntimeError):  # the answer shows that the runner is gone
             wire.write_frame(self._channel[1], order)
 
     async def answer(self, timeout: float) -> wire.Frame:
-        """Return the next answer; raises as `ask` does. What comes after RunnerLate can still be waited for."""
+        """Return the next answer; raises as `ask` does. After RunnerLate, the answer can still be awaited."""
         assert self._channel is not None
         begin, stopped = time.monotonic(), self.stopped_seconds
         if self._reading is None:
@@ -139,16 +142,16 @@ class Runner:
 
     @property
     def stands_still(self) -> bool:
-        """Whether it is stopped now."""
+        """True if it is stopped now."""
         return self._stopped_since is not None
 
     @property
     def has_ended(self) -> bool:
-        """Whether the warden has reported the runner's end."""
+        """True if the warden has reported the runner's end."""
         return self._exit.done()
 
     async def stop(self) -> None:
-        """Stop the whole process tree; returns when it stands still."""
+        """Stop the whole process tree, and return when it is stopped."""
         if self._control is None or self._exit.done():
             return
         self._stopped_since = time.monotonic()
@@ -159,20 +162,21 @@ class Runner:
                 await self._stopped.wait()
 
     async def park(self) -> None:
-        """Stop it for good, but for what its owner has it do."""
+        """Stop it permanently, except while its owner resumes it."""
         self.parked = True
         await self.stop()
 
     def resume(self) -> None:
-        """Let a stopped process tree go on."""
+        """Resume a stopped process tree."""
         if self._stopped_since is not None:
             self._order("cont")
             self._stopped_total = self.stopped_seconds
             self._stopped_since = None
 
     async def end(self) -> ExitReport:
-        """Kill whatever is left of the runner and return how it ended. May be called again."""
-        if self._listener is None:  # nobody listens yet: a warden whose control is closed ends everything itself
+        """Kill whatever is left of the runner, and return how it ended. May be called again."""
+        # There is no listener yet. A warden whose control socket closes ends everything itself.
+        if self._listener is None:
             for end in self._sockets:
                 end.close()
             self._close()
@@ -182,14 +186,14 @@ class Runner:
             async with asyncio.timeout(_EXIT_TIMEOUT):
                 report = await asyncio.shield(self._exit)
         except TimeoutError:
-            _log.error("a warden did not report its runner's end within %.0f s", _EXIT_TIMEOUT)
+            _log.error("event=warden_silent seconds=%.0f", _EXIT_TIMEOUT)
             report = ExitReport(9, None, True, False, 0, "")
         finally:
             self._close()
         return report
 
     async def gone(self) -> ExitReport:
-        """Return how a runner ended that has closed its channel; one that only pretends to be gone is killed."""
+        """Return how a runner ended that has closed its channel. A runner that only pretends to be gone is killed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GONE_TIMEOUT):
                 return await asyncio.shield(self._exit)

@@ -1,8 +1,8 @@
-"""The sandbox ladder: the highest set of walls with which a runner starts, and which of them it could not break.
+"""The sandbox ladder: find the strongest set of walls with which a runner starts, and test what it cannot break.
 
-Climbed down once when a judge starts. A set that cannot be raised here (no namespaces in an ordinary container, for
-example) is passed over with its reason, which then stands at the layers that are missing. What `--sandbox=require` needs
-is decided here too.
+This happens once, when a judge starts. A set that cannot be built here (for example, no namespaces in an ordinary
+container) is skipped, and the reason is then given for the missing layers. This module also decides what
+`--sandbox=require` needs.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .pool import Pool
 
 _log = logging.getLogger("kerneldyno.judge")
 
-#: How long all attempts to break out may take, in seconds.
+#: Time limit for all attempts to break out, in seconds.
 _PROBE_SECONDS = 30
 _NAMESPACES = frozenset({"user_namespace", "pid_namespace", "network_namespace", "ipc_namespace", "mount_namespace"})
 _FILTERS = frozenset({"landlock", "seccomp"})
-#: Layers that `require` does without: control groups are rarely delegated, one GPU may be all there is, and the list of
-#: processes is only a list while none of them can be touched.
+#: Layers that `require` does not need. Control groups are rarely delegated. There may be only one GPU. The list of
+#: processes is harmless while no process in it can be touched.
 _OPTIONAL = frozenset({"cgroup", "one_gpu", "process_list"})
 
 
@@ -42,21 +42,27 @@ class _OwnGpu:
 
 
 class NoWallsError(Exception):
-    """No acceptable set of walls can be raised; the message says why."""
+    """No acceptable set of walls can be built; the message says why."""
 
 
 async def climb_down(pool: Pool, device_kind: str, wanted: str) -> list[Layer]:
-    """Set the pool's walls to the highest set that works, and return what the self-test found. Raises NoWallsError.
+    """Set the pool's walls to the strongest set that works, and return the layers that the self-test found.
 
-    `wanted` is "auto" (whatever can be had), "require" (namespaces, or Landlock and seccomp, and no attempt to break out
-    succeeds) or "off" (a process of its own, limits, no powers).
+    Args:
+        pool: The pool whose runners get the walls.
+        device_kind: The kind of device.
+        wanted: "auto" (whatever works), "require" (namespaces, or Landlock and seccomp, and no attempt to break out
+            succeeds) or "off" (a process of its own, limits, no capabilities).
+
+    Raises:
+        NoWallsError: No acceptable set works.
     """
     own, no_single_gpu = _own_gpu(device_kind)
     reasons: list[str] = []
     causes = ["--sandbox=off"] if wanted == "off" else []
     for walls, uuid in _rungs(wanted, own, gpu.all_nodes() if device_kind == "cuda" else ()):
         pool.walls = walls
-        # The number that CUDA gives a GPU depends on how many others can be opened.
+        # The number that CUDA gives a GPU depends on how many other GPUs can be opened.
         pool.environment = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
         try:
             layers = await _probe(pool)
@@ -70,14 +76,14 @@ async def climb_down(pool: Pool, device_kind: str, wanted: str) -> list[Layer]:
             reasons.append(f"--sandbox=require, and these layers do not hold: {', '.join(missing)}")
             continue
         for reason in reasons:
-            _log.warning("sandbox: %s", reason)
+            _log.warning("event=sandbox_reduced reason=%r", reason)
         lost = (_NAMESPACES if not walls.namespaces else frozenset()) | (_FILTERS if not walls.filters else frozenset())
         return [_with_reason(layer, causes[0]) if causes and layer.name in lost else layer for layer in layers]
     raise NoWallsError("; ".join(dict.fromkeys(reasons)))
 
 
 def shortfall(layers: list[Layer]) -> list[str]:
-    """Return the names of the layers that `require` misses."""
+    """Return the names of the missing layers that `require` needs."""
     lost = {layer.name for layer in layers if not layer.active}
     spared = _OPTIONAL
     if not lost & _NAMESPACES:
@@ -88,7 +94,7 @@ def shortfall(layers: list[Layer]) -> list[str]:
 
 
 def _rungs(wanted: str, own: _OwnGpu | None, all_nodes: tuple[str, ...]) -> Iterator[tuple[Walls, str]]:
-    """Yield sets of walls, highest first, each with the UUID of the only GPU in reach, or "" where there are more."""
+    """Yield sets of walls, strongest first, each with the UUID of the only reachable GPU, or "" if there are several."""
     if wanted == "off":
         yield Walls(namespaces=False, filters=False, gpu_nodes=all_nodes), ""
         return
@@ -106,7 +112,7 @@ def _describe(walls: Walls) -> str:
 
 
 def _own_gpu(device_kind: str) -> tuple[_OwnGpu | None, str]:
-    """Return this judge's one GPU, or None and why its node is not known."""
+    """Return this judge's one GPU, or None and the reason why its node is not known."""
     if device_kind != "cuda":
         return None, ""
     properties: Any = torch.cuda.get_device_properties(0)
@@ -142,7 +148,7 @@ async def _probe(pool: Pool) -> list[Layer]:
 
 @contextlib.contextmanager
 def _targets() -> Iterator[dict[str, Any]]:
-    """Put up what the self-test tries to reach: listening sockets, and a file that anybody may read."""
+    """Create what the self-test tries to reach: listening sockets, and a file that anybody may read."""
     abstract = f"kerneldyno-{secrets.token_hex(8)}"
     with (
         socket.create_server(("127.0.0.1", 0)) as tcp,

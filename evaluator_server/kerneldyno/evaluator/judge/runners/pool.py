@@ -1,7 +1,6 @@
 """The pool: keeps a few warm runners ready, and hands each out once.
 
-It asks the zygote for runners; no answer is needed, since a runner that could not be made shows it by closing its
-sockets.
+It asks the zygote for runners and needs no answer: if a runner could not be made, its sockets close.
 """
 
 from __future__ import annotations
@@ -22,26 +21,26 @@ from .lease import Lease
 
 _log = logging.getLogger("kerneldyno.judge")
 
-#: Failures in a row after which the pool says that runners cannot be started.
+#: Failures in a row after which the pool reports that runners cannot be started.
 _MAX_FAILURES = 3
-#: Processes fall into classes by their pace, whose members differ from their mean by no more than this factor. (On H200s
-#: there are two: 1.95 to 2.02 us for a kernel that does next to nothing, and 2.07 to 2.14 us. A network of a hundred
-#: short kernels took 645 us in any process of the one, and 661 us in any of the other.)
+#: Processes fall into classes by their pace; a member differs from the mean of its class by at most this factor. (On
+#: H200s there are two classes: a nearly empty kernel takes 1.95 to 2.02 us in one and 2.07 to 2.14 us in the other. A
+#: network of a hundred short kernels took 645 us in any process of the first, and 661 us in any of the second.)
 _SAME_PACE = 1.025
-#: How many runners may be started to find one of the same class.
+#: Most runners that are started to find one of the same class.
 _TRIES = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Failed:
-    """A spare that could not be started, and when that was known."""
+    """A spare that could not be started, and the (monotonic) time at which that was known, in seconds."""
 
     error: RunnerStartError
     at: float
 
 
 class Pool:
-    """Keeps `spares` warm runners and hands them out, each once."""
+    """Keeps `spares` warm runners, and hands out each of them once."""
 
     def __init__(
         self, zygote: socket.socket, device: Device, device_name: str, *, spares: int, memory_bytes: int
@@ -51,16 +50,16 @@ class Pool:
         self._device_name = device_name
         self._spares = spares
         self._memory_bytes = memory_bytes
-        #: Which walls the runners get; see `ladder`.
+        #: The walls that runners get; see `ladder`.
         self.walls = Walls(namespaces=True, filters=True)
-        #: Variables that the runners get beside those that they keep.
+        #: Environment variables that runners get in addition to those that they keep.
         self.environment: dict[str, str] = {}
-        #: Every runner that is alive, spares and taken ones: what the lease stops.
+        #: All living runners, spares and taken ones. The lease stops these.
         self.runners: set[Runner] = set()
         self.lease = Lease(self.runners)
-        #: Paces of each class, in cycles: their sum, and how many were seen.
+        #: For each class, the sum of the paces in cycles, and their number.
         self._classes: list[tuple[float, int]] = []
-        #: Spares that came back, and are more than are wanted.
+        #: Number of spares that came back and exceed the wanted number.
         self._surplus = 0
         self.spawns = 0
         self.exits: Counter[str] = Counter(clean=0, killed=0, signal=0, error=0)
@@ -70,13 +69,13 @@ class Pool:
 
     @property
     def spares_ready(self) -> int:
-        """Warm runners that wait for a candidate."""
+        """Number of warm runners that wait for a candidate."""
         return self._ready.qsize()
 
-    async def spawn(self, *, roomy: bool = True) -> Runner:
+    async def spawn(self, *, full_queues: bool = True) -> Runner:
         """Start one runner and wait until it is warm. Raises RunnerStartError.
 
-        One that is not `roomy` is there sooner; see `Device.lean`.
+        A runner without `full_queues` starts faster; see `Device.quick_start_environment`.
         """
         channel, channel_theirs = socket.socketpair()
         control, control_theirs = socket.socketpair()
@@ -88,7 +87,7 @@ class Pool:
             "memory_bytes": self._memory_bytes,
             "environment": {
                 **self.environment,
-                **(self._device.roomy if roomy else self._device.lean),
+                **(self._device.full_queues_environment if full_queues else self._device.quick_start_environment),
             },
         }
         try:
@@ -102,14 +101,14 @@ class Pool:
         try:
             await runner.start()
         except BaseException:
-            await runner.end()  # whoever waited for it may be gone, and then nobody else would
+            await runner.end()  # the waiting caller may be gone, and then nobody else would end it
             self.runners.discard(runner)
             self.exits["error"] += 1
             raise
         return runner
 
     async def keep_ready(self) -> None:
-        """Keep the spares up to number; runs as long as the judge does."""
+        """Keep the number of spares constant. This runs as long as the judge does."""
         for _ in range(self._spares):
             self._wanted.release()
         async with asyncio.TaskGroup() as group:
@@ -119,14 +118,14 @@ class Pool:
     async def _refill(self) -> None:
         while True:
             await self._wanted.acquire()
-            await self.lease.quiet()  # starting a process is the loudest thing there is
+            await self.lease.quiet()  # starting a process disturbs timing more than anything else
             try:
-                runner = await self.spawn(roomy=False)
+                runner = await self.spawn(full_queues=False)
             except RunnerStartError as error:
-                _log.warning("a runner could not be started: %s", error)
+                _log.warning("event=runner_start_failed detail=%r", str(error))
                 self._failures += 1
                 if self._failures >= _MAX_FAILURES:
-                    self._ready.put_nowait(_Failed(error, time.monotonic()))  # somebody waits, and shall be told
+                    self._ready.put_nowait(_Failed(error, time.monotonic()))  # somebody is waiting and must be told
                 else:
                     self._wanted.release()
                 await asyncio.sleep(0.2 * self._failures)
@@ -134,12 +133,12 @@ class Pool:
             self._failures = 0
             self._ready.put_nowait(runner)
 
-    async def take(self, *, roomy: bool, classes: Collection[int] = ()) -> Runner:
-        """Return a warm runner that nobody else gets, for a candidate that needs a roomy one or not.
+    async def take(self, *, full_queues: bool, classes: Collection[int] = ()) -> Runner:
+        """Return a warm runner that nobody else gets. `full_queues` says whether the candidate needs those.
 
-        It is one of these classes, if such a one is ready. Raises RunnerStartError.
+        It belongs to one of these pace classes, if such a runner is ready. Raises RunnerStartError.
         """
-        if roomy and self._device.lean:
+        if full_queues and self._device.quick_start_environment:
             runner = await self._make()
         else:
             runner = await self._take_spare()
@@ -149,7 +148,7 @@ class Pool:
         return runner
 
     def class_of(self, runner: Runner) -> int:
-        """Return the number of the class that a runner belongs to by its pace; 0 where processes do not differ in that."""
+        """Return the number of a runner's pace class; 0 if processes do not differ in pace."""
         if not runner.pace or runner.pace_class:
             return runner.pace_class
         means = [total / count for total, count in self._classes]
@@ -163,8 +162,8 @@ class Pool:
         runner.pace_class = at + 1
         return runner.pace_class
 
-    async def take_like(self, other: Runner, *, roomy: bool) -> Runner:
-        """Return a warm runner that nobody else gets, of the same pace as `other` if one is to be had.
+    async def take_like(self, other: Runner, *, full_queues: bool) -> Runner:
+        """Return a warm runner that nobody else gets, of the same pace as `other` if one can be found.
 
         Raises RunnerStartError.
         """
@@ -172,32 +171,36 @@ class Pool:
         found: list[Runner] = []
         try:
             for _ in range(_TRIES):
-                found.append(await self._make() if roomy and self._device.lean else await self._take_spare())
+                found.append(
+                    await self._make()
+                    if full_queues and self._device.quick_start_environment
+                    else await self._take_spare()
+                )
                 if self.class_of(found[-1]) == wanted:
                     break
             return found.pop()
         finally:
             for runner in found:
-                if roomy and self._device.lean:
+                if full_queues and self._device.quick_start_environment:
                     await self.discard(runner)
                 else:
                     self._surplus += 1
                     self._ready.put_nowait(runner)
 
     async def _make(self) -> Runner:
-        """Start a runner that nobody had ready, in as many attempts as one that is to be a spare gets."""
+        """Start a runner now, with as many attempts as a spare gets. Raises RunnerStartError."""
         for failures in range(1, _MAX_FAILURES):
             await self.lease.quiet()
             try:
                 return await self.spawn()
             except RunnerStartError as error:
-                _log.warning("a runner could not be started: %s", error)
+                _log.warning("event=runner_start_failed detail=%r", str(error))
                 await asyncio.sleep(0.2 * failures)
         await self.lease.quiet()
         return await self.spawn()
 
     def _exchange(self, runner: Runner, classes: Collection[int]) -> Runner:
-        """Return a spare of one of these classes instead of `runner`, or `runner` where none is ready."""
+        """Return a ready spare of one of these classes in place of `runner`, or `runner` if there is none."""
         others = [self._ready.get_nowait() for _ in range(self._ready.qsize())]
         for at, other in enumerate(others):
             if isinstance(other, Runner) and not other.has_ended and self.class_of(other) in classes:
@@ -218,18 +221,18 @@ class Pool:
             if isinstance(spare, _Failed):
                 if spare.at >= began:
                     raise spare.error
-                continue  # nobody was there to be told: the device may have been full then, and not be now
+                continue  # nobody was waiting then; the device may have been full, and may not be now
             if not spare.has_ended:
                 return spare
-            await self.discard(spare)  # died while it waited
+            await self.discard(spare)  # it died while it waited
 
     async def discard(self, runner: Runner, *, overdue: bool = False) -> ExitReport:
-        """End a runner that was taken, count how it ended, and return that. `overdue`: it had passed a limit."""
+        """End a runner that was taken, count how it ended, and return that. `overdue`: it had exceeded a limit."""
         try:
             report = await runner.end()
         finally:
             self.runners.discard(runner)
-        if report.killed:  # by us: the usual end of a runner that has done its work
+        if report.killed:  # we killed it: the usual end of a runner that has done its work
             how = "killed" if overdue else "clean"
         else:
             how = "signal" if report.signal else "error" if report.exit_code else "clean"
@@ -241,7 +244,7 @@ class Pool:
         await asyncio.gather(*(self.discard(runner) for runner in list(self.runners)))
 
     def stats(self) -> dict[str, int | dict[str, int]]:
-        """Counters for the server's metrics."""
+        """Return the counters for the server's metrics."""
         return {
             "runner_spawns": self.spawns,
             "runner_exits": dict(self.exits),

@@ -1,7 +1,7 @@
-"""One side of a comparison: a runner, the memory it shares with the judge, and the orders that are the same for both sides.
+"""One side of a comparison: a runner, the memory it shares with the judge, and the orders that both sides get.
 
-Candidate and reference are timed through this class, and by nothing else, so that neither can be treated differently.
-Nothing in an answer is believed; what counts is in the arenas and on the judge's own clock.
+Candidate and reference are timed through this class only, so neither can be treated differently. No answer is believed;
+only the arenas and the judge's own clock count.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .answers import read_burst
 from .handle import Runner, RunnerGarbled, RunnerGone, RunnerLate, RunnerStartError
 from .lease import Lease
 
-#: How long a runner may take to reach memory that the judge has made for it, in seconds.
+#: Time limit for a runner to open memory that the judge has made for it, in seconds.
 _REACHING_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the arenas of one side hold: `sets` input sets of these descriptions, and `slots` outputs of `slot_bytes`."""
+    """What the arenas of one side hold: `sets` input sets of these specs, and `slots` outputs of `slot_bytes` each."""
 
     structure: Any
     specs: Sequence[tree.TensorSpec]
@@ -36,12 +36,12 @@ class Sizes:
 
     @property
     def set_bytes(self) -> int:
-        """Size of one input set."""
+        """Size of one input set, in bytes."""
         return tree.layout(self.specs)[1]
 
 
 class Side(ABC):
-    """A runner with its arenas. `open_arenas` first, `settle` when it has the device to itself, then bursts."""
+    """A runner with its arenas. Call `open_arenas` first, then `settle` when it has the device to itself, then bursts."""
 
     def __init__(self, device: Device, lease: Lease, runner: Runner) -> None:
         self.device = device
@@ -51,26 +51,26 @@ class Side(ABC):
         self._station: Station | None = None
         self._signals: Signals | None = None
         self.gate: Gate | None = None
-        #: Orders that have not been answered.
+        #: Number of orders that have not been answered.
         self.unanswered = 0
         self._pending: asyncio.Future[wire.Frame] | None = None
-        #: What calls are launched from.
+        #: The processor that launches the calls.
         self._processor: int | None = None
 
     @property
     def station(self) -> Station:
-        """Input sets and output slots."""
+        """The input sets and output slots."""
         assert self._station is not None
         return self._station
 
     @property
     def signals(self) -> Signals:
-        """The page through which this side is paced."""
+        """The shared page of signals that paces this side."""
         assert self._signals is not None
         return self._signals
 
     def close(self) -> None:
-        """Give the arenas back."""
+        """Close the arenas."""
         if self._pending is not None:
             self._pending.cancel()
         self._station = None
@@ -80,15 +80,18 @@ class Side(ABC):
 
     @property
     def arena_bytes(self) -> int:
-        """What the arenas take."""
+        """Size of the arenas, in bytes."""
         return sum(arena.data.numel() for arena in self._arenas)
 
     async def open_arenas(self, sizes: Sizes, *, room: int = 0, memory_bytes: int = 0) -> None:
-        """Allocate the shared memory, `room` bytes for inputs at least, and have the runner reach it.
+        """Allocate the shared memory and have the runner open it. Raises RunnerStartError, OutOfMemoryError.
 
-        Beside it the runner may take `memory_bytes` of the device, if that is not 0.
+        Neither failure is the fault of the code that is judged.
 
-        What fails here is nobody's doing who is judged: raises RunnerStartError, OutOfMemoryError.
+        Args:
+            sizes: What the arenas must hold.
+            room: The least size of the input arena, in bytes.
+            memory_bytes: Device memory that the runner may use in addition; 0 for no limit.
         """
         async with self._lease.work():
             inputs = max(room, sizes.sets * sizes.set_bytes)
@@ -117,18 +120,18 @@ class Side(ABC):
         )
 
     async def settle(self, processor: int | None) -> None:
-        """Have the runner begin to be timed: on one processor, and with no memory kept from what came before."""
+        """Prepare the runner for timing: keep it on one processor, and free memory that it kept from earlier work."""
         await self.ask({"op": "settle", "processor": processor})
         self._processor = processor
 
     async def place(self, processor: int | None, memory: int) -> None:
-        """Have calls launched from a processor, and unless `memory` is 0, have it moved to where that says (`displace`)."""
+        """Launch calls from `processor`, and move the runner's memory to place `memory` unless that is 0 (`displace`)."""
         if memory or processor != self._processor:
             await self.ask({"op": "place", "processor": processor, "memory": memory})
             self._processor = processor
 
     async def capture(self, count: int) -> bool:
-        """Have the call captured on the first `count` input sets of the arena; say whether bursts can replay it."""
+        """Capture the call on the first `count` input sets of the arena. Return True if bursts can replay it."""
         return await self.ask({"op": "capture", "count": count}) is True
 
     def order_burst(
@@ -142,7 +145,7 @@ class Side(ABC):
         nothing: bool = False,
         lead_in: int = 0,
     ) -> None:
-        """Send the order for a burst; `queued`, for a gated one, and `answer` read what comes back."""
+        """Send the order for a burst. `queued` (if gated) and `answer` read the answers."""
         self.unanswered += 1
         self.runner.send(
             {
@@ -161,7 +164,7 @@ class Side(ABC):
         )
 
     async def queued(self, patience: float) -> float | None:
-        """Wait until a gated burst is queued; return the host seconds of one call, or None after `patience` seconds."""
+        """Wait until a gated burst is queued. Return the host seconds per call, or None after `patience` seconds."""
         try:
             answer = await self.runner.answer(patience)
         except RunnerLate:
@@ -169,7 +172,7 @@ class Side(ABC):
         return self._read_queued(answer)
 
     async def late_queued(self) -> None:
-        """Read what `queued` did not wait for."""
+        """Read the answer for which `queued` did not wait."""
         self._read_queued(await self._next_frame())
 
     def _read_queued(self, answer: wire.Frame) -> float:
@@ -179,22 +182,23 @@ class Side(ABC):
         return launching
 
     async def ask(self, order: wire.Frame) -> Any:
-        """Send an order and return its answer. Raises what ends the evaluation."""
+        """Send an order and return its answer. Raises the exception that ends the evaluation."""
         self.unanswered += 1
         self.runner.send(order)
         return await self.answer()
 
     async def answer(self) -> Any:
-        """Return the next answer. Raises what ends the evaluation."""
+        """Return the next answer. Raises the exception that ends the evaluation."""
         frame = await self._next_frame()
         self.unanswered -= 1
         return self._heed(frame)
 
     async def is_over(self) -> bool:
-        """Say whether the runner has answered, or has ended or used up its time: what `answer` then returns or raises."""
+        """Return True if the runner has answered, has ended, or has used up its time: then `answer` does not wait."""
         if self._pending is None:
             self._pending = asyncio.ensure_future(self._frame())
-            self._pending.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, if only here
+            # Retrieve the exception, even if nobody awaits it.
+            self._pending.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.sleep(0)
         return self._pending.done()
 
@@ -208,4 +212,4 @@ class Side(ABC):
 
     @abstractmethod
     def _heed(self, answer: wire.Frame) -> Any:
-        """Return what a frame answers, or raise what it means for this side that there is an error in it."""
+        """Return the answer in a frame, or raise what an error in it means for this side."""

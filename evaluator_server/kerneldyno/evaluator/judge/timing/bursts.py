@@ -1,9 +1,10 @@
-"""Bursts as the judge makes them: fresh secret inputs, for the candidate, its reference or nothing at all, by its own clock.
+"""Make and time bursts of calls: fresh secret inputs for the candidate, its reference or an empty call.
 
-While inputs are drawn and the other side is timed, a side's whole process tree stands still, and its inputs are not
-yet in its reach. The judge's clock starts when they begin to be put there, and stops when the outputs that the judge
-wants to see, of calls that nobody else knows, have been copied away. They are compared when the device is others'
-again, as far as memory allows. How calls reach the device is decided here for both sides together (`Regime`).
+While the judge draws inputs and times the other side, all processes of a side are stopped, and its inputs are not yet
+within its reach. The judge's clock starts when the judge begins to copy inputs into the side's arena. It stops when the
+judge has copied away the outputs that it will check; nobody else knows to which calls they belong. The judge compares
+them after it has released the device, as far as memory allows. `Regime` decides for both sides together how calls reach
+the device.
 """
 
 from __future__ import annotations
@@ -41,59 +42,59 @@ from .supply import Batch, Supply
 
 _Step = TypeVar("_Step")
 
-#: How long a burst may take to be queued before the judge lets it go as it is, in seconds: so many times what its
-#: calls take from end to end, and no less or more than this.
+#: Time limit for queueing a burst, in seconds, after which the judge opens the gate anyway: this multiple of the
+#: burst's end-to-end time, plus the least, and no more than the most (see `queued_burst`).
 _PATIENCE = 3.0
 _LEAST_PATIENCE, _MOST_PATIENCE = 0.05, 1.0
-#: Calls in the longest burst: with copies, events and a few kernels each they fit the queue of a CUDA stream.
+#: Calls in the longest burst. With copies, events and a few kernels each, they fit the queue of a CUDA stream.
 LONGEST = 40
-#: Input sets that calls are captured on, again and again, and the most that one may take with its output, in bytes:
-#: calls on more take so long that a graph saves next to nothing.
+#: Number of input sets on which calls are captured, repeatedly; and the size limit of one set and its output, in bytes.
+#: Calls on more data take so long that a graph saves next to nothing.
 CAPTURED_SETS = 2
 _CAPTURED_BYTES = 256 << 20
-#: How often that is tried: results of few values may agree by chance, and then nobody can tell whether a replay works.
+#: Attempts to capture. Results with few distinct values may agree by chance, and then the check of the replay fails.
 _CAPTURE_DRAWS = 3
-#: How long the judge does nothing but watch for a signal, and then nothing but that and what cannot wait, in seconds.
+#: Seconds for which the judge only polls for a signal, and then seconds for which it also lets urgent other work run.
 _WATCHED = 0.005
 _WATCHED_CLOSELY = 0.1
-#: Inputs and outputs of one call that are more than this, in bytes, are not held twice.
+#: If the inputs and outputs of one call exceed this size, in bytes, only one batch exists at a time.
 _HUGE_BYTES = 1 << 30
-#: What the judge times of a burst: all of it, and the putting there of its inputs.
+#: Stopwatch numbers: the whole burst, and the copying of its inputs.
 _WALL, _REVEALING = range(2)
-#: Arenas up to this size are filled with as many bytes for a short burst as for a long one, in bytes.
+#: In arenas up to this size, in bytes, the judge copies as many bytes for a short burst as for a long one.
 _EVENED_BYTES = 2 << 30
 
 
 @dataclass(slots=True)
 class Regime:
-    """How calls reach the device. Decided for a pair, never for a side: times of two regimes cannot be compared.
+    """How calls reach the device. It is decided for both sides together: times of two regimes cannot be compared.
 
-    Where one side's calls cannot be queued ahead, since they wait for the device or launch more than its queue holds,
+    If one side's calls cannot be queued ahead, because they wait for the device or launch more than its queue holds,
     both sides are timed as callers who do not queue.
     """
 
-    #: How many calls of either side can be queued ahead of the device; 0: not even one.
+    #: Number of calls of either side that can be queued ahead of the device; 0 if not even one.
     queueable: int
-    #: Whether calls are replayed as CUDA graphs.
+    #: True if calls are replayed as CUDA graphs.
     replayed: bool = False
 
     @property
     def queued(self) -> bool:
-        """Whether calls are queued ahead."""
+        """True if calls are queued ahead."""
         return self.queueable > 0
 
     @property
     def kind(self) -> pb.TimingStats.Regime.ValueType:
-        """What TimingStats calls it."""
+        """The regime's value in TimingStats."""
         return pb.TimingStats.REGIME_QUEUED_AHEAD if self.queued else pb.TimingStats.REGIME_AS_CALLED
 
     def shorten(self, count: int) -> None:
-        """A burst of `count` calls could not be queued."""
+        """Reduce the queue length after a burst of `count` calls could not be queued."""
         self.queueable = max(1, count // 8) if count > 1 else 0
 
 
 class NotQueuedError(Exception):
-    """`side` cannot queue so many calls ahead: the regime has changed, and both sides begin anew."""
+    """`side` cannot queue so many calls ahead: the regime has changed, and both sides start again."""
 
     def __init__(self, side: Side) -> None:
         super().__init__()
@@ -107,17 +108,17 @@ class Bursts:
     candidate: Candidate
     reference: ReferenceRunner
     built: BuiltProblem
-    #: A nominal trial: what outputs look like, how noisy they are, and inputs for calls that do not count.
+    #: A nominal trial. It shows what outputs look like and how noisy they are, and has inputs for untimed calls.
     example: trial.Trial
     rng: random.Random
     regime: Regime = field(init=False)
-    #: The longest burst that memory allows, in calls.
+    #: Number of calls in the longest burst that memory allows.
     longest: int = field(init=False)
     supply: Supply = field(init=False)
-    #: What is copied beside inputs, so that to reveal them always takes equally long.
+    #: Bytes that are copied in addition to inputs, so that revealing inputs always takes equally long.
     _filler: torch.Tensor = field(init=False)
     _values: int = 0
-    #: Outputs of timed calls, as they were at the end of their bursts, and what they must be.
+    #: Outputs of timed calls, as copied at the end of their bursts, each with its expected output.
     _unjudged: list[tuple[trial.Trial, torch.Tensor]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -137,22 +138,22 @@ class Bursts:
         )
 
     def begin(self) -> None:
-        """Take the memory that bursts need, once the device is the pair's alone."""
-        # Signals count up for as long as a runner lives, and the reference's outlives this session.
+        """Allocate the memory that bursts need. Call it once this pair has the device to itself."""
+        # Signal values increase while a runner lives, and the reference's runner outlives this session.
         self._values = self.reference.values
         size = len(self.candidate.station.inputs) * self.set_bytes
         self._filler = torch.empty(
             size if size <= _EVENED_BYTES else 0, dtype=torch.uint8, device=self._device.torch_device
         )
-        self._filler.fill_(POISON)  # the candidate gets to see it, and what was here before may have been answers
+        self._filler.fill_(POISON)  # the candidate can read it, and the memory may have held expected outputs before
 
     @property
     def set_bytes(self) -> int:
-        """Size of one input set."""
+        """Size of one input set, in bytes."""
         return self.supply.set_bytes
 
     def apart(self, steps: Sequence[_Step]) -> list[Sequence[_Step]]:
-        """Divide steps that need a batch each into those whose batches may be there at once: of huge ones, one at a time."""
+        """Group steps that need a batch each by which batches may exist at once: for huge batches, one per group."""
         huge = self.set_bytes + self.example.slot_bytes > _HUGE_BYTES
         return [[step] for step in steps] if huge else [steps]
 
@@ -161,8 +162,8 @@ class Bursts:
         return self.candidate.device
 
     async def capture(self) -> None:
-        """Have the calls of both sides captured as CUDA graphs: replays are used where both sides can be, or by neither."""
-        # Fixed cases come again in the same place, where a candidate could have recorded their answers.
+        """Capture the calls of both sides as CUDA graphs. Replays are used only if both sides can be captured."""
+        # Fixed cases come again at the same addresses, where a candidate could have recorded their answers.
         if self.built.problem.cases is not None or self.set_bytes + self.example.slot_bytes > _CAPTURED_BYTES:
             return
         sides: tuple[Side, ...] = (self.reference, self.candidate) if self.reference.timed else (self.candidate,)
@@ -184,9 +185,9 @@ class Bursts:
         return False
 
     def nothing_like(self) -> tuple[tree.TensorSpec, ...]:
-        """Return what a call returns that does nothing: tensors like the candidate's, laid out as its are where possible.
+        """Return the tensors that an empty call must return: like the candidate's, in the same layout where possible.
 
-        What copying them costs depends on how they are laid out.
+        The layout matters because the cost of copying depends on it.
         """
         said = self.candidate.record.layouts
         leaves = []
@@ -198,7 +199,7 @@ class Bursts:
         return tuple(leaves)
 
     def plan(self, side: Side, batch: Batch, *, cold: bool) -> Plan:
-        """Return a plan whose sets and slots are in random order. Seeds say nothing of which calls will be looked at."""
+        """Return a plan with sets and slots in random order. The seeds do not reveal which calls will be checked."""
         sets, slots = list(range(batch.count)), list(range(len(side.station.outputs)))
         self.rng.shuffle(sets)
         self.rng.shuffle(slots)
@@ -209,7 +210,7 @@ class Bursts:
 
     @contextlib.asynccontextmanager
     async def awake(self, side: Side) -> AsyncIterator[None]:
-        """Let a side go on for the body; it stands still before and after, unless it is awake already."""
+        """Resume a side for the body. It is stopped before and after, unless it was awake already."""
         if not side.runner.stands_still:
             yield
             return
@@ -222,8 +223,8 @@ class Bursts:
     async def warm_up(self, side: Side, count: int, *, cold: bool, nothing: bool = False) -> None:
         """Make an untimed burst of `count` calls in a side that is awake.
 
-        There is no gate: what is loaded or tuned at first use waits for the device, and so for ever behind a closed
-        gate.
+        There is no gate: whatever is loaded or tuned at first use waits for the device, and would wait forever behind a
+        closed gate.
         """
         batch = self.supply.familiar(count)
         plan = self.plan(side, batch, cold=cold)
@@ -243,9 +244,9 @@ class Bursts:
         nothing: bool = False,
         lead_in: int = 0,
     ) -> Burst:
-        """Time a burst that is queued ahead, in a side that is awake; outputs of the candidate are kept for `judge`.
+        """Time a burst that is queued ahead, in a side that is awake, and keep the candidate's outputs for `judge`.
 
-        `per_call` is what a call takes from end to end, in seconds. Raises NotQueuedError.
+        `per_call` is the end-to-end time of a call, in seconds. Raises NotQueuedError.
         """
         gate, count, plan = side.gate, batch.count, self.plan(side, batch, cold=cold)
         assert gate is not None
@@ -265,7 +266,7 @@ class Bursts:
         patience = _PATIENCE * (count + lead_in) * per_call + _LEAST_PATIENCE
         launching = await side.queued(min(_MOST_PATIENCE + per_call, patience))
         watch = self._reveal(side, batch, gate, value)
-        if launching is None:  # it has been let go as it is
+        if launching is None:  # the runner was too slow; the gate was opened anyway
             await side.late_queued()
             await side.answer()
             self.regime.shorten(count)
@@ -286,10 +287,11 @@ class Bursts:
         nothing: bool = False,
         lead_in: int = 0,
     ) -> PacedBurst:
-        """Time a burst call by call, in a side that is awake; outputs of the candidate are kept for `judge`.
+        """Time a burst call by call, in a side that is awake, and keep the candidate's outputs for `judge`.
 
-        A call's inputs are put there when the call before is done, and its output is copied away, if the judge wants to
-        see it, before the next one's are: neither can be worked on in another call's time.
+        The judge copies a call's inputs into the arena only after the previous call is done. If it will check the
+        call's output, it copies that away before it reveals the next inputs. So neither can be worked on in another
+        call's time.
         """
         count, plan = batch.count, self.plan(side, batch, cold=cold)
         self._poison(side, plan, lead_in=lead_in)
@@ -326,7 +328,7 @@ class Bursts:
         return PacedBurst(seconds, claimed, wall)
 
     def _next(self, count: int = 1) -> int:
-        """Return the first of `count` values of signals that nobody has used."""
+        """Reserve `count` unused signal values and return the first."""
         value = self._values + 1
         self._values += count
         self.reference.values = self._values
@@ -334,9 +336,10 @@ class Bursts:
 
     @staticmethod
     async def _until(reached: Callable[[], bool], side: Side) -> None:
-        """Return as soon as a signal is there, or when the runner says something that means that it will not come.
+        """Wait for a signal, or until the runner sends a message which means that the signal will not come.
 
-        Who signals too early has outputs missing, and who never does is waited for no longer than its limit.
+        A runner that signals too early is missing outputs. A runner that never signals is waited for only up to its
+        limit.
         """
         began = time.perf_counter()
         while not reached():
@@ -346,19 +349,19 @@ class Bursts:
                 await asyncio.sleep(0 if passed < _WATCHED_CLOSELY else 1e-3)
 
     def _watched(self, side: Side, plan: Plan, batch: Batch) -> dict[int, trial.Trial]:
-        """Return what is right for the slots that will be looked at; of nobody but the candidate any are."""
+        """Return the expected results of the slots that will be checked. Only the candidate's outputs are checked."""
         if side is not self.candidate:
             return {}
         return {plan.slots[plan.sets.index(index)]: expected for index, expected in batch.right.items()}
 
     def _keep(self, outputs: list[tuple[trial.Trial, torch.Tensor]]) -> None:
-        """Keep outputs for `judge`, or judge them now where they are too many."""
+        """Keep outputs for `judge`, or judge them now if they take too much memory."""
         self._unjudged += outputs
         if sum(output.numel() for _, output in self._unjudged) > unjudged(self._device):
             self.judge()
 
     def judge(self) -> None:
-        """Compare the outputs that were kept with what is right. Raises Finished at the first wrong one."""
+        """Compare the kept outputs with the expected ones. Raises Finished at the first wrong one."""
         record, spec = self.candidate.record, self.candidate.spec
         while self._unjudged:
             expected, output = self._unjudged.pop()
@@ -369,9 +372,9 @@ class Bursts:
             record.timed_checks += 1
 
     def _poison(self, side: Side, plan: Plan, *, lead_in: int = 0) -> None:
-        """Leave nothing of earlier bursts where this one reads and writes, but inputs for calls that do not count."""
+        """Erase what earlier bursts left where this one reads and writes, except inputs for untimed calls."""
         arena, outputs = side.station.arena, side.station.outputs
-        # Calls that do not count may have the inputs of the burst before, where large ones are not kept for them.
+        # Untimed calls may use inputs of the previous burst if large inputs are not kept for them.
         stays = self.set_bytes if lead_in and self.supply.is_outlined else 0
         arena[stays : len(plan.sets) * self.set_bytes].fill_(POISON)
         if lead_in and not stays:
@@ -385,23 +388,24 @@ class Bursts:
 
     @property
     def _evened(self) -> bool:
-        """Whether as many bytes are put into the arena for a short burst as for a long one."""
+        """True if the judge copies as many bytes into the arena for a short burst as for a long one."""
         return self._filler.numel() > 0
 
     def _show(self, side: Side, batch: Batch, index: int) -> None:
-        """Put one call's inputs where they are waited for."""
+        """Copy one call's inputs to where the side waits for them."""
         begin = index * self.set_bytes
         inputs = batch.data[begin:][: self.set_bytes]
         side.station.arena[begin:][: self.set_bytes].copy_(inputs)
         self._device.synchronize()
 
     def _reveal(self, side: Side, batch: Batch, gate: Gate, value: int) -> Stopwatch:
-        """Put inputs where they are waited for, and open the gate; return what runs since when any were there.
+        """Copy the inputs to where the side waits for them, and open the gate. Return the running stopwatch.
 
-        All that can be staged is copied, however short the burst: contexts that wait slow each other's copies down, and
-        what every burst pays alike does not count in the slope. How long they wait for each other before the copy begins
-        shows nobody anything, and does not count: the judge's clock is the device's, where no delay of the judge's own
-        process makes a burst shorter. What was in the cache is evicted.
+        The stopwatch starts before the first input is visible. However short the burst, the judge copies everything
+        that can be staged: waiting contexts slow each other's copies down, and a cost that all bursts share cancels in
+        the slope. The time that contexts wait for each other before the copy begins does not count, because it reveals
+        nothing. The judge uses the device's clock here, so no delay of the judge's own process makes a burst shorter.
+        The cache is flushed.
         """
         target, size, most = side.station.arena, batch.data.numel(), self._filler.numel()
         watch = self._device.stopwatch(2)
@@ -417,16 +421,16 @@ class Bursts:
         return watch
 
     def _room(self, side: Side, slots: Iterable[int], others: Sequence[int]) -> dict[int, torch.Tensor]:
-        """Return memory for the copies of some slots, and of so many `others` that all bursts have equally many.
+        """Allocate memory for copies of some slots, and of enough `others` that all bursts copy equally many.
 
-        To allocate it may take its time.
+        This runs before the clock starts, so the allocation may take time.
         """
         outputs = side.station.outputs
         wanted = list(dict.fromkeys([*slots, *others]))[: self.supply.checks]
         return {slot: torch.empty_like(outputs[slot]) for slot in wanted}
 
     def _snapshot(self, side: Side, copies: dict[int, torch.Tensor], watch: Stopwatch | None = None) -> None:
-        """Copy the bytes of some slots, and stop `watch`; what is there when this returns is what counts."""
+        """Copy the bytes of some slots, then stop `watch`. Only the bytes at the time of the copy count."""
         for slot, copy in copies.items():
             copy.copy_(side.station.outputs[slot])
         if watch is not None:

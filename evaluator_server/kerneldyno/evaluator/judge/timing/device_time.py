@@ -1,12 +1,12 @@
-"""Device time: how long the device works on one call that is queued ahead, by device events and the judge's own clock.
+"""Device time: how long the device works on one queued call, by device events and by the judge's own clock.
 
-A burst counts from the moment at which the judge lets its inputs into the arena to the moment at which its outputs
-have been copied out of it. What one call costs is the slope of burst time over burst length, less the slope of empty
-bursts of the same loop, so that fixed costs of messages and waiting cancel. Waiting is never negative: of bursts of
-one length the quickest tells most, and a burst that was quick has done all its work, or its outputs would be wrong.
-Times that the runner reports from device events are finer, and are believed only while they agree with that slope
-within its own standard error; else the slower one counts, and a finding says so. Pure arithmetic; `bursts` makes what
-is fitted here.
+A burst lasts from the moment at which the judge lets its inputs into the arena to the moment at which its outputs have
+been copied out. The cost of one call is the slope of burst time over burst length, minus the slope of empty bursts of
+the same loop, so fixed costs of messages and waiting cancel. Waiting is never negative. So among bursts of one length
+the quickest tells most; and a quick burst did all its work, or else its outputs would be wrong. Times that the runner
+reports from device events are more precise, but the judge believes them only while they agree with that slope within
+its standard error. Otherwise the slower one counts, and a finding says so. This module is pure arithmetic; `bursts`
+makes the bursts that are fitted here.
 """
 
 from __future__ import annotations
@@ -21,50 +21,49 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ..runners.answers import SHORTEST
 
-#: Disagreement between the clocks that is still called agreement: this factor, this many seconds a call, and so many
-#: standard errors. Cold bursts have the cache flushed between calls, which leaves more to be taken off. Between cold
-#: and warm calls lies a difference of its own: honest kernels were seen to take 1.4 times as long on memory first
-#: touched.
+#: Largest difference between the clocks that still counts as agreement: a factor, seconds per call, and standard
+#: errors. Cold bursts flush the cache between calls, so more has to be subtracted from them. Cold and warm calls also
+#: differ from each other: honest kernels were seen to take 1.4 times as long on memory that they touched first.
 _WARM_FACTOR = 1.1
 _COLD_FACTOR = 1.25
 _COLD_TO_WARM = 1.5
 _WARM_SLACK = 3e-6
 _COLD_SLACK = 10e-6
 _STANDARD_ERRORS = 2.0
-#: What messages, waking up and waiting may cost a cold burst more than one of nothing, in seconds; and what changing
-#: from one context to the other and back may cost a warm one: 0.35 to 0.61 ms on an H200.
+#: Seconds that messages, waking up and waiting may cost a cold burst more than an empty one; and seconds that switching
+#: to another context and back may cost a warm burst (0.35 to 0.61 ms on an H200).
 _MESSAGES = 1e-3
 _CHANGES = 0.65e-3
-#: Share of that which it usually is: the standard error of a clock that sees bursts of one length only; and of what it may
-#: have missed, since bursts of nothing change contexts as well: on an H200 21 such clocks were from 33 us below device
-#: times to 120 above.
+#: Shares of the usual overhead. The first is the standard error of a clock that sees bursts of one length only. The
+#: second is the standard error of what that clock may have missed, because empty bursts switch contexts as well: on an
+#: H200, 21 such clocks were between 33 us below device times and 120 us above.
 _SHARE_OF_OVERHEAD, _SHARE_MISSED = 0.25, 0.1
-#: How much longer than the quickest the judge's copy of the inputs may have taken without counting, in seconds: who
-#: works on what has been copied already gains no more than this in a burst.
+#: Limit in seconds for subtracting the time by which the judge's copy of the inputs was slower than the quickest copy.
+#: A candidate that already works on what has been copied gains no more than this in a burst.
 _REVEALING = 50e-6
-#: Share of the device time of an empty call below which a device time is an invention.
+#: A claimed device time below this share of an empty call's device time is false.
 _LEAST = 0.5
-#: A mean this much above the typical call is made of calls that do the work and calls that do not (T27).
+#: If the mean exceeds the typical call by this factor, some calls do the work and others do not (T27).
 _UNEVEN = 1.3
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """One burst: its length in calls, its wall time, and the device time of each call."""
+    """One burst: its length in calls, its wall time, and the device time of each call, in seconds."""
 
     calls: int
     wall_seconds: float
     device_seconds: Sequence[float]
-    #: How long the judge took, of the wall time, to put inputs there that are of the same size in each burst.
+    #: Part of the wall time in which the judge copied inputs that have the same size in each burst.
     revealing_seconds: float = 0.0
-    #: Host seconds that one call took while all were queued ahead, by the clock of its own process; 0 where they were
-    #: not.
+    #: Host seconds per call while all calls were queued ahead, by the clock of the runner's own process; 0 if they were
+    #: not queued ahead.
     launch_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Burst time over burst length: seconds a call, its standard error, and seconds a burst of any length costs."""
+    """Burst time over burst length: seconds per call, its standard error, and fixed seconds per burst."""
 
     slope: float
     error: float
@@ -73,9 +72,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What the judge's clock says of one call, in seconds, and its standard error.
+    """What the judge's clock says about one call, in seconds, and its standard error.
 
-    `beneath` is the standard error of what it may have missed: a delay makes a burst no quicker.
+    `beneath` is the standard error of what the clock may have missed. It is separate because a delay never makes a
+    burst quicker.
     """
 
     seconds: float
@@ -90,7 +90,7 @@ class Timing:
     samples: Sequence[float]
     clock: pb.TimingStats.Clock.ValueType
     judge_seconds: float
-    #: Why the runner's times were not believed: id of the finding and a sentence. Empty when they were.
+    #: The finding's id and a sentence that says why the runner's times were not believed. None if they were.
     doubt: tuple[str, str] | None = None
 
     @property
@@ -101,21 +101,21 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Bursts of a candidate and of nothing: cold ones, which are reported, and warm ones, which check them.
+    """Bursts of a candidate and of empty calls: cold ones, which are reported, and warm ones, which check them.
 
-    Calls that take long have one kind of burst only, which is both: no cache matters to them.
+    Calls that take long have only one kind of burst, which serves as both, because no cache matters to them.
     """
 
     cold: Sequence[Burst]
     cold_empty: Sequence[Burst]
     warm: list[Burst] = field(default_factory=list)
     warm_empty: list[Burst] = field(default_factory=list)
-    #: Warm bursts of the reference: how much longer a call takes whose inputs lie where no call has been, if at all.
+    #: Warm bursts of the reference. They show how much longer a call takes if its inputs lie where no call has been.
     warm_reference: list[Burst] = field(default_factory=list)
     cold_reference: Sequence[Burst] = ()
 
     def warmed(self, seconds: float) -> float:
-        """Return what a call that takes `seconds` in a cold burst may take in a warm one, going by the reference."""
+        """Estimate from the reference how long a call that takes `seconds` in a cold burst may take in a warm one."""
         if not self.warm_reference or not self.cold_reference:
             return seconds
         warm, cold = (statistics.median(_samples(bursts)) for bursts in (self.warm_reference, self.cold_reference))
@@ -123,12 +123,12 @@ class Evidence:
 
 
 def length(mean: int, longest: int, rng: random.Random) -> int:
-    """Return the length of a burst that nobody can predict, in calls: about `mean`, and clearly different from others."""
+    """Return an unpredictable burst length in calls: about `mean`, and clearly different from other lengths."""
     return max(1, min(longest, round(mean * rng.uniform(0.5, 1.5))))
 
 
 def fit(bursts: Sequence[Burst]) -> Line:
-    """Fit burst time over length by least squares; without different lengths, the plain mean and no idea of its error."""
+    """Fit burst time over length by least squares. Without different lengths, return the mean; its error is unknown."""
     count = len(bursts)
     mean_calls = statistics.fmean(burst.calls for burst in bursts)
     walls = _evened(bursts)
@@ -150,9 +150,9 @@ def _evened(bursts: Sequence[Burst]) -> list[float]:
 
 
 def quickest(bursts: Sequence[Burst]) -> Line:
-    """Draw the line through the quickest of the short bursts and the quickest of the long ones; `fit` where lengths vary.
+    """Draw a line through the quickest short burst and the quickest long one; use `fit` if lengths vary.
 
-    What makes others slower is taken to be exponential: the least of n such delays has 1/n of their scale for its
+    The delays of slower bursts are assumed to be exponential. Then the least of n delays has 1/n of their scale as its
     error, and their median lies ln 2 - 1/n of the scale above it.
     """
     lengths = sorted({burst.calls for burst in bursts})
@@ -172,11 +172,12 @@ def quickest(bursts: Sequence[Burst]) -> Line:
 def by_judge(bursts: Sequence[Burst], empty: Sequence[Burst], overhead: float) -> Clock:
     """Return what one call costs beyond an empty one, by the judge's clock.
 
-    Fixed costs cancel in the slope, but only up to the `overhead` that a runner's burst may have, in seconds: whoever
-    makes short bursts wait, so that they look as long as the long ones, pays for the wait in each call of the longest
-    burst. So does whom chance has made wait: however noisy a slope is, the calls of the quickest long burst have not
-    taken more time than that burst, nor much less. Bursts that are all of one length, since no more calls can be
-    queued or each takes long, are held against as long ones of nothing, which come from a process like theirs.
+    Fixed costs cancel in the slope, but only up to `overhead`, the fixed cost in seconds that a runner's burst may
+    have. A candidate that delays short bursts, so that they look as long as the long ones, pays for the delay in each
+    call of the longest burst. A candidate that was delayed by chance pays the same: however noisy a slope is, the calls
+    of the quickest long burst took no more time than that burst, and not much less. If all bursts have one length,
+    because no more calls can be queued or each takes long, they are compared with equally long empty bursts, which come
+    from a similar process.
     """
     if len({burst.calls for burst in (*bursts, *empty)}) == 1:
         return _above(bursts, empty, overhead)
@@ -188,7 +189,7 @@ def by_judge(bursts: Sequence[Burst], empty: Sequence[Burst], overhead: float) -
 
 
 def _above(bursts: Sequence[Burst], empty: Sequence[Burst], overhead: float) -> Clock:
-    """Return by how much the quickest of `bursts` is above the quickest of `empty`, all of one length, for each call."""
+    """Return how far the quickest of `bursts` is above the quickest of `empty` per call; all have one length."""
     calls = bursts[0].calls
     ours, nothing = (sorted(_evened(kind)) for kind in (bursts, empty))
     error, beneath = math.hypot(_delay(ours), _delay(nothing)), _delay(nothing)
@@ -197,15 +198,15 @@ def _above(bursts: Sequence[Burst], empty: Sequence[Burst], overhead: float) -> 
 
 
 def _delay(walls: Sequence[float]) -> float:
-    """Return the standard error of the least of some sorted wall times, whose delays are taken to be exponential."""
+    """Return the standard error of the least of some sorted wall times, assuming exponential delays."""
     delay = statistics.median(walls) - walls[0]
     return delay / max(0.5, len(walls) * math.log(2) - 1) if len(walls) > 1 else 0.0
 
 
 def cold_clock(evidence: Evidence) -> Clock:
-    """Return what the judge's clock says of a cold call: by the burst that leaves least for it.
+    """Return what the judge's clock says about a cold call, from the burst with the least time per call.
 
-    What delays a burst is never negative, and a burst in which work was hidden takes its time all the same.
+    Delays of a burst are never negative, and hidden work takes its time in any burst.
     """
     nothing = fit(evidence.cold_empty)
     least = min(
@@ -218,33 +219,35 @@ def cold_clock(evidence: Evidence) -> Clock:
 
 
 def warm_clock(evidence: Evidence) -> Clock:
-    """Return what the judge's clock says of a warm call."""
+    """Return what the judge's clock says about a warm call."""
     return by_judge(evidence.warm, evidence.warm_empty, _CHANGES)
 
 
 def sharp(evidence: Evidence) -> bool:
-    """Say whether the judge's clock is quiet enough to tell a lie of a tenth of the claim, or of a few microseconds."""
+    """Return True if the judge's clock can detect a claim that is false by a tenth or a few microseconds."""
     return not _uncertain(evidence, warm_clock(evidence))
 
 
 def settled(evidence: Evidence) -> bool:
-    """Say whether more warm bursts would change nothing: the clock bears out what is claimed, or is sharp enough to.
+    """Return True if more warm bursts would change nothing: the clock confirms the claim, or is precise enough.
 
-    Where it contradicts that, more may clear somebody whom chance has delayed, and do not help whoever has lied.
+    If the clock contradicts the claim, more bursts may clear a candidate that was delayed by chance, and do not help
+    one that lied.
     """
     clock = warm_clock(evidence)
     return not _beyond(evidence, clock) and (sharp(evidence) or _borne_out(evidence, clock))
 
 
 def _beyond(evidence: Evidence, clock: Clock) -> bool:
-    """Say whether warm bursts took longer by the judge's clock than what is claimed for their calls."""
+    """Return True if warm bursts took longer by the judge's clock than what is claimed for their calls."""
     return clock.seconds > _most_credible(evidence) + _STANDARD_ERRORS * clock.error
 
 
 def _borne_out(evidence: Evidence, clock: Clock) -> bool:
-    """Say whether the clock can be believed to bear out what is claimed: by nothing that only delays would explain.
+    """Return True if the judge's clock confirms the claim, and its reading needs no delay as an explanation.
 
-    Of one that is not sharp, by what it may be wrong beyond what lies can be told by as well.
+    For a clock that is not precise, the limit is lowered by the part of its error that exceeds the detectable
+    difference.
     """
     uncertain = _uncertain(evidence, clock)
     room = -uncertain if uncertain else _STANDARD_ERRORS * clock.beneath
@@ -256,7 +259,7 @@ def _most_credible(evidence: Evidence) -> float:
 
 
 def nothing_is_noisier(evidence: Evidence) -> bool:
-    """Say whether more warm bursts of nothing would sharpen the clock more than more of the candidate's."""
+    """Return True if more empty warm bursts would sharpen the clock more than more bursts of the candidate."""
     nothing, ours = evidence.warm_empty, evidence.warm
     if len({burst.calls for burst in (*nothing, *ours)}) == 1:
         return _delay(sorted(_evened(nothing))) > _delay(sorted(_evened(ours)))
@@ -264,13 +267,13 @@ def nothing_is_noisier(evidence: Evidence) -> bool:
 
 
 def _uncertain(evidence: Evidence, clock: Clock) -> float:
-    """Return by how many seconds a call the clock may be wrong beyond what lies can be told by."""
+    """Return by how many seconds per call the clock's error exceeds the smallest false claim that must be detected."""
     tellable = (_WARM_FACTOR - 1) * max(clock.seconds, _claimed_mean(_samples(evidence.warm)))
     return max(0.0, _STANDARD_ERRORS * clock.beneath - max(_WARM_SLACK, tellable))
 
 
 def conclude(evidence: Evidence) -> Timing:
-    """Decide what the bursts of a candidate say."""
+    """Decide how long a call of the candidate takes, from its bursts."""
     samples = _samples(evidence.cold)
     cold = cold_clock(evidence)
     clock = warm_clock(evidence)
@@ -279,13 +282,13 @@ def conclude(evidence: Evidence) -> Timing:
     if doubt is None and _borne_out(evidence, clock):
         return Timing(samples, pb.TimingStats.CLOCK_DEVICE_EVENTS, judge_seconds)
     if doubt is None:
-        # Too noisy to tell: what the clock may say beyond the device times of the very same bursts is added to each
-        # call, and no call takes clearly less than that. An uncertain time must not be a good one.
+        # The clock is too noisy to decide. Add to each call what the clock may say beyond the device times of the very
+        # same bursts, and let no call take clearly less than that. An uncertain time must not be a good one.
         most = clock.seconds + _uncertain(evidence, clock)
         hidden = max(0.0, most - _claimed_mean(_samples(evidence.warm)))
         least = most / _COLD_FACTOR
         return Timing([max(sample + hidden, least) for sample in samples], pb.TimingStats.CLOCK_JUDGE, judge_seconds)
-    # Whatever is slower is believed, and so is everything that was hidden.
+    # Believe the slower one, and add everything that was hidden.
     bounds = [clock.seconds + _STANDARD_ERRORS * clock.error, statistics.fmean(samples)]
     if doubt[0] == "T01":
         bounds.append(cold.seconds)
@@ -310,13 +313,14 @@ def summary(evidence: Evidence) -> str:
         for name, line in lines.items()
     )
     claims = (
-        f"{_claimed(_samples(evidence.cold)) * 1e6:.1f} cold, {_claimed_mean(_samples(evidence.warm)) * 1e6:.1f} warm"
+        f"claimed_cold={_claimed(_samples(evidence.cold)) * 1e6:.1f}"
+        f" claimed_warm={_claimed_mean(_samples(evidence.warm)) * 1e6:.1f}"
     )
-    return f"{fitted} claimed={claims} longest={max(burst.calls for burst in evidence.warm)} pairs={len(evidence.warm)}"
+    return f"{fitted} {claims} longest={max(burst.calls for burst in evidence.warm)} pairs={len(evidence.warm)}"
 
 
 def launching(bursts: Sequence[Burst]) -> float:
-    """Return what the host needs to launch a call, in seconds; 0 where calls were not queued ahead."""
+    """Return how long the host needs to launch a call, in seconds; 0 if calls were not queued ahead."""
     if not bursts or not all(burst.launch_seconds for burst in bursts):
         return 0.0
     return statistics.median(burst.launch_seconds for burst in bursts)
@@ -328,16 +332,16 @@ def _samples(bursts: Sequence[Burst]) -> list[float]:
 
 def _doubt(evidence: Evidence, samples: Sequence[float], cold: Clock, clock: Clock) -> tuple[str, str] | None:
     claimed = _claimed(samples)
-    # Nothing at all, timed by the judge on the same device, is the least that a call can take.
+    # No call can take less than an empty call that the judge has timed on the same device.
     least = _LEAST * statistics.median(_samples(evidence.cold_empty))
     if claimed <= least:
-        return "T28", f"device times say {claimed * 1e6:.1f} us a call, less than a call that does nothing"
+        return "T28", f"device times say {claimed * 1e6:.1f} us a call, less than an empty call takes"
     if _beyond(evidence, clock):
         return "T01", _disagreement(_claimed_mean(_samples(evidence.warm)), clock.seconds)
     noise = _WARM_SLACK + _STANDARD_ERRORS * clock.error
     if clock.seconds > _COLD_TO_WARM * evidence.warmed(claimed) + noise:
-        said = f"device times say {claimed * 1e6:.1f} us for a call that finds a cold cache"
-        return "T16", f"{said}, the judge's clock {clock.seconds * 1e6:.1f} us for one that finds a warm one"
+        said = f"device times say {claimed * 1e6:.1f} us for a call with a cold cache"
+        return "T16", f"{said}, the judge's clock {clock.seconds * 1e6:.1f} us for one with a warm cache"
     if cold.seconds > _COLD_FACTOR * claimed + _COLD_SLACK + _STANDARD_ERRORS * cold.error:
         return "T01", _disagreement(claimed, cold.seconds)
     mean = statistics.fmean(samples)
@@ -347,13 +351,16 @@ def _doubt(evidence: Evidence, samples: Sequence[float], cold: Clock, clock: Clo
 
 
 def _claimed(samples: Sequence[float]) -> float:
-    """Return what is claimed for a typical call: the median, or less where a few calls are to bear the others' time."""
+    """Return the claimed time of a typical call: the median, or less if a few calls would carry the others' time."""
     typical = sorted(samples)[: max(1, math.ceil(0.95 * len(samples)))]
     return min(statistics.median(samples), statistics.fmean(typical))
 
 
 def _claimed_mean(samples: Sequence[float]) -> float:
-    """Return the mean of what is claimed, less where a few calls are to bear the others' time: a slope is made of means."""
+    """Return the mean of the claimed times, trimmed so that a few calls cannot carry the others' time.
+
+    A slope is made of means, so a mean is compared with it.
+    """
     return statistics.fmean(sorted(samples)[: max(1, math.ceil(0.95 * len(samples)))])
 
 
@@ -364,6 +371,6 @@ def _disagreement(device: float, judge: float) -> str:
 
 
 def conclude_trusted(bursts: Sequence[Burst]) -> Timing:
-    """The same for the reference, whose device times are believed: no candidate comes near its process."""
+    """Return the same for the reference. Its device times are believed: no candidate has access to its process."""
     samples = [max(SHORTEST, sample) for sample in _samples(bursts)]
     return Timing(samples, pb.TimingStats.CLOCK_DEVICE_EVENTS, max(SHORTEST, statistics.fmean(samples)))

@@ -1,79 +1,83 @@
-"""How much is measured: as many calls as the answer needs, in as little of everybody's time as that takes. Pure arithmetic.
+"""How many calls are timed: as many as the answer needs, in as little time as possible. Pure arithmetic.
 
-While a candidate is timed nobody else gets on. Timing stops when the speedup is known as precisely as was asked for,
-when as many calls have been made as were allowed, or when the time is up: two seconds for calls of less than a tenth
-of a second, for others five seconds or ten calls.
+While one candidate is timed, all others wait. Timing stops when the speedup is known as precisely as requested, when
+the allowed number of calls has been made, or when the time is up: two seconds for calls of less than a tenth of a
+second, for others five seconds or ten calls.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Time that the bursts of one lease may take, in seconds; the rest is for what lies around them.
+#: Seconds that the bursts of one lease may take, for short and for long calls; the rest of the lease goes to other
+#: work.
 _LEASE_SECONDS = 1.75
 _LONG_LEASE_SECONDS = 4.0
-#: Calls of both sides together in a lease of calls that take this long.
+#: Calls that take this long, in seconds, are slow; a lease of slow calls has room for this many of both sides together.
 _SLOW, _SLOW_CALLS = 0.1, 9
-#: How much longer than others the first calls may have taken, as a factor.
+#: Factor by which the first calls may have been slower than others.
 _FIRST_ARE_SLOWER = 1.5
-#: Share of the limit of the timing stage that it may take.
+#: Share of the timing stage's time limit that one lease may take.
 _SHARE = 0.3
-#: Calls of each kind and side in one round take about so long, with the drawing of their inputs, in seconds.
+#: Target for the calls of each kind and side in one round, with the drawing of their inputs, in seconds.
 _ROUND_SECONDS = 0.012
-#: Fewest of them, but for calls that take long themselves.
+#: Least number of such calls, except for calls that take long themselves.
 _FEWEST = 4
-#: Lengths that are chosen from: bursts of nothing are kept by their length, and held against others as long.
+#: Allowed burst lengths. Empty bursts are kept by length, and compared with bursts of the same length.
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 40)
-#: From here on end-to-end times are chased, in seconds; and calls of one round that are made for them below it.
+#: From this call time on, in seconds, end-to-end times are pursued; and calls per round for them below it.
 _CHASED, _UNCHASED = 0.3e-3, 8
-#: Processors of which a quick one is chosen where end-to-end times are not chased.
+#: Number of processors from which a quick one is chosen if end-to-end times are not pursued.
 _FEW_PROCESSORS = 3
-#: Batches that one timing makes, about: what can be drawn ahead is divided among them.
+#: Approximate number of batches in one timing; the sets that can be drawn ahead are divided among them.
 _BATCHES = 8
-#: From here on no cache matters, nor what a burst costs, nor waking up.
+#: From this call time on, in seconds, neither the cache, nor a burst's fixed cost, nor waking up matters.
 _LONG = 0.02
-#: From here on it matters where memory lies (seen from 2 ms on).
+#: From this call time on, in seconds, the place of memory matters (seen from 2 ms on).
 _DISPLACED = 0.2e-3
-#: Rounds that allowed calls are divided into, at the least.
+#: Least number of rounds into which the allowed calls are divided.
 _DIVIDED = 6
-#: Untimed calls where nothing but the host is timed: the second one after waking is still slower than those after it.
+#: Untimed calls if only the host is timed: the second call after waking is still slower than the later ones.
 _LEAD_IN_OF_A_HOST = 2
-#: Rounds that are made even where one would be enough, and those that are enough when the time is up.
+#: Rounds that are made even if one would be enough, and rounds that are enough when the time is up.
 _LEAST_ROUNDS, FEWEST_ROUNDS = 3, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What one timing may spend, and how it spends it."""
+    """What one timing may spend, and on what."""
 
-    #: From here on no round is begun that would not be over by then, in seconds after the first call.
+    #: No round starts that would end later than this many seconds after the first call.
     seconds: float
-    #: Calls of one side in one round: mean length of a queued burst, and length of a paced one.
+    #: Calls of one side in one round: the mean length of a queued burst, and the length of a paced one.
     queued: int
     paced: int
-    #: Timed calls of one side and kind, at the most.
+    #: Most timed calls of one side and kind.
     calls: int
-    #: Whether rounds go on for end-to-end times alone when device times are known. Those of short calls are at the
-    #: mercy of the host, and no number of calls that could be afforded would make them certain.
+    #: True if rounds continue for end-to-end times alone when device times are known. End-to-end times of short calls
+    #: depend on the host, and no affordable number of calls would make them certain.
     chased: bool
     least_rounds: int
-    #: Of how many processors a quick one is chosen, at the most; None: of all.
+    #: Most processors from which a quick one is chosen; None for all.
     processors: int | None
-    #: Untimed calls whenever a side has been woken.
+    #: Untimed calls each time a side has been woken.
     lead_in: int
-    #: Whether calls find a cold cache.
+    #: True if calls find a cold cache.
     cold: bool
-    #: Whether memory is somewhere else in each round.
+    #: True if memory is at another place in each round.
     displaced: bool
 
     @property
     def long(self) -> bool:
-        """Whether calls take so long that the judge's clock is sharp without more bursts."""
+        """True if calls take so long that the judge's clock is precise without more bursts."""
         return not self.cold
 
 
 def lease_seconds(per_call: float, limit: float) -> float:
-    """Return how many seconds the bursts of a lease may take whose calls take `per_call` or more; see `plan`."""
+    """Return the time limit in seconds for the bursts of a lease whose calls take `per_call` or more.
+
+    `limit` is the timing stage's limit in seconds; see `plan`.
+    """
     seconds = max(_LONG_LEASE_SECONDS, _SLOW_CALLS * per_call) if per_call >= _SLOW else _LEASE_SECONDS
     return min(seconds, _SHARE * limit)
 
@@ -89,11 +93,17 @@ def plan(
     queued: bool = True,
     displaces: bool = True,
 ) -> Effort:
-    """Return the effort for calls that take `per_call` seconds from end to end, and whose inputs take `per_set` to draw.
+    """Return the effort for calls of one timing.
 
-    `calls` are allowed of each side and kind, `longest` fit one burst, the timing stage may take `limit` seconds, and
-    `ahead` input sets can be drawn before anything is timed. Unless calls are `queued` there is no other time than
-    end-to-end time, and unless the device `displaces` memory it stays where it is.
+    Args:
+        per_call: The end-to-end time of a call, in seconds.
+        per_set: The time to draw the inputs of a call, in seconds.
+        calls: The most calls of each side and kind.
+        longest: The most calls in one burst.
+        limit: The time limit of the timing stage, in seconds.
+        ahead: The most input sets that can be drawn before the timing starts.
+        queued: Whether calls are queued ahead; if not, the only time is end-to-end time.
+        displaces: Whether the device moves memory; if not, memory stays where it is.
     """
     long = per_call >= _LONG
     each = int(_ROUND_SECONDS / max(per_call + per_set, 1e-7))

@@ -1,4 +1,4 @@
-"""What a timing has found: visits of both sides, the ratios that they make, and what device times are judged by."""
+"""What a timing has measured: visits of both sides, their ratios, and evidence to check device times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .device_time import Burst
 from .effort import Effort
 from .end_to_end_time import PacedBurst, overhead
 
-#: A call that the device needs less of than this share has to wait for its host as well.
+#: If the device needs less than this share of a call's time, the call also waits for its host.
 _DEVICE_BOUND = 0.8
 
 
@@ -24,64 +24,65 @@ class Visit:
 
     regime: pb.TimingStats.Regime.ValueType
     paced: PacedBurst
-    #: None where calls are not queued ahead, and in rounds that were made when device times were known already.
+    #: None if calls are not queued ahead, and in rounds that were made after device times were known.
     queued: Burst | None
-    #: Whether the processor that calls were launched from was as quick at the end as when it was chosen.
+    #: True if the processor that launched the calls was as quick at the end as when it was chosen.
     calm: bool = True
 
     @property
     def device_seconds(self) -> float:
-        """Device time of a call: the mean of its burst, whose calls begin at all places of the queue alike.
+        """Device time of a call, in seconds: the trimmed mean of its burst.
 
-        Without those at either end: what disturbs one says nothing of the others.
+        The calls of a burst start evenly at all positions of the queue. The extremes are left out, because what
+        disturbs one call says nothing about the others.
         """
         assert self.queued is not None
         return ratio.trimmed_mean(self.queued.device_seconds)
 
     @property
     def paced_seconds(self) -> float:
-        """End-to-end time of a call, its median, with what the loop costs in it."""
+        """End-to-end time of a call, in seconds: the median, which includes the cost of the loop."""
         return statistics.median(self.paced.seconds)
 
 
 @dataclass(slots=True)
 class Measured:
-    """What a timing has found."""
+    """What a timing has measured."""
 
     effort: Effort
     regime: pb.TimingStats.Regime.ValueType = pb.TimingStats.REGIME_UNSPECIFIED
     replayed: bool = False
-    #: One visit of each side for each round; none of the reference where there is none to be timed.
+    #: One visit of each side per round; none of the reference if there is no reference to time.
     candidate: list[Visit] = field(default_factory=list)
     reference: list[Visit] = field(default_factory=list)
     paced_nothing: Sequence[PacedBurst] = ()
-    #: For what is queued ahead: what checks the candidate's device times.
+    #: For queued calls: the bursts that check the candidate's device times.
     cold_nothing: Sequence[Burst] = ()
     warm: list[Burst] = field(default_factory=list)
     warm_nothing: Sequence[Burst] = ()
     warm_reference: Sequence[Burst] = ()
-    #: What a call of the reference takes queued ahead, where only the candidate cannot be, in seconds.
+    #: Seconds per queued call of the reference, if only the candidate cannot be queued.
     queued_reference: float = 0.0
-    #: Kernels of the reference, and whether both processes have the same pace.
+    #: Number of the reference's kernels, and whether both processes have the same pace.
     kernels: int = 1
     same_pace: bool = True
     #: None if the device does not report it.
     state: pb.DeviceState | None = None
-    #: Seconds that the device was held, by what for.
+    #: Seconds for which the device was held, per phase.
     phases: dict[str, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
-        """Seconds that the device was held."""
+        """Seconds for which the device was held."""
         return sum(self.phases.values())
 
     @property
     def queued(self) -> bool:
-        """Whether there are device times."""
+        """True if there are device times."""
         return self.candidate[0].queued is not None
 
     def device_ratio(self) -> ratio.Ratio:
-        """Return the ratio of device times, from the rounds that have them; its rounds are numbered among all."""
+        """Return the ratio of device times, from the rounds that have them. Its round numbers count all rounds."""
         rounds = [at for at, visit in enumerate(self.candidate) if visit.queued]
         reference, candidate = ([visits[at] for at in rounds] for visits in (self.reference, self.candidate))
         found = ratio.of_rounds(
@@ -94,7 +95,7 @@ class Measured:
         return ratio.Ratio(found.value, found.low, found.high, *kept)
 
     def unseen(self) -> float:
-        """Return by how much two processes may differ in the ratio of device times though no round shows it, as a share."""
+        """Return the share by which two processes may differ in device time although no round shows it."""
         reference, candidate = (
             statistics.median(visit.device_seconds for visit in visits if visit.queued)
             for visits in (self.reference, self.candidate)
@@ -103,34 +104,35 @@ class Measured:
 
     @property
     def memory_matters(self) -> bool | None:
-        """Whether times depend on where memory lies, as device times tell; None where there are none."""
+        """Whether device times show that times depend on the place of memory; None if there are no device times."""
         if not (self.reference and self.queued):
             return None
         return not self.launch_bound and not self.device_ratio().is_paired
 
     @property
     def launch_bound(self) -> bool:
-        """Whether a call takes much longer from end to end than the device needs for it."""
+        """True if a call's end-to-end time is much longer than the device needs for it."""
         return self._host_share > 1 - _DEVICE_BOUND
 
     @property
     def _host_share(self) -> float:
-        """The share of a call of the candidate in which the device waits for the host; all of it where that is not known."""
+        """The share of a candidate's call in which the device waits for the host; 1 if that is unknown."""
         called = statistics.median(visit.paced_seconds for visit in self.candidate) - overhead(self.paced_nothing)
         return max(0.0, 1 - _device_seconds(self.candidate) / max(SHORTEST, called))
 
     def least(self, visits: Sequence[Visit]) -> float:
-        """Return what a paced call of one side counts as at the least, in seconds.
+        """Return the least time that a paced call of one side counts as, in seconds.
 
-        Of short ones, of which few are compared, what the device needs: who leaves work out of some is no quicker by it.
+        For short calls, of which few are compared, this is the device time: a candidate that skips work in some calls
+        gains nothing.
         """
         return SHORTEST if self.effort.chased else _device_seconds(visits)
 
     def paced_ratio(self, fixed: float) -> ratio.Ratio:
-        """Return the ratio of end-to-end times, without the seconds that the loop costs.
+        """Return the ratio of end-to-end times, after subtracting the loop's cost of `fixed` seconds.
 
-        All that they vary by, but for where memory lies, is the host, which can only delay. Those of short calls are
-        not chased, and say what a few visits can.
+        Apart from the place of memory, all variation comes from the host, which can only delay. End-to-end times of
+        short calls are not pursued; their ratio is what a few visits can tell.
         """
         sides = self.reference, self.candidate
         reference, candidate = (
@@ -151,18 +153,18 @@ class Measured:
 
 
 def _device_seconds(visits: Sequence[Visit]) -> float:
-    """Return the device time of a call, in seconds; next to none where it is not known."""
+    """Return the device time of a call, in seconds; next to zero if it is unknown."""
     known = [visit.device_seconds for visit in visits if visit.queued]
     return max(SHORTEST, statistics.median(known)) if known else SHORTEST
 
 
 def _calls(visits: Sequence[Visit]) -> list[list[float]]:
-    """Return the device time of each call, in seconds; one that took none, as far as anybody says, as next to none."""
+    """Return the device time of each call, in seconds; a claim of zero is raised to next to zero."""
     return [[max(SHORTEST, second) for second in visit.queued.device_seconds] for visit in visits if visit.queued]
 
 
 def evidence(measured: Measured, rounds: Sequence[int] | None = None) -> device_time.Evidence:
-    """Return what there is to judge the candidate's device times by, from some of the rounds or from all."""
+    """Return the evidence that checks the candidate's device times, from some of the rounds or from all."""
     visits = measured.candidate if rounds is None else [measured.candidate[at] for at in rounds]
     cold = [visit.queued for visit in visits if visit.queued]
     return device_time.Evidence(

@@ -1,12 +1,12 @@
-"""Whether the device is as quick as when nobody else uses it, and waiting until it is.
+"""Check whether the device is as quick as when nobody else uses it, and wait until it is.
 
-Two things make it slower. Work of another process, say what a stopped candidate has left in its queues: a GPU does the
-work of processes in turns, of 2.4 ms on an H200, so that whatever fits into a turn takes no longer than ever, but has to
-wait for its turn, and what does not fit is interrupted. What shows that is how long next to nothing takes from launch to
-end: 13 to 54 us in three of four tries on a device that nobody else uses, 155 us to 2.5 ms beside kernels of any size.
-And there is work that belongs to nobody: what a process gives back, an NVIDIA driver wipes in the background, at half a
-terabyte a second, and everybody's memory is an eighth slower until that is done, 8 ms for 4 GB, 40 ms for 16 GB. A
-candidate could time either for its reference.
+Two things make it slower. The first is work of another process, for example work that a stopped candidate left in its
+queues. A GPU serves processes in turns (2.4 ms on an H200). Work that fits into a turn takes no longer than usual, but
+waits for its turn; longer work is interrupted. This shows in how long a nearly empty kernel takes from launch to end:
+13 to 54 us in three of four tries on a device that nobody else uses, 155 us to 2.5 ms beside kernels of any size. The
+second is work that belongs to no process: an NVIDIA driver wipes freed memory in the background, at half a terabyte per
+second. Until that is done, memory is an eighth slower for everybody: 8 ms for 4 GB, 40 ms for 16 GB. A candidate could
+time either of them to slow its reference down.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ import time
 
 from ...devices.base import Device
 
-#: How much slower than of late the device may be; and how much slower than at its quietest, when it has had time to finish
-#: what nobody waits for, before somebody else must be using it.
+#: The device is settled up to the first factor of its recent speed. Above the second factor of its best speed, after it
+#: had time to finish background work, somebody else must be using it.
 _SETTLED, _QUIET = 1.05, 1.3
-#: How much longer than ever before next to nothing may take, in seconds, before others must have been waited for.
+#: If a nearly empty kernel takes this many seconds longer than the quickest ever seen, it waited for others.
 _WAITED = 80e-6
-#: How long the device may take to become as quick as of late, and how long others may take with their work, and the pause
-#: between two looks, in seconds. Others' work is somebody's doing, and the host's births and deaths of processes are not.
+#: Seconds that the device may take to become as quick as it recently was, seconds that others may take to finish their
+#: work, and the pause between two checks. Somebody is to blame for others' work, but nobody for processes that start
+#: and end on the host.
 _PATIENCE, _LONG_PATIENCE = 0.5, 2.0
 _PAUSE = 0.002
-#: Probes of which the quickest counts, at the most, and those that are made at first.
+#: Most probes of which the quickest counts, and the number of probes at the start.
 _PROBES, _FIRST_PROBES = 3, 5
 
 
 class DeviceBusyError(Exception):
-    """Somebody else uses the device, and does not stop: nothing can be timed now."""
+    """Somebody else keeps using the device: nothing can be timed now."""
 
 
 class Quiet:
@@ -39,32 +40,32 @@ class Quiet:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        #: The quickest answer.
+        #: The lowest latency seen, in seconds.
         self._latency = math.inf
-        #: What the probe took at the quietest, and what it takes of late: devices become slower when they get warm.
+        #: The probe's seconds at best, and recently: devices become slower when they get warm.
         self._best = self._usual = math.inf
         for _ in range(_FIRST_PROBES):
             self._probe(math.inf)
-        #: What the probe took before a slower device was taken for quiet, the least since somebody set this to None.
+        #: The probe's lowest time before a slower device was accepted as quiet, since this was last set to None.
         self.slowed_from: float | None = None
 
     async def wait(self) -> bool:
-        """Wait until the device is quiet; False when it does not become so."""
+        """Wait until the device is quiet. Return False if it does not become quiet."""
         now = await self._settle(self._usual)
         if self._is_settled(now, self._usual):
             return True
         quiet = now <= self._best * _QUIET
-        if quiet:  # wiping is over by now: this is how quick the device has become
+        if quiet:  # wiping is over by now, so this is the device's new speed
             self.slowed_from = self._usual if self.slowed_from is None else min(self.slowed_from, self._usual)
             self._usual = now
         return quiet
 
     async def has_stayed_slow(self, slowed_from: float) -> bool:
-        """Say whether the device is certainly still slower than it was: then that was nobody's doing who has ended since."""
+        """Return True if the device is certainly still slower than it was; then no process that has ended caused it."""
         return slowed_from * _SETTLED < await self._settle(slowed_from) < math.inf
 
     async def _settle(self, usual: float) -> float:
-        """Wait for as long as it may take until the probe takes what it did; return what it takes, in seconds."""
+        """Wait, within the time limit, until the probe is as quick as `usual`. Return its last time in seconds."""
         began = time.monotonic()
         while True:
             now = self._probe(usual)
@@ -77,7 +78,7 @@ class Quiet:
         return now <= min(usual * _SETTLED, self._best * _QUIET)
 
     def _probe(self, usual: float) -> float:
-        """Return what the probe, made again unless that is as usual, takes in seconds; infinity beside others' work."""
+        """Return the probe's seconds, repeated unless they are as usual; infinity if others' work was seen."""
         quickest = latency = math.inf
         for _ in range(_PROBES):
             probe = self._device.probe()

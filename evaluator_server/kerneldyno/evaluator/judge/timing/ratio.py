@@ -1,12 +1,12 @@
-"""From rounds to a ratio: how much faster a candidate is than its reference, and how sure that is. Pure arithmetic.
+"""From rounds to a ratio: how much faster a candidate is than its reference, and how certain that is.
 
-In each round both sides are timed one after the other, so that what slows a host or a device down for a while slows
-both of them down: the ratio is the trimmed mean of the rounds' ratios. Two things break the pairs. Where memory lies
-(`Device.displace`) makes rounds of one side quicker or slower than those of the other: then the quickest rounds of each
-side are held against each other, and both have been seen where their memory lies well, and not one of them by luck. And
-what a host does beside delays single calls by half and more, and never makes one quicker: then the quicker half of each
-side's calls is what counts, without the very quickest; and of short calls, where whole visits are slow and there are few
-of them, fewer calls do.
+In each round both sides are timed one after the other. So whatever slows the host or the device down for a while slows
+both sides down, and the ratio is the trimmed mean of the rounds' ratios. Two things break the pairs. First, the place
+of memory (`Device.displace`) makes rounds of one side quicker or slower than those of the other. Then only the quickest
+rounds of each side are compared, so both sides count with well-placed memory, and luck favours neither. Second, other
+work on the host delays single calls by half and more, and never makes one quicker. Then the quicker half of each side's
+calls counts, without the very quickest. For short calls whole visits are slow, and there are few visits, so a smaller
+share of the calls counts. This module is pure arithmetic.
 """
 
 from __future__ import annotations
@@ -16,67 +16,68 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Where a round of device times is this much slower than the quickest, memory lay badly in it; and rounds are quick up
-#: to these factors, by device time and as called.
+#: If a round's device time exceeds the quickest round's by the first factor, memory was badly placed in it. Rounds are
+#: quick up to the other factors: by device time, and as called.
 _BADLY_PLACED = 1.04
 _PLACED, _PLACED_AS_CALLED = 1.015, 1.03
-#: By how much the quick rounds of one side may be off, as a factor: with several of them, and with one.
+#: Factor by which the quick rounds of one side may be off: with several of them, and with one.
 _OFF, _OFF_ALONE = 1.01, 1.03
-#: What a single round says nothing about: its own error, as a factor.
+#: Error of a single round, as a factor: one round says nothing about its own error.
 _ALONE = 1.1
-#: Rounds after which a side has been quick, if its memory can lie well: it did in three of ten at the least.
+#: After this many rounds a side has been quick if its memory can be well placed: at least three in ten rounds were.
 _ENOUGH_PLACES = 12
-#: As how many rounds it counts what rounds are expected to vary by: timing stops as soon as they agree, and of any three
-#: or four that agree by chance some always come along; and what those of end-to-end times are expected to vary by, as a
-#: standard deviation, and what more by the share of a call that is work of the host (visits of networks of many kernels
-#: vary by 6 to 14 %).
+#: The expected spread of rounds counts as this many additional rounds. It is needed because timing stops as soon as
+#: rounds agree, and sooner or later three or four agree by chance. The expected spread of end-to-end times is a
+#: standard deviation; the second number is added in proportion to the host's share of a call (visits of networks with
+#: many kernels vary by 6 to 14 %).
 _EXPECTED_ROUNDS = 3
 _EXPECTED_SPREAD, _HOST_SPREAD = 0.01, 0.05
-#: Share of the rounds at each end that a trimmed mean leaves out, once there are enough of them. Of fewer none counts as
-#: further than this factor from their median: a host that stood still for one of them tells nothing of the others.
+#: Share of the rounds at each end that a trimmed mean leaves out, once there are enough rounds. With fewer rounds, none
+#: counts as further from the median than the factor below: a host that stopped during one round says nothing about the
+#: others.
 _TRIMMED, _ENOUGH_TO_TRIM = 0.2, 5
 _FURTHEST = 1.5
-#: Pairs whose interval is no wider than this have not been broken.
+#: If the interval of the pairs is no wider than this, nothing has broken the pairs.
 _CLOSE = 0.015
-#: Share of each side's rounds that must have been quick for memory to be what the others differ by, and not the host;
-#: where device times say so, and where there are none.
+#: Share of each side's rounds that must have been quick before the difference of the others is attributed to memory and
+#: not to the host: if device times say that memory matters (True), and if there are none (False).
 _PLACED_SHARE = {True: 0.1, False: 0.25}
-#: Share of a side's rounds that must have been calm for the others not to count.
+#: Share of a side's rounds that must have been calm before the others are ignored.
 _CALM_SHARE = 0.25
-#: Which of each side's calls count where the host is what they differ by, as shares from the quickest on; without the
-#: quickest of all: no host makes calls quicker, but a candidate that leaves its work out now and then would be (T27).
+#: The calls of each side that count if the host causes the differences, as shares from the quickest on. The quickest
+#: calls are left out: no host makes calls quicker, but a candidate that skips its work now and then would be (T27).
 _UNDELAYED = (0.1, 0.5)
-#: The same for short calls, of which there are two dozen, and so few are compared that one of ten could be left out; and
-#: for calls of nothing, which nobody gains by.
+#: The same for short calls (there are two dozen, and so few are compared that one in ten could be left out), and for
+#: empty calls, from which nobody gains.
 _UNDELAYED_SHORT, _UNDISTURBED = (0.25, 0.4), (0.1, 0.3)
-#: As how many rounds it counts what visits of short calls are expected to vary by.
+#: The expected spread of visits of short calls counts as this many additional rounds.
 _SHORT_ROUNDS = 1
-#: Rounds from which on their quicker half tells how sure it is.
+#: From this many rounds on, the spread of their quicker half gives the interval.
 _ENOUGH_FOR_HALVES = 3
-#: Rounds in each order from which on the order is taken out of what rounds vary by.
+#: From this many rounds in each order on, the effect of the order is removed from the spread of rounds.
 _ENOUGH_OF_AN_ORDER = 3
-#: Student's t of a two-sided 95 % interval for one and two degrees of freedom; the normal distribution's quantile.
+#: Student's t for a two-sided 95 % interval with one and two degrees of freedom; the normal distribution's quantile.
 _STUDENT = {1: 12.71, 2: 4.30}
 _NORMAL = 1.96
-#: Share by which two timings of one kernel may differ though no round shows it, and seconds on each side, and seconds
-#: for each kernel of the reference in processes of the same pace, and of different ones (seen on H200s;
-#: `devices/pace.py`).
+#: By how much two timings of one kernel may differ although no round shows it: as a share, as seconds on each side, and
+#: as seconds per kernel of the reference, in processes of the same pace (True) and of different paces (False). Seen on
+#: H200s; see `devices/pace.py`.
 _DEAD_BAND = 0.004
 _DEAD_SECONDS = 0.2e-6
 _KERNEL_SECONDS = {True: 0.05e-6, False: 0.2e-6}
-#: The same for a call that is nothing but work of the host, by kind of device: twin processes differ by so much, as a
-#: share. On the CPU device that work is all there is, and where each process's memory lies decides (0.93 to 1.07 seen).
+#: The same as a share, for a call that is only work of the host, by kind of device: so much do twin processes differ.
+#: On the CPU device there is only such work, and the place of each process's memory decides (0.93 to 1.07 seen).
 _HOST_BAND = {"cuda": 0.015, "cpu": 0.04}
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Reference over candidate, and the 95 % interval by what rounds differ in."""
+    """The reference's time divided by the candidate's, and its 95 % interval from the spread of rounds."""
 
     value: float
     low: float
     high: float
-    #: The rounds of reference and of candidate that it is made of.
+    #: The rounds of reference and candidate that were used.
     reference_rounds: Sequence[int]
     rounds: Sequence[int]
 
@@ -87,7 +88,7 @@ class Ratio:
 
     @property
     def is_paired(self) -> bool:
-        """Whether it is made of all rounds, each of which has a ratio of its own."""
+        """True if all rounds were used, so that each has a ratio of its own."""
         return self.rounds == self.reference_rounds
 
     def scaled(self, factor: float) -> Ratio:
@@ -98,10 +99,13 @@ class Ratio:
 def of_rounds(
     reference: Sequence[float], candidate: Sequence[float], *, displaced: bool = False, expected: float = 0.0
 ) -> Ratio:
-    """Return the ratio of both sides' device times of a call, in seconds, one for each round of both.
+    """Return the ratio of device times.
 
-    `displaced`: their memory was somewhere else in each round. `expected`: what rounds' ratios would vary by if single
-    calls were all that varies, as a standard deviation (`expected_spread`).
+    Args:
+        reference: Seconds per call of the reference, for each round.
+        candidate: Seconds per call of the candidate, for each round.
+        displaced: Whether memory was at another place in each round.
+        expected: The standard deviation that rounds' ratios would have if only single calls varied (`expected_spread`).
     """
     if displaced and any(max(side) > _BADLY_PLACED * min(side) for side in (reference, candidate)):
         return _of_quick(reference, candidate, [_quick(side, _PLACED) for side in (reference, candidate)])
@@ -109,7 +113,7 @@ def of_rounds(
 
 
 def expected_spread(*sides: Sequence[Sequence[float]]) -> float:
-    """Return what ratios of rounds would vary by if the calls of a round, in seconds, were all that varies."""
+    """Return the spread of rounds' ratios if only the calls of a round varied; `sides` are in seconds."""
     return math.hypot(*(statistics.median(map(_error_of_mean, side)) for side in sides))
 
 
@@ -128,11 +132,15 @@ def of_delayed_rounds(
     calm: Sequence[Sequence[bool]] = (),
     host: float = 0.0,
 ) -> Ratio:
-    """Return the same from what each call of each round took, where the host delays single ones, by much and at random.
+    """Return the ratio of end-to-end times, which the host delays at random, single calls by much.
 
-    `memory_matters`: whether device times of the same rounds depend on where memory lies, where there are any. `calm`
-    says of the rounds of reference and candidate whether the host's processor was as quick as ever at their end. `host`
-    is the share of a call that is work of the host, where that decides.
+    Args:
+        reference: Seconds of each call of the reference, for each round.
+        candidate: Seconds of each call of the candidate, for each round.
+        displaced: Whether memory was at another place in each round.
+        memory_matters: Whether device times of the same rounds depend on the place of memory; None if there are none.
+        calm: For reference and candidate, whether the host's processor was as quick as usual at the end of each round.
+        host: The share of a call that is work of the host, if that share decides the time.
     """
     ours, theirs = ([statistics.median(calls) for calls in side] for side in (reference, candidate))
     is_close = _of_pairs(ours, theirs).width <= _CLOSE
@@ -155,10 +163,10 @@ def of_delayed_rounds(
 
 
 def of_short_calls(reference: Sequence[Sequence[float]], candidate: Sequence[Sequence[float]], *, host: float) -> Ratio:
-    """Return the same for short calls, of which `host` is the share that is work of the host.
+    """Return the ratio of end-to-end times of short calls; `host` is the share of a call that is work of the host.
 
-    On a host that others use as well a processor is half as quick for some visits, and there are a few visits only: what
-    counts is taken from the calls of all of them.
+    On a shared host a processor is half as quick during some visits, and there are only a few visits. So the ratio is
+    taken from the calls of all visits together.
     """
     ours, theirs = (
         _quick_mean([call for calls in side for call in calls], _UNDELAYED_SHORT) for side in (reference, candidate)
@@ -175,21 +183,21 @@ def of_short_calls(reference: Sequence[Sequence[float]], candidate: Sequence[Seq
 
 
 def undisturbed(values: Sequence[float]) -> float:
-    """Return the mean of the quickest of some times of which nobody's verdict depends: what no host has delayed."""
+    """Return the mean of the quickest times, which no host has delayed. No verdict depends on these times."""
     return _quick_mean(values, _UNDISTURBED)
 
 
 def _calm(rounds: Sequence[bool]) -> list[int]:
-    """Return the calm ones of some rounds, or all where they are too few."""
+    """Return the indices of the calm rounds, or of all rounds if too few are calm."""
     calm = [at for at, is_calm in enumerate(rounds) if is_calm]
     return calm if len(calm) >= max(_ENOUGH_TO_TRIM, _CALM_SHARE * len(rounds)) else list(range(len(rounds)))
 
 
 def _of_quick(reference: Sequence[float], candidate: Sequence[float], quick: Sequence[Sequence[int]]) -> Ratio:
-    """Hold the quick rounds of each side against each other.
+    """Compare the quick rounds of each side.
 
-    Where one side was quick and slow by turns, and the other one never was anything else in a few rounds, that one may
-    have been slow in all of them: the interval says so.
+    If one side was quick in some rounds and slow in others, and the other side showed only one speed in few rounds, the
+    other side may have been slow in all of them. The interval covers that.
     """
     ours, theirs = ([side[at] for at in rounds] for side, rounds in zip((reference, candidate), quick, strict=True))
     value = statistics.median(ours) / statistics.median(theirs)
@@ -202,7 +210,7 @@ def _of_quick(reference: Sequence[float], candidate: Sequence[float], quick: Seq
 
 
 def _step(seconds: Sequence[float], quick: Sequence[int]) -> float:
-    """Return how much slower than in its quick rounds a side is in the others, as a factor; 1 where it is in none."""
+    """Return the factor by which a side is slower in its other rounds than in its quick ones; 1 if it is not."""
     slow = [second for at, second in enumerate(seconds) if at not in quick]
     step = statistics.median(slow) / statistics.median([seconds[at] for at in quick]) if len(slow) > 1 else 1.0
     return step if step > _BADLY_PLACED else 1.0
@@ -224,18 +232,23 @@ def widened(
     host: float = 0.0,
     kind: str = "cuda",
 ) -> tuple[float, float]:
-    """Return the interval with what no round shows, since two processes differ for as long as they live.
+    """Widen the interval by what no round shows, because two processes differ for as long as they live.
 
-    `reference` and `candidate` are the medians of both sides, in seconds; `kernels` are those of the reference, where
-    device times are compared, and `host` is the share of a call that is work of the host, where end-to-end times are, of
-    a device of `kind`.
+    Args:
+        ratio: The ratio.
+        reference: The reference's median, in seconds.
+        candidate: The candidate's median, in seconds.
+        kernels: The number of the reference's kernels, if device times are compared.
+        same_pace: Whether both processes have the same pace.
+        host: The share of a call that is work of the host, if end-to-end times are compared.
+        kind: The kind of device.
     """
     factor = 1 + unseen(reference, candidate, kernels=kernels, same_pace=same_pace) + host * _HOST_BAND[kind]
     return ratio.low / factor, ratio.high * factor
 
 
 def unseen(reference: float, candidate: float, *, kernels: int = 0, same_pace: bool = True) -> float:
-    """Return by how much two processes may differ in a ratio of device times though no round shows it, as a share."""
+    """Return the share by which two processes may differ in a ratio of device times although no round shows it."""
     share = _DEAD_BAND + _DEAD_SECONDS / candidate
     return share + (_DEAD_SECONDS + kernels * _KERNEL_SECONDS[same_pace]) / reference
 
@@ -248,11 +261,9 @@ def _quick(seconds: Sequence[float], factor: float) -> list[int]:
 def _of_pairs(reference: Sequence[float], candidate: Sequence[float], expected: float = 0.0) -> Ratio:
     """Return the trimmed mean of the rounds' ratios, by their logarithms, and its interval.
 
-    `expected` is the standard deviation that a few more rounds are taken to have shown; 0 for none.
-
-    Who comes first in a round was the last to be timed in the one before, and finds caches and host as it left them.
-    The order changes from round to round, so that this cancels; once there are enough rounds it is taken out of what
-    they vary by as well.
+    `expected` is a standard deviation. It counts as if a few more rounds had shown it; 0 for none. The side that comes
+    first in a round was the last one in the round before, and finds caches and host as it left them. The order changes
+    from round to round, so this cancels. Once there are enough rounds, it is also removed from their spread.
     """
     values = [math.log(ours / theirs) for ours, theirs in zip(reference, candidate, strict=True)]
     orders = [values[0::2], values[1::2]]
@@ -271,7 +282,7 @@ def _of_pairs(reference: Sequence[float], candidate: Sequence[float], expected: 
 
 
 def _trimmed(values: Sequence[float]) -> tuple[float, float, int]:
-    """Return a trimmed mean, its standard error, and the degrees of freedom that has.
+    """Return a trimmed mean, its standard error, and the error's degrees of freedom.
 
     Source: Tukey and McLaughlin, "Less vulnerable confidence and significance procedures for location based on a single
     sample", Sankhya A 25(3), 1963: Student's t with the winsorised standard deviation.
@@ -291,15 +302,16 @@ def _trimmed(values: Sequence[float]) -> tuple[float, float, int]:
 
 
 def _quick_mean(values: Sequence[float], shares: tuple[float, float]) -> float:
-    """Return the mean of those between two shares of all, from the quickest on."""
+    """Return the mean of the values between two shares of all, counted from the quickest on."""
     begin, end = int(shares[0] * len(values) + 0.5), math.ceil(shares[1] * len(values))
     return statistics.fmean(sorted(values)[begin : max(end, begin + 1)])
 
 
 def _error_of_undelayed(values: Sequence[float]) -> tuple[float, int]:
-    """Return the standard error of the logarithm of the quicker half's mean, and the degrees of freedom that has.
+    """Return the standard error of the logarithm of the quicker half's mean, and its degrees of freedom.
 
-    As in `_trimmed`, but trimmed at one end only: the slower half counts as the slowest that is kept.
+    As in `_trimmed`, but only one end is trimmed: each value of the slower half counts as the slowest value that is
+    kept.
     """
     count, ordered = len(values), sorted(math.log(value) for value in values)
     kept = ordered[: math.ceil(_UNDELAYED[1] * count)]
@@ -308,7 +320,7 @@ def _error_of_undelayed(values: Sequence[float]) -> tuple[float, int]:
 
 
 def _student(freedom: int) -> float:
-    """Return Student's t of a two-sided 95 % interval, by its expansion (Abramowitz and Stegun, 26.7.5)."""
+    """Return Student's t for a two-sided 95 % interval, by its expansion (Abramowitz and Stegun, 26.7.5)."""
     if freedom in _STUDENT:
         return _STUDENT[freedom]
     z: float = _NORMAL

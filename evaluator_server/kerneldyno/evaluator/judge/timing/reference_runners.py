@@ -1,9 +1,9 @@
-"""References in runners of their own, kept from one candidate to the next.
+"""Reference runners: processes of their own for references, kept from one candidate to the next.
 
-A time in the judge's process cannot be held against one in a runner: another allocator, another number of queues to
-the device, another priority. A reference is therefore timed in a process that is the candidate's twin (same zygote,
-same walls, same loop, same pace), and stands still except in its own bursts. The judge runs references as well, for
-the answers.
+A time in the judge's process cannot be compared with one in a runner: the judge has another allocator, another number
+of queues to the device and another priority. Therefore a reference is timed in a twin of the candidate's process (same
+zygote, same walls, same loop, same pace). It is stopped except during its own bursts. The judge also runs references
+itself, for the expected outputs.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from .device_time import Burst
 from .end_to_end_time import PacedBurst
 from .processors import Processors
 
-#: Problem, whether runners are roomy, class by pace, input sets, and bytes of an output.
+#: Problem, whether runners have full queues, pace class, number of input sets, and bytes of an output.
 _Key = tuple[str, bool, int, int, int]
 
-#: Reference runners that are kept, at most, and for how many seconds after their last use.
+#: Most reference runners that are kept, and for how many seconds after their last use.
 _KEPT = {"cuda": 16, "cpu": 3}
 _KEPT_SECONDS = {"cuda": 30.0, "cpu": 10.0}
-#: How long building a reference may take, torch.compile included, in seconds.
+#: Time limit for building a reference, including torch.compile, in seconds.
 _BUILD_SECONDS = 300.0
-#: Bursts of a call that does nothing, and of the reference with a warm cache, that are kept of each kind.
+#: Most bursts that are kept per kind (of empty calls, and of the reference with a warm cache), and most kinds.
 _BURSTS = 24
 _KINDS = 200
 
@@ -52,15 +52,15 @@ class ReferenceRunner(Side):
     def __init__(self, device: Device, lease: Lease, runner: Runner, sizes: Sizes) -> None:
         super().__init__(device, lease, runner)
         self.sizes = sizes
-        #: Whether there is a reference to be timed.
+        #: True if there is a reference to time.
         self.timed = False
-        #: How long its answers may take, in seconds.
+        #: Time limit for its answers, in seconds.
         self.limit = _BUILD_SECONDS
-        #: Whether it has made the calls that load and tune what its bursts need.
+        #: True after it has made the calls that load and tune what its bursts need.
         self.warmed_up = False
-        #: What a call takes from end to end, in seconds, as seen then.
+        #: End-to-end seconds of a call, as seen during the warm-up.
         self.per_call = 0.0
-        #: The last value of its signals that was used.
+        #: The last signal value that was used.
         self.values = 0
         #: Warm bursts of the reference, made for the first candidate.
         self.warm: list[Burst] = []
@@ -68,31 +68,31 @@ class ReferenceRunner(Side):
         self._prepared: Hashable = None
 
     def cold_nothing(self, kind: Hashable) -> deque[Burst]:
-        """Return the cold bursts of nothing of one kind; what is added is kept."""
+        """Return the kept cold bursts of empty calls of one kind. The caller may add to them."""
         return self._bursts(("cold", kind))
 
     def warm_nothing(self, kind: Hashable) -> deque[Burst]:
-        """Return the warm bursts of nothing of one kind; what is added is kept."""
+        """Return the kept warm bursts of empty calls of one kind. The caller may add to them."""
         return self._bursts(("warm", kind))
 
     def paced_nothing(self, kind: Hashable) -> deque[PacedBurst]:
-        """Return the paced bursts of nothing of one kind; what is added is kept."""
+        """Return the kept paced bursts of empty calls of one kind. The caller may add to them."""
         return self._bursts(("paced", kind))
 
     def _bursts(self, kind: Hashable) -> deque[Any]:
         bursts = self._nothing.setdefault(kind, deque(maxlen=_BURSTS))
         self._nothing.move_to_end(kind)
-        while len(self._nothing) > _KINDS:  # candidates decide how many kinds there are
+        while len(self._nothing) > _KINDS:  # candidates determine how many kinds there are
             self._nothing.popitem(last=False)
         return bursts
 
     async def build(self, spec: EvalSpec, seed: int) -> None:
-        """Have the reference built and called once. Raises ReferenceFailure, RunnerStartError."""
+        """Build the reference in the runner and call it once. Raises ReferenceFailure, RunnerStartError."""
         answer = await self.ask({"op": "build", "spec": spec.to_plain(), "seed": seed})
         self.timed = answer["timed"] is True
 
     async def prepare_nothing(self, structure: Any, specs: tuple[tree.TensorSpec, ...]) -> None:
-        """Have a call ready that returns tensors of these descriptions."""
+        """Prepare an empty call that returns tensors of these descriptions."""
         if self._prepared != specs:
             order = {
                 "op": "nothing",
@@ -113,7 +113,7 @@ class ReferenceRunner(Side):
             report = await self.runner.gone()
             if report.out_of_memory:
                 ended: Exception = MemoryError("the reference needs more host memory than a runner may have")
-            elif report.lost or report.killed or report.signal == signal.SIGKILL:  # from outside
+            elif report.lost or report.killed or report.signal == signal.SIGKILL:  # somebody killed it from outside
                 raise RunnerStartError("the runner of the reference was killed") from None
             else:
                 ended = RuntimeError(f"the reference ended its process: {report.signal or report.exit_code}")
@@ -128,9 +128,9 @@ class ReferenceRunner(Side):
 @dataclass(slots=True)
 class _Kept:
     side: ReferenceRunner
-    #: Device memory that it takes.
+    #: Device memory that it takes, in bytes.
     nbytes: int
-    #: Lanes that use it or wait for the lease to.
+    #: Number of lanes that use it or wait for the lease to use it.
     users: int = 0
     last_used: float = field(default_factory=time.monotonic)
 
@@ -143,25 +143,25 @@ class References:
         self._pool = pool
         self._processors = processors
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
-        #: One for each key that somebody makes a runner for.
+        #: A lock for each key for which a runner is being made.
         self._making: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def classes(self, spec: EvalSpec, *, roomy: bool) -> set[int]:
-        """Return the classes, by pace, of the runners of a problem's reference that are kept."""
-        return {key[2] for key in self._kept if key[:2] == (spec.problem_key, roomy)}
+    def classes(self, spec: EvalSpec, *, full_queues: bool) -> set[int]:
+        """Return the pace classes of the kept runners of a problem's reference."""
+        return {key[2] for key in self._kept if key[:2] == (spec.problem_key, full_queues)}
 
     @asynccontextmanager
     async def beside(
-        self, built: BuiltProblem, spec: EvalSpec, sizes: Sizes, candidate: Runner, *, roomy: bool
+        self, built: BuiltProblem, spec: EvalSpec, sizes: Sizes, candidate: Runner, *, full_queues: bool
     ) -> AsyncIterator[ReferenceRunner]:
-        """Provide the runner of a problem's reference that is most like the candidate's; it is parked when this begins.
+        """Provide the runner of a problem's reference that is most like the candidate's; it is parked at the start.
 
         Raises ReferenceFailure, RunnerStartError, OutOfMemoryError.
         """
-        key = (spec.problem_key, roomy, self._pool.class_of(candidate), sizes.sets, sizes.slot_bytes)
+        key = (spec.problem_key, full_queues, self._pool.class_of(candidate), sizes.sets, sizes.slot_bytes)
         lock = self._making.setdefault(key, asyncio.Lock())
         async with lock:
             kept = self._kept.get(key)
@@ -169,9 +169,9 @@ class References:
                 await self._discard(self._kept.pop(key).side)
                 kept = None
             if kept is None:
-                made = await self._make(built, spec, sizes, candidate, roomy=roomy)
+                made = await self._make(built, spec, sizes, candidate, full_queues=full_queues)
                 kept = _Kept(made, built.footprint.reference_runner(sizes) + CONTEXT_BYTES)
-                # One of another pace serves this candidate alone: the next one may have more luck.
+                # A runner of another pace serves this candidate only: the next candidate may find one of its own pace.
                 if self._pool.class_of(kept.side.runner) == self._pool.class_of(candidate):
                     self._kept[key] = kept
             if shared := key in self._kept:
@@ -180,7 +180,7 @@ class References:
         try:
             yield kept.side
         except BaseException:
-            if kept.side.unanswered and self._kept.get(key) is kept:  # it is in the midst of something
+            if kept.side.unanswered and self._kept.get(key) is kept:  # it is in the middle of an order
                 del self._kept[key]
                 await self._discard(kept.side)
             raise
@@ -192,16 +192,16 @@ class References:
             await self._make_room()
 
     async def _make(
-        self, built: BuiltProblem, spec: EvalSpec, sizes: Sizes, candidate: Runner, *, roomy: bool
+        self, built: BuiltProblem, spec: EvalSpec, sizes: Sizes, candidate: Runner, *, full_queues: bool
     ) -> ReferenceRunner:
-        runner = await self._pool.take_like(candidate, roomy=roomy)
-        sizes = replace(sizes, slots=sizes.sets)  # nobody looks at earlier outputs of a reference
+        runner = await self._pool.take_like(candidate, full_queues=full_queues)
+        sizes = replace(sizes, slots=sizes.sets)  # nobody reads earlier outputs of a reference
         side = ReferenceRunner(self._device, self._pool.lease, runner, sizes)
         try:
             await side.open_arenas(sizes, memory_bytes=built.footprint.reference_limit(sizes))
             await side.build(spec, built.seed)
             await side.settle(self._processors.chosen)
-            async with self._pool.lease.work():  # between leases, which stop and resume those that are not parked
+            async with self._pool.lease.work():  # between leases, which stop and resume all runners that are not parked
                 await runner.park()
         except BaseException:
             await self._discard(side)
@@ -209,17 +209,17 @@ class References:
         return side
 
     async def expire(self) -> None:
-        """End those that nobody has used for a while."""
+        """End the runners that nobody has used for a while."""
         since = time.monotonic() - _KEPT_SECONDS[self._device.kind]
         await self._end(key for key, kept in self._kept.items() if kept.last_used < since)
 
     @property
     def idle_bytes(self) -> int:
-        """Device memory of those that are only kept for later."""
+        """Device memory in bytes of the runners that nobody uses now."""
         return sum(kept.nbytes for kept in self._kept.values() if not kept.users)
 
     async def end_one(self) -> bool:
-        """End the one that nobody has used for longest, if there is one; say whether."""
+        """End the unused runner whose last use is longest ago. Return False if there is none."""
         for key, kept in self._kept.items():
             if not kept.users:
                 await self._end([key])
@@ -227,7 +227,7 @@ class References:
         return False
 
     async def clear(self) -> None:
-        """End all that nobody uses now: somebody needs the memory."""
+        """End all runners that nobody uses now, because somebody needs the memory."""
         await self._end(self._kept)
 
     async def _make_room(self) -> None:

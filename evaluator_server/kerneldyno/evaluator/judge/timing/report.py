@@ -1,7 +1,7 @@
-"""What a timing comes to: the part of a result that says how fast a candidate is, by both times. Called by the lane.
+"""The part of a result that says how fast a candidate is, by device time and by end-to-end time. Called by the lane.
 
-A speedup is a ratio of two times of one regime (`bursts.Regime`). Times of two regimes are never held against each
-other: that they should be is a failure of ours, and is reported as one.
+A speedup is a ratio of two times of one regime (`bursts.Regime`). Times of two regimes are never compared. If they
+would be, that is our own failure, and it is reported as one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,13 @@ _log = logging.getLogger("kerneldyno.judge")
 
 
 def report(record: Record, measured: Measured, paces: tuple[float, float], device_kind: str) -> Times:
-    """Return times, speedups and intervals; whatever is doubted becomes a finding. Raises Finished.
+    """Return times, speedups and intervals, and add a finding for each doubt. Raises Finished.
 
-    `paces` are those of the processes of reference and candidate, in seconds; 0 where processes do not differ in that.
+    Args:
+        record: The evaluation's record, which gets the findings.
+        measured: What the timing has measured.
+        paces: The paces of the processes of reference and candidate, in seconds; 0 if processes do not differ in pace.
+        device_kind: The kind of device.
     """
     require_one_regime(measured)
     _log.debug("%s", _summary(measured))
@@ -88,20 +92,21 @@ def report(record: Record, measured: Measured, paces: tuple[float, float], devic
 def _summary(measured: Measured) -> str:
     """Return what every round has seen, in microseconds, for a log."""
 
-    def seen(visits: Sequence[Visit]) -> str:
-        device = " ".join(f"{visit.device_seconds * 1e6:.1f}" for visit in visits if visit.queued)
-        return f"device={device} paced={' '.join(f'{visit.paced_seconds * 1e6:.1f}' for visit in visits)}"
+    def seen(side: str, visits: Sequence[Visit]) -> str:
+        device = ",".join(f"{visit.device_seconds * 1e6:.1f}" for visit in visits if visit.queued)
+        paced = ",".join(f"{visit.paced_seconds * 1e6:.1f}" for visit in visits)
+        return f"{side}_device={device} {side}_paced={paced}"
 
     checked = f" {device_time.summary(evidence(measured))}" if measured.queued else ""
-    spent = " ".join(f"{name}={seconds:.3f}" for name, seconds in measured.phases.items())
+    spent = " ".join(f"{name}_seconds={seconds:.3f}" for name, seconds in measured.phases.items())
     return (
-        f"event=timed regime={_name(measured.regime)} effort={measured.effort} candidate: {seen(measured.candidate)}"
-        f" reference: {seen(measured.reference)}{checked} spent: {spent}"
+        f"event=timed regime={_name(measured.regime)} effort={str(measured.effort)!r}"
+        f" {seen('candidate', measured.candidate)} {seen('reference', measured.reference)}{checked} {spent}"
     )
 
 
 def require_one_regime(measured: Measured) -> None:
-    """Raise Finished, as a failure of ours, where visits of both sides are not all of one regime."""
+    """Raise Finished, as a failure of ours, unless all visits of both sides are of one regime."""
     visits = (*measured.candidate, *measured.reference)
     seen = {visit.regime for visit in visits} | ({measured.regime} if visits else set())
     pairs = zip(measured.candidate, measured.reference, strict=False)
@@ -115,7 +120,7 @@ def require_one_regime(measured: Measured) -> None:
 def _waits(measured: Measured, candidate: Timing) -> str:
     reached = measured.queued_reference / candidate.median
     return (
-        "the candidate cannot be queued ahead of the device, and its reference can: both were timed as called. Queued"
+        "the candidate cannot be queued ahead of the device, but its reference can: both were timed as called. Queued"
         f" ahead, the reference takes {measured.queued_reference * 1e6:.1f} us, which is {reached:.3g} times what the"
         " candidate takes"
     )
@@ -126,19 +131,19 @@ def _kept(visits: Sequence[Visit], rounds: Sequence[int]) -> list[Visit]:
 
 
 def _raised_device(device: Timing, visits: Sequence[Visit]) -> float:
-    """Return by which factor the candidate's device times were raised, because they could not be believed."""
+    """Return the factor by which the candidate's device times were raised because they could not be believed."""
     claimed = statistics.median(second for visit in visits if visit.queued for second in visit.queued.device_seconds)
     return max(1.0, device.median / max(claimed, SHORTEST))
 
 
 def _raised(concluded: Timing, bursts: Sequence[PacedBurst], fixed: float, least: float) -> float:
-    """Return by which factor the end-to-end times of a side were raised, because they take more than was seen."""
+    """Return the factor by which a side's end-to-end times were raised because calls take more than was seen."""
     seen = statistics.median(max(least, second - fixed) for burst in bursts for second in burst.seconds)
     return max(1.0, concluded.median / seen)
 
 
 def _trusted(bursts: Sequence[PacedBurst], fixed: float, device_seconds: float) -> Timing:
-    """Return the end-to-end times of the reference, in which nothing is hidden: what looks like that is the host's noise."""
+    """Return the reference's end-to-end times. It hides nothing, so apparent hidden work is the host's noise."""
     samples = [max(SHORTEST, second - fixed) for burst in bursts for second in burst.seconds]
     samples = end_to_end_time.no_less_than_device(samples, device_seconds)
     return Timing(samples, pb.TimingStats.CLOCK_EACH_CALL, statistics.fmean(samples))

@@ -1,9 +1,9 @@
-"""The roofline: how near a timed candidate comes to what its device can do at all. Called by the lane.
+"""The roofline: how near a timed candidate comes to the best that its device can do. Called by the lane.
 
 The least that a call moves (each input and parameter read once, each output written once) and computes (the reference's
-matrix products, convolutions and attention) is held against what this device was measured to do. It decides nothing:
-references may not need all of their inputs, and there may be a shorter way than theirs. Source: Williams, Waterman and
-Patterson, "Roofline", CACM 52(4), 2009, https://doi.org/10.1145/1498765.1498785.
+matrix products, convolutions and attention) is compared with the rates that were measured on this device. It decides
+nothing: references may not need all of their inputs, and a shorter algorithm than theirs may exist. Source: Williams,
+Waterman and Patterson, "Roofline", CACM 52(4), 2009, https://doi.org/10.1145/1498765.1498785.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .quiet import Quiet
 
 _log = logging.getLogger("kerneldyno.judge")
 
-#: Bytes that are copied to measure memory: so many times the cache, but no more than this.
+#: Bytes to copy when the memory rate is measured: this multiple of the cache, but no more than the limit.
 _COPIED_CACHES = 8
 _MOST_COPIED = {"cuda": 1 << 30, "cpu": 64 << 20}
-#: Rows of the square matrices that are multiplied: as many as fill a GPU, and take no time to speak of. FP8, for which torch
-#: has no product that every device can do, is held against bfloat16.
+#: Rows of the square matrices to multiply: enough to fill a GPU in a negligible time. FP8 is compared with bfloat16,
+#: because torch has no FP8 product that every device supports.
 _TIERS: dict[pb.Precision.ValueType, tuple[torch.dtype, int]] = {
     pb.PRECISION_FP64: (torch.float64, 4096),
     pb.PRECISION_FP32: (torch.float32, 4096),
@@ -42,40 +42,45 @@ _TIERS: dict[pb.Precision.ValueType, tuple[torch.dtype, int]] = {
     pb.PRECISION_BF16: (torch.bfloat16, 8192),
     pb.PRECISION_FP8: (torch.bfloat16, 8192),
 }
-#: What the rate of memory is kept under, which is no tier's.
+#: The key of the memory rate, which belongs to no tier.
 _BYTES = pb.PRECISION_UNSPECIFIED
 _MOST_ROWS = {"cuda": 8192, "cpu": 256}
 _TIMINGS = 4
-#: Inputs so many times the cache cannot lie in it, and reading them takes at least this share of what a copy makes of it.
+#: Inputs larger than this multiple of the cache cannot lie in it, and reading them takes at least this share of the
+#: time that the measured copy rate gives.
 _BEYOND_CACHE = 4
 _PLAUSIBLE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a call moves and computes at the least."""
+    """What a call moves and computes at least."""
 
-    #: Of the inputs alone, and with parameters and outputs.
+    #: Bytes of the inputs alone, and including parameters and outputs.
     input_bytes: int
     bytes: int
     flops: int
 
 
 class Roof:
-    """What one device was measured to do: each rate when it is first wanted, with the device to itself, and then kept."""
+    """The measured rates of one device. Each is measured at its first use, with the device to itself, and then kept."""
 
     def __init__(self, device: Device, lease: Lease, quiet: Quiet) -> None:
         self._device = device
         self._lease = lease
         self._quiet = quiet
-        #: Bytes a second, under UNSPECIFIED, and operations a second in each tier.
+        #: Bytes per second, under UNSPECIFIED, and operations per second in each tier.
         self._rates: dict[pb.Precision.ValueType, float] = {}
 
     async def rates(self, tier: pb.Precision.ValueType) -> tuple[float, float] | None:
-        """Return bytes a second and operations a second in `tier` (UNSPECIFIED: 0); None where nothing can be measured."""
+        """Return bytes per second and operations per second in `tier` (0 for UNSPECIFIED).
+
+        Return None if the device is busy, so that nothing can be measured.
+        """
         wanted = [each for each in (_BYTES, tier) if each not in self._rates]
         if wanted:
-            # Everybody stands still, the candidate too: who kept the device busy now would lower the roof for all.
+            # All runners are stopped, including the candidate's: one that kept the device busy now would lower the
+            # rates for all.
             async with self._lease.exclusive(None):
                 if not await self._quiet.wait():
                     return None
@@ -84,16 +89,19 @@ class Roof:
         return self._rates[_BYTES], self._rates[tier] if tier else 0.0
 
     def moved(self) -> float:
-        """Measure bytes a second, by a copy much larger than the cache: what is copied is read and written."""
+        """Measure bytes per second, by a copy much larger than the cache. Copied bytes count as read and as written."""
         device = self._device
         size = min(_COPIED_CACHES * device.cache_bytes(), _MOST_COPIED[device.kind])
-        # Written once, so that there is memory behind it and no page of zeros that all share.
+        # Write it once, so that it has real memory and not one shared page of zeros.
         source = torch.empty(size, dtype=torch.uint8, device=device.torch_device).fill_(1)
         target = torch.empty_like(source)
         return 2 * size / self._quickest(lambda: target.copy_(source))
 
     def computed(self, tier: pb.Precision.ValueType) -> float:
-        """Measure operations a second, by a product of random matrices: of zeros it would take less power, and less time."""
+        """Measure operations per second, by a product of random matrices.
+
+        Matrices of zeros would need less power, and so less time.
+        """
         device = self._device
         dtype, rows = _TIERS[tier]
         rows = min(rows, _MOST_ROWS[device.kind])
@@ -126,14 +134,15 @@ async def place(
 ) -> pb.Roofline | None:
     """Return how near a candidate whose call takes `seconds` comes to the roof; None if that cannot be measured.
 
-    `example` is the first trial: timed calls are like it. Who is quicker than its inputs can be read gets a finding.
+    `example` is the first trial; timed calls are like it. A candidate that is quicker than its inputs can be read gets
+    a finding.
     """
     try:
         counted = await problems.count(built, example, announce)
         work = work_of(built.problem, example, counted.flops)
         rates = await roof.rates(_tier(record.precision, example) if work.flops else _BYTES) if work.bytes else None
-    except Exception as error:  # no memory for it beside the candidate's, for example: an estimate spoils no verdict
-        _log.warning("no roofline: %s: %s", type(error).__name__, error)
+    except Exception as error:  # e.g. no memory beside the candidate's; an estimate must not spoil a verdict
+        _log.warning("event=no_roofline detail=%r", f"{type(error).__name__}: {error}"[:500])
         return None
     if rates is None:
         return None
@@ -158,7 +167,7 @@ def _tier(seen: pb.Precision.ValueType, example: Trial) -> pb.Precision.ValueTyp
 
 
 def position(work: Work, bytes_per_second: float, flops_per_second: float, seconds: float) -> pb.Roofline:
-    """Return how near a call that takes `seconds` comes to what the device can do at best."""
+    """Return how near a call that takes `seconds` comes to the best that the device can do."""
     moving = work.bytes / bytes_per_second
     computing = work.flops / flops_per_second if work.flops else 0.0
     least = max(moving, computing)
@@ -174,7 +183,7 @@ def position(work: Work, bytes_per_second: float, flops_per_second: float, secon
 
 
 def implausible(work: Work, bytes_per_second: float, cache_bytes: int, seconds: float) -> str:
-    """Say that a call is quicker than its inputs can be read, if it is; small ones may lie in a cache."""
+    """Describe a call that is quicker than its inputs can be read, or return "". Small inputs may lie in a cache."""
     reading = work.input_bytes / bytes_per_second
     if work.input_bytes < _BEYOND_CACHE * cache_bytes or seconds >= _PLAUSIBLE * reading:
         return ""
@@ -186,9 +195,10 @@ def implausible(work: Work, bytes_per_second: float, cache_bytes: int, seconds: 
 
 @contextlib.contextmanager
 def _tf32(*, allowed: bool) -> Iterator[None]:
-    """Allow, or forbid, TF32 in products of float32 matrices meanwhile.
+    """Allow or forbid TF32 in products of float32 matrices during the body.
 
-    By the newer name of the switch, which torch 2.8 has not: where a reference has used that, reading the older one fails.
+    This uses the newer name of the switch, which torch 2.8 lacks. If a reference has used the newer name, reading the
+    older one fails.
     """
     switch = torch.backends.cuda.matmul
     newer = hasattr(switch, "fp32_precision")

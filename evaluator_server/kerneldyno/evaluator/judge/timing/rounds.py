@@ -1,11 +1,10 @@
-"""Timing one candidate beside its reference: which bursts are made, in which order, until when. Called by the lane.
+"""Time one candidate beside its reference: which bursts are made, in which order, and until when. Called by the lane.
 
-Inputs are drawn before, outputs compared and conclusions drawn after (`timed`); what lies between happens under the
-exclusive lease. In each round both sides are woken in turn, by the same steps: a burst that is queued ahead of the
-device (device time), and one call by call (end-to-end time). Rounds end when the speedup is known as precisely as was
-asked for. Warm bursts of the candidate, in which nothing lies between the calls, tell by the judge's clock alone
-whether its device times can be true; more are made until that clock is sharp, and while it contradicts what is
-claimed.
+Inputs are drawn before, and outputs are compared and conclusions drawn after; everything between happens under the
+exclusive lease. In each round both sides are woken in turn and do the same: a burst that is queued ahead of the device
+(device time), and a burst call by call (end-to-end time). Rounds end when the speedup is known as precisely as
+requested. Warm bursts of the candidate, with nothing between the calls, show by the judge's clock alone whether its
+device times can be true. More of them are made until that clock is precise enough, and while it contradicts the claim.
 """
 
 from __future__ import annotations
@@ -41,40 +40,43 @@ from .quiet import DeviceBusyError, Quiet
 from .reference_runners import ReferenceRunner
 from .supply import Batch
 
-#: Warm bursts until the clock is settled: fewest pairs of a short and a long one, and most.
+#: Pairs of a short and a long warm burst until the clock is settled: the least, and the most.
 _WARM_PAIRS = 2
 _MOST_WARM_PAIRS = 16
-#: Time limit in seconds for warm bursts of a candidate that the judge's clock contradicts, or is not sharp enough for,
-#: with the drawing of their inputs.
+#: Time limit in seconds for extra warm bursts when the judge's clock contradicts the claim or is not precise enough. It
+#: includes the drawing of their inputs.
 _SETTLING_SECONDS = 0.4
-#: Length of a long warm burst: about so many seconds from end to end, and at least so many calls.
+#: Length of a long warm burst: about this many seconds from end to end, and at least this many calls.
 _QUEUING_SECONDS = 0.04
 _SHORTEST_LONG = 2
-#: Bursts of nothing of one kind that are enough; cold ones are of many lengths.
+#: Number of empty bursts of one kind that is enough; cold ones have many lengths, so more are needed.
 _NOTHING = 3
 _COLD_NOTHING = 6
-#: For how long paced bursts of nothing are made again since their processor has become slow, in seconds, where end-to-end
-#: times are chased.
+#: If end-to-end times are pursued: seconds for which paced empty bursts are repeated while their processor is slow.
 _CALM_SECONDS = 0.06
-#: Calls of a first paced burst, which tells how long calls take.
+#: Calls of the first paced burst, which shows how long calls take.
 _FIRST_CALLS = 2
-#: Untimed calls of one side and kind take about so long, in seconds.
+#: Approximate duration of the untimed calls of one side and kind, in seconds.
 _WARM_UP_SECONDS = 0.03
-#: A candidate whose calls took this long while they were checked needs no more warm-up, in seconds.
+#: A candidate whose calls took this long during the checks needs no more warm-up, in seconds.
 _WARM_BY_NOW = 0.02
-#: Queued bursts of a reference whose candidate cannot be queued: what that costs the reference is said.
+#: Queued bursts of a reference whose candidate cannot be queued. They show what timing as called costs the reference.
 _QUEUED_ALONE = 3
-#: How many more calls are made one by one in rounds of nothing else; and how many are made where the host decides: one visit
-#: differs from the next by a tenth there, and calls of one visit by 7 % (H200, networks of 85 to 110 kernels).
+#: Factor for the number of paced calls in a round that has nothing else, and the number if the host decides the time.
+#: There one visit differs from the next by a tenth, and calls of one visit by 7 % (H200, networks of 85 to 110
+#: kernels).
 _PACED_ALONE, _PACED_BY_HOST = 3, 2
-#: Of so many pairs of rounds memory lies in one as in a process that has just begun: there it is as quick or slow again.
+#: One in this many pairs of rounds has its memory placed as in a new process, where it is again as quick or as slow.
 _AFRESH_EVERY = 4
-#: Calls that are drawn ahead for so many rounds.
+#: Number of rounds for which inputs are drawn ahead.
 _ROUNDS_AHEAD = 4
 
 
 class TimingSession:
-    """The timing of one candidate. `prepare` before it has the device to itself, `measure` while it has, `judge` after."""
+    """The timing of one candidate.
+
+    Call `prepare` before it has the device to itself, `measure` while it has, and `judge` afterwards.
+    """
 
     def __init__(
         self,
@@ -96,19 +98,19 @@ class TimingSession:
         self._kernels = 1
         self._rng = random.Random(secrets.randbits(64))
         self._bursts = Bursts(candidate, reference, built, example, self._rng)
-        #: In the order in which the first round wakes them.
+        #: The sides, in the order in which the first round wakes them.
         self._sides: tuple[Side, ...] = (reference, candidate) if reference.timed else (candidate,)
         self._lengths: list[int] = []
         self._warm: list[int] = []
-        #: What was planned before anything was timed, and drawn for.
+        #: The effort that was planned before anything was timed; inputs were drawn for it.
         self._likely: Effort | None = None
 
     async def prepare(self, problems: Problems, announce: Announce) -> None:
-        """Count and draw ahead what will be needed. Raises ReferenceFailure."""
+        """Count kernels and draw inputs ahead. Raises ReferenceFailure."""
         candidate, bursts = self._candidate, self._bursts
-        with contextlib.suppress(torch.OutOfMemoryError):  # another time, then
+        with contextlib.suppress(torch.OutOfMemoryError):  # counting is tried again at another time
             counted = await problems.count(self._built, bursts.example, announce)
-            # Nobody knows how many are left when torch.compile has made one of several.
+            # torch.compile may merge several kernels into one, so the number of kernels is unknown.
             self._kernels = 1 if candidate.spec.torch_compile else counted.kernels
         likely = self._plan(candidate.quickest_call)
         captured = [CAPTURED_SETS] * len(self._sides) if candidate.spec.cuda_graph else []
@@ -123,7 +125,7 @@ class TimingSession:
         await candidate.settle(self._processors.chosen)
 
     def judge(self) -> None:
-        """Compare what the bursts have left. Raises Finished."""
+        """Compare the outputs that the bursts have kept. Raises Finished."""
         self._bursts.judge()
 
     async def measure(self) -> Measured:
@@ -133,7 +135,7 @@ class TimingSession:
         self._bursts.begin()
         if not await self._quiet.wait():
             raise DeviceBusyError
-        # The reference's process waits for orders whenever it has none, and is nobody's who would do anything else.
+        # The reference's process may stay awake: without an order it only waits, and no candidate can make it do more.
         async with self._bursts.awake(self._reference):
             return await self._measure(begun)
 
@@ -171,7 +173,7 @@ class TimingSession:
         return measured
 
     async def _begin(self) -> float:
-        """Warm both sides up; return what a call takes from end to end, the slower side's, in seconds."""
+        """Warm both sides up. Return the end-to-end seconds of a call of the slower side."""
         candidate, reference, bursts = self._candidate, self._reference, self._bursts
         assert self._likely is not None
         await self._place(reference, self._likely)
@@ -188,7 +190,7 @@ class TimingSession:
             return max(reference.per_call, await self._warm_up(candidate))
 
     async def _warm_up(self, side: Side) -> float:
-        """Make untimed calls of each kind, and return how long one takes from end to end, in seconds."""
+        """Make untimed calls of each kind. Return the end-to-end seconds of a call."""
         bursts, count = self._bursts, 1
         if self._candidate.quickest_call < _WARM_BY_NOW:
             for cold in (False, True):
@@ -198,14 +200,17 @@ class TimingSession:
         return min(first.seconds)
 
     def _warm_up_calls(self) -> int:
-        """Return how many untimed calls of each kind are made: as many as were asked for, of long ones fewer."""
+        """Return the number of untimed calls of each kind: as many as requested, and fewer if calls are long."""
         per_call = max(self._reference.per_call, self._candidate.quickest_call)
         return max(
             1, min(self._candidate.spec.warmup, self._bursts.longest, int(_WARM_UP_SECONDS / max(per_call, 1e-6)))
         )
 
     def _plan(self, per_call: float) -> Effort:
-        """Plan for calls that take so long; as what has been drawn ahead allows, where that comes near it."""
+        """Plan for calls that take `per_call` seconds from end to end.
+
+        Keep the burst lengths for which inputs were drawn ahead if they are near the planned ones.
+        """
         spec, likely = self._candidate.spec, self._likely
         planned = effort.plan(
             per_call,
@@ -252,23 +257,23 @@ class TimingSession:
                 return
 
     def _wanted(self, measured: Measured, left: dict[str, int]) -> tuple[bool, bool]:
-        """Say whether the next round is for device times as well, and whether one is needed for end-to-end times alone."""
+        """Return what the next round is needed for: for device times, and for end-to-end times alone."""
         planned, precision = measured.effort, self._candidate.spec.timing_precision
         device = self._bursts.regime.queued and 2 * left["queued"] >= planned.queued
         end_to_end = planned.chased and 2 * left["paced"] >= planned.paced
         device = device and not self._knows_device_time(measured, precision)
         end_to_end = end_to_end and not self._knows_end_to_end_time(measured, precision)
-        # What is known worse comes first, unless both are known by the same rounds only.
+        # The less precise ratio comes first, unless only the same rounds can improve both.
         if device and end_to_end and measured.reference and not measured.memory_matters:
             device = measured.device_ratio().width >= measured.paced_ratio(0.0).width
         return device, end_to_end
 
     @staticmethod
     def _knows_device_time(measured: Measured, precision: float) -> bool:
-        """Say whether device times are known well enough, and do not depend on where memory lies.
+        """Return True if device times are known well enough, and do not depend on the place of memory.
 
-        More rounds do not help where they differ by less than processes do; nor, of short calls, where what is asked for
-        is little beside that, which may be to either side.
+        More rounds do not help once rounds differ by less than processes do. For short calls they also do not help if
+        the requested precision is small compared with that difference, which may be to either side.
         """
         if not measured.reference:
             return False
@@ -283,13 +288,13 @@ class TimingSession:
         return measured.paced_ratio(0.0).width <= precision
 
     async def _round(self, measured: Measured, per_call: float, left: dict[str, int]) -> dict[Side, Visit]:
-        """Wake both sides in turn, in an order that changes from round to round, on the same inputs."""
+        """Wake both sides in turn, on the same inputs. The order changes from round to round."""
         bursts, planned, device = self._bursts, measured.effort, bool(left["queued"])
         at = sum((visit.queued is not None) == device for visit in measured.candidate)
         sides = self._sides if at % 2 == 0 else self._sides[::-1]
         moved = 0
         if planned.displaced and (device or not bursts.regime.queued or measured.memory_matters):
-            # The same for both sides, now and then as a process has it that has just begun.
+            # Both sides get the same place, and now and then the place that a new process has.
             moved = AFRESH if at // 2 % _AFRESH_EVERY == 0 else self._rng.randrange(AFRESH + 1, 1 << 31)
         queued: dict[Side, Burst] = {}
         paced: dict[Side, PacedBurst] = {}
@@ -299,7 +304,7 @@ class TimingSession:
             queued[side] = await bursts.queued_burst(side, batch, per_call, cold=planned.cold, lead_in=planned.lead_in)
 
         async def pace(side: Side, batch: Batch) -> None:
-            lead_in = 0 if side in queued else planned.lead_in  # the first burst has warmed what was cold
+            lead_in = 0 if side in queued else planned.lead_in  # the first burst has warmed the caches
             paced[side] = await bursts.paced_burst(side, batch, cold=planned.cold, lead_in=lead_in)
 
         steps = []
@@ -320,31 +325,31 @@ class TimingSession:
                         await step(side, batch)
                 calm[side] = self._processors.is_quick()
 
-        # Where there is room for the inputs of both steps each side is woken once.
+        # If there is memory for the inputs of both steps, each side is woken once.
         for number, part in enumerate(bursts.apart(steps)):
             await visit(part, moved if number == 0 else 0)
         return {side: Visit(bursts.regime.kind, paced[side], queued.get(side), calm[side]) for side in sides}
 
     async def _expect_quiet(self) -> None:
-        """Wait until nothing is left of the stopped candidate on the device. Raises Finished.
+        """Wait until the stopped candidate has no work left on the device. Raises Finished.
 
-        It would slow down its reference, or a burst of nothing, which is taken off its own.
+        Such work would slow down its reference, or an empty burst, whose time is subtracted from the candidate's own.
         """
         if not await self._quiet.wait():
             evidence = "the candidate keeps the device busy after it has answered"
             raise self._candidate.record.reject("T26", evidence)
 
     async def _place(self, side: Side, planned: Effort, memory: int = 0) -> None:
-        """Have a side that is awake launch from a processor that is quick, with its memory elsewhere if that is not 0."""
+        """Move an awake side to a quick processor, and its memory to place `memory` unless that is 0."""
         await side.place(self._processors.choose(planned.processors), memory)
         if memory:
-            await self._quiet.wait()  # what it has given back is wiped, and memory is slower meanwhile
+            await self._quiet.wait()  # the driver wipes the memory that was freed, and all memory is slower meanwhile
 
     def _paced_alone(self, measured: Measured) -> int:
-        """Return how many calls are made one by one when a side is woken for nothing else.
+        """Return the number of paced calls if a side is woken for nothing else.
 
-        More than otherwise; but where the host decides it is visits that tell, since a processor stays quick for some
-        milliseconds only.
+        It is larger than otherwise. But if the host decides the time, visits matter and not calls, since a processor
+        stays quick for some milliseconds only.
         """
         planned = measured.effort
         if not self._bursts.regime.queued or planned.long:
@@ -359,9 +364,9 @@ class TimingSession:
         return device_time.length(planned.queued, self._most_queued(), self._rng)
 
     async def _check_device_times(self, measured: Measured, per_call: float) -> None:
-        """Make what the candidate's device times are checked by. Raises NotQueuedError."""
+        """Make the bursts that check the candidate's device times. Raises NotQueuedError."""
         planned, reference, kind = measured.effort, self._reference, self._kind
-        if planned.long:  # the bursts of the rounds are warm ones, and all of one length
+        if planned.long:  # the bursts of the rounds serve as warm ones, and all have one length
             count = max(1, min(planned.queued, self._most_queued(), planned.calls))
             measured.warm_nothing = await self._nothing(reference.warm_nothing((kind, count)), [count])
             measured.cold_nothing = measured.warm_nothing
@@ -372,11 +377,11 @@ class TimingSession:
 
     @property
     def _kind(self) -> Hashable:
-        """What bursts of nothing must have in common with the candidate's."""
+        """What empty bursts must have in common with the candidate's."""
         return self._bursts.regime.replayed, self._bursts.nothing_like()
 
     async def _nothing(self, kept: Any, lengths: Sequence[int], *, cold: bool = False) -> list[Burst]:
-        """Return the queued bursts of nothing that are kept, once there are enough of them."""
+        """Return the kept queued bursts of empty calls, after adding some if there are too few."""
         missing = (_COLD_NOTHING if cold and self._bursts.longest > 1 else _NOTHING) - len(kept)
         if missing > 0:
             for at in range(missing):
@@ -401,7 +406,7 @@ class TimingSession:
             made = await bursts.paced_burst(
                 self._reference, bursts.supply.familiar(count), cold=planned.cold, nothing=True, lead_in=1
             )
-            # It is taken off every call of both sides, and kept for other candidates.
+            # The burst is subtracted from every call of both sides, and kept for other candidates.
             if self._processors.is_quick() or time.monotonic() - began > patience:
                 kept.append(made)
         return list(kept)
@@ -431,7 +436,7 @@ class TimingSession:
     async def _make_warm(
         self, measured: Measured, lengths: Sequence[int], per_call: float, *, also_reference: bool
     ) -> None:
-        """Make a warm burst of each length; their inputs are given back when this returns."""
+        """Make a warm burst of each length. The memory of their inputs is free again when this returns."""
         bursts, reference = self._bursts, self._reference
         batches = [bursts.supply.take(count) for count in lengths]
         if also_reference:
@@ -445,9 +450,9 @@ class TimingSession:
             ]
 
     def _warm_lengths(self, per_call: float) -> list[int]:
-        """Return the lengths of a short and a long warm burst of calls that take so long from end to end, in seconds.
+        """Return the lengths of a short and a long warm burst; `per_call` is the end-to-end time of a call, in seconds.
 
-        One length where no more calls can be queued than one.
+        Return one length if only one call can be queued.
         """
         long = max(_SHORTEST_LONG, int(_QUEUING_SECONDS / max(per_call, 1e-6)))
         long = min(self._most_queued(), long)
@@ -457,7 +462,7 @@ class TimingSession:
         return self._warm
 
     async def _queue_reference_alone(self, planned: Effort, per_call: float) -> float:
-        """Return what a call of the reference takes queued ahead, in seconds; 0 where it cannot be either."""
+        """Return the seconds of a queued call of the reference; 0 if the reference cannot be queued either."""
         bursts = self._bursts
         await self._expect_quiet()
         found: list[float] = []
@@ -476,7 +481,7 @@ class TimingSession:
 
 
 def _near(one: int, other: int) -> bool:
-    """Say whether two numbers of calls are so alike that either will do."""
+    """Return True if two numbers of calls are so similar that either will do."""
     return max(one, other) <= 2 * min(one, other)
 
 

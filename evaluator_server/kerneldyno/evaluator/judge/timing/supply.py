@@ -1,7 +1,7 @@
-"""Fresh secret inputs for bursts, and what is right for a few of them that nobody else knows. Used by `bursts`.
+"""Fresh secret inputs for bursts, and the expected outputs of a few of them, which nobody else knows. Used by `bursts`.
 
-What a candidate will be timed on is drawn before it has the device to itself, as far as memory allows: while it is
-timed everybody else stands still, and drawing takes as long as the bursts do.
+Inputs are drawn before the candidate has the device to itself, as far as memory allows. While it is timed all others
+wait, and drawing takes as long as the bursts do.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from ..problems import trial
 from ..problems.cache import BuiltProblem
 from ..problems.inputs import Inputs, draw
 
-#: Time for drawing the input sets of one burst, in seconds, above which earlier ones are used again, changed.
+#: If drawing the input sets of one burst takes longer than this, in seconds, earlier sets are changed and used again.
 _DRAWING_SECONDS = {"cuda": 0.25, "cpu": 0.05}
-#: Sets that are timed one by one to see whether drawing is slow; of the others many are under way at once.
+#: Number of sets that are timed one by one to see whether drawing is slow; the others are queued together.
 _TIMED_SETS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Input sets for one burst, one after the other, and the trials of those whose outputs will be looked at."""
+    """Input sets for one burst, one after the other, and the trials of those whose outputs will be checked."""
 
     count: int
     data: torch.Tensor
@@ -47,18 +47,18 @@ class Supply:
     built: BuiltProblem
     spec: EvalSpec
     device: Device
-    #: A nominal trial: what outputs look like, and how noisy they are.
+    #: A nominal trial. It shows what outputs look like and how noisy they are.
     example: trial.Trial
-    #: What one input set looks like.
+    #: The structure and the tensors of one input set.
     structure: Any
     specs: list[tree.TensorSpec]
     longest: int
     rng: random.Random
-    #: Size of one input set in bytes.
+    #: Size of one input set, in bytes.
     set_bytes: int = field(init=False)
     _cases: list[int] = field(init=False)
     _ahead: list[Batch] = field(default_factory=list)
-    #: Inputs that were shown already, where the example has none.
+    #: Inputs that were revealed already, for use if the example has none.
     _seen: torch.Tensor | None = None
     _kept: list[torch.Tensor] = field(default_factory=list)
     _quickest: float = math.inf
@@ -66,7 +66,7 @@ class Supply:
 
     def __post_init__(self) -> None:
         self.set_bytes = tree.layout(self.specs)[1]
-        # Of fixed cases those are timed that are as large as the first one; random inputs are all alike.
+        # Only fixed cases of the same size as the first one are timed; random inputs are all alike.
         problem = self.built.problem
         self._cases = [
             number
@@ -76,12 +76,12 @@ class Supply:
 
     @property
     def checks(self) -> int:
-        """How many outputs of a burst are looked at."""
+        """Number of a burst's outputs that are checked."""
         return checks(self.set_bytes + self.example.slot_bytes)
 
     @property
     def room(self) -> int:
-        """How many sets can be drawn ahead."""
+        """Number of sets that can be drawn ahead."""
         return drawn_ahead(self.device) // self.set_bytes
 
     @property
@@ -89,9 +89,9 @@ class Supply:
         return kept_sets(self.device, self.set_bytes)
 
     async def draw_ahead(self, counts: Iterable[int], turn: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-        """Draw batches of these sizes for later, each in a `turn` of its own, until memory for them is used up.
+        """Draw batches of these sizes ahead, each inside a `turn` of its own, until the memory for them is used up.
 
-        Of large outputs one answer may take more of it than all inputs do.
+        Outputs count too: one large expected output may take more memory than all inputs.
         """
         room, answers = self.room, drawn_ahead(self.device) // self.example.slot_bytes
         for count in counts:
@@ -103,28 +103,28 @@ class Supply:
                 self._ahead.append(self._draw(count, self.checks))
 
     def take(self, count: int) -> Batch:
-        """Return a batch of `count` sets that nobody has seen, drawn ahead if there is one. Raises ReferenceFailure.
+        """Return a batch of `count` sets that nobody has seen, drawn ahead if possible. Raises ReferenceFailure.
 
-        Of others, drawn while everybody stands still, fewer outputs are looked at.
+        If the batch has to be drawn now, while all others are stopped, fewer outputs are checked.
         """
         for at, batch in enumerate(self._ahead):
             if batch.count == count:
                 return self._ahead.pop(at)
-        self._seen = None  # the memory of it is needed
+        self._seen = None  # its memory is needed
         batch = self._draw(count, checks=1)
         if self.is_outlined:
-            self._seen = batch.data  # as soon as it is: `familiar` is asked for none between this and the batch's burst
+            self._seen = batch.data  # it will be by then: `familiar` is not called between this and the batch's burst
         return batch
 
     @property
     def is_outlined(self) -> bool:
-        """Whether inputs are so large that the example's were not kept."""
+        """True if inputs are so large that the example's were not kept."""
         return not self.example.inputs.master.numel()
 
     def familiar(self, count: int) -> Batch:
-        """Return a batch of inputs that are no secret, and of which no outputs are looked at.
+        """Return a batch of inputs that are not secret; none of its outputs are checked.
 
-        For calls that do not count, and for those of whom nobody doubts anything: drawing takes longer than they do.
+        It is for untimed calls and for trusted sides: drawing takes longer than the calls do.
         """
         if not self.is_outlined:
             return Batch(count, self.example.inputs.master.repeat(count), {})
@@ -136,9 +136,8 @@ class Supply:
     def _draw(self, count: int, checks: int) -> Batch:
         size = self.set_bytes
         data = torch.zeros(count * size, dtype=torch.uint8, device=self.device.torch_device)
-        with (
-            self.built.settings.in_force()
-        ):  # once for all of them: to look what is set takes as long as to draw a small one
+        # Once for all sets: reading the settings takes as long as drawing a small set.
+        with self.built.settings.in_force():
             began = time.monotonic()
             for index in range(count):
                 self._draw_one(data[index * size :][:size], index)
@@ -150,7 +149,10 @@ class Supply:
         return Batch(count, data, right)
 
     def _draw_one(self, target: torch.Tensor, index: int) -> None:
-        """Draw one set; where drawing is slow, take an earlier one, of which secret elements are changed afterwards."""
+        """Draw one set.
+
+        If drawing is slow, copy an earlier set instead; its secret elements are changed afterwards.
+        """
         enough = _DRAWING_SECONDS[self.device.kind]
         slow = self._seconds_a_burst > enough
         if slow and self._kept and len(self._kept) == self._most_kept and self.built.examination.held:
@@ -169,7 +171,7 @@ class Supply:
             self._kept.append(target.clone())
 
     def _note_batch(self, began: float, count: int) -> None:
-        """Many sets at once take less time than one after the other, unless they come from the host."""
+        """Note the seconds per set: many sets at once take less time per set, unless they come from the host."""
         if count > _TIMED_SETS and self._seconds_a_burst <= _DRAWING_SECONDS[self.device.kind]:
             self.device.synchronize()
             self._quickest = min(self._quickest, (time.monotonic() - began) / count)
@@ -177,7 +179,7 @@ class Supply:
 
     @property
     def _seconds_a_burst(self) -> float:
-        """How long drawing for the longest burst takes."""
+        """Seconds to draw the inputs of the longest burst."""
         return self.built.seconds_a_set * self.longest
 
     def _answer(self, index: int, data: torch.Tensor) -> trial.Trial:
@@ -189,7 +191,7 @@ class Supply:
         return right
 
     def _case(self, index: int) -> int:
-        """Which fixed case an input set holds; problems without cases draw at random."""
+        """Return the number of the fixed case of an input set. Problems without cases draw at random."""
         return self._cases[index % len(self._cases)]
 
     def _fits(self, drawn: Inputs) -> bool:
