@@ -21,9 +21,10 @@ from kerneldyno.evaluator.judge.problems.trial import Inputs, prepare
 from kerneldyno.evaluator.judge.results.record import Finished, Record
 from kerneldyno.evaluator.judge.runners.side import Side
 from kerneldyno.evaluator.judge.timing import bursts as module
-from kerneldyno.evaluator.judge.timing import supply
-from kerneldyno.evaluator.judge.timing.bursts import Bursts, Regime
+from kerneldyno.evaluator.judge.timing import supply, timed_outputs
+from kerneldyno.evaluator.judge.timing.bursts import Bursts
 from kerneldyno.evaluator.judge.timing.reference_runners import ReferenceRunner
+from kerneldyno.evaluator.judge.timing.regime import Regime
 from kerneldyno.evaluator.judge.timing.supply import Batch
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
@@ -86,24 +87,24 @@ async def test_outputs_are_compared_when_the_device_is_others_again_or_when_they
     made = bursts()
     right = made.supply.take(3).right
     outputs = {index: torch.zeros(made.candidate.station.outputs.shape[1], dtype=torch.uint8) for index in right}
-    made._keep([(right[index], outputs[index]) for index in right])
+    made.outputs.keep(right, outputs)
     assert made.candidate.record.timed_checks == 0
     with pytest.raises(Finished) as finished:
-        made.judge()
+        made.outputs.judge()
     assert finished.value.result.outcome == pb.EvalResult.INCORRECT
-    monkeypatch.setattr(module, "unjudged", lambda _: 0)
+    monkeypatch.setattr(timed_outputs, "unjudged", lambda _: 0)
     made = bursts()
     right = made.supply.take(3).right
     with pytest.raises(Finished):
-        made._keep([(right[index], outputs[index]) for index in right])
+        made.outputs.keep(right, outputs)
 
 
 def test_only_outputs_of_the_candidate_are_looked_at() -> None:
     made = bursts()
     batch = made.supply.take(3)
     plan = made.plan(made.candidate, batch, cold=True)
-    assert len(made._watched(made.candidate, plan, batch)) == len(batch.right) > 0
-    assert made._watched(made.reference, plan, batch) == {}
+    assert len(made.outputs.watched(made.candidate, plan, batch)) == len(batch.right) > 0
+    assert made.outputs.watched(made.reference, plan, batch) == {}
 
 
 # The plan
@@ -177,12 +178,12 @@ def test_what_lies_in_the_arena_before_a_burst_is_inputs_that_do_not_count_and_a
     batch = made.supply.take(3)
     plan = made.plan(made.candidate, batch, cold=True)
     size, arena = made.set_bytes, made.candidate.station.arena
-    made._poison(made.candidate, plan, lead_in=1)
+    made._staging.erase(made.candidate, plan, lead_in=1)
     assert torch.equal(arena[:size], made.example.inputs.master)
     assert bool((arena[size : 3 * size] == 0xFF).all())
-    made._poison(made.candidate, plan)
+    made._staging.erase(made.candidate, plan)
     assert bool((arena[: 3 * size] == 0xFF).all())
-    made._show(made.candidate, batch, 1)
+    made._staging.show(made.candidate, batch, 1)
     assert torch.equal(arena[size : 2 * size], batch.data[size : 2 * size])
     for nobodys in (arena[:size], arena[2 * size : 3 * size]):
         assert bool((nobodys == 0xFF).all())

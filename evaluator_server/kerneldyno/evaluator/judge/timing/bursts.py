@@ -3,8 +3,8 @@
 While the judge draws inputs and times the other side, all processes of a side are stopped, and its inputs are not yet
 within its reach. The judge's clock starts when the judge begins to copy inputs into the side's arena. It stops when the
 judge has copied away the outputs that it will check; nobody else knows to which calls they belong. The judge compares
-them after it has released the device, as far as memory allows. `Regime` decides for both sides together how calls reach
-the device.
+them after it has released the device, as far as memory allows. `staging.py` copies inputs, `timed_outputs.py` keeps
+outputs, and `regime.py` says for both sides together how calls reach the device.
 """
 
 from __future__ import annotations
@@ -15,30 +15,26 @@ import functools
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import torch
-
-from kerneldyno.v1 import evaluation_pb2 as pb
-
-from ...devices.base import Device, Gate, Stopwatch
+from ...devices.base import Device
 from ...devices.signals import DONE, READY, RELEASED
 from ...devices.timed_loops import Plan
 from ...shared import tree
-from ..checks.candidate import POISON, Candidate
-from ..memory.surplus import unjudged
+from ..checks.candidate import Candidate
 from ..problems import trial
 from ..problems.cache import BuiltProblem
-from ..results import verdict
-from ..results.record import Finished
 from ..runners.answers import read_burst
 from ..runners.side import Side
 from .device_time import Burst
 from .end_to_end_time import PacedBurst
 from .reference_runners import ReferenceRunner
+from .regime import NotQueuedError, Regime
+from .staging import Staging
 from .supply import Batch, Supply
+from .timed_outputs import TimedOutputs
 
 _Step = TypeVar("_Step")
 
@@ -59,46 +55,6 @@ _WATCHED = 0.005
 _WATCHED_CLOSELY = 0.1
 #: If the inputs and outputs of one call exceed this size, in bytes, only one batch exists at a time.
 _HUGE_BYTES = 1 << 30
-#: Stopwatch numbers: the whole burst, and the copying of its inputs.
-_WALL, _REVEALING = range(2)
-#: In arenas up to this size, in bytes, the judge copies as many bytes for a short burst as for a long one.
-_EVENED_BYTES = 2 << 30
-
-
-@dataclass(slots=True)
-class Regime:
-    """How calls reach the device. It is decided for both sides together: times of two regimes cannot be compared.
-
-    If one side's calls cannot be queued ahead, because they wait for the device or launch more than its queue holds,
-    both sides are timed as callers who do not queue.
-    """
-
-    #: Number of calls of either side that can be queued ahead of the device; 0 if not even one.
-    queueable: int
-    #: True if calls are replayed as CUDA graphs.
-    replayed: bool = False
-
-    @property
-    def queued(self) -> bool:
-        """True if calls are queued ahead."""
-        return self.queueable > 0
-
-    @property
-    def kind(self) -> pb.TimingStats.Regime.ValueType:
-        """The regime's value in TimingStats."""
-        return pb.TimingStats.REGIME_QUEUED_AHEAD if self.queued else pb.TimingStats.REGIME_AS_CALLED
-
-    def shorten(self, count: int) -> None:
-        """Reduce the queue length after a burst of `count` calls could not be queued."""
-        self.queueable = max(1, count // 8) if count > 1 else 0
-
-
-class NotQueuedError(Exception):
-    """`side` cannot queue so many calls ahead: the regime has changed, and both sides start again."""
-
-    def __init__(self, side: Side) -> None:
-        super().__init__()
-        self.side = side
 
 
 @dataclass(slots=True)
@@ -115,11 +71,9 @@ class Bursts:
     #: Number of calls in the longest burst that memory allows.
     longest: int = field(init=False)
     supply: Supply = field(init=False)
-    #: Bytes that are copied in addition to inputs, so that revealing inputs always takes equally long.
-    _filler: torch.Tensor = field(init=False)
+    outputs: TimedOutputs = field(init=False)
+    _staging: Staging = field(init=False)
     _values: int = 0
-    #: Outputs of timed calls, as copied at the end of their bursts, each with its expected output.
-    _unjudged: list[tuple[trial.Trial, torch.Tensor]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         station = self.candidate.station
@@ -136,16 +90,14 @@ class Bursts:
             self.longest,
             self.rng,
         )
+        self.outputs = TimedOutputs(self.candidate, self.supply)
 
     def begin(self) -> None:
         """Allocate the memory that bursts need. Call it once this pair has the device to itself."""
         # Signal values increase while a runner lives, and the reference's runner outlives this session.
         self._values = self.reference.values
         size = len(self.candidate.station.inputs) * self.set_bytes
-        self._filler = torch.empty(
-            size if size <= _EVENED_BYTES else 0, dtype=torch.uint8, device=self._device.torch_device
-        )
-        self._filler.fill_(POISON)  # the candidate can read it, and the memory may have held expected outputs before
+        self._staging = Staging(self._device, self.supply, self.example, size)
 
     @property
     def set_bytes(self) -> int:
@@ -228,9 +180,9 @@ class Bursts:
         """
         batch = self.supply.familiar(count)
         plan = self.plan(side, batch, cold=cold)
-        self._poison(side, plan)
+        self._staging.erase(side, plan)
         for index in range(count):
-            self._show(side, batch, index)
+            self._staging.show(side, batch, index)
         side.order_burst(plan, self._next(), paced=False, gated=False, replay=self.regime.replayed, nothing=nothing)
         read_burst(await side.answer(), count)
 
@@ -250,9 +202,9 @@ class Bursts:
         """
         gate, count, plan = side.gate, batch.count, self.plan(side, batch, cold=cold)
         assert gate is not None
-        self._poison(side, plan, lead_in=lead_in)
-        watched = self._watched(side, plan, batch)
-        copies = self._room(side, watched, range(len(side.station.outputs)))
+        self._staging.erase(side, plan, lead_in=lead_in)
+        watched = self.outputs.watched(side, plan, batch)
+        copies = self.outputs.room(side, watched, range(len(side.station.outputs)))
         value = self._next()
         side.order_burst(
             plan,
@@ -265,18 +217,18 @@ class Bursts:
         )
         patience = _PATIENCE * (count + lead_in) * per_call + _LEAST_PATIENCE
         launching = await side.queued(min(_MOST_PATIENCE + per_call, patience))
-        watch = self._reveal(side, batch, gate, value)
+        watch = self._staging.reveal(side, batch, gate, value)
         if launching is None:  # the runner was too slow; the gate was opened anyway
             await side.late_queued()
             await side.answer()
             self.regime.shorten(count)
             raise NotQueuedError(side)
         await self._until(functools.partial(gate.is_finished, value), side)
-        self._snapshot(side, copies, watch)
+        self.outputs.snapshot(side, copies, watch)
         wall, revealing = watch.seconds()
         seconds = read_burst(await side.answer(), count)
-        self._keep([(expected, copies[slot]) for slot, expected in watched.items()])
-        return Burst(count, wall, seconds, revealing if self._evened else 0.0, launching)
+        self.outputs.keep(watched, copies)
+        return Burst(count, wall, seconds, revealing if self._staging.is_even else 0.0, launching)
 
     async def paced_burst(
         self,
@@ -294,9 +246,9 @@ class Bursts:
         call's time.
         """
         count, plan = batch.count, self.plan(side, batch, cold=cold)
-        self._poison(side, plan, lead_in=lead_in)
-        watched = self._watched(side, plan, batch)
-        copies = self._room(side, watched, plan.slots)
+        self._staging.erase(side, plan, lead_in=lead_in)
+        watched = self.outputs.watched(side, plan, batch)
+        copies = self.outputs.room(side, watched, plan.slots)
         base = self._next(2 * count)
         side.order_burst(
             plan,
@@ -311,7 +263,7 @@ class Bursts:
         for step, (index, slot) in enumerate(zip(plan.sets, plan.slots, strict=True)):
             asked, called = base + 2 * step, base + 2 * step + 1
             await self._until(functools.partial(signals.has, READY, asked), side)
-            self._show(side, batch, index)
+            self._staging.show(side, batch, index)
             began = began or time.perf_counter()
             signals.tell(RELEASED, asked)
             await self._until(functools.partial(signals.has, READY, called), side)
@@ -321,10 +273,10 @@ class Bursts:
             await self._until(done, side)
             seconds.append(time.perf_counter() - released)
             if slot in copies:
-                self._snapshot(side, {slot: copies[slot]})
+                self.outputs.snapshot(side, {slot: copies[slot]})
         wall = time.perf_counter() - began
         claimed = read_burst(await side.answer(), count)
-        self._keep([(expected, copies[slot]) for slot, expected in watched.items()])
+        self.outputs.keep(watched, copies)
         return PacedBurst(seconds, claimed, wall)
 
     def _next(self, count: int = 1) -> int:
@@ -347,92 +299,3 @@ class Bursts:
                 if await side.is_over():
                     return
                 await asyncio.sleep(0 if passed < _WATCHED_CLOSELY else 1e-3)
-
-    def _watched(self, side: Side, plan: Plan, batch: Batch) -> dict[int, trial.Trial]:
-        """Return the expected results of the slots that will be checked. Only the candidate's outputs are checked."""
-        if side is not self.candidate:
-            return {}
-        return {plan.slots[plan.sets.index(index)]: expected for index, expected in batch.right.items()}
-
-    def _keep(self, outputs: list[tuple[trial.Trial, torch.Tensor]]) -> None:
-        """Keep outputs for `judge`, or judge them now if they take too much memory."""
-        self._unjudged += outputs
-        if sum(output.numel() for _, output in self._unjudged) > unjudged(self._device):
-            self.judge()
-
-    def judge(self) -> None:
-        """Compare the kept outputs with the expected ones. Raises Finished at the first wrong one."""
-        record, spec = self.candidate.record, self.candidate.spec
-        while self._unjudged:
-            expected, output = self._unjudged.pop()
-            comparison = trial.judge_bytes(expected, spec, output)
-            record.note(comparison)
-            if comparison.mismatch is not None:
-                raise Finished(verdict.incorrect(comparison.mismatch, -1, record.report(), record.findings))
-            record.timed_checks += 1
-
-    def _poison(self, side: Side, plan: Plan, *, lead_in: int = 0) -> None:
-        """Erase what earlier bursts left where this one reads and writes, except inputs for untimed calls."""
-        arena, outputs = side.station.arena, side.station.outputs
-        # Untimed calls may use inputs of the previous burst if large inputs are not kept for them.
-        stays = self.set_bytes if lead_in and self.supply.is_outlined else 0
-        arena[stays : len(plan.sets) * self.set_bytes].fill_(POISON)
-        if lead_in and not stays:
-            arena[: self.set_bytes].copy_(self.example.inputs.master)
-        if 2 * len(plan.slots) > len(outputs):
-            outputs.fill_(POISON)
-        else:
-            for slot in plan.slots:
-                outputs[slot].fill_(POISON)
-        self._device.synchronize()
-
-    @property
-    def _evened(self) -> bool:
-        """True if the judge copies as many bytes into the arena for a short burst as for a long one."""
-        return self._filler.numel() > 0
-
-    def _show(self, side: Side, batch: Batch, index: int) -> None:
-        """Copy one call's inputs to where the side waits for them."""
-        begin = index * self.set_bytes
-        inputs = batch.data[begin:][: self.set_bytes]
-        side.station.arena[begin:][: self.set_bytes].copy_(inputs)
-        self._device.synchronize()
-
-    def _reveal(self, side: Side, batch: Batch, gate: Gate, value: int) -> Stopwatch:
-        """Copy the inputs to where the side waits for them, and open the gate. Return the running stopwatch.
-
-        The stopwatch starts before the first input is visible. However short the burst, the judge copies everything
-        that can be staged: waiting contexts slow each other's copies down, and a cost that all bursts share cancels in
-        the slope. The time that contexts wait for each other before the copy begins does not count, because it reveals
-        nothing. The judge uses the device's clock here, so no delay of the judge's own process makes a burst shorter.
-        The cache is flushed.
-        """
-        target, size, most = side.station.arena, batch.data.numel(), self._filler.numel()
-        watch = self._device.stopwatch(2)
-        with gate.beside():
-            watch.start(_WALL)
-            watch.start(_REVEALING)
-            target[:size].copy_(batch.data, non_blocking=True)
-            if most > size:
-                target[size:most].copy_(self._filler[size:], non_blocking=True)
-            self._device.flush_cache()
-            watch.stop(_REVEALING)
-        gate.open(value)
-        return watch
-
-    def _room(self, side: Side, slots: Iterable[int], others: Sequence[int]) -> dict[int, torch.Tensor]:
-        """Allocate memory for copies of some slots, and of enough `others` that all bursts copy equally many.
-
-        This runs before the clock starts, so the allocation may take time.
-        """
-        outputs = side.station.outputs
-        wanted = list(dict.fromkeys([*slots, *others]))[: self.supply.checks]
-        return {slot: torch.empty_like(outputs[slot]) for slot in wanted}
-
-    def _snapshot(self, side: Side, copies: dict[int, torch.Tensor], watch: Stopwatch | None = None) -> None:
-        """Copy the bytes of some slots, then stop `watch`. Only the bytes at the time of the copy count."""
-        for slot, copy in copies.items():
-            copy.copy_(side.station.outputs[slot])
-        if watch is not None:
-            watch.stop(_WALL)
-        self._device.synchronize()

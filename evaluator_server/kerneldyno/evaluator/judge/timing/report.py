@@ -1,6 +1,6 @@
 """The part of a result that says how fast a candidate is, by device time and by end-to-end time. Called by the lane.
 
-A speedup is a ratio of two times of one regime (`bursts.Regime`). Times of two regimes are never compared. If they
+A speedup is a ratio of two times of one regime (`regime.Regime`). Times of two regimes are never compared. If they
 would be, that is our own failure, and it is reported as one.
 """
 

@@ -30,7 +30,7 @@ from ..problems.cache import Announce, BuiltProblem, Problems
 from ..problems.trial import Trial
 from ..runners.side import Side
 from . import device_time, effort
-from .bursts import CAPTURED_SETS, LONGEST, Bursts, NotQueuedError
+from .bursts import CAPTURED_SETS, LONGEST, Bursts
 from .device_time import Burst
 from .effort import Effort
 from .end_to_end_time import PacedBurst
@@ -38,6 +38,7 @@ from .measured import Measured, Visit, evidence
 from .processors import Processors
 from .quiet import DeviceBusyError, Quiet
 from .reference_runners import ReferenceRunner
+from .regime import NotQueuedError
 from .supply import Batch
 
 #: Pairs of a short and a long warm burst until the clock is settled: the least, and the most.
@@ -126,7 +127,7 @@ class TimingSession:
 
     def judge(self) -> None:
         """Compare the outputs that the bursts have kept. Raises Finished."""
-        self._bursts.judge()
+        self._bursts.outputs.judge()
 
     async def measure(self) -> Measured:
         """Make all bursts. Raises Finished, ReferenceFailure, DeviceBusyError."""
