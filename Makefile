@@ -4,7 +4,7 @@ SYSTEM_PYTHON ?= python3
 VENV ?= .venv
 ifeq ($(VENV),)
 PYTHON ?= python3
-export PYTHONPATH := common:client:scheduler:evaluator_server:training:gateway:deploy/python:cli:$(PYTHONPATH)
+export PYTHONPATH := common:client:scheduler:evaluator_server:training:gateway:testing:deploy/python:cli:$(PYTHONPATH)
 READY :=
 else
 PYTHON := $(VENV)/bin/python

@@ -44,8 +44,6 @@ from service import spawned
 from kerneldyno.client import AsyncClient, LocalServices, RewardStream, StreamRewardsResponse, Turn, turn
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 
-ROOT = Path(__file__).resolve().parents[1]
-NODE = ROOT / "tests" / "scheduler" / "scripted_node.py"
 PROMPTS, SAMPLES, TURNS = 16, 16, 3
 NODES, LANES = 8, 8
 BEAT_SECONDS = 0.001
@@ -231,8 +229,18 @@ async def run_scripted(row: Row, seconds: float, *, crash: bool = False) -> None
     with contextlib.ExitStack() as stack:
         journal = stack.enter_context(tempfile.TemporaryDirectory(prefix="kerneldyno-rewards-")) + "/scheduler.sqlite"
         address, process = stack.enter_context(scheduler(journal))
-        command = [sys.executable, str(NODE), "--scheduler", address, "--node-id", "n", "--nodes", str(NODES)]
-        command += ["--lanes", str(LANES), "--mean-seconds", str(seconds), "--spread", "0.7"]
+        command = [
+            sys.executable,
+            "-m",
+            "kerneldyno.testing",
+            "--scheduler",
+            address,
+            "--node-id",
+            "n",
+            "--nodes",
+            str(NODES),
+        ]
+        command += ["--nodes", str(NODES), "--lanes", str(LANES), "--mean-seconds", str(seconds), "--spread", "0.7"]
         stack.enter_context(spawned(command))
         async with AsyncClient(address, window=4096) as client:
             await _nodes(client, NODES)

@@ -52,9 +52,8 @@ def services(seconds: float) -> Iterator[str]:
         assert scheduler.stdout is not None
         words = scheduler.stdout.readline().decode().split()
         address = next(word.removeprefix("grpc=") for word in words if word.startswith("grpc="))
-        script = str(ROOT / "tests" / "scheduler" / "scripted_node.py")
         options = ["--scheduler", address, "--node-id", "n", "--lanes", "1024", "--mean-seconds", str(seconds)]
-        with _process([sys.executable, script, *options], subprocess.DEVNULL):
+        with _process([sys.executable, "-m", "kerneldyno.testing", *options], subprocess.DEVNULL):
             asyncio.run(_until_there(address))
             yield address
 

@@ -13,10 +13,9 @@ import os
 import signal
 from pathlib import Path
 
-from scripted_node import Held, ScriptedNode
-
 from chaos.history import History
 from kerneldyno.rpc import serving
+from kerneldyno.testing.scripted_node import Held, ScriptedNode
 from kerneldyno.v1.fleet_service_pb2 import Assignment
 
 

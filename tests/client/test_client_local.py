@@ -25,13 +25,13 @@ Install = Callable[[str], None]
 SCHEDULER = """
 import asyncio, signal, sys
 sys.path.insert(0, {tests!r})
-from fake_scheduler import FakeScheduler
+from fake_fleet import FakeFleet
 print("noise before the ready line")
 print("scheduler's log", file=sys.stderr, flush=True)
 async def main():
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with FakeScheduler() as scheduler:
+    async with FakeFleet() as scheduler:
         print(f"kerneldyno-scheduler ready grpc={{scheduler.address}} metrics=off", flush=True)
         await stop.wait()
 asyncio.run(main())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import cluster  # noqa: F401  (finds the scheduler's harness)
 from command import invoke
 from scheduler_harness import Client, request, scheduler
-from scripted_node import node
 from terminal import terminal
 from waiting import eventually
+
+from kerneldyno.testing.scripted_node import node
 
 
 async def test_each_share_is_shown_with_its_quota() -> None:

@@ -10,12 +10,12 @@ import cluster  # noqa: F401 - the way to the harness of the scheduler
 import pytest
 from command import NOBODY, Ran, invoke
 from scheduler_harness import request, scheduler
-from scripted_node import node
 from waiting import eventually
 
 from kerneldyno.cli.common import lasting
 from kerneldyno.cli.trace import _steps
 from kerneldyno.client import AsyncClient, turn
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1.evaluation_pb2 import (
     STAGE_CHECKING,
     STAGE_COMPILING,

@@ -16,6 +16,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "client": {"common"},
     "scheduler": {"common"},
     "evaluator_server": {"common"},
+    "testing": {"client", "common"},
     "training": {"client", "common"},
     "deploy": {"client", "common"},
     "gateway": {"client", "common", "training"},

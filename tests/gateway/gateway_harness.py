@@ -13,12 +13,12 @@ import httpx
 import uvicorn
 from accepting import stop_accepting
 from scheduler_harness import scheduler
-from scripted_node import ScriptedNode
-from scripted_node import node as scripted_node
 
 from kerneldyno.gateway.app import Gateway, Settings
 from kerneldyno.rollout.problems import Problem
 from kerneldyno.scheduler.app import RunningScheduler
+from kerneldyno.testing.scripted_node import ScriptedNode
+from kerneldyno.testing.scripted_node import node as scripted_node
 
 REFERENCE = """
 import torch

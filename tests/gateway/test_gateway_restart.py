@@ -13,12 +13,12 @@ from fake_model import FakeModel, block
 from gateway_harness import PROBLEMS, PROMPT, REFERENCE, listening, response
 from rollout_harness import config
 from scheduler_harness import scheduler
-from scripted_node import ScriptedNode
-from scripted_node import node as scripted_node
 
 from kerneldyno.gateway.app import Settings
 from kerneldyno.rollout.endpoint import Endpoint
 from kerneldyno.rollout.runner import Runner
+from kerneldyno.testing.scripted_node import ScriptedNode
+from kerneldyno.testing.scripted_node import node as scripted_node
 
 
 class Restartable:

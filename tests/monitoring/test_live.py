@@ -33,7 +33,6 @@ from kerneldyno.v1.evaluation_pb2 import DeviceSelector
 
 pytestmark = pytest.mark.slow
 
-SCRIPTED_NODE = Path(__file__).parents[1] / "scheduler" / "scripted_node.py"
 #: What Grafana would put in: everything that can be chosen, and a window of several scrapes.
 VARIABLES = {"instance": ".+", "device": ".+", "__rate_interval": "15s", "__range": "60s"}
 PANELS = [
@@ -245,8 +244,8 @@ def test_nodes_that_lose_their_attempts(watched: Watched) -> None:
     dying = [request(f"dies-{i}") for i in range(2)]
     for one in dying:
         one.kernel_code = f"outcome=INFRASTRUCTURE_ERROR cause=JUDGE_DIED id={one.id}"
-    command = [sys.executable, str(SCRIPTED_NODE), "--scheduler", watched.cluster.address, "--node-id", "x"]
-    with subprocess.Popen([*command, "--nodes", "2"], stdout=subprocess.PIPE, text=True) as nodes:
+    command = [sys.executable, "-m", "kerneldyno.testing", "--scheduler", watched.cluster.address]
+    with subprocess.Popen([*command, "--node-id", "x", "--nodes", "2"], stdout=subprocess.PIPE, text=True) as nodes:
         try:
             assert nodes.stdout is not None
             assert "ready" in nodes.stdout.readline()

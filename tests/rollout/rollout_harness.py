@@ -14,8 +14,6 @@ from typing import Any
 
 from fake_model import FakeModel, Prompt
 from scheduler_harness import scheduler
-from scripted_node import ScriptedNode
-from scripted_node import node as scripted_node
 
 from kerneldyno.rewards import presets
 from kerneldyno.rewards.trajectories import Trajectory, TurnRecord, read
@@ -23,6 +21,8 @@ from kerneldyno.rollout.config import RolloutConfig
 from kerneldyno.rollout.endpoint import Endpoint
 from kerneldyno.rollout.problems import Problem
 from kerneldyno.rollout.runner import Runner
+from kerneldyno.testing.scripted_node import ScriptedNode
+from kerneldyno.testing.scripted_node import node as scripted_node
 
 REFERENCE = """
 import torch

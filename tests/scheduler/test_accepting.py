@@ -11,7 +11,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 from accepting import stop_accepting
 from chaos.proxy import Proxy
-from scripted_node import ScriptedNode
+
+from kerneldyno.testing.scripted_node import ScriptedNode
 
 Listening = tuple[int, Callable[[], Awaitable[None]]]
 """A port, and what ends the listening."""

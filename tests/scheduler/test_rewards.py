@@ -10,13 +10,13 @@ import grpc
 import pytest
 from rewards_harness import PLAIN, Trainer, fenced, fields, outcome, paid, turn
 from scheduler_harness import connect, failure, sample, scheduler
-from scripted_node import node
 from test_scheduler_process import process
 from waiting import eventually
 
 from kerneldyno.rpc import errors
 from kerneldyno.rpc.turns import MAX_TURN_LABELS, turn_id
 from kerneldyno.scheduler.core.model import Key
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, EvalRequest
 from kerneldyno.v1.reward_service_pb2 import Extraction, RewardSpec, SpeedupTier, StreamRewardsRequest, Turn
 from kerneldyno.v1.scheduler_service_pb2 import ListEvaluationsRequest

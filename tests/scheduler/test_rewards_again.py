@@ -7,9 +7,9 @@ import math
 import pytest
 from rewards_harness import PLAIN, Trainer, outcome, paid, turn
 from scheduler_harness import connect, sample, scheduler
-from scripted_node import node
 from waiting import eventually
 
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_DEVICE, SPEEDUP_KIND_END_TO_END, EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardSpec
 from kerneldyno.v1.scheduler_service_pb2 import CancelEvaluationsRequest, ListEvaluationsRequest

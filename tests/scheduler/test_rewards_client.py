@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from rewards_harness import fenced, outcome, paid
 from scheduler_harness import sample, scheduler
-from scripted_node import node
 from test_scheduler_process import process
 from waiting import eventually
 
@@ -29,6 +28,7 @@ from kerneldyno.client import (
 )
 from kerneldyno.client.errors import PermissionDeniedError
 from kerneldyno.rpc.credentials import Credentials
+from kerneldyno.testing.scripted_node import node
 
 pytestmark = pytest.mark.slow
 

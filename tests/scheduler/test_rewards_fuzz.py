@@ -8,9 +8,9 @@ from typing import Any
 import grpc
 from rewards_harness import fenced
 from scheduler_harness import connect, scheduler
-from scripted_node import node
 from test_scheduler_fuzz import ANSWERS, Mutator, drained, good_request, handled, works
 
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.reward_service_pb2 import RewardSpec, SpeedupTier, StreamRewardsRequest, Turn
 from kerneldyno.v1.reward_service_pb2_grpc import RewardServiceStub

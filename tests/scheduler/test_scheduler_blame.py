@@ -22,12 +22,12 @@ from scheduler_harness import (
     scheduler,
     spec,
 )
-from scripted_node import node
 from waiting import eventually
 
 from kerneldyno.rpc import errors
 from kerneldyno.scheduler.core.model import Evaluation, NodeState, Verdict
 from kerneldyno.scheduler.store.memory import MemoryStore
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub
 

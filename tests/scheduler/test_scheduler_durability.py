@@ -27,12 +27,12 @@ from scheduler_harness import (
     scheduler,
     spec,
 )
-from scripted_node import node
 from waiting import eventually
 
 from kerneldyno.rpc import channel, errors
 from kerneldyno.scheduler.core.model import Key, NodeState, Priority, Requirement
 from kerneldyno.scheduler.store.memory import MemoryStore
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
 from kerneldyno.v1 import scheduler_service_pb2 as pb

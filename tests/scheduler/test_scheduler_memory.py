@@ -18,10 +18,10 @@ from scheduler_harness import (
     scheduler,
 )
 from scheduler_harness import request as request_for
-from scripted_node import node
 from waiting import eventually
 
 from kerneldyno.scheduler.core.model import Device, Evaluation, MemoryShortage, Requirement, Verdict
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1 import evaluation_pb2
 
 GIB = 1 << 30

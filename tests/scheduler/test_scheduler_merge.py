@@ -24,12 +24,12 @@ from scheduler_harness import (
     sample,
     scheduler,
 )
-from scripted_node import node
 from waiting import eventually
 
 from kerneldyno.rpc import errors
 from kerneldyno.scheduler.core.model import Key, Priority, SubmitStatus, Verdict
 from kerneldyno.scheduler.store.memory import MemoryStore
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import scheduler_service_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult

@@ -14,11 +14,11 @@ from scheduler_harness import (
     sample,
     scheduler,
 )
-from scripted_node import node
 from waiting import eventually
 
 from kerneldyno.rpc import errors
 from kerneldyno.scheduler.core.model import NodeState
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1 import evaluation_pb2
 from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub

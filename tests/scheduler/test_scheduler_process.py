@@ -18,12 +18,12 @@ import grpc
 import psutil
 import pytest
 from scheduler_harness import Client, Outcome, request
-from scripted_node import node
 from waiting import eventually, free_port
 
 from kerneldyno.client import AsyncClient
 from kerneldyno.rpc import channel, errors
 from kerneldyno.scheduler.__main__ import main
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 from kerneldyno.v1.fleet_service_pb2 import ListNodesRequest
 from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceStub

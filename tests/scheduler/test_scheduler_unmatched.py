@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from scheduler_harness import Client, World, cause, failure, once, request, scheduler
-from scripted_node import node
 from waiting import eventually
 
 from kerneldyno.rpc import errors
 from kerneldyno.scheduler.core.model import Device, Requirement
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1.evaluation_pb2 import DeviceSelector
 
 CUDA = Requirement("triton", "kernelbench", device_kind="cuda")

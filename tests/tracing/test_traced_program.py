@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from kerneldyno.client import AsyncClient, Client, turn
 from scheduler_harness import request, scheduler
-from scripted_node import node
+from kerneldyno.testing.scripted_node import node
 
 kept = InMemorySpanExporter()
 provider = TracerProvider()

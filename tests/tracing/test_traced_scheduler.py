@@ -19,13 +19,13 @@ import pytest
 from collector import Collector, Span, environment, settings, traced_client
 from rewards_harness import PLAIN, Trainer, turn
 from scheduler_harness import connect, request, scheduler
-from scripted_node import node
 from store_records import accepted
 from waiting import free_port
 
 from kerneldyno.client import AsyncClient
 from kerneldyno.rpc import tracing
 from kerneldyno.scheduler.store.sqlite import SqliteStore
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
 from kerneldyno.v1.fleet_service_pb2 import NODE_STATE_LOST, Assignment, Node
 from kerneldyno.v1.scheduler_service_pb2 import EvaluateOnceRequest, GetEvaluationRequest
@@ -250,7 +250,7 @@ sys.path[:0] = {paths!r}
 from kerneldyno.client import AsyncClient
 from kerneldyno.rpc import tracing
 from scheduler_harness import request, scheduler
-from scripted_node import node
+from kerneldyno.testing.scripted_node import node
 import kerneldyno.evaluator.__main__
 
 async def main():

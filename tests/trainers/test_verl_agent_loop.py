@@ -14,7 +14,6 @@ import small_models
 import torch
 import verl_harness as harness
 from scheduler_harness import scheduler
-from scripted_node import node
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker, DictConfigWrap
 from verl.protocol import DataProto
 from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -22,6 +21,7 @@ from verl_harness import Engine, answer, row, runs_of_ones
 from waiting import eventually
 
 from kerneldyno.rewards.trajectories import read
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.trainers import connection
 from kerneldyno.trainers.errors import SampleFailedError, SettingsError
 from kerneldyno.trainers.marks import Mark

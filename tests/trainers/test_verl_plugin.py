@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from scheduler_harness import scheduler
-from scripted_node import node
+
+from kerneldyno.testing.scripted_node import node
 
 DOCTOR = (sys.executable, "-m", "kerneldyno.cli", "doctor", "verl")
 REGISTRIES = """

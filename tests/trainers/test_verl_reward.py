@@ -14,12 +14,12 @@ import small_models
 import torch
 import verl_harness as harness
 from scheduler_harness import scheduler
-from scripted_node import node
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 from verl.protocol import DataProto
 from verl.trainer.ppo.reward import load_reward_manager
 from verl_harness import REFERENCE, answer
 
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.trainers import connection
 from kerneldyno.trainers.errors import SampleFailedError, SettingsError
 from kerneldyno.verl import dataset

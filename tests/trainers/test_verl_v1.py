@@ -19,7 +19,6 @@ import transfer_queue as tq
 import verl_harness as harness
 from omegaconf import open_dict
 from scheduler_harness import scheduler
-from scripted_node import node
 from tensordict import TensorDict
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
@@ -29,6 +28,7 @@ from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 from verl_harness import Episodes, answer
 
 from kerneldyno.rollout.problems import Problem
+from kerneldyno.testing.scripted_node import node
 from kerneldyno.verl import correction, dataset
 
 HERE = Path(__file__).parent
