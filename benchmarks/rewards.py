@@ -1,6 +1,6 @@
 """Run one training step through the reward stream; check that nothing is lost and that the trainer's event loop keeps going.
 
-    python benchmarks/rewards.py [--only step,episodes,crash,real] [--seconds 6] [--json FILE]
+    python -m benchmarks.rewards [--only step,episodes,crash,real] [--seconds 6] [--json FILE]
 
 16 prompts x 16 samples x 3 turns. The scheduler (SQLite journal) and the nodes are separate processes; this process is the
 trainer: one event loop, one client. Responses have 8 to 50 kB, references 2 kB. In the first three rows judging is
@@ -39,8 +39,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from service import spawned
 
+from benchmarks.service import spawned
 from kerneldyno.client import AsyncClient, LocalServices, RewardStream, StreamRewardsResponse, Turn, turn
 from kerneldyno.v1.evaluation_pb2 import EvalResult
 
@@ -121,7 +121,9 @@ def _percentiles(values: list[float], scale: float) -> dict[str, float]:
 async def measured(row: Row) -> AsyncIterator[None]:
     """Time the block, with a heartbeat in this event loop and one in another process."""
     pipe = asyncio.subprocess.PIPE
-    control = await asyncio.create_subprocess_exec(sys.executable, __file__, "--control", stdin=pipe, stdout=pipe)
+    control = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.rewards", "--control", stdin=pipe, stdout=pipe
+    )
     await asyncio.sleep(2)  # it is up by then
     gc.collect()
     beating = asyncio.create_task(_beat(row))

@@ -1,6 +1,6 @@
 """Measure the capacity of one scheduler with real sockets, processes and a journal on disk; only judging is scripted.
 
-    python benchmarks/scheduler_load.py [--seconds 20] [--rate 1000] [--only steady,peak] [--json FILE]
+    python -m benchmarks.scheduler_load [--seconds 20] [--rate 1000] [--only steady,peak] [--json FILE]
 
 Every row starts a new scheduler (SQLite journal in a temporary folder) and one process that simulates the nodes
 (`python -m kerneldyno.testing`: one connection for each node). This process is the client: it sends requests of 5 kB over
@@ -36,8 +36,8 @@ from typing import Any
 
 import grpc
 import psutil
-from service import spawned
 
+from benchmarks.service import spawned
 from kerneldyno.rpc import channel, errors
 from kerneldyno.v1.evaluation_pb2 import EvalRequest
 from kerneldyno.v1.fleet_service_pb2 import ListNodesRequest

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from fake_fleet import FakeFleet
+
+from tests.client.fake_fleet import FakeFleet
 
 
 @pytest.fixture

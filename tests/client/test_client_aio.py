@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 
 import grpc
 import pytest
-from fake_fleet import FakeFleet
-from waiting import eventually
 
 from kerneldyno.client import (
     AlreadyFinishedError,
@@ -27,6 +25,8 @@ from kerneldyno.client import (
 from kerneldyno.client.ledger import MAX_MESSAGE_BYTES
 from kerneldyno.rpc.validation import Violation
 from kerneldyno.v1.evaluation_pb2 import STAGE_DONE
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually
 
 
 def request(id: str = "", code: str = "ok", **fields: object) -> EvalRequest:

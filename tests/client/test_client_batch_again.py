@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from command import NOBODY, finished, run, started
-from fake_fleet import FakeFleet
-from waiting import eventually
+from tests.client.command import NOBODY, finished, run, started
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually
 
 
 def tasks(path: Path, **codes: str) -> Path:

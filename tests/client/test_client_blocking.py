@@ -11,10 +11,10 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
-from fake_fleet import FakeFleet
-from waiting import wait_until
 
 from kerneldyno.client import Client, ClientClosedError, DuplicateIdError, EvalRequest, EvalResult, UnavailableError
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import wait_until
 
 
 @pytest.fixture

@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import NOBODY, finished, invoke, run, started
-from fake_fleet import FakeFleet
-from waiting import eventually
 
 from kerneldyno.rpc.validation import effective
 from kerneldyno.v1.evaluation_pb2 import (
@@ -29,6 +26,9 @@ from kerneldyno.v1.evaluation_pb2 import (
     STRESS_KIND_SIGNS,
     STRESS_KIND_WAVE,
 )
+from tests.client.command import NOBODY, finished, invoke, run, started
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 

@@ -12,17 +12,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import cluster  # noqa: F401 - the way to the certificates
 import pytest
-from certificates import Authority
-from command import NOBODY, Ran, invoke, run
-from fake_fleet import FakeFleet
 
 from kerneldyno.client import LocalServices
 from kerneldyno.client.errors import PermissionDeniedError
 from kerneldyno.doctor import software
 from kerneldyno.rpc import installing
 from kerneldyno.v1 import fleet_service_pb2 as fleet
+from tests.client.command import NOBODY, Ran, invoke, run
+from tests.client.fake_fleet import FakeFleet
+from tests.rpc.certificates import Authority
 
 STATES = {"ok", "note", "failed"}
 

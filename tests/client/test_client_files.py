@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import NOBODY, Ran, finished, run, started
-from fake_fleet import FakeFleet
-from waiting import eventually, wait_until
+
+from tests.client.command import NOBODY, Ran, finished, run, started
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually, wait_until
 
 pytestmark = pytest.mark.slow
 

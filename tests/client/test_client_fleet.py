@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 
 import grpc
 import pytest
-from fake_fleet import FakeFleet
-from waiting import eventually
 
 from kerneldyno.client import AsyncClient, CallFailedError, Client, ClientClosedError, EvalRequest, UnavailableError
 from kerneldyno.client.errors import InvalidRequestError, KernelDynoError, NodeNotFoundError, QuarantineNotFoundError
@@ -17,6 +15,8 @@ from kerneldyno.rpc.errors import RateLimitedError
 from kerneldyno.v1.evaluation_pb2 import STAGE_DONE, EvalResult
 from kerneldyno.v1.fleet_service_pb2 import NODE_STATE_DRAINING, NODE_STATE_SERVING, Quarantine
 from kerneldyno.v1.scheduler_service_pb2 import Evaluation
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually
 
 NOW = datetime.now(UTC)
 

@@ -6,15 +6,15 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from command import NOBODY, finished, invoke, started
-from fake_fleet import FakeFleet
 from google.protobuf.timestamp_pb2 import Timestamp
-from waiting import eventually
 
 from kerneldyno.cli.evaluations import _time
 from kerneldyno.cli.nodes import _state
 from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import SPEEDUP_KIND_END_TO_END, EvalRequest
+from tests.client.command import NOBODY, finished, invoke, started
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually
 
 DIGESTS = ("abcdef01" * 8, "abcdef02" * 8)
 

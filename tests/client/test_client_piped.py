@@ -7,14 +7,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from command import Ran, invoke, run
-from fake_fleet import FakeFleet
-from waiting import eventually
 
 from kerneldyno.cli.cards import summary_table, verdict_card
 from kerneldyno.cli.piped import PipedConsole
 from kerneldyno.v1 import fleet_service_pb2 as fleet
 from kerneldyno.v1.evaluation_pb2 import EvalRequest, EvalResult
+from tests.client.command import Ran, invoke, run
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually
 
 LONG_ID = "level1/problem-with-a-long-name/" + "0123456789abcdef" * 8
 CLIENT = "trainer-" + "x" * 60

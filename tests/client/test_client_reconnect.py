@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import grpc
 import pytest
-from fake_fleet import FakeFleet
-from waiting import eventually
 
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, UnavailableError
 from kerneldyno.client.backoff import Backoff
 from kerneldyno.rpc.errors import KernelDynoError, QueueFullError, RateLimitedError, ShuttingDownError
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually
 
 
 def request(id: str, code: str = "ok") -> EvalRequest:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_fleet import FakeFleet
 from hatchling.builders.wheel import WheelBuilder
-from test_client_cli import NOBODY, run
 
 from kerneldyno.cli import corpus
 from kerneldyno.cli.selftest import _plan
 from kerneldyno.v1.evaluation_pb2 import Environment, EvalResult, Finding, TimingStats
 from kerneldyno.v1.fleet_service_pb2 import Device
+from tests.client.fake_fleet import FakeFleet
+from tests.client.test_client_cli import NOBODY, run
 
 ROOT = Path(__file__).resolve().parents[2]
 BODY = "\nclass ModelNew: ...\n"

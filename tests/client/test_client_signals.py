@@ -7,9 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from command import finished, started
-from fake_fleet import FakeFleet
-from waiting import eventually
+
+from tests.client.command import finished, started
+from tests.client.fake_fleet import FakeFleet
+from tests.waiting import eventually
 
 PROBLEM = "import torch\nclass Model(torch.nn.Module): ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"
 

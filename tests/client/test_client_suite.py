@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from command import NOBODY, invoke, run
-from fake_fleet import FakeFleet
+
+from tests.client.command import NOBODY, invoke, run
+from tests.client.fake_fleet import FakeFleet
 
 PROBLEM = "class Model: ...\n\n\ndef get_inputs():\n    return []\n"
 

@@ -10,12 +10,6 @@ import sys
 from collections.abc import AsyncIterator
 
 import pytest
-from cluster import scheduler_process
-from command import NOBODY, finished, invoke, run, started
-from fake_fleet import FakeFleet
-from scheduler_harness import request, scheduler
-from terminal import COLOUR, ENTER, LEAVE, SHOW_CURSOR, terminal
-from waiting import free_port
 
 from kerneldyno.cli.top_meter import Meter
 from kerneldyno.client import AsyncClient
@@ -23,6 +17,12 @@ from kerneldyno.client.errors import PermissionDeniedError
 from kerneldyno.testing.scripted_node import node
 from kerneldyno.v1 import fleet_service_pb2 as pb
 from kerneldyno.v1.evaluation_pb2 import EvalResult
+from tests.client.command import NOBODY, finished, invoke, run, started
+from tests.client.fake_fleet import FakeFleet
+from tests.client.scheduler_process import scheduler_process
+from tests.client.terminal import COLOUR, ENTER, LEAVE, SHOW_CURSOR, terminal
+from tests.scheduler.scheduler_harness import request, scheduler
+from tests.waiting import free_port
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A real judge against runners that lie: a zygote that forks nothing, real sockets, the real harness, a man in between.
 
-`python tests/evaluator/channel_fuzzer.py --frames 600 [--seed 0]` exits with 1 when the judge died, hung, blamed itself or
+`python -m tests.evaluator.channel_fuzzer --frames 600 [--seed 0]` exits with 1 when the judge died, hung, blamed itself or
 took a wrong candidate for a right one. The stand-in zygote makes each runner of two threads: one serves the control socket
 as a warden does, one forwards the judge's orders to the harness (which reaches the memory files and computes as ever) and
 its answers back, until an evaluation's plan says that an answer is sent mutated. What comes before `load` is left as it is:
@@ -30,13 +30,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
-from frame_mutations import After, mutate
 from google.protobuf import json_format
-from judge_harness import limits, request
 
 from kerneldyno.evaluator.runner import harness, profiler
 from kerneldyno.evaluator.shared import wire
 from kerneldyno.v1.evaluation_pb2 import EvalResult
+from tests.evaluator.frame_mutations import After, mutate
+from tests.evaluator.judge_harness import limits, request
 
 #: Outcomes that blame the candidate, or nobody.
 _ALLOWED = {"CORRECT", "INCORRECT", "REJECTED", "RUNTIME_ERROR", "TIMEOUT", "OUT_OF_MEMORY", "COMPILE_ERROR", "INVALID"}

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from judge_harness import request
 
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
@@ -22,6 +21,7 @@ from kerneldyno.evaluator.judge.problems.trial import Inputs, draw
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
+from tests.evaluator.judge_harness import request
 
 pytestmark = pytest.mark.pure
 

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 import torch
-from judge_harness import request
 
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.timed_loops import Station
@@ -28,6 +27,7 @@ from kerneldyno.evaluator.judge.timing.supply import Batch
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
+from tests.evaluator.judge_harness import request
 
 pytestmark = pytest.mark.pure
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from judge_harness import request
 
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.problems import stress, trial
@@ -14,6 +13,7 @@ from kerneldyno.evaluator.judge.problems.examination import Examination, examine
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import Problem, ReferenceFailure, toolkits
+from tests.evaluator.judge_harness import request
 
 pytestmark = pytest.mark.pure
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from judge_harness import request
 
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.checks import arithmetic
@@ -21,6 +20,7 @@ from kerneldyno.evaluator.judge.problems.examination import examine
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
+from tests.evaluator.judge_harness import request
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pytest
 import torch
-from judge_harness import request
 
 from kerneldyno.evaluator.judge.lane import JudgeContext, Lane, LeakError
 from kerneldyno.evaluator.judge.memory.footprint import Footprint
@@ -20,6 +19,7 @@ from kerneldyno.evaluator.judge.results.verdict import Limits
 from kerneldyno.evaluator.shared.out_of_memory import asked_bytes, free_bytes, held_bytes, is_lack_of_memory
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure
+from tests.evaluator.judge_harness import request
 
 GIB = 1 << 30
 LACKED = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of ...")

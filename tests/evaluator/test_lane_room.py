@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 import torch
-from judge_harness import request
 
 from kerneldyno.evaluator.judge.lane import JudgeContext, Lane
 from kerneldyno.evaluator.judge.problems.counting import Counted
 from kerneldyno.evaluator.shared.spec import EvalSpec
+from tests.evaluator.judge_harness import request
 
 pytestmark = pytest.mark.pure
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from judge_harness import request
 
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
@@ -24,6 +23,7 @@ from kerneldyno.evaluator.judge.problems.trial import Trial
 from kerneldyno.evaluator.judge.runners.lease import Lease
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
+from tests.evaluator.judge_harness import request
 
 pytestmark = pytest.mark.alone
 

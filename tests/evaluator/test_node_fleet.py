@@ -9,14 +9,14 @@ from pathlib import Path
 
 import grpc
 import pytest
-from fleet_harness import Fleet, serving, wire
-from node_harness import PASS, Bench, Clock, bench, cell_settings, processes, request
-from waiting import eventually
 
 from kerneldyno.evaluator.server.fleet import FleetLink
 from kerneldyno.rpc import errors
 from kerneldyno.v1 import evaluation_pb2 as eval_pb
 from kerneldyno.v1 import fleet_service_pb2 as pb
+from tests.evaluator.fleet_harness import Fleet, serving, wire
+from tests.evaluator.node_harness import PASS, Bench, Clock, bench, cell_settings, processes, request
+from tests.waiting import eventually
 
 CORRECT = eval_pb.EvalResult.CORRECT
 

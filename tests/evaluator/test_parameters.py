@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from judge_harness import Judge, request
 from torch import nn
 
 from kerneldyno.evaluator.judge.checks.candidate import match
@@ -14,6 +13,7 @@ from kerneldyno.evaluator.runner.parameters import Construction
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
+from tests.evaluator.judge_harness import Judge, request
 
 CPU = torch.device("cpu")
 

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from judge_harness import request
 
 from kerneldyno.evaluator.judge.checks import provenance
 from kerneldyno.evaluator.judge.checks.candidate import Candidate
@@ -18,6 +17,7 @@ from kerneldyno.evaluator.judge.results.record import Finished, Record
 from kerneldyno.evaluator.judge.runners.answers import RunnerGarbled
 from kerneldyno.evaluator.judge.runners.handle import RunnerGone
 from kerneldyno.evaluator.shared.spec import EvalSpec
+from tests.evaluator.judge_harness import request
 
 pytestmark = pytest.mark.pure
 

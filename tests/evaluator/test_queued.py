@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from judge_harness import request
 
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.checks.candidate import Candidate
@@ -15,6 +14,7 @@ from kerneldyno.evaluator.judge.results.record import Finished, Record
 from kerneldyno.evaluator.judge.runners.handle import Runner, RunnerGarbled, RunnerLate
 from kerneldyno.evaluator.judge.runners.lease import Lease
 from kerneldyno.evaluator.shared.spec import EvalSpec
+from tests.evaluator.judge_harness import request
 
 pytestmark = pytest.mark.pure
 

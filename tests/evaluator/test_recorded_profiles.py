@@ -14,13 +14,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from judge_harness import request
 
 from kerneldyno.evaluator.judge.checks import provenance
 from kerneldyno.evaluator.judge.checks.candidate import Candidate
 from kerneldyno.evaluator.judge.problems.trial import Trial
 from kerneldyno.evaluator.judge.results.record import Record
 from kerneldyno.evaluator.shared.spec import EvalSpec
+from tests.evaluator.judge_harness import request
 
 pytestmark = pytest.mark.pure
 

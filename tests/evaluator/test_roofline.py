@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from google.protobuf import json_format
-from judge_harness import request
 
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
@@ -28,6 +27,7 @@ from kerneldyno.evaluator.judge.timing.rounds import Quiet
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import Problem, toolkits
 from kerneldyno.v1.evaluation_pb2 import Roofline
+from tests.evaluator.judge_harness import request
 
 CPU = open_device("cpu:0")
 MATMUL = torch.backends.cuda.matmul

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 import torch
-from judge_harness import request
 
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.judge.memory.footprint import Footprint
@@ -20,6 +19,7 @@ from kerneldyno.evaluator.judge.timing.supply import Batch, Supply
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
+from tests.evaluator.judge_harness import request
 
 pytestmark = pytest.mark.pure
 

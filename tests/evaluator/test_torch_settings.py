@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from judge_harness import Judge, candidate, request
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
 from kerneldyno.evaluator.toolkits.torch_settings import _SETTINGS, TorchSettings, seclude
+from tests.evaluator.judge_harness import Judge, candidate, request
 
 CPU = torch.device("cpu")
 

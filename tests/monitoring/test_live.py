@@ -21,15 +21,25 @@ from typing import Any
 
 import psutil
 import pytest
-from live import MAX_QUEUED, Cluster, candidate, candidates, cheating_turns, cluster, hopeless_turns, request, turns
 from PIL import Image
-from prometheus_server import impatient, serving, tool
 
 from deploy.dashboards import pictures
 from deploy.dashboards.reading import Panel, Prometheus, dashboards, filled, panels
 from kerneldyno.client import Client
 from kerneldyno.client.errors import KernelDynoError
 from kerneldyno.v1.evaluation_pb2 import DeviceSelector
+from tests.monitoring.live import (
+    MAX_QUEUED,
+    Cluster,
+    candidate,
+    candidates,
+    cheating_turns,
+    cluster,
+    hopeless_turns,
+    request,
+    turns,
+)
+from tests.monitoring.prometheus_server import impatient, serving, tool
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fake_model import FakeModel, Prompt
-from scheduler_harness import scheduler
-
 from kerneldyno.rewards import presets
 from kerneldyno.rewards.trajectories import Trajectory, TurnRecord, read
 from kerneldyno.rollout.config import RolloutConfig
@@ -23,6 +20,8 @@ from kerneldyno.rollout.problems import Problem
 from kerneldyno.rollout.runner import Runner
 from kerneldyno.testing.scripted_node import ScriptedNode
 from kerneldyno.testing.scripted_node import node as scripted_node
+from tests.rollout.fake_model import FakeModel, Prompt
+from tests.scheduler.scheduler_harness import scheduler
 
 REFERENCE = """
 import torch
