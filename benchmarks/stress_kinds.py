@@ -17,13 +17,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from google.protobuf.json_format import MessageToDict
-
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.base import Device
 from kerneldyno.evaluator.judge.problems import stress, trial
 from kerneldyno.evaluator.judge.problems.examination import Examination, examine, surviving
 from kerneldyno.evaluator.judge.problems.mutants import MUTANTS, Mutant
+from kerneldyno.evaluator.judge.request import read_request
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import Problem, ReferenceFailure, toolkits
 from kerneldyno.rpc.jsonio import request_from_json
@@ -71,7 +70,7 @@ def worth(source: str, device: Device, draws: int) -> tuple[list[Mutant], dict[s
     Raises ReferenceFailure.
     """
     request = request_from_json({"id": "a", "reference_code": source, "kernel_code": "a", "backend": "torch"})
-    spec = EvalSpec.from_json(MessageToDict(effective(request), preserving_proto_field_name=True))
+    spec = read_request(effective(request))
     problem = toolkits()["kernelbench"].build(spec, device.torch_device, 7)
     examination = examine(problem, spec, device)
     passing: list[Mutant] = list(LAZY)

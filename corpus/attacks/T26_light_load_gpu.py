@@ -3,9 +3,12 @@
 The runner's own wait for the device is patched away, so that a burst ends with the load still queued; what is left of it
 is called off by a word in host memory as soon as the process is woken. Its few blocks leave most of the device idle.
 
+Every burst leaves work behind. With others on the host the timing stage may reach its limit (TIMEOUT) before a single wait
+is long enough for T26.
+
 problem: chained_tanh
 backend: triton
-outcome: INCORRECT, REJECTED, CORRECT
+outcome: INCORRECT, REJECTED, CORRECT, TIMEOUT
 honest: twin_chained_tanh_triton
 devices: cuda
 """

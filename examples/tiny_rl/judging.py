@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import grammar
 import programs
@@ -25,13 +26,16 @@ from problem import Problem
 from kerneldyno.client import AsyncClient, EvalRequest, EvalResult, RewardSpec, StreamRewardsResponse, Tolerance, Turn
 from kerneldyno.rewards.scoring import score
 from kerneldyno.rewards.trajectories import TrajectoryWriter, TurnRecord
-from kerneldyno.v1.evaluation_pb2 import PROVENANCE_POLICY_LABEL
+from kerneldyno.v1.evaluation_pb2 import PROVENANCE_POLICY_LABEL, Stage
 
 CHECKS = ("on", "off", "trusting")
 #: Programs whose verdict rests on what our judge never believes.
 BEYOND_BELIEF = frozenset({"stale", "forged_clock"})
 #: Few trials: interpreted calls take milliseconds. The judge adds stress trials, and times eight calls at the least.
 _CORRECT_TRIALS, _PERF_TRIALS = 1, 10
+
+#: Weight of coverage in the rewards of settings with PR.
+COVERAGE_WEIGHT = 0.5
 
 Key = tuple[str, str]
 
@@ -69,6 +73,13 @@ class Paid:
     message: str = ""
 
 
+class Payer(Protocol):
+    """Whoever pays turns: `Judging`, or recorded verdicts."""
+
+    async def pay(self, turns: Sequence[Written], checks: str = "on", *, pr: bool = False) -> list[Paid]:
+        """Return the reward and verdict of each turn, in the order of `turns`."""
+
+
 @dataclass
 class Judging:
     """Judge turns through a scheduler.
@@ -91,11 +102,14 @@ class Judging:
     #: Turns sent so far, and seconds spent waiting for their rewards.
     sent: int = 0
     waited: float = 0.0
+    #: Of turns that were judged and not answered from the store: how many, and seconds of all their stages by name.
+    judged: int = 0
+    stage_seconds: dict[str, float] = field(default_factory=dict)
 
     async def pay(self, turns: Sequence[Written], checks: str = "on", *, pr: bool = False) -> list[Paid]:
         """Send turns to the reward stream; return the reward of each, in the order of `turns`."""
         began = time.monotonic()
-        reward = self._spec(pr)
+        reward = reward_spec(coverage_weight=COVERAGE_WEIGHT if pr and self.profiled else 0.0)
         messages = [self._message(turn, checks) for turn in turns]
         places = {message.request.id: index for index, message in enumerate(messages)}
         paid: list[Paid | None] = [None] * len(turns)
@@ -103,15 +117,19 @@ class Judging:
             turn = turns[places[answer.id]]
             if self.recorder is not None and checks == "on" and turn.told:  # what the checks let pass may be a cheat
                 self.recorder.write(record(turn, answer, self.run))
+            self._count(answer.result)
             paid[places[answer.id]] = self._paid(turn, answer.result, answer.reward, checks, reward, pr)
         self.sent += len(turns)
         self.waited += time.monotonic() - began
         return [each for each in paid if each is not None]
 
-    def _spec(self, pr: bool) -> RewardSpec:
-        """Return the reward of the Dr. Kernel release. Nothing is measured twice, since all verdicts are cached."""
-        weight = 0.5 if pr and self.profiled else 0.0
-        return RewardSpec(preset="drkernel", coverage_weight=weight, remeasure_above=math.inf, feedback_chars=0)
+    def _count(self, result: EvalResult) -> None:
+        if result.cached or not result.stages:
+            return
+        self.judged += 1
+        for span in result.stages:
+            name = Stage.Name(span.stage)
+            self.stage_seconds[name] = self.stage_seconds.get(name, 0.0) + span.duration.ToNanoseconds() / 1e9
 
     def _message(self, turn: Written, checks: str) -> Turn:
         name = f"{turn.group}/{turn.sample}/{turn.turn}"
@@ -131,14 +149,12 @@ class Judging:
         plan = turn.plan
         claim = self.claims.get((turn.problem.name, plan.name)) if plan else None
         if checks == "trusting" and plan is not None and claim is not None and plan.kind in BEYOND_BELIEF:
-            result = EvalResult(outcome=EvalResult.CORRECT if claim.correct else EvalResult.INCORRECT)
-            result.speedup = claim.speedup
-            reward = score(result, spec)[0] or 0.0
+            return paid_by_claim(claim, spec)
         correct = result.outcome == EvalResult.CORRECT
         coverage = 0.0
         if correct:
             coverage = result.coverage if self.profiled else (claim.coverage if claim else 0.0)
-            reward += 0.5 * coverage if pr and not self.profiled else 0.0
+            reward += COVERAGE_WEIGHT * coverage if pr and not self.profiled else 0.0
         return Paid(
             outcome=EvalResult.Outcome.Name(result.outcome),
             reward=reward,
@@ -149,6 +165,23 @@ class Judging:
             interval=(result.speedup_interval.low, result.speedup_interval.high),
             message=result.message,
         )
+
+
+def reward_spec(*, coverage_weight: float = 0.0) -> RewardSpec:
+    """Return the reward of the Dr. Kernel release. Nothing is measured twice, since all verdicts are cached."""
+    return RewardSpec(preset="drkernel", coverage_weight=coverage_weight, remeasure_above=math.inf, feedback_chars=0)
+
+
+def paid_by_claim(claim: trusting.Claim, spec: RewardSpec) -> Paid:
+    """Return what a trainer pays that believes the trusting evaluator."""
+    result = EvalResult(outcome=EvalResult.CORRECT if claim.correct else EvalResult.INCORRECT, speedup=claim.speedup)
+    return Paid(
+        outcome=EvalResult.Outcome.Name(result.outcome),
+        reward=score(result, spec)[0] or 0.0,
+        correct=claim.correct,
+        speedup=claim.speedup,
+        coverage=claim.coverage if claim.correct else 0.0,
+    )
 
 
 def record(turn: Written, answer: StreamRewardsResponse, run: str) -> TurnRecord:

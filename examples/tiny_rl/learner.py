@@ -14,7 +14,7 @@ from typing import Any
 
 import grammar
 import torch
-from judging import Judging, Key, Paid, Written
+from judging import Key, Paid, Payer, Written
 from policy import TURNS, Past, Policy, decode, encode, prompt, say_prompt, written
 from problem import OPERATORS, Problem
 from torch import Tensor
@@ -63,7 +63,7 @@ class Run:
 
     def __init__(
         self,
-        judge: Judging,
+        judge: Payer,
         problems: Sequence[Problem],
         truth: Mapping[Key, Paid],
         setting: Setting,

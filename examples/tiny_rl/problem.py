@@ -1,17 +1,18 @@
 """The problems of tiny_rl: a few operators, each in two sizes that the policy does not know.
 
-An operator's `work` is written once, for one row or for many. On the CPU the reference applies it row by row, as code
-written for one item often does: that is slow enough for an interpreted kernel to be faster. On a GPU it processes all rows
-at once, one unfused operation after the other. The policy's prompt names only the operator, and only a verdict can tell the
-size: that makes a second turn worth more than the first.
+An operator's work is written once, for one row or for many. On the CPU the reference applies it row by row, as code
+written for one item often does: that is slow enough for an interpreted kernel to be faster. On a GPU the reference calls
+torch's own operator for all rows at once, so that only a good kernel is faster, and a cheat has more to gain than a good
+kernel. The policy's prompt names only the operator, and only a verdict can tell the size: that makes a second turn worth
+more than the first.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: What each operator does to its last dimension. `self` holds the parameters, x is one row or many.
-WORK = {
+#: What each operator does to its last dimension, step by step. `self` holds the parameters, x is one row or many.
+_WORK = {
     "softmax": """
         e = (x - x.max(-1, keepdim=True).values).exp()
         return e / e.sum(-1, keepdim=True)
@@ -23,6 +24,19 @@ WORK = {
     "linear_silu": """
         y = torch.matmul(x, self.weight.t()) + self.bias
         return y * torch.sigmoid(y)
+""",
+}
+
+#: The same by the operators that torch has for them.
+_TORCH_WORK = {
+    "softmax": """
+        return torch.softmax(x, -1)
+""",
+    "rms_norm": """
+        return nn.functional.rms_norm(x, self.weight.shape, self.weight, 1e-6)
+""",
+    "linear_silu": """
+        return nn.functional.silu(nn.functional.linear(x, self.weight, self.bias))
 """,
 }
 
@@ -38,7 +52,7 @@ PARAMETERS = {
 """,
 }
 
-OPERATORS = tuple(WORK)
+OPERATORS = tuple(_WORK)
 
 _REFERENCE = """import torch
 from torch import nn
@@ -75,7 +89,7 @@ class Problem:
     tiles: tuple[int, int, int]
     #: Columns of one block, for the tokens whole_row and column_blocks.
     blocks: tuple[int, int]
-    #: Whether torch goes through the input row by row.
+    #: Whether torch goes through the input row by row, step by step, or calls its own operator for all rows at once.
     by_row: bool
 
     @property
@@ -84,11 +98,16 @@ class Problem:
         return f"{self.operator}/{self.size}"
 
     @property
+    def work(self) -> str:
+        """Body of the method `work` of the reference."""
+        return (_WORK if self.by_row else _TORCH_WORK)[self.operator]
+
+    @property
     def reference(self) -> str:
         """The problem in KernelBench's form."""
         return _REFERENCE.format(
             parameters=PARAMETERS[self.operator] or "\n",
-            work=WORK[self.operator],
+            work=self.work,
             forward="torch.stack([self.work(row) for row in x])" if self.by_row else "self.work(x)",
             rows=self.rows,
             columns=self.columns,
@@ -124,10 +143,10 @@ def h200() -> list[Problem]:
             by_row=False,
         )
         for operator in ("softmax", "rms_norm")
-        for size, count, columns in (("small", 65536, 1000), ("large", 16384, 8000))
+        for size, count, columns in (("small", 65536, 1000), ("large", 32768, 3000))
     ]
     products = [
-        Problem("linear_silu", size, count, 120, 120, (16, 64, 256), (128, 32), by_row=False)
+        Problem("linear_silu", size, count, 120, 120, (16, 64, 128), (128, 32), by_row=False)
         for size, count in (("small", 65536), ("large", 1 << 20))
     ]
     return [*rows, *products]

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from grammar import Plan
-from problem import PARAMETERS, WORK, Problem
+from problem import PARAMETERS, Problem
 
 _KERNELS = Path(__file__).resolve().parent / "kernels"
 
@@ -59,7 +59,7 @@ def _body(problem: Problem, plan: Plan, sizes: str) -> tuple[tuple[str, ...], st
     implementation = {"own": "split" if plan.fusion == "split" else f"fused_{plan.walk}", "shortcut": "shortcut"}
     name = implementation.get(plan.kind, "fused_whole_row")
     call = f"{name}(x{given}, {sizes})"
-    work = f"    def work(self, x):{WORK[problem.operator]}\n"
+    work = f"    def work(self, x):{problem.work}\n"
     if plan.kind in ("lazy", "forged_clock"):
         part = f"torch_part({{}}{given})"
         each = f"torch.stack([{part.format('row')} for row in x])" if problem.by_row else part.format("x")

@@ -4,6 +4,7 @@
     python examples/tiny_rl/train.py --preset small      CPU: minutes for verdicts, minutes for learning
     python examples/tiny_rl/train.py --preset h200       a GPU, larger problems, coverage by the profiler
     python examples/tiny_rl/train.py ... --seconds 500   stop after this time; the same command with --resume continues
+    python examples/tiny_rl/train.py ... --replay results.json   train by the verdicts of an earlier run, without services
 
 Every turn goes through the reward stream of a real scheduler with a real evaluator. There are few programs, so the
 scheduler judges each once and then answers from its store: a verdict is one draw of a noisy clock, and does not change
@@ -18,20 +19,21 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grammar
 import judging
+import replaying
 import torch
 import warming
-from judging import Judging, Key, Paid, Written
+from judging import Judging, Key, Paid, Payer, Written
 from learner import ResumeError, Run, Setting, cold_start
 from problem import PRESETS, Problem
+from replaying import Recorded, RecordError
 
 from kerneldyno.client import AsyncClient, LocalServices
 from kerneldyno.rewards.trajectories import TrajectoryFileError, TrajectoryWriter
@@ -90,11 +92,16 @@ def main() -> int:
     parser.add_argument(
         "--anew", action="store_true", help="judge every turn, as if the policy never wrote the same twice"
     )
+    parser.add_argument(
+        "--replay", type=Path, metavar="RESULTS.json", help="start no services; pay by the verdicts of this earlier run"
+    )
     options = parser.parse_args()
     seeds, updates, _ = DEFAULTS[options.preset]
     options.seeds, options.updates = options.seeds or seeds, options.updates or updates
     if not 1 <= options.oversample <= 4:
         parser.error(f"--oversample {options.oversample}: give a factor from 1 to 4")
+    if options.replay and (options.anew or options.record):
+        parser.error("--replay has nothing judged; leave out --anew and --record")
     if options.adaptive and options.oversample > 1:
         parser.error("--adaptive and --oversample are two ways to find groups that differ; give one of them")
     try:
@@ -103,14 +110,18 @@ def main() -> int:
             if options.warm_from
             else None
         )
+        given = replaying.read(options.replay) if options.replay else None
         recorder = TrajectoryWriter(options.record) if options.record else None
     except (OSError, ValueError, TrajectoryFileError) as error:
         parser.error(str(error))
     options.out.mkdir(parents=True, exist_ok=True)
     with recorder or nullcontext():
         try:
-            asyncio.run(experiment(options, examples, recorder))
-        except ResumeError as error:
+            if given is None:
+                asyncio.run(experiment(options, examples, recorder))
+            else:
+                asyncio.run(replay(options, *given, examples))
+        except (ResumeError, RecordError) as error:
             parser.error(str(error))
     return 0
 
@@ -121,49 +132,106 @@ async def experiment(
     recorder: TrajectoryWriter | None = None,
 ) -> None:
     """Judge every program, train every setting with every seed, judge the learned programs again; write results.json."""
-    torch.set_num_threads(1)
-    problems = PRESETS[options.preset]()
     on_gpu = options.preset == "h200"
-    wanted = [replace(each, oversample=options.oversample, adaptive=options.adaptive) for each in chosen(options)]
-    results: dict[str, Any] = {"preset": options.preset, "updates": options.updates, "masked": options.masked}
-    kept = Kept(options.out, results, resume=options.resume)
-    began = time.monotonic()
+    training = Training(options, examples)
+    results, kept = training.results, training.kept
     with LocalServices(devices="cuda" if on_gpu else "cpu", store=kept.store) as services:
         async with AsyncClient(services.address) as client:
             judge = Judging(client, profiled=on_gpu)
-            truth = await survey(judge, problems, wanted, results, began)
-            surveyed = {"turns": judge.sent, "seconds": time.monotonic() - began}
-            judge.sent, judge.waited, judge.anew, judge.recorder = 0, 0.0, options.anew, recorder
-            results["runs"], results["settings"] = {}, [asdict(setting) for setting in wanted]
-            for setting, seed in ((setting, seed) for setting in wanted for seed in range(options.seeds)):
-                start = cold_start(seed, masked=options.masked)
-                if examples is not None:
-                    start = warming.warm(start, *examples, seed=seed)
-                run = Run(judge, problems, truth, setting, seed, start=start)
-                kept.restore(run)
-                updates = options.updates * setting.stretch
-                while len(run.history) < updates and time.monotonic() - began < options.seconds:
-                    await run.learn(min(updates, len(run.history) + SAVED_EVERY))
-                    kept.save(run)
-                if run.history:
-                    results["runs"].setdefault(setting.name, []).append(run.report())
-                    say(began, f"{setting.name}, seed {seed}, {len(run.history)} of {updates}: {run.summary()}")
-            kept.sessions.append(
-                {
-                    "survey": surveyed,
-                    # Of the training: turns that were paid, its seconds, and those of them that waited for rewards.
-                    "turns": judge.sent,
-                    "seconds": time.monotonic() - began - surveyed["seconds"],
-                    "waited": judge.waited,
-                }
-            )
+            truth = await survey(judge, training)
+            surveyed = _figures(judge, training.elapsed())
+            judge = replace(judge, sent=0, waited=0.0, judged=0, stage_seconds={})
+            judge.anew, judge.recorder = options.anew, recorder
+            start = training.elapsed()
+            await training.learn(judge, truth)
+            kept.sessions.append({"survey": surveyed, **_figures(judge, training.elapsed() - start)})
             results["sessions"] = kept.sessions
-            write(options.out / "results.json", results)
+            training.write()
             judge.recorder, judge.anew = None, False
-            if time.monotonic() - began < options.seconds:
-                results["afresh"] = await afresh(judge, problems, results["runs"], truth)
-    write(options.out / "results.json", results)
-    say(began, f"wrote {options.out / 'results.json'}")
+            if training.elapsed() < options.seconds:
+                results["afresh"] = await afresh(judge, training.problems, results["runs"], truth)
+    training.write()
+
+
+async def replay(
+    options: argparse.Namespace,
+    given: Recorded,
+    earlier: dict[str, Any],
+    examples: tuple[torch.Tensor, torch.Tensor] | None,
+) -> None:
+    """Train as `experiment` does, paid by recorded verdicts; write results.json. Raises RecordError."""
+    if earlier["preset"] != options.preset:
+        raise RecordError(f"{options.replay} has verdicts of --preset {earlier['preset']}")
+    training = Training(options, examples)
+    training.results |= {name: earlier[name] for name in ("verdicts", "claims", "sessions") if name in earlier}
+    await training.learn(given, given.verdicts["on"])
+    training.write()
+
+
+class Training:
+    """One experiment: its problems, settings, saved state and results. Time counts from its creation."""
+
+    def __init__(self, options: argparse.Namespace, examples: tuple[torch.Tensor, torch.Tensor] | None = None) -> None:
+        torch.set_num_threads(1)
+        self._began = time.monotonic()
+        self._options, self._examples = options, examples
+        self.problems = PRESETS[options.preset]()
+        self.settings = [
+            replace(each, oversample=options.oversample, adaptive=options.adaptive) for each in chosen(options)
+        ]
+        self.results: dict[str, Any] = {
+            "preset": options.preset,
+            "updates": options.updates,
+            "masked": options.masked,
+            "settings": [asdict(setting) for setting in self.settings],
+            "runs": {},
+        }
+        self.kept = Kept(options.out, self.results, resume=options.resume)
+
+    def elapsed(self) -> float:
+        """Return the seconds since the experiment began."""
+        return time.monotonic() - self._began
+
+    async def learn(self, judge: Payer, truth: Mapping[Key, Paid]) -> None:
+        """Train every setting with every seed, until `--seconds` are over; add the runs to the results."""
+        options = self._options
+        for setting, seed in ((setting, seed) for setting in self.settings for seed in range(options.seeds)):
+            start = cold_start(seed, masked=options.masked)
+            if self._examples is not None:
+                start = warming.warm(start, *self._examples, seed=seed)
+            run = Run(judge, self.problems, truth, setting, seed, start=start)
+            self.kept.restore(run)
+            updates = options.updates * setting.stretch
+            while len(run.history) < updates and self.elapsed() < options.seconds:
+                await run.learn(min(updates, len(run.history) + SAVED_EVERY))
+                self.kept.save(run)
+            if run.history:
+                self.results["runs"].setdefault(setting.name, []).append(run.report())
+                self.say(f"{setting.name}, seed {seed}, {len(run.history)} of {updates}: {run.summary()}")
+
+    def write(self) -> None:
+        """Write the results."""
+        path = self._options.out / "results.json"
+        write(path, self.results)
+        self.say(f"wrote {path}")
+
+    def say(self, text: str) -> None:
+        """Print the progress."""
+        print(f"{self.elapsed():7.1f} s  {text}", flush=True)
+
+
+def _figures(judge: Judging, seconds: float) -> dict[str, Any]:
+    """Return the turns of one part of a session, its seconds, and those that it waited for rewards.
+
+    `judged` are turns that were not answered from the store, and `stages` the seconds of their stages, which overlap.
+    """
+    return {
+        "turns": judge.sent,
+        "seconds": seconds,
+        "waited": judge.waited,
+        "judged": judge.judged,
+        "stages": dict(judge.stage_seconds),
+    }
 
 
 class Kept:
@@ -217,27 +285,25 @@ def chosen(options: argparse.Namespace) -> list[Setting]:
     return [each for each in SETTINGS if not names or each.name in names]
 
 
-async def survey(
-    judge: Judging, problems: Sequence[Problem], wanted: Sequence[Setting], results: dict[str, Any], began: float
-) -> dict[Key, Paid]:
+async def survey(judge: Judging, training: Training) -> dict[Key, Paid]:
     """Judge every program in every way that is needed; return the strict verdicts, which count as the truth."""
-    trusting = any(setting.checks == "trusting" for setting in wanted)
-    if trusting or (not judge.profiled and any(setting.pr for setting in wanted)):
-        judge.claims = judging.believed(problems, "cuda" if judge.profiled else "cpu")
+    settings, results = training.settings, training.results
+    trusting = any(setting.checks == "trusting" for setting in settings)
+    if trusting or (not judge.profiled and any(setting.pr for setting in settings)):
+        judge.claims = judging.believed(training.problems, "cuda" if judge.profiled else "cpu")
         results["claims"] = {"/".join(key): asdict(claim) for key, claim in judge.claims.items()}
-        say(began, f"the trusting evaluator has looked at {len(judge.claims)} programs")
+        training.say(f"the trusting evaluator has looked at {len(judge.claims)} programs")
     tables = {}
-    for checks in sorted({"on", *("off" for setting in wanted if setting.checks != "on")}, reverse=True):
-        report = partial(_progress, began, checks)
-        tables[checks] = await judging.survey(judge, problems, checks, report)
+    for checks in sorted({"on", *("off" for setting in settings if setting.checks != "on")}, reverse=True):
+
+        def progress(done: int, of: int, checks: str = checks) -> None:
+            training.say(f"checks {checks}: {done} of {of}")
+
+        tables[checks] = await judging.survey(judge, training.problems, checks, progress)
     results["verdicts"] = {
         checks: {"/".join(key): asdict(paid) for key, paid in table.items()} for checks, table in tables.items()
     }
     return tables["on"]
-
-
-def _progress(began: float, checks: str, done: int, of: int) -> None:
-    say(began, f"checks {checks}: {done} of {of}")
 
 
 async def afresh(
@@ -270,11 +336,6 @@ def write(path: Path, results: dict[str, Any]) -> None:
     part = path.with_suffix(".part")
     part.write_text(json.dumps(results))
     part.replace(path)
-
-
-def say(began: float, text: str) -> None:
-    """Print the progress."""
-    print(f"{time.monotonic() - began:7.1f} s  {text}", flush=True)
 
 
 if __name__ == "__main__":

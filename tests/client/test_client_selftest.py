@@ -13,7 +13,7 @@ from hatchling.builders.wheel import WheelBuilder
 
 from kerneldyno.cli import corpus
 from kerneldyno.cli.selftest import _plan
-from kerneldyno.v1.evaluation_pb2 import Environment, EvalResult, Finding, TimingStats
+from kerneldyno.v1.evaluation_pb2 import Environment, EvalResult, Finding, Interval, TimingStats
 from kerneldyno.v1.fleet_service_pb2 import Device
 from tests.client.fake_fleet import FakeFleet
 from tests.client.test_client_cli import NOBODY, run
@@ -147,6 +147,21 @@ def test_on_the_cpu_time_and_ratio_must_both_say_so(folder: Path) -> None:
     assert corpus.shortfall(entry, usual, true) is None
     usual.speedup = 4.1  # a ratio that the times do not explain
     assert "4.10 x the reference's speed" in str(corpus.shortfall(entry, usual, true))
+
+
+def test_end_to_end_times_of_a_host_that_is_not_sure_are_no_gain(folder: Path) -> None:
+    """Two processes that made the same calls: 15.7 us and 23.6 us, in two timings of an H200's host."""
+    entry = attack(folder, "problem: sum", "outcome: CORRECT", "honest: plain")
+
+    def called(micros: float, ratio: float, low: float, high: float) -> EvalResult:
+        made = result(micros=12.8, end_to_end_speedup=ratio)
+        made.candidate_end_to_end.CopyFrom(TimingStats(median_seconds=micros * 1e-6))
+        made.end_to_end_speedup_interval.CopyFrom(Interval(low=low, high=high))
+        return made
+
+    true = called(30.0, 0.40, 0.28, 0.55)
+    assert corpus.shortfall(entry, called(20.0, 0.60, 0.50, 0.72), true) is None
+    assert "0.60 x the reference's speed" in str(corpus.shortfall(entry, called(20.0, 0.60, 0.56, 0.64), true))
 
 
 def test_the_corpus_is_whole() -> None:

@@ -124,6 +124,11 @@ def row(run: Run, entry: Entry) -> Result:
         "evidence": {finding["id"]: finding.get("evidence", "") for finding in result.get("findings", ())},
         "speedup": result.get("speedup", 0.0),
         "median_seconds": result.get("candidate_timing", {}).get("median_seconds"),
+        "end_to_end": {
+            "speedup": result.get("end_to_end_speedup"),
+            "interval": result.get("end_to_end_speedup_interval"),
+            "median_seconds": result.get("candidate_end_to_end", {}).get("median_seconds"),
+        },
         "seconds": round(run.seconds[entry.path.resolve()], 3),
         "ok": why is None,
         "why": why,

@@ -1,10 +1,11 @@
-"""A real judge against runners that lie: a zygote that forks nothing, real sockets, the real harness, a man in between.
+"""A fuzzer of the channel between judge and runner: a real judge, real sockets, the real harness, and mutated answers.
 
-`python -m tests.evaluator.channel_fuzzer --frames 600 [--seed 0]` exits with 1 when the judge died, hung, blamed itself or
-took a wrong candidate for a right one. The stand-in zygote makes each runner of two threads: one serves the control socket
-as a warden does, one forwards the judge's orders to the harness (which reaches the memory files and computes as ever) and
-its answers back, until an evaluation's plan says that an answer is sent mutated. What comes before `load` is left as it is:
-no candidate is there yet. `--plan N` runs one evaluation again; times differ from run to run, and with them some bytes.
+`python -m tests.evaluator.channel_fuzzer --frames 600 [--seed 0]` exits with 1 if the judge died, hung, blamed itself
+or accepted a wrong candidate. The zygote is a stand-in that forks nothing. It makes each runner of two threads: one
+serves the control socket as a warden does. The other forwards the judge's orders to the harness (which uses the memory
+files and computes as usual) and returns its answers, until an evaluation's plan says that an answer is mutated. Answers
+before `load` are never mutated, because no candidate is there yet. `--plan N` runs one evaluation again; times differ
+from run to run, and with them some bytes.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ from kerneldyno.v1.evaluation_pb2 import EvalResult
 from tests.evaluator.frame_mutations import After, mutate
 from tests.evaluator.judge_harness import limits, request
 
-#: Outcomes that blame the candidate, or nobody.
+#: Outcomes that blame the candidate or nobody.
 _ALLOWED = {"CORRECT", "INCORRECT", "REJECTED", "RUNTIME_ERROR", "TIMEOUT", "OUT_OF_MEMORY", "COMPILE_ERROR", "INVALID"}
-#: Limit of each stage, in seconds: what an answer that never comes costs.
+#: Limit of each stage in seconds: the test waits this long for an answer that never comes.
 _LIMIT_SECONDS = 1.5
-#: Evaluations under way at once: most of what they do is wait.
+#: Number of evaluations at the same time. They mostly wait.
 _AT_ONCE = 8
-#: An evaluation without a result for this long hangs, in seconds.
+#: An evaluation without a result after this many seconds hangs.
 _HANG_SECONDS = 60.0
-#: How likely each answer after the first mutated one is mutated, too.
+#: Probability that an answer after the first mutated one is mutated, too.
 _AGAIN = 0.25
 
 _REFERENCE = """
@@ -73,15 +74,15 @@ _CANDIDATE = _REFERENCE.replace("class Model(", "class ModelNew(").replace(
     "y = torch.tanh(self.linear(x))",
     "self.calls = getattr(self, 'calls', 0) + 1\n        y = torch.tanh(self.linear(x)) * (1.0 + {error})",
 )
-#: How far the outputs of a candidate are off. The last one is right at first, and later is not.
+#: Relative error of each candidate's outputs. The last candidate is correct at first and wrong later.
 _ERRORS = {"right": "0.0", "wrong": "0.01", "wrong later": "0.01 * (self.calls > 6)"}
-#: Who is judged, and whether they are timed: only then are there enough calls to be wrong later.
+#: Candidate, and whether it is timed: only timed candidates get enough calls to become wrong later.
 _KINDS = (("right", False), ("right", True), ("wrong", False), ("wrong later", True))
 
 
 @dataclass(slots=True)
 class Plan:
-    """What happens in one evaluation: who is judged, and which answers are mutated."""
+    """One evaluation: its candidate, and the answers that are mutated."""
 
     number: int
     kind: str
@@ -92,12 +93,15 @@ class Plan:
     sent: list[str] = field(default_factory=list)
 
     def request(self) -> dict[str, Any]:
-        """The request of this evaluation; its source carries the plan's number, by which its runner finds the plan."""
+        """Return the request of this evaluation.
+
+        Its source contains the plan's number, so that the runner finds the plan.
+        """
         seconds = 30.0 if self.first == sys.maxsize else _LIMIT_SECONDS
         return request(
             _CANDIDATE.replace("{error}", _ERRORS[self.kind]) + f"\n# plan-{self.number}.\n",
             reference_code=_REFERENCE,
-            # Whoever is timed is profiled as well; others are surveyed, which those of backend `torch` are not.
+            # A timed candidate is also profiled. Others are surveyed, except those of backend `torch`.
             backend="torch" if self.timed else "triton",
             provenance_policy="PROVENANCE_POLICY_LABEL",
             enable_profiling=self.timed,
@@ -107,14 +111,14 @@ class Plan:
         )
 
     def due(self) -> bool:
-        """Whether the answer that is about to be sent is mutated."""
+        """Return True if the next answer is to be mutated."""
         self.answers += 1
         return self.answers > self.first and (not self.sent or self.rng.random() < _AGAIN)
 
 
 @dataclass(slots=True)
 class Report:
-    """What a run of the fuzzer saw."""
+    """What happened in a run of the fuzzer."""
 
     evaluations: int = 0
     frames: int = 0
@@ -129,14 +133,14 @@ class Report:
 
 
 def _profile(*_: Any) -> profiler.Ran:
-    """Stand in for a profile: without a GPU there are no kernels in any."""
+    """Return an invented profile: without a GPU a real one contains no kernels."""
     return profiler.Ran([["mine", 5, 3e-4], ["ampere_sgemm", 5, 1e-4]], [["aten::mm", 1e-4, 2e-4], ["mine", 3e-4, 0.0]])
 
 
 class _Runner:
-    """What the judge takes for a warden and its runner."""
+    """A stand-in for a warden and its runner."""
 
-    #: The harness is made for a process of its own: random numbers and modules are global, so one order at a time.
+    #: The harness expects its own process: random numbers and modules are global. So only one order runs at a time.
     _turn = threading.Lock()
 
     def __init__(self, frame: wire.Frame, fds: list[int], plans: dict[int, Plan]) -> None:
@@ -152,7 +156,7 @@ class _Runner:
             threading.Thread(target=target, daemon=True).start()
 
     def _watch(self) -> None:
-        """Be the warden: stopping is only said, since this runner does nothing of its own accord."""
+        """Act as the warden. Stopping needs no action, since this runner only acts on orders."""
         killed = False
         with self._control:
             while not self._over.is_set():
@@ -194,13 +198,13 @@ class _Runner:
 
     def _serve(self, theirs: socket.socket, scratch: str) -> None:
         with theirs, contextlib.suppress(OSError):
-            # The harness closes the memory files when it has mapped them.
+            # The harness closes the memory files after it has mapped them.
             arenas, self._arenas = self._arenas, []
             harness.run(theirs, arenas, self._frame, scratch)
 
     def _answer(self, order: wire.Frame, ours: socket.socket) -> bool:
-        """Obey one order of the judge. False: the channel is closed."""
-        if order["op"] == "probe":  # this process is no sandbox, and nobody breaks out of it
+        """Execute one order of the judge. Return False if the channel is closed."""
+        if order["op"] == "probe":  # this process is not a sandbox, so there is nothing to test
             wire.send(self._channel, {"ok": []})
             return True
         with self._turn:
@@ -217,7 +221,7 @@ class _Runner:
         return True
 
     def _forward(self, order: wire.Frame, answer: wire.Frame) -> bool:
-        """Send one answer to the judge, mutated where the plan says so. False: the channel is closed."""
+        """Send one answer to the judge, mutated if the plan says so. Return False if the channel is closed."""
         if self._plan is None or not self._plan.due():
             wire.send(self._channel, answer)
             return True
@@ -231,27 +235,27 @@ class _Runner:
             return False
         if mutation.after is After.HALF_CLOSE:
             self._channel.shutdown(socket.SHUT_WR)
-        while self._channel.recv(4096):  # until the warden is told to end it
+        while self._channel.recv(4096):  # until the warden is told to end the runner
             pass
         return False
 
 
 class Fuzzer:
-    """Context manager: one judge process and its stand-in zygote, as a thread of this process."""
+    """A judge process and its stand-in zygote, which is a thread of this process. A context manager."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._plans: dict[int, Plan] = {}
-        #: Answers in an evaluation that nobody meddles with, by who is judged and whether it is timed.
+        #: Number of answers in an evaluation without mutations, by candidate and whether it is timed.
         self._usual: dict[tuple[str, bool], int] = {}
 
     def __enter__(self) -> Fuzzer:
-        profiler.profile = _profile  # type: ignore[assignment]  # it takes the same arguments, and looks at none
-        os.environ["KINETO_LOG_LEVEL"] = "6"  # as in a sandbox: the other profiler tells when it starts and stops
+        profiler.profile = _profile  # type: ignore[assignment]  # it takes the same arguments and ignores them
+        os.environ["KINETO_LOG_LEVEL"] = "6"  # as in a sandbox: otherwise the profiler logs
         self._server, control = socket.socketpair()
         ours, self._zygote = socket.socketpair()
         sockets = ["--control-fd", str(control.fileno()), "--zygote-fd", str(ours.fileno())]
-        # Nothing here holds a runner to its memory limit, and the harness would limit this process.
+        # Nothing here enforces a runner's memory limit, and the harness would limit this process.
         size = ["--spares", "4", "--memory-bytes", str(1 << 44)]
         life = ["--exit-with-parent", str(os.getpid()), "--device", "cpu:0", "--sandbox", "off"]
         self.judge = subprocess.Popen(
@@ -310,7 +314,7 @@ class Fuzzer:
         return result
 
     def run(self, frames: int, only: int | None = None) -> Report:
-        """Evaluate until `frames` mutated frames have been sent, or the one plan that is named."""
+        """Evaluate until `frames` mutated frames were sent, or evaluate only the plan number `only`."""
         report = Report()
         begin = time.monotonic()
         process = psutil.Process(self.judge.pid)
@@ -335,7 +339,7 @@ class Fuzzer:
                 for plan, since in waiting.values():
                     if time.monotonic() - since > _HANG_SECONDS:
                         raise TimeoutError(f"plan {plan.number // 2} hangs: {plan.sent}")
-            # The last runner is ended while its result is under way.
+            # The last runner may end after its result has arrived.
             report.descriptors_left = max(0, process.num_fds() - descriptors)
             report.memory_growth_bytes = process.memory_info().rss - memory
             epilogue = self._plan_of(-99, kind="right", timed=True, first=sys.maxsize)
@@ -352,7 +356,7 @@ class Fuzzer:
         return report
 
     def _note(self, report: Report, plan: Plan, result: dict[str, Any]) -> None:
-        """Count one result, and say what is wrong with it."""
+        """Count one result, and record what is wrong with it."""
         outcome = result["outcome"]
         report.evaluations += 1
         report.frames += len(plan.sent)
@@ -418,5 +422,5 @@ def main(frames: int = 600) -> int:
 
 
 if __name__ == "__main__":
-    # Threads of runners may be within torch; nothing of theirs is worth waiting for.
+    # Runners' threads may still execute torch code; do not wait for them.
     os._exit(main())

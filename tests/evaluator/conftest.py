@@ -1,4 +1,4 @@
-"""The judge that most tests of candidates share. Those that want another one say so in their own `judge`."""
+"""The judge that most tests of candidates share. Modules that need another one define their own `judge`."""
 
 from __future__ import annotations
 

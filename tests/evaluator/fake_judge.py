@@ -1,7 +1,7 @@
-"""A judge and a zygote that run a script instead of a candidate, speaking the real protocol in real processes.
+"""A fake judge and a fake zygote: real processes that speak the real protocol, but run a script instead of a candidate.
 
-`fake_judge.py [--fatal TEXT] [--die-at-start] --control-fd N ...` is a judge, `fake_judge.py --fd N ...` a zygote. What the
-judge does with an attempt is the text of its `kernel_code`, one step a line; see `_step`. Both end with their parent.
+`fake_judge.py [--fatal TEXT] [--die-at-start] --control-fd N ...` is a judge, `fake_judge.py --fd N ...` a zygote. The
+text of an attempt's `kernel_code` is the judge's script, one step per line; see `_step`. Both end with their parent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def append(path: str, text: str) -> None:
 
 
 def first_time(mark: str) -> bool:
-    """Whether this is the first call with `mark` in any process."""
+    """Return True for the first call with `mark` in any process."""
     first = not exists(mark)
     append(mark, "")
     return first
@@ -63,7 +63,7 @@ class FakeJudge:
             token = frame.get("attempt", "")
             if frame["op"] == "evaluate":
                 self.attempts[token] = asyncio.create_task(self.evaluate(token, frame["request"]))
-                await asyncio.sleep(0)  # let it begin, or a cancel at once would find nothing to end
+                await asyncio.sleep(0)  # let it begin: an immediate cancel must find a running task
             elif token in self.attempts:
                 self.attempts[token].cancel()
         stats.cancel()
@@ -95,7 +95,7 @@ class FakeJudge:
                 self.say("reference", attempt=token, state=rest)
             case "result":
                 self.result(token, outcome=rest)
-            case "killed":  # the candidate's process, by someone's SIGKILL
+            case "killed":  # SIGKILL ended the candidate's process
                 killed = {"kind": "signal", "stage": "compile", "signal": 9}
                 self.result(token, outcome="RUNTIME_ERROR", runtime_error=killed)
             case "zygote-killed-once":
@@ -103,7 +103,7 @@ class FakeJudge:
                     os.write(self.options.zygote_fd, b"die")
                     await self._step(token, "killed")
                     await asyncio.Event().wait()
-            case "leave-once":  # as a judge does whose zygote is gone: cancel everything, and go
+            case "leave-once":  # like a judge without a zygote: cancel everything, then exit
                 mark, status = rest.split()
                 if first_time(mark):
                     asyncio.get_running_loop().call_later(0.2, os._exit, int(status))
@@ -118,19 +118,19 @@ class FakeJudge:
             case "sleep":
                 await asyncio.sleep(float(rest))
             case "await-file":
-                while not exists(rest):  # noqa: ASYNC110  # another process makes it
+                while not exists(rest):  # noqa: ASYNC110  # another process creates the file
                     await asyncio.sleep(0.02)
             case "touch":
                 append(rest, token + "\n")
             case "hang":
                 await asyncio.Event().wait()
-            case "block":  # the whole judge, as a reference that never comes back
+            case "block":  # stop the whole judge, like a reference that never returns
                 await self.writer.drain()
                 signal.pause()
-            case "die-after-zygote":  # the judge's own end is seen later than that of its zygote
+            case "die-after-zygote":  # the zygote's end is noticed before the judge's
                 await self.writer.drain()
                 os.close(self.options.zygote_fd)
-                time.sleep(0.7)  # noqa: ASYNC251  # nothing runs in a process that is dying
+                time.sleep(0.7)  # noqa: ASYNC251  # a dying process runs nothing else
                 os.kill(os.getpid(), int(rest))
             case "die":
                 await self.writer.drain()

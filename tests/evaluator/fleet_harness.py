@@ -1,4 +1,7 @@
-"""A small FleetService on a real socket for the tests of the node's side: it says what the test wants, and writes down."""
+"""A small FleetService on a real socket, for tests of the node.
+
+It answers as the test says, and records all messages.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from tests.evaluator.node_harness import request
 
 
 class Stream:
-    """One Work stream of a node: `messages` as they came; `say` answers, `end` closes it with a status."""
+    """One Work stream of a node. `messages` holds what the node sent; `say` answers, and `end` closes with a status."""
 
     def __init__(self) -> None:
         self.messages: list[pb.WorkRequest] = []
@@ -27,20 +30,20 @@ class Stream:
 
     @property
     def events(self) -> list[eval_pb.AttemptEvent]:
-        """All events, in order."""
+        """Return all events, in order."""
         return [event for message in self.messages for event in message.events]
 
     @property
     def refusals(self) -> dict[str, pb.AttemptRefusal]:
-        """All refusals, by token."""
+        """Return all refusals, by token."""
         return {refusal.attempt_token: refusal for message in self.messages for refusal in message.refusals}
 
     def results(self, token: str) -> list[eval_pb.EvalResult]:
-        """Every result that came for `token`."""
+        """Return every result that the node sent for `token`."""
         return [event.result for event in self.events if event.attempt_token == token and event.HasField("result")]
 
     def assign(self, token: str, *steps: str, **fields: Any) -> None:
-        """Hand the node a script for the fake judge."""
+        """Assign to the node an attempt with a script for the fake judge."""
         self.say(assignments=[pb.Assignment(attempt_token=token, request=request(*steps, **fields))])
 
     def say(self, **fields: Any) -> None:
@@ -48,11 +51,11 @@ class Stream:
         self._out.put_nowait(pb.WorkResponse(**fields))
 
     def end(self, code: grpc.StatusCode) -> None:
-        """Close the stream."""
+        """Close the stream with a status."""
         self._out.put_nowait(code)
 
     async def serve(self, requests: AsyncIterator[pb.WorkRequest], context: Any, heard: Callable[[], None]) -> None:
-        """Be the handler of the call."""
+        """Handle the call."""
 
         async def read() -> None:
             async for message in requests:
@@ -72,7 +75,7 @@ class Stream:
 
 
 class Fleet(pb_grpc.FleetServiceServicer):
-    """A scheduler that writes down what nodes say and answers what the test wants."""
+    """A scheduler that records what nodes report and answers as the test says."""
 
     def __init__(self) -> None:
         self.heard: list[pb.SynchronizeRequest] = []
@@ -83,16 +86,16 @@ class Fleet(pb_grpc.FleetServiceServicer):
         self.streams: list[Stream] = []
         self.refuse_work: grpc.StatusCode | None = None
         self.acknowledges = False
-        """Whether each result is acknowledged as it comes."""
+        """True: acknowledge each result when it arrives."""
 
     @property
     def last(self) -> pb.SynchronizeRequest:
-        """What a node said last."""
+        """Return a node's latest report."""
         return self.heard[-1]
 
     @property
     def stream(self) -> Stream:
-        """The newest Work stream."""
+        """Return the newest Work stream."""
         return self.streams[-1]
 
     async def Synchronize(self, request: pb.SynchronizeRequest, context: Any) -> pb.SynchronizeResponse:  # noqa: N802
@@ -117,7 +120,7 @@ class Fleet(pb_grpc.FleetServiceServicer):
 
 @asynccontextmanager
 async def serving(fleet: Fleet, port: int = 0) -> AsyncIterator[int]:
-    """Serve `fleet`; leaving is sudden."""
+    """Serve `fleet`. At the end, stop without warning."""
     server = grpc.aio.server(options=channel.server_options())
     pb_grpc.add_FleetServiceServicer_to_server(fleet, server)
     port = server.add_insecure_port(f"127.0.0.1:{port}")
@@ -128,8 +131,8 @@ async def serving(fleet: Fleet, port: int = 0) -> AsyncIterator[int]:
         await server.stop(0)
 
 
-class Wire:
-    """A TCP connection's way to a server, which a test can hold up, cut, or make a black hole."""
+class Proxy:
+    """A TCP proxy in front of a server. A test can make it hold data back, drop it, or reset connections."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -139,25 +142,25 @@ class Wire:
         self._swallowed: set[asyncio.StreamWriter] = set()
 
     def hold(self) -> None:
-        """Let nothing through until `release`."""
+        """Let nothing through until `release` is called."""
         self._flows.clear()
 
     def release(self) -> None:
-        """Let everything through, what was held up first."""
+        """Let everything through, first what was held back."""
         self._flows.set()
 
     def reset(self) -> None:
-        """End every connection at once."""
+        """Reset every connection."""
         for writer in self._writers:
             writer.transport.abort()
         self._writers.clear()
 
     def swallow(self) -> None:
-        """Let what comes on the connections there are disappear; new ones work."""
+        """Drop all data on present connections from now on. New connections work."""
         self._swallowed.update(self._writers)
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
-        """Be the handler of one connection."""
+        """Handle one connection."""
         onward_reader, onward = await asyncio.open_connection("127.0.0.1", port)
         self._writers += [writer, onward]
         async with asyncio.TaskGroup() as group:
@@ -176,23 +179,23 @@ class Wire:
 
 
 @asynccontextmanager
-async def wire(port: int) -> AsyncIterator[Wire]:
-    """A way to `port` of this machine."""
-    between = Wire()
+async def proxy_to(port: int) -> AsyncIterator[Proxy]:
+    """Run a proxy to `port` of this machine."""
+    proxy = Proxy()
     carrying: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(between.carry(reader, writer, port))
+        task = asyncio.get_running_loop().create_task(proxy.carry(reader, writer, port))
         carrying.add(task)
         task.add_done_callback(carrying.discard)
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    between.port = server.sockets[0].getsockname()[1]
+    proxy.port = server.sockets[0].getsockname()[1]
     try:
-        yield between
+        yield proxy
     finally:
         await stop_accepting(server)
-        between.reset()
+        proxy.reset()
         for task in carrying:
             task.cancel()
         await asyncio.gather(*carrying, return_exceptions=True)

@@ -1,7 +1,7 @@
-"""What a hostile process may send instead of an answer: mutations of one frame, drawn from a seeded generator. Pure.
+"""Mutated frames that a hostile process may send instead of an answer, drawn from a seeded generator. No I/O.
 
-A mutation says which bytes go out and what happens to the connection afterwards. It starts from the frame that the real
-harness would have sent, so that it gets past the first checks and reaches those behind them.
+A mutation says which bytes are sent and what happens to the connection afterwards. It starts from the frame that the
+real harness would have sent, so that it passes the first checks and reaches the later ones.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-#: What the judge accepts from a runner, in bytes.
+#: Largest frame in bytes that the judge accepts from a runner.
 LIMIT = 1024 * 1024
 
 
 class After(Enum):
-    """What becomes of the connection once the bytes are out."""
+    """What happens to the connection after the bytes are sent."""
 
     GO_ON = "go on"
     CLOSE = "close"
-    #: No more is sent, orders are still read.
+    #: Nothing more is sent, but orders are still read.
     HALF_CLOSE = "half close"
-    #: No more is sent, and nobody notices.
+    #: Nothing more is sent, and the connection stays open.
     MUTE = "mute"
 
 
@@ -40,14 +40,14 @@ class Mutation:
 
 
 class _Raw:
-    """Text that stands in a JSON document as it is, whether valid or not."""
+    """Text that is copied into a JSON document unchanged, whether it is valid or not."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
 
 def _dump(value: Any) -> str:
-    """`json.dumps`, but _Raw passes through and nothing is refused."""
+    """Return `value` as JSON like `json.dumps`, but copy _Raw unchanged and refuse nothing."""
     if isinstance(value, _Raw):
         return value.text
     if isinstance(value, dict):
@@ -58,7 +58,7 @@ def _dump(value: Any) -> str:
 
 
 def packed(body: bytes) -> bytes:
-    """A frame around `body`."""
+    """Return a frame that contains `body`."""
     return struct.pack(">I", len(body)) + body
 
 
@@ -67,7 +67,7 @@ def _frame(value: Any) -> bytes:
 
 
 def _hostile(rng: random.Random) -> Any:
-    """A value that nobody expects."""
+    """Return an unexpected value."""
     values: list[Any] = [
         None, True, False, -1, 0, 1, 2**31, -(2**31) - 1, 2**53 + 1, 2**63, -(2**63) - 1, 10**400, -(10**400), 1e308,
         5e-324, -0.0, _Raw("NaN"), _Raw("Infinity"), _Raw("-Infinity"), _Raw("1" * 5000), _Raw("1e400"), _Raw("-"),
@@ -81,7 +81,7 @@ def _hostile(rng: random.Random) -> Any:
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
-    """Every (container, key) in a JSON value."""
+    """Return every (container, key) in a JSON value."""
     found: list[tuple[Any, Any]] = []
     if isinstance(value, dict | list):
         for key in value if isinstance(value, dict) else range(len(value)):
@@ -91,7 +91,7 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 
 
 def _specs(value: Any) -> list[list[Any]]:
-    """Every description of a tensor in a JSON value."""
+    """Return every description of a tensor in a JSON value."""
     return [
         container[key]
         for container, key in _places(value)
@@ -126,7 +126,7 @@ def _added(rng: random.Random, frame: Any) -> Any:
 
 
 def _doubled(rng: random.Random, frame: Any) -> Any:
-    """One key twice, with different values: parsers disagree about which one counts."""
+    """Write one key twice with different values: parsers disagree about which one counts."""
     holders = [frame, *(container[key] for container, key in _places(frame))]
     holder = rng.choice([each for each in holders if isinstance(each, dict) and each])
     key = rng.choice(list(holder))
@@ -139,7 +139,7 @@ def _doubled(rng: random.Random, frame: Any) -> Any:
 
 
 def _misdescribed(rng: random.Random, frame: Any) -> Any:
-    """A tensor that is said to be what it is not."""
+    """Change the description of a tensor so that it is wrong."""
     found = _specs(frame)
     if not found:
         return _replaced(rng, frame)
@@ -162,7 +162,7 @@ def _misdescribed(rng: random.Random, frame: Any) -> Any:
 
 
 def _numbers(rng: random.Random, frame: Any) -> Any:
-    """Every number becomes the same other one: invented times."""
+    """Replace every number by the same other one: invented times."""
     value = rng.choice([0, 0.0, -1.0, 1e-12, 1e9, 86399.0, 10**400, _Raw("NaN"), _Raw("1e999"), "0", None, True])
     for container, key in _places(frame):
         if type(container[key]) in (int, float):
@@ -171,7 +171,7 @@ def _numbers(rng: random.Random, frame: Any) -> Any:
 
 
 def _turned(rng: random.Random, frame: Any) -> Any:
-    """Success as failure, failure as success, or both."""
+    """Turn success into failure, failure into success, or send both."""
     content = next(iter(frame.values()), None)
     error = {
         "type": rng.choice(["ValueError", "OutOfMemoryError", "\ud800", _hostile(rng)]),
@@ -185,7 +185,7 @@ def _turned(rng: random.Random, frame: Any) -> Any:
 
 
 def _another(rng: random.Random, frame: Any) -> Any:
-    """An answer to some other order."""
+    """Return an answer to another order."""
     answers: list[Any] = [
         {"ok": "ready", "pace": 0.0},
         {"ok": None},
@@ -223,7 +223,7 @@ _IN_JSON: dict[str, Callable[[random.Random, Any], Any]] = {
 
 def _bits(rng: random.Random, frame: Any) -> Mutation:
     data = bytearray(_frame(frame))
-    first = 0 if rng.random() < 0.15 else 4  # the length is only four bytes of many
+    first = 0 if rng.random() < 0.15 else 4  # rarely change the four bytes of the length
     for _ in range(rng.choice([1, 1, 2, 8])):
         data[rng.randrange(first, len(data))] ^= 1 << rng.randrange(8)
     return Mutation("bits", bytes(data))
@@ -243,21 +243,21 @@ def _noise(rng: random.Random, frame: Any) -> Mutation:
 
 
 def _short(rng: random.Random, frame: Any) -> Mutation:
-    """The frame ends before it is over; mostly the connection does, too, or the judge would have to wait for its limit."""
+    """End the frame too early. Usually end the connection, too; otherwise the judge would wait for its limit."""
     data = _frame(frame)
     after = rng.choices([After.CLOSE, After.HALF_CLOSE, After.MUTE, After.GO_ON], [8, 4, 1, 3])[0]
     return Mutation("short", data[: rng.randrange(len(data))], after)
 
 
 def _length(rng: random.Random, frame: Any) -> Mutation:
-    """A length that is not that of what follows."""
+    """Send a length that differs from the length of the body."""
     body = _frame(frame)[4:]
     lie = rng.choice([0, 1, len(body) - 1, LIMIT + 1, 2**31, 2**32 - 1, rng.randrange(len(body))])
     return Mutation("length", struct.pack(">I", lie) + body, rng.choice([After.GO_ON, After.CLOSE]))
 
 
 def _large(rng: random.Random, frame: Any) -> Mutation:
-    """As large as may be, or larger."""
+    """Send a frame near or above the largest size."""
     filler = rng.choice(["x", "\\u0000", "[" if rng.random() < 0.5 else "0,"])
     size = rng.choice([LIMIT - 64, LIMIT, LIMIT + 1])
     if filler == "0,":
@@ -275,7 +275,7 @@ def _ending(rng: random.Random, frame: Any) -> Mutation:
 
 
 def _extra(rng: random.Random, frame: Any) -> Mutation:
-    """Answers that nobody has asked for, yet or again: everything behind them is one order late."""
+    """Send answers that no order asked for, so that all later answers come one order too late."""
     honest = _frame(frame)
     other = _frame(_another(rng, frame))
     data = rng.choice([honest + honest, honest + other, other + honest, honest * 5, honest + honest[:7]])
@@ -292,6 +292,6 @@ def mutate(rng: random.Random, honest: dict[str, Any]) -> Mutation:
         return rng.choice(_ON_THE_WIRE)(rng, frame)
     name = rng.choice(list(_IN_JSON))
     mutated = _IN_JSON[name](rng, frame)
-    if isinstance(mutated, dict) and rng.random() < 0.2:  # two at a time
+    if isinstance(mutated, dict) and rng.random() < 0.2:  # two mutations together
         mutated = _replaced(rng, mutated) if _places(mutated) else mutated
     return Mutation(name, _frame(mutated))

@@ -1,4 +1,4 @@
-"""A real judge with a real zygote, driven over the socket that the evaluator server would use."""
+"""A real judge with a real zygote. The tests talk to it over the same socket as the evaluator server does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from google.protobuf import json_format
+
+from kerneldyno.evaluator.judge.request import read_request
 from kerneldyno.evaluator.shared import wire
+from kerneldyno.evaluator.shared.spec import EvalSpec
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 DEVICE = "cuda:0" if os.environ.get("KERNELDYNO_REQUIRE_GPU") else "cpu:0"
 
@@ -66,7 +71,14 @@ class ModelNew(nn.Module):
 
 
 def candidate(*, prologue: str = "", body: str = "pass", end: str = "pass", floor: str = "0.0") -> str:
-    """Return a right candidate for REFERENCE, with mischief where asked for."""
+    """Return a correct candidate for REFERENCE, with extra code at the given places.
+
+    Args:
+        prologue: Code after the imports.
+        body: Code at the start of `forward`.
+        end: Code before `forward` returns.
+        floor: The value that the kernel uses in place of 0.
+    """
     return _CANDIDATE.format(prologue=prologue, body=body, end=end, floor=floor)
 
 
@@ -88,14 +100,19 @@ def request(kernel_code: str, **changes: Any) -> dict[str, Any]:
     }
 
 
+def spec(kernel_code: str, **changes: Any) -> EvalSpec:
+    """Return what a judge makes of `request`."""
+    return read_request(json_format.ParseDict(request(kernel_code, **changes), pb.EvalRequest()))
+
+
 def limits(**seconds: float) -> dict[str, Any]:
-    """Return `timeouts` of a request: 30 s but for the stages named."""
+    """Return `timeouts` of a request: 30 s for each stage, except for the stages given here."""
     stages = ("load", "compile", "correctness", "timing")
     return {"timeouts": {f"{stage}_timeout": f"{seconds.get(stage, 30)}s" for stage in stages}}
 
 
 class Judge:
-    """Context manager around one judge; `evaluate` blocks until the result is there."""
+    """A running judge, as a context manager. `evaluate` blocks until the result is there."""
 
     def __init__(
         self,
@@ -152,7 +169,7 @@ class Judge:
         return received[0]
 
     def submit(self, asked: dict[str, Any]) -> str:
-        """Send a request; return its attempt token."""
+        """Send a request and return its attempt token."""
         token = f"attempt-{next(self._tokens)}"
         wire.send(self._socket, {"op": "evaluate", "attempt": token, "request": asked})
         return token
@@ -162,7 +179,7 @@ class Judge:
         wire.send(self._socket, {"op": "cancel", "attempt": token})
 
     def wait_for(self, token: str, operation: str) -> wire.Frame:
-        """Return the next frame of that kind about the attempt; everything else is kept in `frames`."""
+        """Return the next frame of kind `operation` about the attempt. Keep all other frames in `frames`."""
         while True:
             frame = self._next()
             if frame["op"] == "stats":
@@ -173,12 +190,12 @@ class Judge:
                 return frame
 
     def evaluate(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Evaluate one candidate."""
+        """Evaluate one candidate and return its result."""
         result: dict[str, Any] = self.wait_for(self.submit(asked), "result")["result"]
         return result
 
     def evaluate_together(self, *asked: dict[str, Any]) -> list[dict[str, Any]]:
-        """Evaluate candidates at the same time; return their results in the order asked, whoever is first."""
+        """Evaluate candidates at the same time and return their results in the order of `asked`."""
         tokens = [self.submit(each) for each in asked]
         results: dict[str, dict[str, Any]] = {}
         while len(results) < len(tokens):

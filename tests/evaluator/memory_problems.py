@@ -1,4 +1,4 @@
-"""What the tests of memory share: a reference and a candidate of ReLU that do something with memory before."""
+"""Shared by the tests of memory: a reference and a candidate of ReLU that first do something with memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ModelNew(torch.nn.Module):
         {body}
         return torch.relu(x)
 """
-#: Asks for memory until there is no more, and goes on. None of it is ever written to.
+#: Allocates memory until there is no more, frees it and continues. It never writes to that memory.
 GREEDY = """taken = []
         try:
             while True:
@@ -37,6 +37,6 @@ GREEDY = """taken = []
 
 
 def problem(body: str = "pass", *, takes: str = "pass", shape: str = "64, 64", **changes: Any) -> dict[str, Any]:
-    """A reference with `body` in it, and a candidate with `takes`."""
+    """Return a request whose reference contains `body` and whose candidate contains `takes`."""
     reference = REFERENCE.format(body=body, shape=shape)
     return request(CANDIDATE.format(body=takes), backend="torch", reference_code=reference, **changes)

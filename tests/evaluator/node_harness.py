@@ -1,4 +1,4 @@
-"""What the tests of node and server share: a node over fake judges, requests that are scripts, and small waits."""
+"""Shared by the tests of node and server: a node with fake judges, requests that are scripts, and small helpers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_judge.py")))
 
-#: A script that passes, with two stages on its way.
+#: A script for a candidate that passes after two stages.
 PASS = ("stage STAGE_LOADING", "stage STAGE_CHECKING", "result CORRECT")
 
 
 def request(*steps: str, **fields: Any) -> pb.EvalRequest:
-    """A request whose candidate is a script for the fake judge."""
+    """Return a request whose candidate is a script for the fake judge."""
     return pb.EvalRequest(id="request", reference_code="class Model: ...", kernel_code="\n".join(steps), **fields)
 
 
@@ -38,7 +38,7 @@ def cell_settings(device: str = "cpu:0", *, lanes: int = 2, judge: tuple[str, ..
 
 @dataclass
 class Clock:
-    """A monotonic clock that a test moves."""
+    """A monotonic clock that the test sets."""
 
     now: float = 1000.0
 
@@ -47,22 +47,22 @@ class Clock:
 
 
 @dataclass
-class Bench:
-    """A running node."""
+class RunningNode:
+    """A node that runs, and its metrics."""
 
     node: Node
     prometheus: CollectorRegistry
     tokens: list[str] = field(default_factory=list)
 
     def start(self, *steps: str, token: str | None = None, scheduled: bool = False, **fields: Any) -> Attempt:
-        """Start a direct caller's attempt or, when `scheduled`, one of the scheduler."""
+        """Start an attempt of a direct caller or, if `scheduled`, of the scheduler."""
         token = token or f"attempt-{len(self.tokens)}"
         self.tokens.append(token)
         follower = (lambda _: None) if scheduled else None
         return self.node.start(token, effective(request(*steps, **fields)), follower)
 
     def sample(self, name: str, **labels: str) -> float:
-        """The sum of the series of that name whose labels include `labels`."""
+        """Return the sum of the series `name` whose labels include `labels`."""
         samples = [sample for family in self.prometheus.collect() for sample in family.samples if sample.name == name]
         found = [sample.value for sample in samples if labels.items() <= sample.labels.items()]
         assert found, f"there is no {name} with {labels}"
@@ -70,8 +70,8 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(*cells: CellSettings, **options: Any) -> AsyncIterator[Bench]:
-    """A node over fake judges that is ready; afterwards none of its processes is left."""
+async def running_node(*cells: CellSettings, **options: Any) -> AsyncIterator[RunningNode]:
+    """Run a node with fake judges until it is ready. At the end, check that none of its processes is left."""
     prometheus = CollectorRegistry()
     cells = cells or (cell_settings(),)
     node = Node(cells, Metrics(prometheus, [cell.device for cell in cells]), **options)
@@ -81,7 +81,7 @@ async def bench(*cells: CellSettings, **options: Any) -> AsyncIterator[Bench]:
         try:
             async with asyncio.timeout(20):
                 await node.until_ready()
-            yield Bench(node, prometheus)
+            yield RunningNode(node, prometheus)
         finally:
             running.cancel()
     left = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
@@ -89,7 +89,7 @@ async def bench(*cells: CellSettings, **options: Any) -> AsyncIterator[Bench]:
 
 
 async def result_of(attempt: Attempt, node: Node, seconds: float = 20.0) -> pb.EvalResult:
-    """Watch `attempt` to its end."""
+    """Watch `attempt` to its end and return its result."""
     async with asyncio.timeout(seconds), aclosing(node.watch(attempt)) as snapshots:
         *_, last = [snapshot async for snapshot in snapshots]
     assert last.result is not None
@@ -97,7 +97,7 @@ async def result_of(attempt: Attempt, node: Node, seconds: float = 20.0) -> pb.E
 
 
 async def remaining(call: Any) -> list[pb.AttemptEvent]:
-    """Read `call` to its end by `read`, which may not be mixed with iteration."""
+    """Read `call` to its end with `read`, which may not be mixed with iteration."""
     events = []
     while (answer := await call.read()) is not grpc.aio.EOF:
         events.append(answer.event)
@@ -105,11 +105,11 @@ async def remaining(call: Any) -> list[pb.AttemptEvent]:
 
 
 def processes(kind: str) -> list[psutil.Process]:
-    """The fake judges ("--control-fd") or zygotes ("--fd") below this process."""
+    """Return the fake judges ("--control-fd") or zygotes ("--fd") below this process."""
     found = []
     for child in psutil.Process().children(recursive=True):
         command = child.cmdline()
-        # Real ones may run beside them, in services that other tests share.
+        # Services that other tests share may run real judges beside them.
         if any("fake_judge" in part for part in command) and any(part.startswith(f"{kind}=") for part in command):
             found.append(child)
     return found

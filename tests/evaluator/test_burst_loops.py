@@ -1,4 +1,4 @@
-"""The timed loops: every call has its own inputs and slot, nothing says which call it is, and nothing stays alive."""
+"""The timed loops: each call has its own inputs and slot, cannot know which call it is, and leaves nothing alive."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from kerneldyno.evaluator.devices.signals import DONE, READY, RELEASED, Signals
 from kerneldyno.evaluator.devices.timed_loops import Plan, Station, capture, lead_in, run_burst, run_paced
 from kerneldyno.evaluator.judge.problems.trial import Inputs, draw
 from kerneldyno.evaluator.shared import tree
-from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
-from tests.evaluator.judge_harness import request
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure
 
@@ -58,7 +57,7 @@ def test_a_slot_takes_what_fits_and_nothing_else_whatever_came_before() -> None:
 
 
 class Witness:
-    """A candidate that notes all it can see of its inputs."""
+    """A candidate that records everything it can see of its inputs."""
 
     def __init__(self) -> None:
         self.pointers: list[int] = []
@@ -72,14 +71,14 @@ class Witness:
         self.pointers.append(x.data_ptr())
         self.versions.append(x._version)
         self.identities.append(id(x))
-        self._kept.append(x)  # so that no identity comes twice by accident
+        self._kept.append(x)  # so that no identity occurs twice by accident
         self.values.append(x.clone())
         self.random.append(float(torch.rand(())))
         return torch.relu(x) * scale
 
 
 def staged() -> Station:
-    spec = EvalSpec.from_json(request("", reference_code=REFERENCE))
+    spec = judge_harness.spec("", reference_code=REFERENCE)
     problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
     place = station(draw(problem, CPU, 0), 16 * 64 * 4)
     for (x,) in place.inputs:
@@ -124,7 +123,7 @@ def test_nothing_but_the_values_says_that_they_are_new() -> None:
 
 
 class Queue(CpuDevice):
-    """A CPU that notes what lies between calls."""
+    """A CPU device that records what happens between calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,7 +147,7 @@ def test_cold_calls_begin_at_random_places_of_the_queue(cold: bool) -> None:
         place = dataclasses.replace(staged(), device=queue)
         run_burst(Witness(), place, Plan(PLAN.sets, PLAN.slots, PLAN.seeds, cold))
         shifts, flushes = queue.between[::2], queue.between[1::2]
-        assert flushes == ["flush"] * 6 * cold  # the last thing before a call, wherever it begins
+        assert flushes == ["flush"] * 6 * cold  # the last step before a call, at each queue position
         assert sorted(map(shifts.count, range(4))) == [1 * cold, 1 * cold, 2 * cold, 2 * cold]
         orders.add(tuple(shifts))
     assert len(orders) > 10 or not cold
@@ -197,7 +196,7 @@ def test_what_a_call_raises_is_raised() -> None:
 
 
 class Recorder(CpuDevice):
-    """Records calls as a GPU does: what is replayed works on the same memory. `forgets`: nothing is done again."""
+    """A device that records calls as a GPU does: replays use the same memory. If it `forgets`, replays do nothing."""
 
     def __init__(self, *, forgets: bool = False) -> None:
         super().__init__()
@@ -253,7 +252,7 @@ def phase(x: torch.Tensor, scale: float) -> torch.Tensor:
 def test_what_does_not_do_what_the_call_does_is_not_replayed(call: Callable[..., torch.Tensor]) -> None:
     assert len(capture(call, recorded(), 6)) == 6
     assert capture(call, recorded(forgets=True), 6) == []
-    assert capture(call, staged(), 6) == []  # a device that records nothing
+    assert capture(call, staged(), 6) == []  # this device records nothing
 
 
 def test_where_results_do_not_change_with_the_inputs_nobody_can_tell_whether_a_replay_works() -> None:
@@ -278,7 +277,7 @@ def test_a_call_that_changes_its_inputs_can_be_replayed() -> None:
 
 
 class Pacer:
-    """A judge that releases each call as soon as it is ready, and notes what it sees."""
+    """A judge that releases each call as soon as it is ready, and records what it sees."""
 
     def __init__(
         self,
@@ -330,11 +329,11 @@ def test_paced_calls_wait_for_the_judge_one_by_one(cold: bool) -> None:
     with pacer as signals:
         claimed = run_paced(witness, place, Plan(PLAN.sets, PLAN.slots, PLAN.seeds, cold), signals=signals, base=41)
     assert pacer.seen == [f"{word} {step}" for step in range(1, 7) for word in ("inputs", "ready", "done")]
-    assert pacer.stored == [1, 2, 3, 4, 5, 6]  # a call is done when its output is in the judge's memory
+    assert pacer.stored == [1, 2, 3, 4, 5, 6]  # a call ends when its output is in the judge's memory
     assert len(claimed) == 6
     assert all(second > 0 for second in claimed)
     where = {inputs[0].data_ptr() for inputs in place.inputs}
-    # Where the arena lies decides how long calls take, for as long as its process lives.
+    # The arena's addresses influence how long calls take, and they never change while its process lives.
     assert where.isdisjoint(witness.pointers) if cold else where.issuperset(witness.pointers)
     for index, slot in zip(PLAN.sets, PLAN.slots, strict=True):
         (x,) = place.inputs[index]
@@ -389,11 +388,11 @@ def test_signals_count_up_and_are_seen_by_the_other_side() -> None:
     assert not theirs.has(DONE, 1)
 
 
-# What stays alive
+# Objects that stay alive
 
 
 class Outputs:
-    """A call whose outputs are watched: how many there are whenever another one begins."""
+    """A call whose outputs are watched. It records how many are alive whenever another call begins."""
 
     def __init__(self) -> None:
         self._made: list[weakref.ref[torch.Tensor]] = []
@@ -408,7 +407,7 @@ class Outputs:
 
 @pytest.fixture
 def without_collector() -> Iterator[None]:
-    """Nothing goes that only the cyclic collector would find."""
+    """Nothing that one call made may be left for the cyclic collector."""
     gc.collect()
     gc.disable()
     yield

@@ -25,9 +25,9 @@ from kerneldyno.evaluator.judge.timing.bursts import Bursts, Regime
 from kerneldyno.evaluator.judge.timing.reference_runners import ReferenceRunner
 from kerneldyno.evaluator.judge.timing.supply import Batch
 from kerneldyno.evaluator.shared import tree
-from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
-from tests.evaluator.judge_harness import request
+from kerneldyno.v1 import evaluation_pb2 as pb
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure
 
@@ -53,7 +53,7 @@ def station(inputs: Inputs, slot_bytes: int) -> Station:
 
 
 def bursts(seed: int = 0, reference: str = REFERENCE, *, gate: bool = False, queueable: int = 1 << 30) -> Bursts:
-    spec = EvalSpec.from_json(request("", reference_code=reference, stress_inputs=True))
+    spec = judge_harness.spec("", reference_code=reference, stress_inputs=True)
     problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
     example = prepare(problem, spec, CPU, 0)
     place = station(example.inputs, example.slot_bytes)
@@ -90,7 +90,7 @@ async def test_outputs_are_compared_when_the_device_is_others_again_or_when_they
     assert made.candidate.record.timed_checks == 0
     with pytest.raises(Finished) as finished:
         made.judge()
-    assert finished.value.result["outcome"] == "INCORRECT"
+    assert finished.value.result.outcome == pb.EvalResult.INCORRECT
     monkeypatch.setattr(module, "unjudged", lambda _: 0)
     made = bursts()
     right = made.supply.take(3).right
@@ -193,11 +193,11 @@ def test_what_lies_in_the_arena_before_a_burst_is_inputs_that_do_not_count_and_a
 
 def test_calls_that_are_not_queued_in_time_shorten_the_bursts_of_both_sides_and_then_nobody_queues() -> None:
     made = bursts(gate=True)
-    seen = [(made.regime.name, made.regime.queueable)]
+    seen = [(made.regime.kind, made.regime.queueable)]
     while made.regime.queued:
         made.regime.shorten(made.regime.queueable)
-        seen.append((made.regime.name, made.regime.queueable))
-    queued, called = "REGIME_QUEUED_AHEAD", "REGIME_AS_CALLED"
+        seen.append((made.regime.kind, made.regime.queueable))
+    queued, called = pb.TimingStats.REGIME_QUEUED_AHEAD, pb.TimingStats.REGIME_AS_CALLED
     assert seen == [(queued, 12), (queued, 1), (called, 0)]
 
 

@@ -11,13 +11,14 @@ from kerneldyno.evaluator.judge.comparison.evidence import Comparison
 from kerneldyno.evaluator.shared import small_floats
 from kerneldyno.evaluator.shared.spec import ToleranceRule
 from kerneldyno.evaluator.shared.tree import describe
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 pytestmark = pytest.mark.pure
 
 SIGNED = [torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz]
 SCALE, PAIR = torch.float8_e8m0fnu, torch.float4_e2m1fn_x2
-CALIBRATED = ToleranceRule("PRESET_CALIBRATED", None, None)
-ALLCLOSE = ToleranceRule("PRESET_ALLCLOSE", None, None)
+CALIBRATED = ToleranceRule(pb.Tolerance.PRESET_CALIBRATED, None, None)
+ALLCLOSE = ToleranceRule(pb.Tolerance.PRESET_ALLCLOSE, None, None)
 
 
 def every(dtype: torch.dtype) -> torch.Tensor:
@@ -90,7 +91,7 @@ class TestComparison:
         exact = torch.randn(256, 256)
         wrong = judged(exact.to(dtype), (exact * factor).to(dtype)).mismatch
         assert wrong is not None
-        assert wrong["kind"] == "values"
+        assert wrong.kind == "values"
 
     def test_one_wrong_element(self, dtype: torch.dtype) -> None:
         wanted = torch.ones(64, 64)
@@ -98,8 +99,8 @@ class TestComparison:
         got[3, 5] = 1.5
         wrong = judged(wanted.to(dtype), got.to(dtype)).mismatch
         assert wrong is not None
-        assert wrong["worst_index"] == ["3", "5"]
-        assert wrong["mismatched_elements"] == "1"
+        assert wrong.worst_index == (3, 5)
+        assert wrong.mismatched_elements == 1
         assert judged(wanted.to(dtype), got.to(dtype), ALLCLOSE).mismatch is not None
 
     def test_what_is_no_number(self, dtype: torch.dtype) -> None:

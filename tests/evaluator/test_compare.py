@@ -10,15 +10,17 @@ import torch
 
 from kerneldyno.evaluator.judge.comparison.compare import compare, expect
 from kerneldyno.evaluator.judge.comparison.evidence import Comparison
+from kerneldyno.evaluator.judge.problems.tiers import BITS, RECOGNISED, recognise, rms
 from kerneldyno.evaluator.shared import tree
-from kerneldyno.evaluator.shared.precision import BITS, RECOGNISED, recognise, rms, round_to
+from kerneldyno.evaluator.shared.precision import round_to
 from kerneldyno.evaluator.shared.spec import ToleranceRule
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 pytestmark = pytest.mark.pure
 
-CALIBRATED = ToleranceRule("PRESET_CALIBRATED", None, None)
-ALLCLOSE = ToleranceRule("PRESET_ALLCLOSE", None, None)
-LOOSE = ToleranceRule("PRESET_LOOSE", None, None)
+CALIBRATED = ToleranceRule(pb.Tolerance.PRESET_CALIBRATED, None, None)
+ALLCLOSE = ToleranceRule(pb.Tolerance.PRESET_ALLCLOSE, None, None)
+LOOSE = ToleranceRule(pb.Tolerance.PRESET_LOOSE, None, None)
 
 
 def outcome(
@@ -33,7 +35,7 @@ def outcome(
 
 
 def kind(comparison: Comparison) -> str | None:
-    return None if comparison.mismatch is None else str(comparison.mismatch["kind"])
+    return None if comparison.mismatch is None else str(comparison.mismatch.kind)
 
 
 def test_zeros_do_not_pass_for_small_values() -> None:
@@ -68,7 +70,7 @@ def test_reduced_precision_is_found_out_and_can_be_allowed() -> None:
     rounded = (a.bfloat16() @ b.bfloat16()).float()
     precise = a.double() @ b.double()
     assert kind(outcome(a @ b, rounded, precise=precise)) == "values"
-    bits = BITS["PRECISION_BF16"]
+    bits = BITS[pb.PRECISION_BF16]
     allowed = round_to(a, bits).double() @ round_to(b, bits).double()
     assert kind(outcome(a @ b, rounded, precise=precise, allowed=allowed)) is None
 
@@ -105,6 +107,14 @@ def test_rounding_agrees_with_the_real_formats() -> None:
     assert torch.equal(round_to(x, 10), x.half().float())
 
 
+def test_the_contract_numbers_tiers_from_fine_to_coarse() -> None:
+    """Which of two tiers is the coarser one is told by their numbers."""
+    in_order = sorted(BITS)
+    assert in_order[0] > pb.PRECISION_UNSPECIFIED
+    assert [BITS[tier] for tier in in_order] == sorted(BITS.values(), reverse=True)
+    assert len(BITS) == len(pb.Precision.values()) - 1
+
+
 def test_tiers_are_recognised_by_their_errors() -> None:
     a, b = torch.randn(128, 256), torch.randn(256, 128)
     truth = a.double() @ b.double()
@@ -113,11 +123,11 @@ def test_tiers_are_recognised_by_their_errors() -> None:
     for name in RECOGNISED:
         bits = BITS[name]
         tiers.append((name, rms(round_to(a, bits).double() @ round_to(b, bits).double() - truth)))
-    assert recognise(own, own, tiers, "PRECISION_FP32") == "PRECISION_FP32"
-    assert recognise(3 * own, own, tiers, "PRECISION_FP32") == "PRECISION_FP32"
+    assert recognise(own, own, tiers, pb.PRECISION_FP32) == pb.PRECISION_FP32
+    assert recognise(3 * own, own, tiers, pb.PRECISION_FP32) == pb.PRECISION_FP32
     for name, size in tiers:
-        assert recognise(size, own, tiers, "PRECISION_FP32") == name
-    assert recognise(rms(truth), own, tiers, "PRECISION_FP32") == "PRECISION_FP32"  # zeros are no arithmetic at all
+        assert recognise(size, own, tiers, pb.PRECISION_FP32) == name
+    assert recognise(rms(truth), own, tiers, pb.PRECISION_FP32) == pb.PRECISION_FP32  # zeros are no arithmetic at all
 
 
 @pytest.mark.parametrize(("error", "taken"), [(1.5, 1), (12.0, 2), (90.0, 3)])
@@ -129,7 +139,7 @@ def test_no_more_tiers_are_computed_than_are_needed_to_tell(error: float, taken:
             seen.append(name)
             yield name, size
 
-    assert recognise(error, 1e-4, tiers(), "PRECISION_FP32") == RECOGNISED[taken - 1]
+    assert recognise(error, 1e-4, tiers(), pb.PRECISION_FP32) == RECOGNISED[taken - 1]
     assert len(seen) == taken
 
 
@@ -181,15 +191,15 @@ def test_the_worst_element_is_named() -> None:
     y[1, 1] = 2
     mismatch = outcome(x, y).mismatch
     assert mismatch is not None
-    assert mismatch["worst_index"] == ["2", "3"]
-    assert mismatch["mismatched_elements"] == "2"
-    assert mismatch["max_abs_error"] == 8
+    assert mismatch.worst_index == (2, 3)
+    assert mismatch.mismatched_elements == 2
+    assert mismatch.max_abs_error == 8
 
 
 def test_allclose_takes_the_requests_numbers() -> None:
     x = torch.ones(3)
-    assert kind(outcome(x, x + 0.05, ToleranceRule("PRESET_ALLCLOSE", 0.1, 0.0))) is None
-    assert kind(outcome(x, x + 0.05, ToleranceRule("PRESET_ALLCLOSE", 0.01, 0.0))) == "values"
+    assert kind(outcome(x, x + 0.05, ToleranceRule(pb.Tolerance.PRESET_ALLCLOSE, 0.1, 0.0))) is None
+    assert kind(outcome(x, x + 0.05, ToleranceRule(pb.Tolerance.PRESET_ALLCLOSE, 0.01, 0.0))) == "values"
 
 
 def coarse(factor: float, *, rounding: float = 1e-3, seed: int = 1) -> str | None:
@@ -201,7 +211,7 @@ def coarse(factor: float, *, rounding: float = 1e-3, seed: int = 1) -> str | Non
     expected = expect({"tensor": 0}, [value], [truth], (), [truth + rounding * off])
     got = (truth + factor * rounding * torch.randn(64, 64, generator=generator, dtype=torch.float64)).float()
     mismatch = compare(expected, {"tensor": 0}, [tree.describe(got)], [got], CALIBRATED).mismatch
-    return None if mismatch is None else str(mismatch["kind"])
+    return None if mismatch is None else str(mismatch.kind)
 
 
 @pytest.mark.parametrize("factor", [0.0, 1.0, 2.4, 4.0])

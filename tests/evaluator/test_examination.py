@@ -13,7 +13,8 @@ from kerneldyno.evaluator.judge.problems.examination import Examination, examine
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import Problem, ReferenceFailure, toolkits
-from tests.evaluator.judge_harness import request
+from kerneldyno.v1 import evaluation_pb2 as pb
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure
 
@@ -39,7 +40,7 @@ def get_inputs():
 
 def known(returned: str, *inputs: str, **changes: Any) -> tuple[Problem, EvalSpec, Examination]:
     asked = {"reference_code": reference(returned, *inputs), "stress_inputs": True, **changes}
-    spec = EvalSpec.from_json(request("", **asked))
+    spec = judge_harness.spec("", **asked)
     problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
     return problem, spec, examine(problem, spec, CPU)
 
@@ -87,8 +88,8 @@ def test_a_constant_reference_is_a_weak_problem(returned: str, inputs: str) -> N
     assert not found.varies
     assert "another draw's answer" in found.pass_all
     (finding,) = warnings(found)
-    assert (finding["id"], finding["severity"]) == ("D06", "SEVERITY_WARNING")
-    assert "another draw's answer" in finding["evidence"]
+    assert (finding.id, finding.severity) == ("D06", pb.Finding.SEVERITY_WARNING)
+    assert "another draw's answer" in finding.evidence
 
 
 def test_stress_makes_up_for_inputs_that_show_too_little() -> None:
@@ -97,7 +98,7 @@ def test_stress_makes_up_for_inputs_that_show_too_little() -> None:
     assert warnings(strong) == []
     assert weak.held == []
     assert "a copy of the input" in weak.pass_all
-    assert "a copy of the input" in warnings(weak)[0]["evidence"]
+    assert "a copy of the input" in warnings(weak)[0].evidence
 
 
 @pytest.mark.parametrize(
@@ -168,13 +169,13 @@ def test_outputs_of_varying_shape_are_no_weakness() -> None:
 
 @pytest.mark.parametrize("returned", ["x.mean()", "torch.logsumexp(x, -1)", "x @ x.t()", "x * 2", "x.mul_(2)"])
 def test_symmetry_and_linearity_are_no_weakness(returned: str) -> None:
-    assert {finding["severity"] for finding in warnings(examined(returned, NORMAL))} <= {"SEVERITY_INFO"}
+    assert {finding.severity for finding in warnings(examined(returned, NORMAL))} <= {pb.Finding.SEVERITY_INFO}
 
 
 def test_a_problem_that_only_misses_precision_says_just_that() -> None:
     (finding,) = warnings(examined("(x > 0).float()", NORMAL))
-    assert (finding["id"], finding["severity"]) == ("D06", "SEVERITY_INFO")
-    assert "bfloat16" in finding["evidence"]
+    assert (finding.id, finding.severity) == ("D06", pb.Finding.SEVERITY_INFO)
+    assert "bfloat16" in finding.evidence
 
 
 def test_precision_that_is_allowed_is_not_missed() -> None:

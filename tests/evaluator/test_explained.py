@@ -20,7 +20,8 @@ from kerneldyno.evaluator.judge.problems.examination import examine
 from kerneldyno.evaluator.shared import tree
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
-from tests.evaluator.judge_harness import request
+from kerneldyno.v1 import evaluation_pb2 as pb
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.slow
 
@@ -166,7 +167,7 @@ IDIOMS = {
 
 @functools.cache  # none of these tests changes it
 def examined(source: str) -> tuple[EvalSpec, BuiltProblem]:
-    spec = EvalSpec.from_json(request("", reference_code=source, backend="torch", stress_inputs=True))
+    spec = judge_harness.spec("", reference_code=source, backend="torch", stress_inputs=True)
     problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)
     return spec, BuiltProblem(problem, examine(problem, spec, CPU), Footprint(1, 1, 1, 0, 0))
 
@@ -189,7 +190,7 @@ def refused(spec: EvalSpec, built: BuiltProblem, kernel: Answer, draws: int = 4)
             slot = answered(current, kernel(*current.inputs.tensors()))
             mismatch = trial.judge_bytes(current, spec, slot).mismatch
             if mismatch and not (kind and explained(built, spec, CPU, current, 0, slot)):
-                found.append((kind, mismatch["detail"]))
+                found.append((kind, mismatch.detail))
     return found
 
 
@@ -282,7 +283,7 @@ def test_rows_are_excused_as_a_whole_where_few_are_off(rows: int, times: float, 
         spec, built, current = drawn
         (leaf,) = current.expected.leaves
         off = float((leaf.value.double() - leaf.truth).abs().max())
-        most = arithmetic.limits(built.problem, CPU, current, "PRECISION_TF32", 0, 1e-4, off)
+        most = arithmetic.limits(built.problem, CPU, current, pb.PRECISION_TF32, 0, 1e-4, off)
         allowed = 1e-4 * (leaf.truth.abs() + leaf.typical) + 8 * leaf.noise
         assert most is not None
         undecided = (most > 2 * allowed).all(-1).nonzero()[:rows]

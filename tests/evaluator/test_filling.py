@@ -1,4 +1,4 @@
-"""Large random parameters, drawn by a GPU: the same on both sides, and nothing else is changed."""
+"""Large random parameters drawn by a GPU are the same on both sides, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_afterwards_everything_is_as_before_also_where_a_constructor_fails() -> 
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """Shapes that "the device" has drawn, which is the CPU here, seven elements at a time."""
+    """Make the CPU the drawing device, seven elements at a time, and return the shapes that it draws."""
     monkeypatch.setattr(filling, "_LARGE", 10)
     monkeypatch.setattr(filling, "_CHUNK", 7)
     seen: list[tuple[int, ...]] = []
@@ -50,7 +50,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 
 def test_large_tensors_are_filled_in_parts_within_their_bounds(drawn: list[tuple[int, ...]]) -> None:
     layer = torch.nn.Linear(4, 5)
-    assert drawn == [(7,), (7,), (7,), (5,)]  # the weight in parts, the bias by the host
+    assert drawn == [(7,), (7,), (7,), (5,)]  # the device drew the weight in parts, the host drew the bias
     assert bool((layer.weight.abs() <= 0.5).all())
     assert len(layer.weight.unique()) == 20
     values = torch.empty(5, 4)

@@ -1,6 +1,6 @@
-"""A runner whose every answer may be forged: the judge survives, blames the candidate, and never takes wrong for right.
+"""A runner whose every answer may be forged: the judge survives, blames the candidate, and accepts no wrong candidate.
 
-The fuzzer runs as a process of its own, since it holds runners as threads; `benchmarks/fuzz.py` sends more frames.
+The fuzzer runs in its own process, since it holds runners as threads. `benchmarks/fuzz.py` sends more frames.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def test_no_forged_answer_breaks_the_judge_or_its_verdict(seed: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr[-8000:]
     seen = dict(line.strip("| ").split(" | ", 1) for line in done.stdout.splitlines())
     assert int(seen["mutated frames"].split(",")[0]) >= 150
-    assert "right: CORRECT" in seen["verdicts"]  # nothing would be shown by a judge that refuses everybody
+    assert "right: CORRECT" in seen["verdicts"]  # a judge that refuses all candidates would prove nothing
     left, growth = seen["judge's descriptors left open, growth of its memory"].removesuffix(" MiB").split(", ")
     assert int(left) < 8
     assert int(growth) < 256

@@ -1,4 +1,4 @@
-"""The heap of the CPU device's processes: what a call gets does not depend on what the process did before."""
+"""The heap of processes on the CPU device: the memory of a call does not depend on the process's earlier work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-#: What processes have done before they are timed: nothing, or large blocks by turns, of which every other one is left.
+#: Earlier work of a process: nothing, or alternating large blocks of which every second one is kept.
 LIVES = {
     "new": "",
     "large outputs": "kept = [torch.ones(1 << 20) for _ in range(4)]; del kept",
@@ -23,7 +23,7 @@ CALLS = 60
 
 @functools.cache
 def faults(life: str, *, alike: bool = True) -> dict[int, list[int]]:
-    """Pages that are faulted in by calls, by how many numbers their output has, after a life."""
+    """Return the page faults of calls after an earlier life, by the number of elements of their output."""
     program = f"""
         import resource
         import torch
@@ -45,7 +45,7 @@ def faults(life: str, *, alike: bool = True) -> dict[int, list[int]]:
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120, check=True
     )
     seen = [int(line) for line in done.stdout.split()]
-    # The first call loads what all others use.
+    # The first call loads libraries that all others use.
     return {size: seen[at * CALLS + 1 : (at + 1) * CALLS] for at, size in enumerate(SIZES)}
 
 
@@ -62,6 +62,6 @@ def test_small_outputs_are_faulted_in_once(life: str) -> None:
 
 
 def test_without_that_it_depends_on_what_was_before() -> None:
-    """What the two tests above are for, and that they could fail."""
+    """Show that the effect which the two tests above exclude exists, so they could fail."""
     seen = {life: tuple(faults(life, alike=False)[SIZES[0]]) for life in LIVES}
     assert len(set(seen.values())) > 1, seen

@@ -1,4 +1,4 @@
-"""The host's memory: what a process may take of it, and that who asks for more gets an error and nobody is killed."""
+"""The host's memory: what a process may use, and that a process beyond its limit gets an error and none is killed."""
 
 from __future__ import annotations
 

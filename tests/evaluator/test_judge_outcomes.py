@@ -240,6 +240,8 @@ def test_sources_that_are_hard_on_a_parser_harm_only_themselves(judge: Judge, so
         ),
         ("import torch.no_such_part\n" + REFERENCE, "imports torch.no_such_part, which the torch that is installed"),
         (REFERENCE + "\nraise ModuleNotFoundError('no dice')\n", "the reference failed: ModuleNotFoundError: no dice"),
+        # Text that no message can hold.
+        (REFERENCE + "\nraise ValueError('odd \\udc80')\n", "the reference failed: ValueError: odd ?"),
     ],
 )
 def test_reference_that_cannot_be_used(judge: Judge, reference: str, message: str) -> None:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from typing import Any
 
 import pytest
-from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kerneldyno.evaluator.judge import frames
+from kerneldyno.evaluator.judge.results import verdict
 from kerneldyno.evaluator.judge.results.record import Finished, Record
+from kerneldyno.evaluator.judge.results.times import Times
 from kerneldyno.evaluator.judge.timing.device_time import Burst
 from kerneldyno.evaluator.judge.timing.effort import plan
 from kerneldyno.evaluator.judge.timing.end_to_end_time import PacedBurst
 from kerneldyno.evaluator.judge.timing.measured import Measured, Visit
 from kerneldyno.evaluator.judge.timing.report import report
-from kerneldyno.v1 import evaluation_pb2
+from kerneldyno.rpc.jsonio import result_from_json
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 pytestmark = pytest.mark.pure
 
-QUEUED, CALLED = "REGIME_QUEUED_AHEAD", "REGIME_AS_CALLED"
+QUEUED, CALLED = pb.TimingStats.REGIME_QUEUED_AHEAD, pb.TimingStats.REGIME_AS_CALLED
 PACES = (2e-6, 2e-6)
 
 
@@ -33,12 +37,17 @@ def queued(device: float, calls: int = 4, *, overhead: float = 100e-6) -> Burst:
     return Burst(calls, 300e-6 + calls * (device + overhead), [device] * calls, launch_seconds=30e-6)
 
 
-def visit(regime: str, device: float, end_to_end: float) -> Visit:
+def visit(regime: pb.TimingStats.Regime.ValueType, device: float, end_to_end: float) -> Visit:
     return Visit(regime, paced(end_to_end), queued(device) if regime == QUEUED else None)
 
 
 def measured(
-    candidate: list[Visit], reference: list[Visit], regime: str, *, device: float = 100e-6, **changes: Any
+    candidate: list[Visit],
+    reference: list[Visit],
+    regime: pb.TimingStats.Regime.ValueType,
+    *,
+    device: float = 100e-6,
+    **changes: Any,
 ) -> Measured:
     return Measured(
         plan(1e-4, per_set=0.0, calls=100, longest=40, limit=60),
@@ -53,10 +62,15 @@ def measured(
     )
 
 
-def reported(made: Measured) -> tuple[dict[str, Any], Record]:
+def set_in(found: Times) -> set[str]:
+    return {field.name for field in dataclasses.fields(found) if getattr(found, field.name) is not None}
+
+
+def reported(made: Measured) -> tuple[Times, Record]:
     record = Record()
     found = report(record, made, PACES, "cuda")
-    json_format.ParseDict({**found, "findings": record.findings}, evaluation_pb2.EvalResult())
+    result = verdict.correct(record.report(), record.passed, record.findings, found)
+    assert result_from_json(frames.result("attempt", result)["result"]) == result
     return found, record
 
 
@@ -72,9 +86,9 @@ def test_times_are_those_of_the_rounds_that_the_ratio_is_made_of() -> None:
     assert (ratio.rounds, ratio.reference_rounds) == ([0, 5, 9], [2, 6, 7])
     found, record = reported(made)
     assert record.findings == []
-    assert found["speedup"] == pytest.approx(1, abs=0.001)
+    assert found.speedup == pytest.approx(1, abs=0.001)
     for side in ("candidate", "reference"):
-        assert found[f"{side}_timing"]["median_seconds"] == pytest.approx(3e-3)
+        assert getattr(found, f"{side}_timing").median_seconds == pytest.approx(3e-3)
 
 
 def test_a_quick_end_to_end_time_is_not_doubted_for_what_the_hosts_noise_may_take_off() -> None:
@@ -83,8 +97,8 @@ def test_a_quick_end_to_end_time_is_not_doubted_for_what_the_hosts_noise_may_tak
         calls = [visit(QUEUED, 25e-6, seen)] * 5
         found, record = reported(measured(calls, calls, QUEUED, device=25e-6))
         assert record.findings == []
-        assert found["end_to_end_speedup"] == pytest.approx(1)
-        assert found["candidate_end_to_end"]["median_seconds"] == pytest.approx(25e-6)
+        assert found.end_to_end_speedup == pytest.approx(1)
+        assert found.candidate_end_to_end.median_seconds == pytest.approx(25e-6)
 
 
 @pytest.mark.parametrize("device", [8e-6, 25e-6, 100e-6])
@@ -94,16 +108,17 @@ def test_who_says_that_a_call_is_done_before_it_is_has_no_end_to_end_time_below_
     """However short: a time of next to nothing would be a speedup of any size."""
     early, honest = [visit(QUEUED, device, 1e-9)] * 5, [visit(QUEUED, device, device + 10e-6)] * 5
     found, _ = reported(measured(early, honest, QUEUED, device=device))
-    assert found["candidate_end_to_end"]["median_seconds"] >= device
-    assert found["end_to_end_speedup"] <= (device + 10e-6) / device * 1.001
+    assert found.candidate_end_to_end.median_seconds >= device
+    assert found.end_to_end_speedup is not None
+    assert found.end_to_end_speedup <= (device + 10e-6) / device * 1.001
 
 
 @pytest.mark.parametrize(("seen", "doubted"), [(20e-6, ["T01"]), (47e-6, [])])
 def test_a_quick_time_that_neither_noise_nor_a_cache_explains_is_doubted(seen: float, doubted: list[str]) -> None:
     calls = [visit(QUEUED, 100e-6, seen)] * 5
     found, record = reported(measured(calls, calls, QUEUED))
-    assert [finding["id"] for finding in record.findings] == doubted
-    assert found["candidate_end_to_end"]["median_seconds"] == pytest.approx(100e-6)
+    assert [finding.id for finding in record.findings] == doubted
+    assert found.candidate_end_to_end.median_seconds == pytest.approx(100e-6)
 
 
 def test_there_are_two_times_of_both_sides_and_two_speedups() -> None:
@@ -111,28 +126,28 @@ def test_there_are_two_times_of_both_sides_and_two_speedups() -> None:
     found, record = reported(
         measured([visit(QUEUED, 100e-6, 150e-6)] * rounds, [visit(QUEUED, 200e-6, 900e-6)] * rounds, QUEUED)
     )
-    assert found["speedup"] == pytest.approx(2.0)
-    assert found["end_to_end_speedup"] == pytest.approx(6.0)
+    assert found.speedup == pytest.approx(2.0)
+    assert found.end_to_end_speedup == pytest.approx(6.0)
     for name in ("speedup", "end_to_end_speedup"):
-        interval = found[f"{name}_interval"]
-        assert interval["low"] < found[name] < interval["high"]
+        interval = getattr(found, f"{name}_interval")
+        assert interval.low < getattr(found, name) < interval.high
     medians = [
-        found[f"{side}_{time}"]["median_seconds"]
+        getattr(found, f"{side}_{time}").median_seconds
         for side in ("candidate", "reference")
         for time in ("timing", "end_to_end")
     ]
     assert medians == pytest.approx([100e-6, 150e-6, 200e-6, 900e-6])
-    assert {found[f"{side}_timing"]["regime"] for side in ("candidate", "reference")} == {QUEUED}
-    assert {found[f"{side}_end_to_end"]["regime"] for side in ("candidate", "reference")} == {CALLED}
+    assert {getattr(found, f"{side}_timing").regime for side in ("candidate", "reference")} == {QUEUED}
+    assert {getattr(found, f"{side}_end_to_end").regime for side in ("candidate", "reference")} == {CALLED}
     assert record.findings == []
-    assert found["timing_effort"]["rounds"] == rounds
+    assert found.timing_effort.rounds == rounds
 
 
 def test_what_cannot_be_queued_has_one_time() -> None:
     found, _ = reported(measured([visit(CALLED, 0, 150e-6)] * 3, [visit(CALLED, 0, 900e-6)] * 3, CALLED))
-    assert found["speedup"] == found["end_to_end_speedup"] == pytest.approx(6.0)
-    assert found["candidate_timing"]["median_seconds"] == found["candidate_end_to_end"]["median_seconds"]
-    assert found["candidate_timing"]["clock"] == "CLOCK_EACH_CALL"
+    assert found.speedup == found.end_to_end_speedup == pytest.approx(6.0)
+    assert found.candidate_timing.median_seconds == found.candidate_end_to_end.median_seconds
+    assert found.candidate_timing.clock == pb.TimingStats.CLOCK_EACH_CALL
 
 
 def test_rounds_that_were_made_for_end_to_end_times_alone_count_for_these() -> None:
@@ -140,32 +155,34 @@ def test_rounds_that_were_made_for_end_to_end_times_alone_count_for_these() -> N
     found, _ = reported(
         measured([visit(QUEUED, 100e-6, 150e-6)] * 3 + later, [visit(QUEUED, 200e-6, 150e-6)] * 3 + later, QUEUED)
     )
-    assert found["speedup"] == pytest.approx(2.0)
-    assert found["candidate_timing"]["samples"] == 12
-    assert found["candidate_end_to_end"]["samples"] == 36
+    assert found.speedup == pytest.approx(2.0)
+    assert found.candidate_timing.samples == 12
+    assert found.candidate_end_to_end.samples == 36
 
 
 def test_without_a_reference_there_are_times_and_no_speedup() -> None:
     found, _ = reported(measured([visit(QUEUED, 100e-6, 150e-6)] * 3, [], QUEUED))
-    assert {"candidate_timing", "candidate_end_to_end", "timing_effort"} <= found.keys()
-    assert not {"speedup", "end_to_end_speedup", "reference_timing"} & found.keys()
+    assert {"candidate_timing", "candidate_end_to_end", "timing_effort"} <= set_in(found)
+    assert not {"speedup", "end_to_end_speedup", "reference_timing"} & set_in(found)
 
 
 def test_a_lie_about_device_times_costs_the_speedup() -> None:
     lying = [Visit(QUEUED, paced(150e-6), Burst(4, queued(100e-6).wall_seconds, [1e-5] * 4))] * 4
     found, record = reported(measured(lying, [visit(QUEUED, 200e-6, 900e-6)] * 4, QUEUED))
-    assert found["speedup"] < 2.2
-    assert [finding["id"] for finding in record.findings] in (["T01"], ["T16"])
+    assert found.speedup is not None
+    assert found.speedup < 2.2
+    assert [finding.id for finding in record.findings] in (["T01"], ["T16"])
 
 
 def test_a_candidate_that_alone_cannot_be_queued_is_told_what_that_is_worth() -> None:
     found, record = reported(
         measured([visit(CALLED, 0, 150e-6)] * 3, [visit(CALLED, 0, 900e-6)] * 3, CALLED, queued_reference=200e-6)
     )
-    assert found["reference_timing"]["queued_seconds"] == 200e-6
+    assert found.reference_timing is not None
+    assert found.reference_timing.queued_seconds == 200e-6
     (finding,) = record.findings
-    assert (finding["id"], finding["severity"]) == ("T31", "SEVERITY_WARNING")
-    assert "1.33 times" in finding["evidence"]
+    assert (finding.id, finding.severity) == ("T31", pb.Finding.SEVERITY_WARNING)
+    assert "1.33 times" in finding.evidence
 
 
 @settings(max_examples=300, deadline=None)
@@ -177,7 +194,11 @@ def test_a_candidate_that_alone_cannot_be_queued_is_told_what_that_is_worth() ->
     ),
     named=st.sampled_from([QUEUED, CALLED]),
 )
-def test_no_speedup_is_of_two_regimes(seed: int, sides: tuple[list[str], list[str]], named: str) -> None:
+def test_no_speedup_is_of_two_regimes(
+    seed: int,
+    sides: tuple[list[pb.TimingStats.Regime.ValueType], list[pb.TimingStats.Regime.ValueType]],
+    named: pb.TimingStats.Regime.ValueType,
+) -> None:
     rng = random.Random(seed)
     rounds = min(map(len, sides)) or len(sides[0])
     candidate, reference = (
@@ -187,12 +208,12 @@ def test_no_speedup_is_of_two_regimes(seed: int, sides: tuple[list[str], list[st
     seen = {each.regime for each in (*candidate, *reference)}
     if seen == {named}:
         found, _ = reported(made)
-        assert {found[field]["regime"] for field in found if field.endswith("_timing")} == {named}
-        assert {found[field]["regime"] for field in found if field.endswith("_end_to_end")} == {CALLED}
+        assert {getattr(found, field).regime for field in set_in(found) if field.endswith("_timing")} == {named}
+        assert {getattr(found, field).regime for field in set_in(found) if field.endswith("_end_to_end")} == {CALLED}
         return
     with pytest.raises(Finished) as finished:
         reported(made)
     result = finished.value.result
-    assert result["outcome"] == "INFRASTRUCTURE_ERROR"
-    assert result["infrastructure_error"]["cause"] == "MIXED_REGIMES"
-    assert result["speedup"] == 0
+    assert result.outcome == pb.EvalResult.INFRASTRUCTURE_ERROR
+    assert result.infrastructure_error.cause == "MIXED_REGIMES"
+    assert result.speedup == 0

@@ -17,17 +17,14 @@ from kerneldyno.evaluator.judge.memory.ledger import Ledger
 from kerneldyno.evaluator.judge.problems.cache import Announce
 from kerneldyno.evaluator.judge.results.verdict import Limits
 from kerneldyno.evaluator.shared.out_of_memory import asked_bytes, free_bytes, held_bytes, is_lack_of_memory
-from kerneldyno.evaluator.shared.spec import EvalSpec
+from kerneldyno.evaluator.shared.tracebacks import ErrorDescription
 from kerneldyno.evaluator.toolkits import ReferenceFailure
-from tests.evaluator.judge_harness import request
+from kerneldyno.v1 import evaluation_pb2 as pb
+from tests.evaluator import judge_harness
 
 GIB = 1 << 30
 LACKED = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of ...")
-IN_RUNNER = {
-    "type": "ReferenceFailure",
-    "message": f"build: OutOfMemoryError: {LACKED}",
-    "traceback": "",
-}
+IN_RUNNER = ErrorDescription("ReferenceFailure", (), f"build: OutOfMemoryError: {LACKED}", "")
 
 
 class Device:
@@ -109,7 +106,7 @@ def context(device: Device, references: Kept | None = None, problems: Kept | Non
 
 
 def lane(on: SimpleNamespace, *, alone: bool = True, stage: str | None = None, limit: int = 4 * GIB) -> Lane:
-    spec = EvalSpec.from_json(request("", reference_code=""))
+    spec = judge_harness.spec("", reference_code="")
     made = Lane(cast(JudgeContext, on), spec, lambda _: None, cast(Any, None), alone=alone)
     made._room = 16 * GIB if alone else 0
     if stage is not None:
@@ -126,31 +123,31 @@ FAILURES = [LACKED, ReferenceFailure("reference", LACKED), ReferenceFailure.from
 @pytest.mark.parametrize("failure", FAILURES)
 def test_beside_others_nobody_is_to_blame_and_it_is_tried_again(failure: Any) -> None:
     result = lane(context(Device()), alone=False, stage="correctness")._failed(failure)
-    assert result["outcome"] == "INFRASTRUCTURE_ERROR"
-    assert result["infrastructure_error"]["cause"] == "DEVICE_MEMORY"
-    assert result["infrastructure_error"]["retryable"]
+    assert result.outcome == pb.EvalResult.INFRASTRUCTURE_ERROR
+    assert result.infrastructure_error.cause == "DEVICE_MEMORY"
+    assert result.infrastructure_error.retryable
 
 
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_candidate_that_holds_more_than_it_may_is_to_blame(failure: Any) -> None:
     # 16 GiB, 1 of them free, 2 in tensors of the judge and 1 in the arena: 12 are the candidate's, and 4 it may have.
     result = lane(context(Device(free=GIB, allocated=2 * GIB)), stage="correctness")._failed(failure)
-    assert result["outcome"] == "OUT_OF_MEMORY"
-    assert result["out_of_memory"] == {
-        "memory": "device",
-        "stage": "correctness",
-        "detail": "no device memory is left for judging it",
-        "limit_bytes": str(4 * GIB),
-    }
-    assert result["compiled"]
+    assert result.outcome == pb.EvalResult.OUT_OF_MEMORY
+    assert result.out_of_memory == pb.OutOfMemoryEvidence(
+        memory="device",
+        stage="correctness",
+        detail="no device memory is left for judging it",
+        limit_bytes=4 * GIB,
+    )
+    assert result.compiled
 
 
 def test_a_candidate_within_its_limit_is_not() -> None:
     on = context(Device(free=GIB, allocated=8 * GIB))
     result = lane(on, stage="timing", limit=6 * GIB)._failed(LACKED)
-    assert result["outcome"] == "PROBLEM_TOO_LARGE"
-    assert result["problem_too_large"]["stage"] == "judging"
-    assert int(result["problem_too_large"]["needed_bytes"]) > 16 * GIB
+    assert result.outcome == pb.EvalResult.PROBLEM_TOO_LARGE
+    assert result.problem_too_large.stage == "judging"
+    assert result.problem_too_large.needed_bytes > 16 * GIB
 
 
 @pytest.mark.parametrize(
@@ -161,25 +158,25 @@ def test_a_reference_that_lacks_memory_alone_is_too_large_and_bytes_are_named(ki
     known = SimpleNamespace(footprint=Footprint(GIB, GIB, 30 * GIB, 0, 0))
     on = context(Device(kind, free=None if kind == "cpu" else 10 * GIB), problems=Problems(known=known))
     result = lane(on)._failed(ReferenceFailure("reference", LACKED))
-    assert result["outcome"] == "PROBLEM_TOO_LARGE"
-    evidence = result["problem_too_large"]
-    assert (evidence["memory"], evidence["stage"]) == (memory, "reference")
-    assert evidence["needed_bytes"] == str(31 * GIB)
-    assert evidence["device_bytes"] == str(16 * GIB)
-    assert f"31.00 GiB of {memory} memory" in result["message"]
+    assert result.outcome == pb.EvalResult.PROBLEM_TOO_LARGE
+    evidence = result.problem_too_large
+    assert (evidence.memory, evidence.stage) == (memory, "reference")
+    assert evidence.needed_bytes == 31 * GIB
+    assert evidence.device_bytes == 16 * GIB
+    assert f"31.00 GiB of {memory} memory" in result.message
     assert on.problems.known is None, "what it holds must not be in anybody's way"
 
 
 def test_what_was_asked_for_when_nothing_is_known_of_a_problem() -> None:
     result = lane(context(Device(allocated=15 * GIB)))._failed(ReferenceFailure("inputs", LACKED))
-    assert result["problem_too_large"]["needed_bytes"] == str(17 * GIB)
-    assert result["problem_too_large"]["stage"] == "inputs"
+    assert result.problem_too_large.needed_bytes == 17 * GIB
+    assert result.problem_too_large.stage == "inputs"
 
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_another_failure_of_the_reference_stays_its_own(alone: bool) -> None:
     failure = ReferenceFailure("reference", ValueError("no"))
-    assert lane(context(Device(free=0)), alone=alone)._failed(failure)["outcome"] == "REFERENCE_ERROR"
+    assert lane(context(Device(free=0)), alone=alone)._failed(failure).outcome == pb.EvalResult.REFERENCE_ERROR
 
 
 @pytest.mark.parametrize(
@@ -230,16 +227,21 @@ def test_a_lack_of_memory_within_a_failure_is_one() -> None:
 )
 def test_a_candidate_that_had_all_it_may_have_is_not_tried_again(alone: bool, detail: str, enough: bool) -> None:
     made = lane(context(Device()), alone=alone)
-    assert made._has_room({"outcome": "OUT_OF_MEMORY", "out_of_memory": {"detail": detail}}) is enough
+    assert made._has_room(out_of_memory("device", detail)) is enough
 
 
-def ran_out(held: int, asked: int) -> dict[str, Any]:
+def out_of_memory(memory: str, detail: str) -> pb.EvalResult:
+    evidence = pb.OutOfMemoryEvidence(memory=memory, detail=detail)
+    return pb.EvalResult(outcome=pb.EvalResult.OUT_OF_MEMORY, out_of_memory=evidence)
+
+
+def ran_out(held: int, asked: int) -> pb.EvalResult:
     """What a candidate's process says that holds so many GiB and asks for more."""
     detail = (
         f"Tried to allocate {asked}.00 GiB. GPU 0 has a total capacity of 16.00 GiB of which 1.00 GiB is free. Of the"
         f" allocated memory {held}.00 GiB is allocated by PyTorch, and 0 bytes is reserved by PyTorch"
     )
-    return {"outcome": "OUT_OF_MEMORY", "out_of_memory": {"memory": "device", "detail": detail}}
+    return out_of_memory("device", detail)
 
 
 @pytest.mark.parametrize(
@@ -249,12 +251,12 @@ def ran_out(held: int, asked: int) -> dict[str, Any]:
         (ran_out(2, 1), 14, 0, False),
         (ran_out(2, 3), 14, 0, True),  # more than it may have on any device
         (ran_out(2, 3), 14, 1, False),  # but one of these the judge has kept
-        ({"out_of_memory": {"memory": "device", "detail": "cuMemAlloc_v2: out of memory"}}, 14, 0, True),
-        ({"out_of_memory": {"memory": "host", "detail": "MemoryError"}}, 14, 0, True),
+        (out_of_memory("device", "cuMemAlloc_v2: out of memory"), 14, 0, True),
+        (out_of_memory("host", "MemoryError"), 14, 0, True),
     ],
 )
 def test_who_asks_for_what_it_may_have_of_a_device_that_is_too_small_is_not_to_blame(
-    result: dict[str, Any], beside: int, kept: int, had: bool
+    result: pb.EvalResult, beside: int, kept: int, had: bool
 ) -> None:
     made = lane(context(Device()), stage="correctness", limit=4 * GIB)
     made._beside, made._kept = beside * GIB, kept * GIB
@@ -285,7 +287,7 @@ def test_what_was_free_is_told_in_bytes() -> None:
 
 
 def test_a_reference_that_fails_otherwise_in_its_runner_lacks_no_memory() -> None:
-    failure = ReferenceFailure.from_runner("timing", {"type": "ValueError", "message": "no", "traceback": ""})
+    failure = ReferenceFailure.from_runner("timing", ErrorDescription("ValueError", (), "no", ""))
     assert not failure.lacked_memory
 
 

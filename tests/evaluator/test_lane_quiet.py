@@ -14,6 +14,7 @@ from kerneldyno.evaluator.judge.runners.lease import Lease
 from kerneldyno.evaluator.judge.timing import quiet
 from kerneldyno.evaluator.judge.timing.quiet import Quiet
 from kerneldyno.evaluator.shared.spec import EvalSpec
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 pytestmark = pytest.mark.pure
 
@@ -103,11 +104,11 @@ async def test_times_of_a_device_that_recovers_when_the_candidate_has_ended_do_n
     async def run(_: object) -> Any:
         lane._candidate = cast(Any, timed)
         assert await lane._measure(cast(Any, timed), cast(Any, timed)) == cast(Any, "measured")
-        return {"outcome": judged}
+        return pb.EvalResult(outcome=pb.EvalResult.Outcome.Value(judged))
 
     monkeypatch.setattr(lane, "_run", run)
     result = await lane.evaluate()
-    assert result["outcome"] == outcome
+    assert pb.EvalResult.Outcome.Name(result.outcome) == outcome
     if outcome == "INFRASTRUCTURE_ERROR":
-        assert result["infrastructure_error"]["retryable"]
-        assert result["infrastructure_error"]["cause"] == "DEVICE_BUSY"
+        assert result.infrastructure_error.retryable
+        assert result.infrastructure_error.cause == "DEVICE_BUSY"

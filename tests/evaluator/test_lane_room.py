@@ -10,8 +10,7 @@ import torch
 
 from kerneldyno.evaluator.judge.lane import JudgeContext, Lane
 from kerneldyno.evaluator.judge.problems.counting import Counted
-from kerneldyno.evaluator.shared.spec import EvalSpec
-from tests.evaluator.judge_harness import request
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure
 
@@ -33,7 +32,7 @@ class Counting:
 async def needs_room(problems: Counting, source: str = "", *, lean: bool = True, timed: bool = True) -> bool:
     device = SimpleNamespace(lean={"QUEUES": "1"} if lean else {}, lean_launches=16)
     context = SimpleNamespace(device=device, problems=problems)
-    spec = EvalSpec.from_json(request(source, reference_code="", run_performance=timed))
+    spec = judge_harness.spec(source, reference_code="", run_performance=timed)
     made = Lane(cast(JudgeContext, context), spec, lambda _: None, cast(Any, None))
     return await made._needs_room(cast(Any, None), cast(Any, None))
 

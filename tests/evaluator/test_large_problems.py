@@ -23,7 +23,7 @@ from kerneldyno.evaluator.judge.problems.trial import Trial
 from kerneldyno.evaluator.judge.runners.lease import Lease
 from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
-from tests.evaluator.judge_harness import request
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.alone
 
@@ -72,7 +72,7 @@ def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def spec_for(body: str, **changes: Any) -> EvalSpec:
     reference = changes.pop("reference", REFERENCE.format(body=body))
-    return EvalSpec.from_json(request("", reference_code=reference, stress_inputs=True, **changes))
+    return judge_harness.spec("", reference_code=reference, stress_inputs=True, **changes)
 
 
 async def tell(_: str) -> None:

@@ -6,9 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from google.protobuf import json_format
 
 from kerneldyno.evaluator.judge.memory import ledger as ledger_module
 from kerneldyno.evaluator.judge.memory.ledger import Ledger, lacked_memory
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 pytestmark = pytest.mark.pure
 
@@ -128,4 +130,4 @@ async def test_who_fails_gives_its_bytes_back() -> None:
     ],
 )
 def test_what_may_be_the_neighbours_doing(result: dict[str, Any], lacked: bool) -> None:
-    assert lacked_memory(result) is lacked
+    assert lacked_memory(json_format.ParseDict(result, pb.EvalResult())) is lacked

@@ -14,6 +14,7 @@ from kerneldyno.evaluator.judge.comparison.compare import expect_like
 from kerneldyno.evaluator.judge.comparison.evidence import Comparison
 from kerneldyno.evaluator.judge.comparison.fingerprint import Fingerprint
 from kerneldyno.evaluator.shared.spec import ToleranceRule
+from kerneldyno.v1 import evaluation_pb2 as pb
 from tests.evaluator.judge_harness import Judge, candidate, request
 from tests.evaluator.memory_problems import GREEDY, problem
 
@@ -160,7 +161,7 @@ def test_fused_errors_are_those_of_torch(dtype: torch.dtype, count: int) -> None
 def test_a_single_wrong_element_is_found(where: int) -> None:
     right = torch.randn((1 << 20) + 3, device="cuda")
     got = right.clone()
-    rule = ToleranceRule("PRESET_CALIBRATED", None, None)
+    rule = ToleranceRule(pb.Tolerance.PRESET_CALIBRATED, None, None)
     for wrong, mismatch in ((0.0, False), (0.01, True), (float("nan"), True)):
         got[where] = right[where] + wrong
         result = Comparison()

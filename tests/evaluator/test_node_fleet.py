@@ -1,4 +1,4 @@
-"""The node's side of FleetService against a real one on a real socket: its lease, its Work stream, and all that breaks."""
+"""The node's side of FleetService, against a real service on a real socket: lease, Work stream and failures."""
 
 from __future__ import annotations
 
@@ -14,15 +14,23 @@ from kerneldyno.evaluator.server.fleet import FleetLink
 from kerneldyno.rpc import errors
 from kerneldyno.v1 import evaluation_pb2 as eval_pb
 from kerneldyno.v1 import fleet_service_pb2 as pb
-from tests.evaluator.fleet_harness import Fleet, serving, wire
-from tests.evaluator.node_harness import PASS, Bench, Clock, bench, cell_settings, processes, request
+from tests.evaluator.fleet_harness import Fleet, proxy_to, serving
+from tests.evaluator.node_harness import (
+    PASS,
+    Clock,
+    RunningNode,
+    cell_settings,
+    processes,
+    request,
+    running_node,
+)
 from tests.waiting import eventually
 
 CORRECT = eval_pb.EvalResult.CORRECT
 
 
 @asynccontextmanager
-async def linked(b: Bench, port: int, **options: object) -> AsyncIterator[FleetLink]:
+async def linked(b: RunningNode, port: int, **options: object) -> AsyncIterator[FleetLink]:
     link = FleetLink(b.node, f"127.0.0.1:{port}", address="127.0.0.1:1", instance_id="i1", **options)  # type: ignore[arg-type]
     async with asyncio.TaskGroup() as group:
         task = group.create_task(link.run())
@@ -33,7 +41,7 @@ async def linked(b: Bench, port: int, **options: object) -> AsyncIterator[FleetL
 
 
 async def at_work(fleet: Fleet, streams: int = 1) -> None:
-    """Wait until the node has opened so many streams, and said what it holds on the newest."""
+    """Wait until the node has opened that many streams and has reported on the newest what it holds."""
     await eventually(lambda: len(fleet.streams) >= streams and bool(fleet.stream.messages))
 
 
@@ -42,7 +50,7 @@ async def at_work(fleet: Fleet, streams: int = 1) -> None:
 
 async def test_the_node_says_what_it_is_and_has() -> None:
     fleet = Fleet()
-    async with serving(fleet) as port, bench(labels={"rack": "a"}) as b, linked(b, port) as link:
+    async with serving(fleet) as port, running_node(labels={"rack": "a"}) as b, linked(b, port) as link:
         attempt = b.start("hang", scheduled=True)
         b.start("hang", token="of-a-direct-caller")
         await eventually(lambda: bool(fleet.heard) and list(fleet.last.attempt_tokens) == [attempt.token])
@@ -59,14 +67,14 @@ async def test_the_node_says_what_it_is_and_has() -> None:
 
 async def test_a_node_obeys_cancels_and_desired_state() -> None:
     fleet = Fleet()
-    async with serving(fleet) as port, bench() as b, linked(b, port):
+    async with serving(fleet) as port, running_node() as b, linked(b, port):
         running, finished = b.start("hang", scheduled=True), b.start(*PASS, scheduled=True)
         await eventually(lambda: finished.done)
         fleet.answer.cancel_attempt_tokens.extend([running.token, finished.token, "unknown"])
         fleet.answer.desired_state = pb.NODE_STATE_DRAINING
-        await eventually(lambda: running.done and not b.node.tokens() and not fleet.last.attempt_tokens)
+        await eventually(lambda: running.done and not b.node.attempts.tokens() and not fleet.last.attempt_tokens)
         await eventually(lambda: b.node.drained_by_scheduler)
-        # It is not what drains: told to serve again, it does.
+        # The node itself is not draining: when told to serve again, it serves.
         assert fleet.last.state == pb.NODE_STATE_SERVING
         with pytest.raises(errors.ShuttingDownError):
             b.start(*PASS)
@@ -76,10 +84,10 @@ async def test_a_node_obeys_cancels_and_desired_state() -> None:
 
 
 async def test_news_are_told_at_once() -> None:
-    """With a period of an hour, a restarting device, its return and a drain are heard within moments."""
+    """With a period of an hour, the node still reports a restarting device, its return and a drain within moments."""
     fleet = Fleet()
     fleet.answer.next_synchronize.FromSeconds(3600)
-    async with serving(fleet) as port, bench() as b, linked(b, port):
+    async with serving(fleet) as port, running_node() as b, linked(b, port):
         await eventually(lambda: bool(fleet.heard))
         processes("--control-fd")[0].kill()
         await eventually(lambda: any(not said.devices[0].ready for said in fleet.heard))
@@ -97,7 +105,7 @@ async def test_a_scheduler_may_be_absent_come_go_and_return(caplog: pytest.LogCa
 
     async with serving(fleet) as port:
         pass
-    async with bench() as b, linked(b, port, clock=clock) as link:
+    async with running_node() as b, linked(b, port, clock=clock) as link:
         await eventually(lambda: events("synchronize_failed") == 1)
         assert not link.connected
         for leases in (1, 2):
@@ -106,7 +114,7 @@ async def test_a_scheduler_may_be_absent_come_go_and_return(caplog: pytest.LogCa
                 await eventually(lambda: link.connected and bool(fleet.heard))
             attempt = b.start(*PASS, scheduled=True)
             await b.node.until_idle()
-            assert attempt in b.node.held()
+            assert attempt in b.node.attempts.held()
             clock.now += 11
             assert not link.connected
             await eventually(lambda leases=leases: events("lease_lost") == leases)
@@ -115,10 +123,10 @@ async def test_a_scheduler_may_be_absent_come_go_and_return(caplog: pytest.LogCa
 
 
 async def test_a_refused_node_keeps_asking() -> None:
-    """A restarted node is refused while the lease of its former self lasts."""
+    """A restarted node is refused until the lease of its earlier process ends."""
     fleet = Fleet()
     fleet.refuse = grpc.StatusCode.ALREADY_EXISTS
-    async with serving(fleet) as port, bench() as b, linked(b, port) as link:
+    async with serving(fleet) as port, running_node() as b, linked(b, port) as link:
         await eventually(lambda: len(fleet.heard) > 2)
         assert not link.connected
         assert not fleet.streams, "only a registered node asks for work"
@@ -132,7 +140,7 @@ async def test_a_refused_node_keeps_asking() -> None:
 
 async def test_attempts_come_and_their_snapshots_and_results_go(tmp_path: Path) -> None:
     gate, fleet = tmp_path / "gate", Fleet()
-    async with serving(fleet) as port, bench() as b, linked(b, port):
+    async with serving(fleet) as port, running_node() as b, linked(b, port):
         await at_work(fleet)
         first = fleet.stream.messages[0]
         assert (first.node_id, first.instance_id, list(first.held_attempt_tokens)) == ("node", "i1", [])
@@ -148,19 +156,19 @@ async def test_attempts_come_and_their_snapshots_and_results_go(tmp_path: Path) 
             "v",
         )
         assert not any(message.node_id for message in fleet.stream.messages[1:])
-        assert b.node.holds("t1"), "nobody has acknowledged it"
+        assert b.node.attempts.holds("t1"), "nobody has acknowledged it"
         fleet.stream.say(acknowledged_attempt_tokens=["t1", "unknown"])
-        await eventually(lambda: not b.node.holds("t1") and not fleet.last.attempt_tokens)
+        await eventually(lambda: not b.node.attempts.holds("t1") and not fleet.last.attempt_tokens)
 
 
 async def test_an_attempt_that_is_assigned_again_is_the_same_one(tmp_path: Path) -> None:
     runs, fleet = tmp_path / "runs", Fleet()
-    async with serving(fleet) as port, bench() as b, linked(b, port):
+    async with serving(fleet) as port, running_node() as b, linked(b, port):
         await at_work(fleet)
         for _ in range(2):
             fleet.stream.assign("t1", f"touch {runs}", "sleep 0.2", "result CORRECT")
         await eventually(lambda: bool(fleet.stream.results("t1")))
-        fleet.stream.assign("t1", "result INCORRECT")  # finished, and still the same one
+        fleet.stream.assign("t1", "result INCORRECT")  # it has finished, but the token is still in use
         await eventually(lambda: len(fleet.stream.results("t1")) == 2)
         assert [result.outcome for result in fleet.stream.results("t1")] == [CORRECT, CORRECT]
         assert runs.read_text().split() == ["t1"]
@@ -168,17 +176,18 @@ async def test_an_attempt_that_is_assigned_again_is_the_same_one(tmp_path: Path)
 
 async def test_what_is_cancelled_dies_without_a_result() -> None:
     fleet = Fleet()
-    async with serving(fleet) as port, bench(cell_settings(lanes=1)) as b, linked(b, port):
+    async with serving(fleet) as port, running_node(cell_settings(lanes=1)) as b, linked(b, port):
         await at_work(fleet)
         for token in ("running", "waiting"):
             fleet.stream.assign(token, "hang")
         await eventually(lambda: {event.attempt_token for event in fleet.stream.events} == {"running", "waiting"})
-        # Still being killed, it is neither held nor free to be assigned again. One message: killing takes no time at all.
+        # While an attempt is being killed, it is not held, and its token cannot be assigned again. Both orders are in
+        # one message, because killing takes no time.
         again = pb.Assignment(attempt_token="running", request=request("hang"))
         fleet.stream.say(cancel_attempt_tokens=["running", "waiting", "unknown"], assignments=[again])
         await eventually(lambda: "running" in fleet.stream.refusals)
         assert fleet.stream.refusals["running"].why == pb.AttemptRefusal.WHY_FULL
-        await eventually(lambda: not b.node.tokens())
+        await eventually(lambda: not b.node.attempts.tokens())
         fleet.stream.assign("next", *PASS)
         await eventually(lambda: bool(fleet.stream.results("next")))
         assert not any(event.HasField("result") for event in fleet.stream.events if event.attempt_token != "next")
@@ -186,19 +195,19 @@ async def test_what_is_cancelled_dies_without_a_result() -> None:
 
 async def test_a_cancel_by_a_person_is_a_result_for_the_scheduler() -> None:
     fleet = Fleet()
-    async with serving(fleet) as port, bench() as b, linked(b, port):
+    async with serving(fleet) as port, running_node() as b, linked(b, port):
         await at_work(fleet)
         fleet.stream.assign("t1", "hang")
-        await eventually(lambda: b.node.holds("t1"))
+        await eventually(lambda: b.node.attempts.holds("t1"))
         b.node.cancel("t1")
         await eventually(lambda: bool(fleet.stream.results("t1")))
         assert fleet.stream.results("t1")[0].infrastructure_error.cause == "CANCELLED"
-        assert b.node.holds("t1")
+        assert b.node.attempts.holds("t1")
 
 
 async def test_refusals_say_why_and_when_to_come_back() -> None:
     fleet = Fleet()
-    async with serving(fleet) as port, bench(cell_settings(lanes=1)) as b, linked(b, port):
+    async with serving(fleet) as port, running_node(cell_settings(lanes=1)) as b, linked(b, port):
         await at_work(fleet)
         stream = fleet.stream
         gpu = eval_pb.DeviceSelector(kind="cuda")
@@ -224,14 +233,14 @@ async def test_refusals_say_why_and_when_to_come_back() -> None:
         for token in ("full", "late"):
             assert stream.refusals[token].retry_delay.ToMilliseconds() == 1000
         assert [violation.field for violation in stream.refusals["bad"].violations] == ["backend", "num_correct_trials"]
-        assert {attempt.token for attempt in b.node.held()} == {"a", "b"}
+        assert {attempt.token for attempt in b.node.attempts.held()} == {"a", "b"}
 
 
 async def test_a_slow_reader_gets_the_newest_snapshot_and_no_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results in many messages: they come all, and once."""
+    """Results that need many messages all arrive, each once."""
     monkeypatch.setattr("kerneldyno.evaluator.server.work._MESSAGE_BYTES", 1)
     fleet = Fleet()
-    async with serving(fleet) as port, bench(cell_settings(lanes=4)) as b:
+    async with serving(fleet) as port, running_node(cell_settings(lanes=4)) as b:
         tokens = [b.start(*PASS, scheduled=True).token for _ in range(8)]
         await b.node.until_idle()
         async with linked(b, port):
@@ -252,14 +261,14 @@ async def test_a_stream_that_ends_is_opened_again_and_results_are_sent_until_ack
     code: grpc.StatusCode, tmp_path: Path
 ) -> None:
     gate, fleet = tmp_path / "gate", Fleet()
-    async with serving(fleet) as port, bench() as b, linked(b, port):
+    async with serving(fleet) as port, running_node() as b, linked(b, port):
         await at_work(fleet)
         fleet.stream.assign("done", *PASS)
         fleet.stream.assign("acknowledged", *PASS)
         await eventually(lambda: bool(fleet.stream.results("done") and fleet.stream.results("acknowledged")))
         fleet.stream.assign("running", "stage STAGE_CHECKING", f"await-file {gate}", "result CORRECT")
         fleet.stream.say(acknowledged_attempt_tokens=["acknowledged"])
-        await eventually(lambda: not b.node.holds("acknowledged") and b.node.holds("running"))
+        await eventually(lambda: not b.node.attempts.holds("acknowledged") and b.node.attempts.holds("running"))
         fleet.stream.end(code)
         await at_work(fleet, streams=2)
         first = fleet.stream.messages[0]
@@ -272,72 +281,72 @@ async def test_a_stream_that_ends_is_opened_again_and_results_are_sent_until_ack
         gate.touch()
         await eventually(lambda: bool(fleet.stream.results("running")))
         fleet.stream.say(acknowledged_attempt_tokens=["done", "running"])
-        await eventually(lambda: b.node.tokens() == [])
+        await eventually(lambda: b.node.attempts.tokens() == [])
 
 
 async def test_a_scheduler_that_does_not_know_the_node_is_told_again_before_the_next_stream() -> None:
     fleet = Fleet()
     fleet.answer.next_synchronize.FromSeconds(3600)
     fleet.refuse_work = grpc.StatusCode.FAILED_PRECONDITION
-    async with serving(fleet) as port, bench() as b, linked(b, port):
+    async with serving(fleet) as port, running_node() as b, linked(b, port):
         await eventually(lambda: len(fleet.heard) > 3)
         fleet.refuse_work = None
         await at_work(fleet)
 
 
 async def test_a_scheduler_that_is_restarted_finds_everything(tmp_path: Path) -> None:
-    """The node notices nothing but a broken stream: no attempt is run twice, and no result is lost."""
+    """The node notices only a broken stream: no attempt runs twice, and no result is lost."""
     runs, gate, former, later = tmp_path / "runs", tmp_path / "gate", Fleet(), Fleet()
-    async with bench() as b:
+    async with running_node() as b:
         async with serving(former) as port:
             link = linked(b, port)
             await link.__aenter__()
             await at_work(former)
             former.stream.assign("running", f"touch {runs}", f"await-file {gate}", "result CORRECT")
             former.stream.assign("done", f"touch {runs}", "result CORRECT")
-            await eventually(lambda: bool(former.stream.results("done")) and b.node.holds("running"))
+            await eventually(lambda: bool(former.stream.results("done")) and b.node.attempts.holds("running"))
         try:
-            gate.touch()  # it finishes while there is no scheduler at all
+            gate.touch()  # it finishes while no scheduler runs
             await b.node.until_idle()
             async with serving(later, port):
                 await at_work(later)
-                later.stream.assign("done", f"touch {runs}", "result CORRECT")  # of no use, and no harm
+                later.stream.assign("done", f"touch {runs}", "result CORRECT")  # without effect
                 await eventually(lambda: bool(later.stream.results("running") and later.stream.results("done")))
-                # Not before: a token that was acknowledged is unknown, and would be run.
+                # Not before: the node no longer knows an acknowledged token, and would run it.
                 later.stream.say(acknowledged_attempt_tokens=["done", "running"])
-                await eventually(lambda: b.node.tokens() == [])
+                await eventually(lambda: b.node.attempts.tokens() == [])
             assert sorted(runs.read_text().split()) == ["done", "running"]
         finally:
             await link.__aexit__(None, None, None)
 
 
 async def test_a_scheduler_that_falls_silent_and_speaks_again_has_missed_nothing() -> None:
-    """As under SIGSTOP: connections stay open and nothing moves on them."""
+    """As under SIGSTOP, connections stay open and transfer nothing."""
     fleet = Fleet()
-    async with serving(fleet) as port, wire(port) as between, bench() as b, linked(b, between.port):
+    async with serving(fleet) as port, proxy_to(port) as proxy, running_node() as b, linked(b, proxy.port):
         await at_work(fleet)
         fleet.stream.assign("t1", "sleep 0.5", "result CORRECT")
-        await eventually(lambda: b.node.holds("t1"))
-        between.hold()
-        await eventually(lambda: b.node.get("t1").done)
+        await eventually(lambda: b.node.attempts.holds("t1"))
+        proxy.hold()
+        await eventually(lambda: b.node.attempts.get("t1").done)
         await asyncio.sleep(0.5)
         assert not any(stream.results("t1") for stream in fleet.streams)
-        between.release()
+        proxy.release()
         await eventually(lambda: any(stream.results("t1") for stream in fleet.streams))
-        assert b.node.get("t1").runs == 1
+        assert b.node.attempts.get("t1").runs == 1
 
 
 async def test_a_connection_whose_other_end_is_gone_is_given_up_with_the_lease(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Nothing says so: no packet comes any more, and what is sent goes nowhere. New connections get through."""
+    """Nothing reports the failure: packets are lost in both directions. New connections work."""
     fleet = Fleet()
     fleet.answer.lease.FromSeconds(1)
-    async with serving(fleet) as port, wire(port) as between, bench() as b, linked(b, between.port) as link:
+    async with serving(fleet) as port, proxy_to(port) as proxy, running_node() as b, linked(b, proxy.port) as link:
         await at_work(fleet)
         fleet.stream.assign("t1", *PASS)
-        await eventually(lambda: b.node.holds("t1"))
-        between.swallow()
+        await eventually(lambda: b.node.attempts.holds("t1"))
+        proxy.swallow()
         await at_work(fleet, streams=2)
         await eventually(lambda: bool(fleet.stream.results("t1")) and link.connected)
         assert any("event=lease_lost" in record.getMessage() for record in caplog.records)
@@ -346,30 +355,30 @@ async def test_a_connection_whose_other_end_is_gone_is_given_up_with_the_lease(
 async def test_a_connection_that_is_reset_in_the_middle_of_many_results_loses_none() -> None:
     fleet = Fleet()
     cell, tokens = cell_settings(lanes=8), [f"t{index}" for index in range(12)]
-    async with serving(fleet) as port, wire(port) as between, bench(cell) as b, linked(b, between.port):
+    async with serving(fleet) as port, proxy_to(port) as proxy, running_node(cell) as b, linked(b, proxy.port):
         await at_work(fleet)
         for token in tokens:
             fleet.stream.assign(token, "sleep 0.3", "result CORRECT")
-        await eventually(lambda: len(b.node.held()) == len(tokens))
-        await eventually(lambda: any(attempt.done for attempt in b.node.held()))
-        between.reset()
+        await eventually(lambda: len(b.node.attempts.held()) == len(tokens))
+        await eventually(lambda: any(attempt.done for attempt in b.node.attempts.held()))
+        proxy.reset()
         await at_work(fleet, streams=2)
-        between.reset()
+        proxy.reset()
         await at_work(fleet, streams=3)
         await eventually(lambda: all(any(stream.results(token) for stream in fleet.streams) for token in tokens))
-        assert all(attempt.runs == 1 for attempt in b.node.held())
+        assert all(attempt.runs == 1 for attempt in b.node.attempts.held())
 
 
 async def test_closing_sends_what_there_is_and_ends_the_stream_well() -> None:
     fleet = Fleet()
-    async with serving(fleet) as port, bench() as b, linked(b, port) as link:
+    async with serving(fleet) as port, running_node() as b, linked(b, port) as link:
         await at_work(fleet)
         fleet.stream.assign("t1", *PASS)
-        await eventually(lambda: b.node.holds("t1") and b.node.get("t1").done)
+        await eventually(lambda: b.node.attempts.holds("t1") and b.node.attempts.get("t1").done)
         async with asyncio.timeout(10):
             await link.close()
         assert fleet.stream.half_closed
         assert len(fleet.stream.results("t1")) >= 1
         heard = len(fleet.heard)
-        await eventually(lambda: len(fleet.heard) > heard + 2)  # the lease goes on
+        await eventually(lambda: len(fleet.heard) > heard + 2)  # the lease continues
         assert len(fleet.streams) == 1

@@ -1,4 +1,4 @@
-"""The pace of a process, on an imitated device: a queue, a clock, and a host that launches and sometimes stands still."""
+"""The pace of a process, on an imitated device: a queue, a clock, and a host that is sometimes interrupted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERTZ = 1.98e9
 
 
 class Queue:
-    """What a host has launched, and when the device has done it, in seconds."""
+    """The work that the host has launched, and when the device will have done it, in seconds."""
 
     def __init__(self, launching: Iterator[float], gap: float = 1e-6) -> None:
         self.launching = launching
@@ -24,7 +24,7 @@ class Queue:
         self.host = self.device = 0.0
 
     def launch(self, seconds: float) -> float:
-        """Queue work that takes so long, beyond what lies around all work; return when it will be done."""
+        """Queue work of this duration, in addition to the overhead of all work. Return when it will be done."""
         self.host += next(self.launching)
         self.device = max(self.device, self.host) + self.gap + seconds
         return self.device
@@ -74,7 +74,7 @@ def test_what_lies_around_work_is_no_part_of_the_clock(imitate: type[Queue]) -> 
 def test_a_host_that_stands_still_now_and_then_changes_nothing(imitate: type[Queue]) -> None:
     imitate(repeat(1e-6))
     quiet = clock()
-    stopped = [1e-6, 10e-3] + 5 * [1e-6]  # before the shorter wait, which seems to last longer than the other one
+    stopped = [1e-6, 10e-3] + 5 * [1e-6]  # an interruption makes the shorter wait seem longer
     for times in (1, 4):
         imitate(chain(times * stopped, repeat(1e-6)))
         assert clock() == pytest.approx(quiet, rel=0.03)

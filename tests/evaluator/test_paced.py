@@ -7,6 +7,7 @@ import random
 import pytest
 
 from kerneldyno.evaluator.judge.timing.end_to_end_time import PacedBurst, conclude_paced, overhead
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 pytestmark = pytest.mark.pure
 
@@ -32,7 +33,7 @@ NOTHING = [burst(0.0, seed=seed) for seed in range(3)]
 def test_what_an_empty_call_costs_is_taken_off() -> None:
     timing = conclude_paced([burst(100e-6)], NOTHING, "cuda")
     assert timing.median == pytest.approx(100e-6, abs=1e-6)
-    assert (timing.clock, timing.doubt) == ("CLOCK_EACH_CALL", None)
+    assert (timing.clock, timing.doubt) == (pb.TimingStats.CLOCK_EACH_CALL, None)
     assert overhead(NOTHING) == pytest.approx(5e-6, abs=1e-6)
 
 
@@ -53,7 +54,7 @@ def test_work_that_is_done_between_the_calls_counts() -> None:
     timing = conclude_paced([burst(2e-6, gap=70e-6 + 300e-6)], NOTHING, "cuda")
     assert timing.doubt is not None
     assert timing.doubt[0] == "T01"
-    assert timing.clock == "CLOCK_JUDGE"
+    assert timing.clock == pb.TimingStats.CLOCK_JUDGE
     assert timing.median > 290e-6
 
 

@@ -1,4 +1,4 @@
-"""Secret parameters: constants of the reference are replaced, and the candidate gets them by name, born or assigned."""
+"""Secret parameters: the reference's constants are replaced, and the candidate gets the new values by name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import nn
 from kerneldyno.evaluator.judge.checks.candidate import match
 from kerneldyno.evaluator.runner.parameters import Construction
 from kerneldyno.evaluator.shared import tree
-from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
+from tests.evaluator import judge_harness
 from tests.evaluator.judge_harness import Judge, request
 
 CPU = torch.device("cpu")
@@ -25,10 +25,10 @@ def spec(*shape: int, dtype: str = "float32") -> tree.TensorSpec:
 @pytest.mark.parametrize(
     ("wanted", "listing", "pairs"),
     [
-        # By name, whatever else is there.
+        # By name, regardless of other tensors.
         ({"norm.weight": (8,), "norm.bias": (8,)}, {"norm.bias": (8,), "norm.weight": (8,)},
          {"norm.weight": "norm.weight", "norm.bias": "norm.bias"}),
-        # The same name with another shape is something else.
+        # A tensor of the same name but another shape does not match.
         ({"weight": (8,)}, {"weight": (4,)}, {}),
         # By the last part of the name.
         ({"norm.weight": (8,), "norm.bias": (8,)}, {"ln.bias": (8,), "ln.weight": (8,)},
@@ -37,10 +37,10 @@ def spec(*shape: int, dtype: str = "float32") -> tree.TensorSpec:
         ({"gain": (8,)}, {"scale": (8,)}, {"scale": "gain"}),
         ({"a.weight": (8,), "b.weight": (8,)}, {"first": (8,), "second": (8,)},
          {"first": "a.weight", "second": "b.weight"}),
-        # Not where there is a choice.
+        # Not if there are several possibilities.
         ({"gain": (8,)}, {"scale": (8,), "other": (8,)}, {}),
         ({"a.gain": (8,), "b.gain": (8,)}, {"scale": (8,)}, {}),
-        # What is paired by name is no choice for the others.
+        # Tensors that are paired by name are not available to others.
         ({"weight": (8,), "gain": (8,)}, {"weight": (8,), "scale": (8,)}, {"weight": "weight", "scale": "gain"}),
         ({}, {"scale": (8,)}, {}),
         ({"gain": (8,)}, {}, {}),
@@ -77,7 +77,7 @@ def get_inputs():
 
 
 def state(seed: int, **changes: Any) -> dict[str, torch.Tensor]:
-    asked = EvalSpec.from_json(request("", reference_code=REFERENCE, stress_inputs=True, **changes))
+    asked = judge_harness.spec("", reference_code=REFERENCE, stress_inputs=True, **changes)
     return toolkits()["kernelbench"].build(asked, CPU, seed).state()
 
 
@@ -97,7 +97,7 @@ def test_values_are_secret_to_a_judge() -> None:
 
 
 def test_nothing_is_replaced_without_stress() -> None:
-    asked = EvalSpec.from_json(request("", reference_code=REFERENCE, stress_inputs=False))
+    asked = judge_harness.spec("", reference_code=REFERENCE, stress_inputs=False)
     assert toolkits()["kernelbench"].build(asked, CPU, 7).state() == {}
 
 
@@ -108,7 +108,7 @@ def construction(target: Any) -> Construction:
 
 
 class Folded(nn.Module):
-    """Folds its normalisation into a scale and a shift, as its constructor may."""
+    """A candidate that folds its normalisation into a scale and a shift, as its constructor may."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ def test_normalisation_layers_are_born_with_their_values() -> None:
         assert torch.allclose(instance(x), instance.norm(x), atol=1e-6)
         assert not torch.allclose(instance(x), x, atol=1e-2)
     assert all(torch.equal(instance.state_dict()[name], value) for name, value in VALUES.items())
-    assert torch.equal(instance.noise, noise)  # drawn as it was the first time
+    assert torch.equal(instance.noise, noise)  # drawn as in the first construction
 
 
 def test_layers_outside_are_as_they_were() -> None:
@@ -197,7 +197,7 @@ def test_what_is_no_module_has_no_parameters() -> None:
     assert made.make_with({}) is instance
 
 
-# The reference's values by name, where a module that is wrong has others
+# The reference's values by name, for a module that has wrong ones
 
 _TWO = """
 import torch

@@ -1,4 +1,4 @@
-"""The plug-in of docs/extending.md (examples/plugin), found by its entry points and used by a real judge and by services."""
+"""The plug-in of docs/extending.md (examples/plugin): found by entry points, and used by a real judge and services."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CANDIDATE = (PLUGIN / "candidate.py").read_text()
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site directory with the plug-in installed, as pip would do it: the package, and its metadata."""
+    """A site directory in which the plug-in is installed as by pip: the package and its metadata."""
     directory = tmp_path_factory.mktemp("site")
     shutil.copytree(PLUGIN / "kerneldyno_numpy", directory / "kerneldyno_numpy")
     project = tomllib.loads((PLUGIN / "pyproject.toml").read_text())["project"]
@@ -49,7 +49,7 @@ def python_path(site: Path) -> str:
 @pytest.fixture(scope="module")
 def judge(python_path: str) -> Iterator[Judge]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judge_harness, "DEVICE", "cpu:0")  # NumPy knows no other
+        patch.setattr(judge_harness, "DEVICE", "cpu:0")  # NumPy only supports the CPU
         with Judge(environment={"PYTHONPATH": python_path}) as running:
             yield running
 

@@ -16,8 +16,8 @@ from kerneldyno.evaluator.judge.problems.trial import Trial
 from kerneldyno.evaluator.judge.results.record import Finished, Record
 from kerneldyno.evaluator.judge.runners.answers import RunnerGarbled
 from kerneldyno.evaluator.judge.runners.handle import RunnerGone
-from kerneldyno.evaluator.shared.spec import EvalSpec
-from tests.evaluator.judge_harness import request
+from kerneldyno.v1 import evaluation_pb2 as pb
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure
 
@@ -39,7 +39,7 @@ class Profiled:
         averages: Sequence[tuple[str, float, float]] = (),
         empty: int = 0,
     ) -> None:
-        self.spec = EvalSpec.from_json(request("", backend=backend, provenance_policy=policy))
+        self.spec = judge_harness.spec("", backend=backend, provenance_policy=policy)
         self.record = Record()
         #: How often it was asked, and how many of the first profiles show nothing.
         self.asked, self._empty = 0, empty
@@ -52,22 +52,23 @@ class Profiled:
             return {"kernels": [], "own": [], "averages": [], "failed": "RuntimeError: CUPTI is held by another"}
         return {"kernels": self._kernels, **self._rest}
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> pb.KernelProfile | None:
         return asyncio.run(provenance.profile(cast(Candidate, self), cast(Trial, SimpleNamespace())))
 
-    def judged(self) -> dict[str, Any]:
-        profile: dict[str, Any] = self.told()["profile"]
+    def judged(self) -> pb.KernelProfile:
+        profile = self.told()
+        assert profile is not None
         return profile
 
     def findings(self) -> list[str]:
         self.told()
-        return [finding["id"] for finding in self.record.findings]
+        return [finding.id for finding in self.record.findings]
 
 
 def owner(name: str, own: list[str]) -> str:
-    (kernel,) = Profiled({name: 1.0}, own).judged()["kernels"]
-    assert kernel["name"] == name
-    return str(kernel["owner"]).removeprefix("OWNER_")
+    (kernel,) = Profiled({name: 1.0}, own).judged().kernels
+    assert kernel.name == name
+    return pb.KernelUse.Owner.Name(kernel.owner).removeprefix("OWNER_")
 
 
 @pytest.mark.parametrize(
@@ -122,13 +123,13 @@ def test_copies_are_memory_whatever_a_candidate_calls_its_kernels(name: str) -> 
 def test_coverage_counts_time_launches_and_what_kernelgym_counts() -> None:
     averages = [("aten::mm", 1.0, 4.0), ("ampere_sgemm", 1.0, 0.0), ("Mine", 3.0, 0.0)]
     profile = Profiled({"mine": 3.0, "ampere_sgemm": 1.0}, ["mine"], averages=averages).judged()
-    assert profile["device_time_coverage"] == 0.75
-    assert profile["launch_coverage"] == 0.5
+    assert profile.device_time_coverage == 0.75
+    assert profile.launch_coverage == 0.5
     # The library's second counts twice, once for the operator that launched it, whose host time counts as well.
-    assert profile["kernelgym_coverage"] == pytest.approx(3.0 / (1.0 + 4.0 + 1.0 + 3.0))
-    assert profile["device_seconds"] == pytest.approx(4.0 / profile["calls"])
-    assert (profile["torch_share"], profile["library_share"], profile["memory_share"]) == (0, 0.25, 0)
-    assert [kernel["name"] for kernel in profile["kernels"]] == ["mine", "ampere_sgemm"]
+    assert profile.kernelgym_coverage == pytest.approx(3.0 / (1.0 + 4.0 + 1.0 + 3.0))
+    assert profile.device_seconds == pytest.approx(4.0 / profile.calls)
+    assert (profile.torch_share, profile.library_share, profile.memory_share) == (0, 0.25, 0)
+    assert [kernel.name for kernel in profile.kernels] == ["mine", "ampere_sgemm"]
 
 
 @pytest.mark.parametrize(
@@ -136,37 +137,39 @@ def test_coverage_counts_time_launches_and_what_kernelgym_counts() -> None:
 )
 def test_kernelgym_takes_names_for_alike_where_one_contains_the_other(own: list[str], share: float) -> None:
     averages = [("SUM_kernel", 3.0, 0.0), ("copy", 1.0, 0.0)]
-    assert Profiled({"a": 1.0}, own, averages=averages).judged()["kernelgym_coverage"] == pytest.approx(share)
+    assert Profiled({"a": 1.0}, own, averages=averages).judged().kernelgym_coverage == pytest.approx(share)
 
 
 def test_the_shares_of_all_owners_add_up_to_one() -> None:
     kernels = {"mine": 4.0, "void at::native::f()": 2.0, "ampere_sgemm": 1.5, "Memset (Device)": 0.5}
     profile = Profiled(kernels, ["mine"]).judged()
-    shares = [profile[name] for name in ("device_time_coverage", "torch_share", "library_share", "memory_share")]
+    shares = [
+        getattr(profile, name) for name in ("device_time_coverage", "torch_share", "library_share", "memory_share")
+    ]
     assert shares == [0.5, 0.25, 0.1875, 0.0625]
 
 
 @pytest.mark.parametrize("empty", [1, 2])
 def test_an_empty_profile_is_made_again(empty: int) -> None:
     profiled = Profiled({"mine": 1.0}, ["mine"], empty=empty)
-    assert profiled.told()["coverage"] == 1.0
+    assert profiled.judged().device_time_coverage == 1.0
     assert profiled.asked == empty + 1
 
 
 @pytest.mark.parametrize("policy", [LABEL, REJECT])
 def test_where_no_profile_can_be_had_there_is_no_coverage_and_not_one_of_zero(policy: str) -> None:
     profiled = Profiled({"mine": 1.0}, ["mine"], policy=policy, empty=3)
-    assert profiled.told() == {}
+    assert profiled.told() is None
     (finding,) = profiled.record.findings
-    assert (finding["id"], finding["severity"]) == ("D21", "SEVERITY_INFO")
-    assert "CUPTI is held by another" in finding["evidence"]
+    assert (finding.id, finding.severity) == ("D21", pb.Finding.SEVERITY_INFO)
+    assert "CUPTI is held by another" in finding.evidence
 
 
 def test_own_kernels_that_are_required_and_cannot_be_seen_are_not_taken_for_granted() -> None:
     profiled = Profiled({"mine": 1.0}, ["mine"], policy=REQUIRE, empty=3)
     with pytest.raises(Finished) as finished:
         profiled.told()
-    assert finished.value.result["rejected"] == {"finding_ids": ["B01"]}
+    assert finished.value.result.rejected.finding_ids == ["B01"]
 
 
 class Surveyed:
@@ -181,16 +184,16 @@ class Surveyed:
             raise self._answer
         return self._answer
 
-    def findings(self) -> list[dict[str, Any]]:
+    def findings(self) -> list[pb.Finding]:
         asyncio.run(provenance.survey(cast(Candidate, self), cast(Trial, SimpleNamespace())))
         return self.record.findings
 
 
 def test_a_survey_names_what_else_did_the_work() -> None:
     (finding,) = Surveyed({"operators": ["aten::mm"], "libraries": ["cublasSgemm_v2"]}).findings()
-    assert (finding["id"], finding["severity"]) == ("B11", "SEVERITY_INFO")
-    assert "aten::mm" in finding["evidence"]
-    assert "cublasSgemm_v2" in finding["evidence"]
+    assert (finding.id, finding.severity) == ("B11", pb.Finding.SEVERITY_INFO)
+    assert "aten::mm" in finding.evidence
+    assert "cublasSgemm_v2" in finding.evidence
     assert Surveyed({"operators": [], "libraries": []}).findings() == []
 
 
@@ -236,8 +239,8 @@ def test_policies(kernels: dict[str, float], policy: str, rejected: list[str] | 
         return
     with pytest.raises(Finished) as finished:
         profiled.judged()
-    assert finished.value.result["outcome"] == "REJECTED"
-    assert finished.value.result["rejected"] == {"finding_ids": rejected}
+    assert finished.value.result.outcome == pb.EvalResult.REJECTED
+    assert finished.value.result.rejected.finding_ids == rejected
 
 
 @pytest.mark.parametrize(("launches", "found"), [(0, ["S19"]), (None, []), (3, [])])
@@ -245,7 +248,7 @@ def test_a_triton_candidate_that_launches_nothing_is_a_decoy(launches: int | Non
     profiled = Profiled({}, [], backend="triton")
     profiled.record.launched(launches)
     provenance.check_launches(cast(Candidate, profiled))
-    assert [finding["id"] for finding in profiled.record.findings] == found
+    assert [finding.id for finding in profiled.record.findings] == found
 
 
 def test_mutants_that_need_no_kernels_exist() -> None:

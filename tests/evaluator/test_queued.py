@@ -13,8 +13,7 @@ from kerneldyno.evaluator.judge.results import verdict
 from kerneldyno.evaluator.judge.results.record import Finished, Record
 from kerneldyno.evaluator.judge.runners.handle import Runner, RunnerGarbled, RunnerLate
 from kerneldyno.evaluator.judge.runners.lease import Lease
-from kerneldyno.evaluator.shared.spec import EvalSpec
-from tests.evaluator.judge_harness import request
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure
 
@@ -28,7 +27,7 @@ def hears(answer: Any) -> Candidate:
         return answer
 
     runner = cast(Runner, SimpleNamespace(answer=says))
-    spec = EvalSpec.from_json(request("", reference_code=""))
+    spec = judge_harness.spec("", reference_code="")
     return Candidate(spec, open_device("cpu:0"), Lease([]), runner, Record(), verdict.Limits(1 << 30))
 
 

@@ -19,8 +19,8 @@ from kerneldyno.evaluator.judge.checks import provenance
 from kerneldyno.evaluator.judge.checks.candidate import Candidate
 from kerneldyno.evaluator.judge.problems.trial import Trial
 from kerneldyno.evaluator.judge.results.record import Record
-from kerneldyno.evaluator.shared.spec import EvalSpec
-from tests.evaluator.judge_harness import request
+from kerneldyno.v1 import evaluation_pb2 as pb
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure
 
@@ -75,16 +75,16 @@ class Recorded:
 
     def __init__(self, name: str, backend: str) -> None:
         policy = "PROVENANCE_POLICY_LABEL"
-        self.spec = EvalSpec.from_json(request("", backend=backend, provenance_policy=policy))
+        self.spec = judge_harness.spec("", backend=backend, provenance_policy=policy)
         self.record = Record()
         self._said = RECORDED[name]
 
     async def profile(self, last: Trial, calls: int) -> Any:
         return self._said
 
-    def profiled(self) -> dict[str, Any]:
-        told = asyncio.run(provenance.profile(cast(Candidate, self), cast(Trial, SimpleNamespace())))
-        profile: dict[str, Any] = told["profile"]
+    def profiled(self) -> pb.KernelProfile:
+        profile = asyncio.run(provenance.profile(cast(Candidate, self), cast(Trial, SimpleNamespace())))
+        assert profile is not None
         return profile
 
 
@@ -96,10 +96,10 @@ def test_every_recorded_profile_is_worked_out() -> None:
 def test_coverages_are_those_that_one_works_out_by_hand(name: str) -> None:
     (own, total), (own_launches, launches), kernelgym = BY_HAND[name]
     profile = Recorded(name, "cuda").profiled()
-    assert profile["device_time_coverage"] == pytest.approx(own / total, rel=1e-6)
-    assert profile["launch_coverage"] == pytest.approx(own_launches / launches)
-    assert profile["kernelgym_coverage"] == pytest.approx(kernelgym, rel=1e-6)
-    assert profile["device_seconds"] == pytest.approx(total * 1e-6 / 5, rel=1e-6)
+    assert profile.device_time_coverage == pytest.approx(own / total, rel=1e-6)
+    assert profile.launch_coverage == pytest.approx(own_launches / launches)
+    assert profile.kernelgym_coverage == pytest.approx(kernelgym, rel=1e-6)
+    assert profile.device_seconds == pytest.approx(total * 1e-6 / 5, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -113,11 +113,11 @@ def test_coverages_are_those_that_one_works_out_by_hand(name: str) -> None:
     ],
 )
 def test_owners_of_the_longest_first(name: str, owners: str) -> None:
-    kernels = Recorded(name, "torch").profiled()["kernels"]
-    assert " ".join(kernel["owner"].removeprefix("OWNER_") for kernel in kernels) == owners
+    kernels = Recorded(name, "torch").profiled().kernels
+    assert " ".join(pb.KernelUse.Owner.Name(kernel.owner).removeprefix("OWNER_") for kernel in kernels) == owners
 
 
 def test_a_wrapper_around_a_library_is_labelled() -> None:
     recorded = Recorded("S22_cublas_with_copy_kernel", "cuda")
     recorded.profiled()
-    assert [found["id"] for found in recorded.record.findings] == ["B01", "S21"]
+    assert [found.id for found in recorded.record.findings] == ["B01", "S21"]

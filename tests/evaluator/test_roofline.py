@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from google.protobuf import json_format
 
 from kerneldyno.evaluator.devices import open_device
 from kerneldyno.evaluator.devices.cpu import CpuDevice
@@ -24,10 +23,9 @@ from kerneldyno.evaluator.judge.runners.lease import Lease
 from kerneldyno.evaluator.judge.timing import roofline
 from kerneldyno.evaluator.judge.timing.roofline import Roof, Work, implausible, position, work_of
 from kerneldyno.evaluator.judge.timing.rounds import Quiet
-from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import Problem, toolkits
-from kerneldyno.v1.evaluation_pb2 import Roofline
-from tests.evaluator.judge_harness import request
+from kerneldyno.v1 import evaluation_pb2 as pb
+from tests.evaluator import judge_harness
 
 CPU = open_device("cpu:0")
 MATMUL = torch.backends.cuda.matmul
@@ -58,7 +56,7 @@ def built(body: str, inputs: str = "torch.randn(32, 128)", layer: str = "None") 
 
 
 def made(asked: dict[str, Any]) -> tuple[Problem, trial.Trial]:
-    spec = EvalSpec.from_json(request("", **asked))
+    spec = judge_harness.spec("", **asked)
     problem = toolkits()[spec.toolkit].build(spec, CPU.torch_device, 7)
     return problem, trial.prepare(problem, spec, CPU, 0)
 
@@ -134,7 +132,7 @@ def test_torchs_switch_is_set_for_the_product_and_put_back(switch: str, allowed:
 
 
 @pytest.mark.parametrize("tier", roofline._TIERS)
-def test_every_tier_can_be_measured(tier: str) -> None:
+def test_every_tier_can_be_measured(tier: pb.Precision.ValueType) -> None:
     assert roof().computed(tier) > 1e6
 
 
@@ -145,7 +143,11 @@ def test_the_cpu_knows_its_cache() -> None:
 def test_a_rate_is_measured_once() -> None:
     async def twice() -> tuple[Any, Any, Any]:
         device = roof()
-        return await device.rates(""), await device.rates("PRECISION_FP32"), await device.rates("PRECISION_FP32")
+        return (
+            await device.rates(pb.PRECISION_UNSPECIFIED),
+            await device.rates(pb.PRECISION_FP32),
+            await device.rates(pb.PRECISION_FP32),
+        )
 
     first, second, third = asyncio.run(twice())
     assert first[0] == second[0] > 1e6
@@ -156,16 +158,15 @@ def test_a_rate_is_measured_once() -> None:
 @pytest.mark.parametrize(
     ("work", "least", "bound"),
     [
-        (Work(0, 1000, 0), 1.0, "BOUND_MEMORY"),
-        (Work(0, 1000, 5000), 1.0, "BOUND_MEMORY"),
-        (Work(0, 1000, 20000), 2.0, "BOUND_COMPUTE"),
+        (Work(0, 1000, 0), 1.0, pb.Roofline.BOUND_MEMORY),
+        (Work(0, 1000, 5000), 1.0, pb.Roofline.BOUND_MEMORY),
+        (Work(0, 1000, 20000), 2.0, pb.Roofline.BOUND_COMPUTE),
     ],
 )
-def test_the_longer_of_both_is_the_roof(work: Work, least: float, bound: str) -> None:
+def test_the_longer_of_both_is_the_roof(work: Work, least: float, bound: pb.Roofline.Bound.ValueType) -> None:
     said = position(work, 1000.0, 10000.0 if work.flops else 0.0, 4.0)
-    assert (said["least_seconds"], said["share"], said["bound"]) == (least, least / 4, bound)
-    parsed = json_format.ParseDict(said, Roofline())
-    assert (parsed.bytes, parsed.flops) == (1000, work.flops)
+    assert (said.least_seconds, said.share, said.bound) == (least, least / 4, bound)
+    assert (said.bytes, said.flops) == (1000, work.flops)
 
 
 @pytest.mark.parametrize(
@@ -191,13 +192,13 @@ class SmallCache(CpuDevice):
 
 def placed(
     problem: Problem, example: trial.Trial, record: Record, seconds: float, device: CpuDevice | None = None
-) -> dict[str, Any]:
+) -> pb.Roofline | None:
     device = device or SmallCache()
 
     async def announce(_: str) -> None:
         pass
 
-    async def run() -> dict[str, Any]:
+    async def run() -> pb.Roofline | None:
         lease = Lease([])
         known = BuiltProblem(problem, Examination([]), Footprint(0, 0, 0, 0, 0))
         above = Roof(device, lease, Quiet(device))
@@ -209,12 +210,13 @@ def placed(
 def test_a_candidate_is_placed_and_an_impossible_one_is_a_finding() -> None:
     problem, example = built("return self.layer(*xs)", layer="nn.Linear(128, 64)")
     record = Record()
-    said = placed(problem, example, record, 1.0)["roofline"]
-    assert said["share"] == said["least_seconds"] < 1
-    assert said["flops_per_second"] > 0
+    said = placed(problem, example, record, 1.0)
+    assert said is not None
+    assert said.share == said.least_seconds < 1
+    assert said.flops_per_second > 0
     assert record.findings == []
     placed(problem, example, record, 1e-12)
-    assert [(one["id"], one["severity"]) for one in record.findings] == [("T21", "SEVERITY_INFO")]
+    assert [(one.id, one.severity) for one in record.findings] == [("T21", pb.Finding.SEVERITY_INFO)]
 
 
 @pytest.mark.parametrize(
@@ -227,15 +229,16 @@ def test_a_candidate_is_placed_and_an_impossible_one_is_a_finding() -> None:
     ],
 )
 def test_whatever_comes_and_goes(body: str, inputs: str, nbytes: int, flops: int) -> None:
-    said = placed(*built(body, inputs), Record(), 1e-3)["roofline"]
-    assert (said["bytes"], said["flops"]) == (str(nbytes), str(flops))
-    assert bool(said["flops_per_second"]) == bool(flops)
-    computing = flops / said["flops_per_second"] if flops else 0.0  # which is longer depends on the machine
-    assert (said["bound"] == "BOUND_COMPUTE") == (computing > nbytes / said["bytes_per_second"])
+    said = placed(*built(body, inputs), Record(), 1e-3)
+    assert said is not None
+    assert (said.bytes, said.flops) == (nbytes, flops)
+    assert bool(said.flops_per_second) == bool(flops)
+    computing = flops / said.flops_per_second if flops else 0.0  # which is longer depends on the machine
+    assert (said.bound == pb.Roofline.BOUND_COMPUTE) == (computing > nbytes / said.bytes_per_second)
 
 
 def test_nothing_to_move_is_no_roofline() -> None:
-    assert placed(*built("return 3", ""), Record(), 1e-3) == {}
+    assert placed(*built("return 3", ""), Record(), 1e-3) is None
 
 
 class Full(CpuDevice):
@@ -244,15 +247,15 @@ class Full(CpuDevice):
 
 
 def test_a_device_without_memory_to_spare_spoils_no_verdict() -> None:
-    assert placed(*built("return xs[0]"), Record(), 1e-3, Full()) == {}
+    assert placed(*built("return xs[0]"), Record(), 1e-3, Full()) is None
 
 
 def test_the_precision_is_the_one_that_was_seen() -> None:
     _, example = built("return xs[0]")
-    assert roofline._tier("PRECISION_TF32", example) == "PRECISION_TF32"
-    assert roofline._tier("PRECISION_UNSPECIFIED", example) == "PRECISION_FP32"
+    assert roofline._tier(pb.PRECISION_TF32, example) == pb.PRECISION_TF32
+    assert roofline._tier(pb.PRECISION_UNSPECIFIED, example) == pb.PRECISION_FP32
     _, whole = built("return xs[0].argmax(-1)", "torch.randn(4, 8).half()")
-    assert roofline._tier("PRECISION_UNSPECIFIED", whole) == "PRECISION_FP16"
+    assert roofline._tier(pb.PRECISION_UNSPECIFIED, whole) == pb.PRECISION_FP16
 
 
 @pytest.mark.gpu
@@ -261,9 +264,9 @@ def test_a_gpu_is_measured_to_do_what_gpus_do() -> None:
     assert 1e11 < gpu.moved() < 1e14
     rates = {tier: gpu.computed(tier) for tier in roofline._TIERS}
     assert all(1e11 < rate < 1e16 for rate in rates.values()), rates
-    assert rates["PRECISION_BF16"] > 1.2 * rates["PRECISION_FP32"], rates
+    assert rates[pb.PRECISION_BF16] > 1.2 * rates[pb.PRECISION_FP32], rates
     if torch.cuda.get_device_capability() >= (8, 0):
-        assert rates["PRECISION_TF32"] > 1.2 * rates["PRECISION_FP32"], rates
+        assert rates[pb.PRECISION_TF32] > 1.2 * rates[pb.PRECISION_FP32], rates
 
 
 def test_counting_does_not_bring_dynamo_along() -> None:

@@ -15,6 +15,8 @@ from kerneldyno.evaluator.judge.timing.device_time import Burst
 from kerneldyno.evaluator.judge.timing.end_to_end_time import PacedBurst
 from kerneldyno.evaluator.judge.timing.measured import Measured, Visit
 from kerneldyno.evaluator.judge.timing.rounds import TimingSession
+from kerneldyno.evaluator.shared.nvml import GpuState
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 pytestmark = pytest.mark.pure
 
@@ -148,3 +150,18 @@ async def test_bursts_of_nothing_are_made_again_on_a_host_that_is_slow_but_not_f
 
 async def nothing_to_do(*_: Any) -> None:
     pass
+
+
+def test_the_state_of_a_device_is_that_before_and_after_or_none() -> None:
+    before = GpuState(1980, 3201, 40, 400.0, ("sw_power_cap",))
+    after = GpuState(1700, 3200, 44, 500.0, ("hw_slowdown",))
+    assert rounds._state(before, after) == pb.DeviceState(
+        sm_clock_mhz_before=1980,
+        sm_clock_mhz_after=1700,
+        memory_clock_mhz=3200,
+        temperature_celsius=44,
+        power_watts=450.0,
+        throttle_reasons=["hw_slowdown", "sw_power_cap"],
+    )
+    assert rounds._state(None, after) is None
+    assert rounds._state(before, None) is None

@@ -1,4 +1,4 @@
-"""The walls around a candidate, tried from inside by candidates, and what is left after them."""
+"""The sandbox of a candidate: candidates attack it from inside, and the tests check what they leave behind."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ print("umount:", libc.umount2(b"/usr", 2), "uid:", os.getuid() != 0)
     assert "setuid: -1" in logs
     assert "mount: -1" in logs
     assert "umount: -1" in logs
-    # Process 1 of the namespace is the warden; from inside, its death can only be asked for in vain.
+    # Process 1 of the namespace is the warden. A process inside cannot kill it.
     assert judge.evaluate(request(candidate()))["outcome"] == "CORRECT"
 
 
@@ -109,7 +109,7 @@ if os.fork() == 0:
     assert judge.evaluate(request(candidate(prologue=code)))["outcome"] == "CORRECT"
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        # A spare (warden, its outer half, runner) may have been started meanwhile; a sleeper would be one more.
+        # A spare (warden, its outer half, runner) may have started meanwhile; a remaining sleeper would be one more.
         new = [p for p in psutil.process_iter() if p.pid not in before and _is_ours(p, judge)]
         if len(new) <= 3:
             return
@@ -130,7 +130,7 @@ def test_a_fork_bomb_is_one_outcome(judge: Judge) -> None:
     )
     result = judge.evaluate(request(bomb, **limits(compile=2)))
     assert result["outcome"] in ("TIMEOUT", "RUNTIME_ERROR"), result["message"]
-    assert result["logs"].count("processes: killed") <= 1  # its end takes a while, and is not judged again
+    assert result["logs"].count("processes: killed") <= 1  # while it ends, it is not checked again
     assert judge.evaluate(request(candidate()))["outcome"] == "CORRECT"
 
 
@@ -151,7 +151,7 @@ def test_off_reports_what_is_open() -> None:
     with Judge(sandbox="off") as running:
         inactive = {layer["name"] for layer in running.ready["sandbox_layers"] if not layer["active"]}
         assert {"pid_namespace", "network_namespace", "mount_namespace", "landlock", "seccomp", "network"} <= inactive
-        # Even so: one outcome, and the tree is killed.
+        # Even then there is one outcome, and the tree is killed.
         assert running.evaluate(request(candidate()))["outcome"] == "CORRECT"
         crash = request(candidate(body="import os; os._exit(3)"))
         assert running.evaluate(crash)["outcome"] == "RUNTIME_ERROR"

@@ -1,4 +1,4 @@
-"""CUDA, its compilers and its profiler inside all walls, and no GPU in reach but the one that was given."""
+"""CUDA, its compilers and its profiler work in the complete sandbox, which contains only the runner's own GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where namespaces cannot be had: Landlock and seccomp alone, what holds then, and what `--sandbox=require` makes of it."""
+"""Without namespaces: what Landlock and seccomp alone protect, and what `--sandbox=require` decides then."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.evaluator.judge_harness import DEVICE, Judge, candidate, limits, prin
 
 pytestmark = pytest.mark.alone
 
-#: Starts a program as root of an ordinary container: without CAP_SYS_ADMIN (21), so without namespaces.
+#: Starts a program as root of an ordinary container: without CAP_SYS_ADMIN (21), therefore without namespaces.
 NO_NAMESPACES = (
     *(sys.executable, "-c"),
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(24, 21, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])",
 )
-#: The same as an ordinary user, in so far as root can play one.
+#: The same as an ordinary user, as far as root can imitate one.
 NO_ROOT = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
 
 MECHANISMS = ("user_namespace", "pid_namespace", "network_namespace", "ipc_namespace", "mount_namespace")
@@ -112,7 +112,7 @@ def test_an_ordinary_user_gets_the_whole_sandbox() -> None:
         pytest.skip("no user namespaces here")
     with Judge(sandbox="require", prefix=NO_ROOT) as running:
         layers = {layer["name"]: layer["active"] for layer in running.ready["sandbox_layers"]}
-        # `process_list`: the made-up user is still in root's group, which may see everything.
+        # `process_list`: the imitated user is still in root's group, which may see everything.
         assert all(active for name, active in layers.items() if name not in ("cgroup", "process_list")), layers
         assert running.evaluate(request(candidate()))["outcome"] == "CORRECT"
 
@@ -144,7 +144,7 @@ def test_without_namespaces_each_candidate_still_has_its_own_number_of_threads(j
 
 
 def crowd(count: int) -> str:
-    """Start as many threads, which stay for two seconds."""
+    """Return code that starts `count` threads, which stay for two seconds."""
     return f"""
 import threading, time
 threading.stack_size(1 << 16)

@@ -1,4 +1,4 @@
-"""`--sandbox=require` over real processes: it serves where every layer holds, and refuses where one does not."""
+"""`--sandbox=require` with real processes: the evaluator serves if every layer holds, and refuses otherwise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMAND = [
     *("--listen=127.0.0.1:0", "--metrics=off", "--lanes=1", "--spares=1", "--exit-with-parent"),
 ]
 
-#: A plug-in that undoes a layer in every runner: the limit of processes is no longer the one that is promised.
+#: A plug-in that undoes a layer in every runner: it changes the promised limit of processes.
 SABOTEUR = """
 import resource
 from kerneldyno.evaluator.backends import Backend

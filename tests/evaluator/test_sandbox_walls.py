@@ -1,4 +1,4 @@
-"""Each wall by itself: the filters tried by candidates in private namespaces, the rest on made-up and real systems."""
+"""Each sandbox layer alone: candidates in private namespaces test filters; others use invented or real systems."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.evaluator.judge_harness import Judge, printed
 
 pytestmark = pytest.mark.alone
 
-# Filters, by candidates
+# Filters, tested by candidates
 
 
 def test_system_calls_are_refused(judge: Judge) -> None:
@@ -125,11 +125,11 @@ for name in os.listdir("."):
     assert "files: True ENOSPC" in logs
 
 
-# The filter as a program, for machines that are not here too
+# The filter as a program, also for machines other than this one
 
 
 def run_filter(machine: str, number: int, *arguments: int, own: bool = True, arch: int | None = None) -> int:
-    """Return the error with which the filter answers a system call; 0 when it lets it through."""
+    """Return the error with which the filter answers a system call, or 0 if the filter allows it."""
     lines = seccomp.program(machine, own_network=own, own_ipc=own)
     data = {0: number, 4: seccomp._MACHINES[machine] if arch is None else arch}
     data.update({16 + 8 * index: value & 0xFFFFFFFF for index, value in enumerate([*arguments, *[0] * 6][:6])})
@@ -184,7 +184,7 @@ CASES = [
     ("socket", (38,), errno.EAFNOSUPPORT),
     ("ioctl", (0, 0x5412), errno.EPERM),
     ("ioctl", (0, 0xC020462A), 0),  # the NVIDIA driver
-    ("ioctl", (0, (1 << 32) | 0x541C), errno.EPERM),  # the kernel looks at the low half only
+    ("ioctl", (0, (1 << 32) | 0x541C), errno.EPERM),  # the kernel only reads the low half
     ("prctl", (22,), errno.EPERM),
     ("prctl", (15,), 0),  # a thread's name
     ("prlimit64", (0,), 0),
@@ -208,7 +208,7 @@ def test_filter_shuts_other_doors(machine: str) -> None:
         assert run_filter(machine, NUMBERS[name][machine == "aarch64"], *arguments, own=False) != 0
     assert run_filter(machine, NUMBERS["socket"][machine == "aarch64"], 1, own=False) == 0
     if machine == "x86_64":
-        assert run_filter(machine, 0x40000000 | 101) == errno.ENOSYS  # ptrace by way of x32
+        assert run_filter(machine, 0x40000000 | 101) == errno.ENOSYS  # ptrace through the x32 interface
 
 
 def test_system_call_numbers_are_those_of_the_headers() -> None:
@@ -219,7 +219,7 @@ def test_system_call_numbers_are_those_of_the_headers() -> None:
         found = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", header.read_text())
         numbers = {name: int(number) for name, number in found}
         for name, *ours in (*seccomp._REFUSED, *seccomp._SHARED_OBJECTS):
-            if name in numbers:  # older headers lack newer calls
+            if name in numbers:  # older headers do not have newer calls
                 assert ours[index] == numbers[name], (machine, name)
 
 
@@ -352,7 +352,7 @@ def test_a_real_group_is_killed_as_one_and_removed() -> None:
         parent.rmdir()
 
 
-# A scratch without a quota of its own
+# A scratch without its own quota
 
 
 def test_a_scratch_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

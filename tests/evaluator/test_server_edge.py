@@ -1,4 +1,4 @@
-"""EvaluatorService on a real socket over fake judges: streams, re-attachment, refusals and capabilities."""
+"""EvaluatorService on a real socket with fake judges: streams, re-attachment, refusals and capabilities."""
 
 from __future__ import annotations
 
@@ -18,14 +18,23 @@ from kerneldyno.rpc.interceptor import ServerInterceptor
 from kerneldyno.v1 import evaluation_pb2 as eval_pb
 from kerneldyno.v1 import evaluator_service_pb2 as pb
 from kerneldyno.v1 import evaluator_service_pb2_grpc as pb_grpc
-from tests.evaluator.node_harness import PASS, Bench, bench, cell_settings, remaining, request
+from tests.evaluator.node_harness import (
+    PASS,
+    RunningNode,
+    cell_settings,
+    remaining,
+    request,
+    running_node,
+)
 from tests.waiting import eventually
 
 
 @asynccontextmanager
-async def edge(*cells: CellSettings, **options: Any) -> AsyncIterator[tuple[pb_grpc.EvaluatorServiceAsyncStub, Bench]]:
-    """A served node and a stub to it."""
-    async with bench(*cells, **options) as b:
+async def edge(
+    *cells: CellSettings, **options: Any
+) -> AsyncIterator[tuple[pb_grpc.EvaluatorServiceAsyncStub, RunningNode]]:
+    """A node that is served, and a stub for it."""
+    async with running_node(*cells, **options) as b:
         server = serving.make_server(ServerInterceptor(b.prometheus))
         pb_grpc.add_EvaluatorServiceServicer_to_server(EvaluatorService(b.node), server)
         address = serving.listen(server, serving.Address("127.0.0.1", 0))
@@ -42,7 +51,7 @@ def evaluate(token: str, *steps: str, **fields: Any) -> pb.EvaluatorServiceEvalu
 
 
 async def failure(call: Any) -> errors.KernelDynoError:
-    """The error that `call` ends with."""
+    """Return the error that `call` ends with."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         async for _ in call:
             pass
@@ -65,7 +74,7 @@ async def test_the_judge_gets_every_default_filled_in(tmp_path: Path) -> None:
     async with edge() as (stub, b):
         call = stub.Evaluate(evaluate("t1", "hang"), timeout=20)
         await call.read()
-        full = b.node.get("t1").request
+        full = b.node.attempts.get("t1").request
         assert (full.entry_point, full.backend, full.toolkit) == ("Model", "triton", "kernelbench")
         assert (full.num_correct_trials, full.num_perf_trials, full.timeouts.load_timeout.seconds) == (5, 100, 60)
         call.cancel()
@@ -77,7 +86,7 @@ async def test_an_attempt_outlives_its_stream_and_is_found_again(tmp_path: Path)
         call = stub.Evaluate(evaluate("t1", "stage STAGE_CHECKING", f"await-file {gate}", "result INCORRECT"))
         await call.read()
         call.cancel()
-        await eventually(lambda: b.node.get("t1").watchers == 0)
+        await eventually(lambda: b.node.attempts.get("t1").watchers == 0)
         again = stub.WatchAttempt(pb.WatchAttemptRequest(attempt_token="t1"), timeout=20)
         first = await again.read()
         assert isinstance(first, pb.WatchAttemptResponse)
@@ -87,7 +96,7 @@ async def test_an_attempt_outlives_its_stream_and_is_found_again(tmp_path: Path)
         gate.touch()
         events = await remaining(again)
         assert events[-1].result.outcome == eval_pb.EvalResult.INCORRECT
-        assert b.node.tokens() == []
+        assert b.node.attempts.tokens() == []
 
 
 async def test_a_result_whose_stream_broke_waits_for_a_watch(tmp_path: Path) -> None:
@@ -96,13 +105,13 @@ async def test_a_result_whose_stream_broke_waits_for_a_watch(tmp_path: Path) -> 
         call = stub.Evaluate(evaluate("t1", f"await-file {gate}", "result CORRECT"))
         await call.read()
         call.cancel()
-        await eventually(lambda: b.node.get("t1").watchers == 0)
+        await eventually(lambda: b.node.attempts.get("t1").watchers == 0)
         gate.touch()
-        await eventually(lambda: b.node.get("t1").done)
-        assert b.node.tokens() == ["t1"]
+        await eventually(lambda: b.node.attempts.get("t1").done)
+        assert b.node.attempts.tokens() == ["t1"]
         watch = stub.WatchAttempt(pb.WatchAttemptRequest(attempt_token="t1"), timeout=20)
         assert [answer.event.stage async for answer in watch] == [eval_pb.STAGE_DONE]
-        assert b.node.tokens() == []
+        assert b.node.attempts.tokens() == []
 
 
 async def test_a_direct_caller_that_goes_away_has_a_grace() -> None:
@@ -110,9 +119,9 @@ async def test_a_direct_caller_that_goes_away_has_a_grace() -> None:
         call = stub.Evaluate(evaluate("t1", "hang"))
         await call.read()
         await asyncio.sleep(1)
-        assert not b.node.get("t1").cancelled
+        assert not b.node.attempts.get("t1").cancelled
         call.cancel()
-        await eventually(lambda: b.node.get("t1").done)
+        await eventually(lambda: b.node.attempts.get("t1").done)
 
 
 async def test_cancel_ends_the_stream_with_a_result_and_may_be_repeated() -> None:
@@ -137,14 +146,14 @@ async def test_a_malformed_request_names_every_bad_field() -> None:
         ]
         error = await failure(stub.Evaluate(evaluate("t1", *PASS, enable_profiling=True), timeout=20))
         assert isinstance(error, errors.InvalidRequestError)
-        assert b.node.tokens() == []
+        assert b.node.attempts.tokens() == []
         labels = {
             "grpc_type": "server_stream",
             "grpc_service": "kerneldyno.v1.EvaluatorService",
             "grpc_method": "Evaluate",
             "grpc_code": "INVALID_ARGUMENT",
         }
-        await eventually(lambda: b.sample("grpc_server_handled_total", **labels))  # counted after it was answered
+        await eventually(lambda: b.sample("grpc_server_handled_total", **labels))  # counted after its answer
 
 
 async def test_refusals_have_their_codes() -> None:

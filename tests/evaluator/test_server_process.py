@@ -1,4 +1,4 @@
-"""The evaluator as a process: the ready line, signals, exit statuses, and what is left of it afterwards."""
+"""The evaluator as a process: the ready line, signals, exit statuses, and what remains afterwards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.evaluator.fleet_harness import serving as serving_fleet
 from tests.evaluator.node_harness import PASS, remaining, request
 from tests.waiting import eventually
 
-if TYPE_CHECKING:  # generic in the stubs only
+if TYPE_CHECKING:  # this type is generic only in the stubs
     Call = grpc.aio.UnaryStreamCall[pb.EvaluatorServiceEvaluateRequest, pb.EvaluatorServiceEvaluateResponse]
 
 PROGRAM = str(Path(__file__).with_name("fake_evaluator.py"))
@@ -80,7 +80,7 @@ async def last_result(call: Call) -> eval_pb.EvalResult:
 
 
 async def test_serves_from_the_ready_line_to_sigterm_without_torch() -> None:
-    """The launcher asserts at its end that neither torch, triton nor numpy was imported; then the status is not 0."""
+    """At its end the launcher asserts that torch, triton and numpy were not imported; otherwise the status is not 0."""
     async with evaluator() as (server, connection):
         assert server.ready["node"] == "n1"
         assert server.ready["devices"] == "cpu:0"
@@ -132,7 +132,7 @@ async def test_sigterm_finishes_what_runs_and_takes_nothing_new(tmp_path: Path) 
 
 
 async def at_work(fleet: Fleet, *assignments: tuple[str, ...]) -> None:
-    """Wait for the node's Work stream, and assign tokens with their scripts."""
+    """Wait for the node's Work stream, and assign to it tokens with their scripts."""
     await eventually(lambda: bool(fleet.streams) and bool(fleet.stream.messages))
     for token, *steps in assignments:
         fleet.stream.assign(token, *steps)
@@ -156,7 +156,7 @@ async def test_sigterm_waits_until_the_scheduler_has_the_results(tmp_path: Path)
         gate.touch()
         await eventually(lambda: bool(fleet.stream.results("t1") and fleet.stream.results("t2")))
         fleet.stream.say(acknowledged_attempt_tokens=["t1"])
-        heard = len(fleet.heard)  # for longer than a farewell takes
+        heard = len(fleet.heard)  # for longer than a step of a stop takes
         await eventually(lambda: len(fleet.heard) > heard + 35 and list(fleet.last.attempt_tokens) == ["t2"], 30)
         assert server.process.returncode is None, "it still has a result, and its lease"
         fleet.stream.say(acknowledged_attempt_tokens=["t2"])
@@ -195,7 +195,7 @@ async def test_a_stop_waits_for_a_scheduler_that_is_gone_no_longer_than_the_leas
 
 @asynccontextmanager
 async def evaluator_of(fleet: Fleet, *flags: str) -> AsyncIterator[tuple[Evaluator, Callable[[], Awaitable[None]]]]:
-    """An evaluator that works for `fleet`, and what ends that one."""
+    """Run an evaluator for `fleet`, and return a way to end it."""
     async with AsyncExitStack() as stack:
         port = await stack.enter_async_context(serving_fleet(fleet))
         async with evaluator(f"--scheduler=127.0.0.1:{port}", *flags) as (server, _):

@@ -1,13 +1,16 @@
-"""What a judge is asked, as it reads it from proto-JSON."""
+"""EvalSpec: the request to a judge, read from the message."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from typing import Any
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
-from kerneldyno.evaluator.shared.spec import EvalSpec
-from kerneldyno.rpc.jsonio import request_to_json
+from kerneldyno.evaluator.judge.request import read_request
+from kerneldyno.evaluator.shared.spec import EvalSpec, ToleranceRule
 from kerneldyno.rpc.validation import effective
 from kerneldyno.v1 import evaluation_pb2 as pb
 
@@ -15,7 +18,7 @@ pytestmark = pytest.mark.pure
 
 
 def spec(**fields: Any) -> EvalSpec:
-    return EvalSpec.from_json(request_to_json(effective(pb.EvalRequest(kernel_code="k", reference_code="r", **fields))))
+    return read_request(effective(pb.EvalRequest(kernel_code="k", reference_code="r", **fields)))
 
 
 def test_the_candidates_memory_is_a_number_though_json_has_it_as_text() -> None:
@@ -31,3 +34,47 @@ def test_a_spec_goes_through_plain_values() -> None:
     old = asked.to_plain()
     del old["candidate_memory"]
     assert EvalSpec.from_plain(old).candidate_memory is None
+
+
+def test_a_spec_has_what_the_request_says() -> None:
+    tolerance = pb.Tolerance(preset=pb.Tolerance.PRESET_ALLCLOSE, atol=0.0)
+    asked = spec(
+        tolerance=tolerance,
+        allowed_precision=pb.PRECISION_BF16,
+        reference_backend=pb.REFERENCE_BACKEND_TORCH_COMPILE,
+        launch_mode=pb.LAUNCH_MODE_CUDA_GRAPH,
+        stress_kinds=[pb.STRESS_KIND_ROWS],
+        run_performance=False,
+        timeouts=pb.StageTimeouts(load_timeout=Duration(seconds=2, nanos=700_000_000)),
+    )
+    assert asked.tolerance == ToleranceRule(pb.Tolerance.PRESET_ALLCLOSE, 0.0, None)
+    assert (asked.allowed_precision, asked.stress_kinds) == (pb.PRECISION_BF16, (pb.STRESS_KIND_ROWS,))
+    assert (asked.torch_compile, asked.cuda_graph, asked.run_performance) == (True, True, False)
+    assert (asked.limits.load, asked.limits.timing) == (2.7, 60.0)
+    plain = json.loads(json.dumps(asked.to_plain()))
+    assert EvalSpec.from_plain(plain) == dataclasses.replace(asked, kernel_code="")
+
+
+def test_what_is_not_said_has_its_default() -> None:
+    asked = spec()
+    assert asked.tolerance.preset == pb.Tolerance.PRESET_CALIBRATED
+    assert asked.provenance_policy == pb.PROVENANCE_POLICY_REJECT_DECOYS
+    assert asked.output_reuse == pb.OUTPUT_REUSE_LABEL
+    assert (asked.run_performance, asked.stress_kinds, asked.timing_precision) == (True, (), 0.01)
+
+
+@pytest.mark.parametrize(
+    "field", ["entry_point", "backend", "toolkit", "num_correct_trials", "num_perf_trials", "timeouts"]
+)
+def test_a_request_without_its_defaults_is_refused(field: str) -> None:
+    request = effective(pb.EvalRequest(kernel_code="k", reference_code="r"))
+    request.ClearField(field)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=field):
+        read_request(request)
+
+
+def test_a_request_without_a_limit_is_refused() -> None:
+    request = effective(pb.EvalRequest(kernel_code="k", reference_code="r"))
+    request.timeouts.ClearField("timing_timeout")
+    with pytest.raises(ValueError, match="timing_timeout"):
+        read_request(request)

@@ -17,9 +17,8 @@ from kerneldyno.evaluator.judge.problems.trial import prepare
 from kerneldyno.evaluator.judge.timing import supply as supply_module
 from kerneldyno.evaluator.judge.timing.supply import Batch, Supply
 from kerneldyno.evaluator.shared import tree
-from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import ReferenceFailure, toolkits
-from tests.evaluator.judge_harness import request
+from tests.evaluator import judge_harness
 
 pytestmark = pytest.mark.pure
 
@@ -38,7 +37,7 @@ def get_inputs():
 
 
 def supply(reference: str = REFERENCE, *, stress: bool = True) -> Supply:
-    spec = EvalSpec.from_json(request("", reference_code=reference, stress_inputs=stress))
+    spec = judge_harness.spec("", reference_code=reference, stress_inputs=stress)
     problem = toolkits()["kernelbench"].build(spec, CPU.torch_device, 7)
     example = prepare(problem, spec, CPU, 0)
     built = BuiltProblem(problem, examine(problem, spec, CPU), Footprint(0, 0, 0, 0, 0))

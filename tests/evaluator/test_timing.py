@@ -23,6 +23,7 @@ from kerneldyno.evaluator.judge.timing.device_time import (
     settled,
     sharp,
 )
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 pytestmark = pytest.mark.pure
 
@@ -81,7 +82,7 @@ def test_slope_takes_fixed_costs_off() -> None:
 @pytest.mark.parametrize("true", [3e-6, 50e-6, 5e-3])
 def test_honest_times_are_those_of_the_device(true: float) -> None:
     timing = judged(true, true + 2e-6)  # events cost a little themselves
-    assert timing.clock == "CLOCK_DEVICE_EVENTS"
+    assert timing.clock == pb.TimingStats.CLOCK_DEVICE_EVENTS
     assert timing.doubt is None
     assert timing.median == pytest.approx(true + 2e-6)
 
@@ -97,7 +98,7 @@ def test_honest_times_are_those_of_the_device(true: float) -> None:
 )
 def test_hidden_work_counts_by_the_judges_clock(cold: float, warm: float, found: str) -> None:
     timing = judged(1000e-6, cold, warm)
-    assert timing.clock == "CLOCK_JUDGE"
+    assert timing.clock == pb.TimingStats.CLOCK_JUDGE
     assert timing.doubt is not None
     assert timing.doubt[0] == found
     assert timing.median >= 0.95 * 1000e-6
@@ -105,7 +106,7 @@ def test_hidden_work_counts_by_the_judges_clock(cold: float, warm: float, found:
 
 def test_a_few_microseconds_cannot_be_hidden() -> None:
     assert judged(12e-6, 4e-6, 4e-6).median >= 10e-6
-    assert judged(5e-6, 4.5e-6, 4.5e-6).clock == "CLOCK_DEVICE_EVENTS"
+    assert judged(5e-6, 4.5e-6, 4.5e-6).clock == pb.TimingStats.CLOCK_DEVICE_EVENTS
 
 
 def test_claiming_more_than_the_truth_is_believed() -> None:
@@ -123,19 +124,19 @@ def test_claiming_more_than_the_truth_is_believed() -> None:
 def test_uneven_claims_cost_what_the_calls_cost(claims: list[float]) -> None:
     true = sum(claims) / len(claims)
     timing = judged(true, claims, true)
-    assert timing.clock == "CLOCK_JUDGE"
+    assert timing.clock == pb.TimingStats.CLOCK_JUDGE
     assert timing.median >= 0.9 * true
 
 
 def test_a_few_slow_calls_accuse_nobody() -> None:
     timing = judged(50e-6, [52e-6] * 38 + [90e-6, 120e-6], 50e-6)
-    assert timing.clock == "CLOCK_DEVICE_EVENTS"
+    assert timing.clock == pb.TimingStats.CLOCK_DEVICE_EVENTS
 
 
 def test_the_references_own_device_times_are_trusted() -> None:
     timing = conclude_trusted(bursts(80e-6, 60e-6))
     assert timing.median == 60e-6
-    assert timing.clock == "CLOCK_DEVICE_EVENTS"
+    assert timing.clock == pb.TimingStats.CLOCK_DEVICE_EVENTS
 
 
 def test_noisy_bursts_accuse_nobody_and_count_as_they_are() -> None:
@@ -144,7 +145,7 @@ def test_noisy_bursts_accuse_nobody_and_count_as_they_are() -> None:
     assert not sharp(evidence)
     timing = conclude(evidence)
     assert timing.doubt is None
-    assert timing.clock == "CLOCK_JUDGE"
+    assert timing.clock == pb.TimingStats.CLOCK_JUDGE
     assert timing.median >= 50e-6
     assert sharp(Evidence(EMPTY, EMPTY, bursts(50e-6, 50e-6), WARM_EMPTY))
 
@@ -213,7 +214,7 @@ def test_a_clock_that_is_not_sharp_adds_only_what_it_says_beyond_the_claim() -> 
     ]
     timing = conclude(Evidence(bursts(60e-6, 60e-6), EMPTY, ragged, WARM_EMPTY))
     assert timing.doubt is None
-    assert timing.clock == "CLOCK_JUDGE"
+    assert timing.clock == pb.TimingStats.CLOCK_JUDGE
     assert 60e-6 <= timing.median < 90e-6
 
 
@@ -274,7 +275,7 @@ def test_bursts_of_one_length_are_held_against_nothing_of_the_same_length(calls:
 def test_honest_calls_that_take_long_are_believed() -> None:
     seen, nothing = alike(20e-3, 20e-3), alike(1e-5, 2e-6)
     timing = conclude(Evidence(seen, nothing, seen, nothing))
-    assert timing.clock == "CLOCK_DEVICE_EVENTS"
+    assert timing.clock == pb.TimingStats.CLOCK_DEVICE_EVENTS
     assert timing.median == 20e-3
 
 
@@ -293,14 +294,14 @@ def test_delays_of_some_long_calls_leave_what_the_quickest_says() -> None:
     seen, nothing = alike(13.4e-3, 13.1e-3, late=LATE), alike(1e-5, 2e-6, late=(0.0, 30e-6, 60e-6))
     assert by_judge(seen, nothing, 0.65e-3).error > 1e-3
     timing = conclude(Evidence(seen, nothing, seen, nothing))
-    assert timing.clock == "CLOCK_DEVICE_EVENTS"
+    assert timing.clock == pb.TimingStats.CLOCK_DEVICE_EVENTS
     assert timing.median == 13.1e-3
 
 
 def test_delays_made_to_excuse_a_lie_do_not_make_it_true() -> None:
     seen, nothing = alike(13.4e-3, 11e-3, late=LATE), alike(1e-5, 2e-6, late=(0.0, 30e-6, 60e-6))
     timing = conclude(Evidence(seen, nothing, seen, nothing))
-    assert timing.clock == "CLOCK_JUDGE"
+    assert timing.clock == pb.TimingStats.CLOCK_JUDGE
     assert timing.median >= 13.3e-3
 
 
@@ -310,10 +311,10 @@ def test_a_clock_that_is_hardly_not_sharp_enough_bears_out_what_it_agrees_with()
     evidence = Evidence(seen, nothing, seen, nothing)
     assert not sharp(evidence)
     assert settled(evidence)
-    assert conclude(evidence).clock == "CLOCK_DEVICE_EVENTS"
+    assert conclude(evidence).clock == pb.TimingStats.CLOCK_DEVICE_EVENTS
     lied = alike(1.21e-3, 1.0e-3, late=(0.0,))
     timing = conclude(Evidence(lied, nothing, lied, nothing))
-    assert timing.clock == "CLOCK_JUDGE"
+    assert timing.clock == pb.TimingStats.CLOCK_JUDGE
     assert timing.median >= 1.2e-3
 
 
@@ -322,7 +323,7 @@ def test_a_large_call_is_not_accused_of_what_copying_its_output_took() -> None:
     for seen, claimed, late in ((3.215e-3, 3.037e-3, 0.0), (2.025e-3, 2.024e-3, 52e-6)):
         made, nothing = alike(seen, claimed, late=(0.0,)), alike(0.0, 3e-6, late=(0.0, late, late))
         timing = conclude(Evidence(made, nothing, made, nothing))
-        assert timing.clock == "CLOCK_DEVICE_EVENTS"
+        assert timing.clock == pb.TimingStats.CLOCK_DEVICE_EVENTS
         assert timing.median == claimed
 
 

@@ -1,4 +1,4 @@
-"""What a reference does to torch's settings holds for itself, each time that it executes, and for no other."""
+"""Changes of torch's settings by a reference apply whenever this reference executes, and to no other."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kerneldyno.evaluator.shared.spec import EvalSpec
 from kerneldyno.evaluator.toolkits import toolkits
 from kerneldyno.evaluator.toolkits.torch_settings import _SETTINGS, TorchSettings, seclude
+from tests.evaluator import judge_harness
 from tests.evaluator.judge_harness import Judge, candidate, request
 
 CPU = torch.device("cpu")
 
 
 def everything() -> list[Any]:
-    """All settings, and the modes that are entered."""
+    """Return all settings and the modes that are entered."""
     modes = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
     return [*(setting.read() for setting in _SETTINGS), *modes]
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """Whatever a test does, all is as it was."""
+    """Check that a test leaves all settings as they were."""
     before = everything()
     yield
     assert everything() == before
 
 
 class Function(TorchFunctionMode):
-    """A mode of torch's functions."""
+    """A mode for torch's functions."""
 
     def __torch_function__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
         return function(*arguments, **(keywords or {}))
 
 
 class Dispatch(TorchDispatchMode):
-    """A mode of torch's operators."""
+    """A mode for torch's operators."""
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
         return function(*arguments, **(keywords or {}))
@@ -87,7 +87,7 @@ def test_what_is_set_holds_inside_and_again_the_next_time(name: str) -> None:
 def test_older_and_newer_names_of_the_same_agree_afterwards(name: str) -> None:
     with TorchSettings().in_force():
         CHANGES[name]()
-    assert BACKENDS.cuda.matmul.allow_tf32 is False  # torch refuses to tell where the two contradict each other
+    assert BACKENDS.cuda.matmul.allow_tf32 is False  # torch raises here if the two settings contradict
     assert torch.get_float32_matmul_precision() == "highest"
 
 
@@ -176,7 +176,7 @@ def get_inputs():
 
 def test_problems_do_not_see_each_others_settings() -> None:
     def built(top: str) -> Any:
-        spec = EvalSpec.from_json(request("", reference_code=SELFISH.format(top=top, call="pass")))
+        spec = judge_harness.spec("", reference_code=SELFISH.format(top=top, call="pass"))
         return seclude(lambda: toolkits()["kernelbench"].build(spec, CPU, 5))
 
     double, single = built("torch.set_default_dtype(torch.float64)"), built("")

@@ -1,4 +1,4 @@
-"""What crosses the wall: values as JSON and tensors by description, in frames that no peer can abuse."""
+"""What passes between judge and runner: values as JSON, with described tensors, in frames that no peer can abuse."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_what_a_peer_said_before_it_died_is_read_although_a_write_has_fail
     for number in range(3):
         wire.send(theirs, {"number": number})
     theirs.close()
-    wire.write_frame(writer, {"op": "anything"})  # nobody is there: asyncio closes the connection at once
+    wire.write_frame(writer, {"op": "anything"})  # the peer is gone, so asyncio closes the connection at once
     assert [await wire.read_frame(reader) for _ in range(4)] == [{"number": 0}, {"number": 1}, {"number": 2}, None]
     writer.close()
 
@@ -132,7 +132,7 @@ async def test_a_peer_that_dies_in_the_middle_of_a_frame_has_closed() -> None:
 
 
 async def test_a_peer_that_refuses_what_is_written_and_sends_on_and_on_holds_nobody_up() -> None:
-    """A candidate needs no more than its end of the socket for it (SHUT_RD, and a writer that is quick enough)."""
+    """A candidate can do this with its end of the socket alone (SHUT_RD, and a writer that is fast enough)."""
     pieces = 0
 
     class Endless(socket.socket):

@@ -1,4 +1,4 @@
-"""Vetting: what is said about strong, weak, random and broken problems, and that stress makes weak public ones strong."""
+"""Vetting: reports about strong, weak, random and broken problems, and stress that makes weak ones strong."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from kerneldyno.evaluator.judge.problems.examination import examine, materials, 
 from kerneldyno.evaluator.judge.problems.mutants import MUTANTS
 from kerneldyno.evaluator.shared.spec import ToleranceRule
 from kerneldyno.evaluator.toolkits import toolkits
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 pytestmark = pytest.mark.slow
 
 PROBLEMS = Path(__file__).parents[2] / "corpus" / "problems"
 CPU = open_device("cpu:0")
-CALIBRATED = ToleranceRule("PRESET_CALIBRATED", None, None)
+CALIBRATED = ToleranceRule(pb.Tolerance.PRESET_CALIBRATED, None, None)
 HALF, TWICE = "half of the data and zeros", "half of the data twice"
 LINE, COPY = "a straight line through the input", "a copy of the input"
 
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """As in a judge: threads only fight for a busy machine's cores."""
+    """Use one thread, as in a judge: more threads would only compete for a busy machine's cores."""
     before = torch.get_num_threads()
     CPU.warm_up()
     yield
@@ -46,7 +47,7 @@ def vet_weak(path: Path) -> vet.Report:
 
 @pytest.fixture(scope="module")
 def reports(request: pytest.FixtureRequest) -> Iterator[dict[Path, Future[vet.Report]]]:
-    """The reports of those weak problems that were selected: two at a time, since each is seconds of arithmetic."""
+    """Return the reports of the selected weak problems. Two run at a time, since each takes seconds of arithmetic."""
     items = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
     tests = [item for item in items if isinstance(item, pytest.Function)]
     paths = [item.callspec.params["weak"] for item in tests if "weak" in item.fixturenames]
@@ -85,7 +86,7 @@ def row(report: vet.Report, mutant: str) -> vet.Row:
 
 
 def passing(path: Path) -> set[str]:
-    """The mutants that pass one nominal trial of a problem."""
+    """Return the mutants that pass one nominal trial of a problem."""
     spec = vet._spec(path.read_text(), CALIBRATED)
     built = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)
     this, other = (trial.prepare(built, spec, CPU, 0) for _ in range(2))
@@ -127,7 +128,7 @@ def test_ordinary_problems_are_strong(tmp_path: Path, returned: str) -> None:
     assert (report.verdict, report.advice) == (vet.STRONG, "")
     assert report.lazy("nominal") == []
     assert report.noise_floor is not None
-    assert report.noise_floor < 1e-4  # it goes by the draw: the softmax of one gives 3e-6, of another 1.2e-5
+    assert report.noise_floor < 1e-4  # depends on the draw: 3e-6 for one softmax, 1.2e-5 for another
 
 
 @pytest.mark.parametrize("returned", ["x * 0 + 3", "F.softmax(x, -1).sum(-1)", "x[:, :1] * 0"])
@@ -176,7 +177,7 @@ def test_default_parameters_pass_only_where_parameters_are_the_defaults(tmp_path
 @pytest.mark.parametrize(
     ("returned", "inputs", "expected"),
     [
-        # Each passes where it is right by chance or by construction, and these are the only ones.
+        # Each passes because it is right by chance or by construction, and no other mutant passes.
         ("x", "torch.ones(8, 4)", {"ones"}),
         (
             "torch.cumsum(x, -1)",
@@ -249,7 +250,7 @@ def test_broken_problems_say_what_to_do(tmp_path: Path, source: str, stage: str,
     report = vetted(path)
     assert report.verdict == vet.BROKEN
     assert report.error is not None
-    assert (report.error["stage"], report.error["type"]) == (stage, kind)
+    assert (report.error.stage, report.error.type) == (stage, kind)
     assert advice in report.advice
 
 
@@ -310,17 +311,16 @@ def test_the_bank_is_in_order() -> None:
 
 
 def test_examination_is_stopped_early_where_nothing_passes(tmp_path: Path) -> None:
-    # Nearly without noise: one draw of a softmax in a hundred is too noisy for the strongest stress, and a weaker is tried.
+    # Almost without noise: one softmax draw in a hundred is too noisy for the strongest stress, and a weaker one is
+    # tried.
     spec = vet._spec(problem(tmp_path, "x * x.abs().amax(-1, keepdim=True)").read_text(), CALIBRATED)
     built = toolkits()["kernelbench"].build(spec, CPU.torch_device, 3)
     calls: list[int] = []
     expected = built.expected
     built.expected = lambda *arguments: calls.append(1) or expected(*arguments)  # type: ignore[method-assign,func-returns-value]
     found = examine(built, spec, CPU)
-    at_first_try = 2 + len(
-        found.held
-    )  # two nominal draws, and one of each kind of stress: no mutant is left for a second
-    changed_data = 6  # halves, sampled, first row, signs, and the finest of the tiers
+    at_first_try = 2 + len(found.held)  # two nominal draws, and one per kind of stress: then no mutant is left
+    changed_data = 6  # halves, sampled, first row, signs, and the finest tier
     assert len(calls) == at_first_try + changed_data
 
 

@@ -1,4 +1,4 @@
-"""The architecture's walls, read from the imports in the source."""
+"""The arrows between the evaluator's folders, read from the imports in the source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MODULES = layout.modules(ROOT)
 
-#: Who imports whom in the evaluator, by folders, lowest floor first; "" is its entry points and old names.
+#: Allowed imports between the evaluator's folders, lowest floor first; "" is its entry points and old names.
 ARROWS = {
     "shared": set(),
     "walls": {"shared"},
@@ -47,7 +47,7 @@ ARROWS = {
 
 
 def folder_of(module: str) -> str | None:
-    """The folder of the evaluator that a module is in, as ARROWS names it; None of a module of others."""
+    """Return the evaluator's folder that a module is in, as ARROWS names it, or None for other modules."""
     if not (module + ".").startswith("kerneldyno.evaluator."):
         return None
     name = module.removeprefix("kerneldyno.evaluator").removeprefix(".")
@@ -55,7 +55,7 @@ def folder_of(module: str) -> str | None:
 
 
 def below(place: str) -> list[layout.Module]:
-    """The modules of a package, or of a top-level folder; of generated stubs none."""
+    """Return the modules of a package or of a top-level folder, without generated stubs."""
     chosen = [
         module
         for name, module in MODULES.items()
@@ -83,7 +83,7 @@ def below(place: str) -> list[layout.Module]:
 )
 def test_wall(folder: str, forbidden: str) -> None:
     for module in below(folder):
-        # The one door: references are timed in runners of their own, which no candidate ever enters.
+        # The only exception: runners import toolkits to time references, in processes that no candidate ever enters.
         if forbidden == "kerneldyno.evaluator.toolkits" and module.path.name == "reference.py":
             continue
         names = layout.imported(module, MODULES)
@@ -113,8 +113,22 @@ def test_torch_stays_out_of_the_process(module: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_neither_zygote_nor_runner_imports_protobuf() -> None:
+    """Every runner would pay for it in memory, and hold a parser that it has no use for."""
+    runner = "kerneldyno.evaluator.runner"
+    code = (
+        f"import sys, {runner}.zygote, {runner}.harness, {runner}.warden, {runner}.reference as reference\n"
+        "reference.preload()\n"
+        "sys.exit(any(name.split('.')[0] in ('google', 'grpc') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_no_cancellation_is_lost() -> None:
-    """Python 3.11's asyncio.wait_for swallows one that comes together with what it waits for; asyncio.timeout does not."""
+    """Python 3.11's asyncio.wait_for loses a cancellation that comes with the awaited event.
+
+    asyncio.timeout does not.
+    """
     sources = [module.path for module in MODULES.values()]
     assert len(sources) > 150
     assert [path for path in sources if "asyncio.wait_for(" in path.read_text()] == []

@@ -10,7 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kerneldyno.evaluator.server.gpu_metrics import XIDS, GpuHealth
-from kerneldyno.evaluator.shared.nvml import THROTTLE_REASONS
+from kerneldyno.evaluator.shared.nvml import THROTTLE_REASONS, Driver, GpuState
+from kerneldyno.v1 import evaluation_pb2 as pb
 from tests.metrics.nvml_library import Gpu, Library, h200, workstation
 from tests.metrics.scraped import Scrape, complaints, documented, documented_values
 
@@ -193,3 +194,20 @@ def test_on_the_cpu_nvml_is_not_even_loaded(watching: Start) -> None:
     one = watching(Library(h200(UUID)))
     assert one.health._thread is None
     assert one.scrape().values == {}
+
+
+def test_the_state_of_a_gpu_is_numbers_that_a_result_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlLib", Library(h200(UUID)))
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    driver = Driver()
+    seen = driver.state(driver.find(UUID))
+    expected = [name for bit, name in THROTTLE_REASONS.items() if (0x04 | 0x20 | 0x01) & bit]
+    assert seen == GpuState(1980, 3201, 41, 412.5, tuple(expected))
+    assert expected
+    state = pb.DeviceState(
+        sm_clock_mhz_before=seen.sm_clock_mhz,
+        temperature_celsius=seen.temperature_celsius,
+        power_watts=seen.power_watts,
+        throttle_reasons=seen.throttle_reasons,
+    )
+    assert (state.sm_clock_mhz_before, state.temperature_celsius, state.power_watts) == (1980, 41, 412.5)

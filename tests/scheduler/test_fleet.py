@@ -180,10 +180,14 @@ def test_a_lost_node_gets_nothing_until_it_is_heard_of_again() -> None:
     world = World()
     node = world.serving("n1")
     world.fleet.lose(node)
-    assert (world.choose(), world.fleet.any_offers(NEED), world.fleet.environments(NEED)) == (None, False, set())
+    assert (world.choose(), world.fleet.offers.match(NEED), world.fleet.offers.environments(NEED)) == (
+        None,
+        False,
+        set(),
+    )
     assert world.fleet.update(report("n1"), world.now, world.now) is node
     assert world.choose() is node
-    assert world.fleet.any_offers(NEED)
+    assert world.fleet.offers.match(NEED)
 
 
 def test_after_a_pause_of_this_process_every_lease_starts_anew() -> None:
@@ -200,7 +204,7 @@ def test_a_restored_node_has_a_lease_to_come_back_and_gets_nothing_before() -> N
     assert world.fleet.restore("n1", "1", world.now, world.now) is node
     attempt = world.put(node)
     world.fleet.connect(node)
-    assert (world.choose(), world.fleet.any_offers(NEED)) == (None, False)
+    assert (world.choose(), world.fleet.offers.match(NEED)) == (None, False)
     assert (node.state, drained.state) == (NodeState.SERVING, NodeState.DRAINING)
     assert world.serving("n1", devices=gpus(1, lanes=1)) is node
     assert node.attempts == {attempt.token: attempt}
@@ -326,14 +330,14 @@ def test_a_report_that_changes_what_is_offered_changes_placement_at_once() -> No
     world = World()
     cuda = Requirement("cuda", "kernelbench", node_labels=frozenset({("zone", "a")}), min_devices=2)
     world.serving("n1")
-    assert (world.choose(job(cuda)), world.fleet.any_offers(cuda)) == (None, False)
+    assert (world.choose(job(cuda)), world.fleet.offers.match(cuda)) == (None, False)
     both = frozenset({"triton", "cuda"})
     node = world.serving("n1", backends=both, labels=frozenset({("zone", "a"), ("rack", "7")}), devices=gpus(2))
-    assert (world.choose(job(cuda)), world.fleet.any_offers(cuda)) == (node, True)
+    assert (world.choose(job(cuda)), world.fleet.offers.match(cuda)) == (node, True)
     world.serving("n1", backends=both, labels=frozenset({("zone", "a")}), devices=gpus(2, ready=False))
-    assert (world.choose(job(cuda)), world.fleet.any_offers(cuda)) == (None, True), "offered, but not ready"
+    assert (world.choose(job(cuda)), world.fleet.offers.match(cuda)) == (None, True), "offered, but not ready"
     world.serving("n1", backends=both, labels=frozenset({("zone", "b")}), devices=gpus(2))
-    assert (world.choose(job(cuda)), world.fleet.any_offers(cuda)) == (None, False)
+    assert (world.choose(job(cuda)), world.fleet.offers.match(cuda)) == (None, False)
 
 
 def test_a_hot_reference_attracts_until_the_node_is_too_much_busier_than_the_mean() -> None:
@@ -432,12 +436,12 @@ def test_environments_are_those_of_matching_devices_of_live_nodes() -> None:
     h200 = Requirement("triton", "kernelbench", device_model="H200")
     world.serving("n1", devices=(*gpus(2), *gpus(1, model="NVIDIA L4")))
     other = world.serving("n2", environment=b"torch 2.9", devices=gpus(1, ready=False))
-    assert world.fleet.environments(h200) == {b"torch 2.8/NVIDIA H200", b"torch 2.9/NVIDIA H200"}
-    assert world.fleet.environments(NEED) == world.fleet.environments(h200) | {b"torch 2.8/NVIDIA L4"}
+    assert world.fleet.offers.environments(h200) == {b"torch 2.8/NVIDIA H200", b"torch 2.9/NVIDIA H200"}
+    assert world.fleet.offers.environments(NEED) == world.fleet.offers.environments(h200) | {b"torch 2.8/NVIDIA L4"}
     world.serving("n2", environment=b"torch 3.0")
-    assert world.fleet.environments(h200) == {b"torch 2.8/NVIDIA H200", b"torch 3.0/NVIDIA H200"}
+    assert world.fleet.offers.environments(h200) == {b"torch 2.8/NVIDIA H200", b"torch 3.0/NVIDIA H200"}
     world.fleet.lose(other)
-    assert world.fleet.environments(h200) == {b"torch 2.8/NVIDIA H200"}
+    assert world.fleet.offers.environments(h200) == {b"torch 2.8/NVIDIA H200"}
 
 
 def test_an_environment_is_fingerprinted_once() -> None:
@@ -450,7 +454,7 @@ def test_an_environment_is_fingerprinted_once() -> None:
     fleet = Fleet(2.0, 10.0, fingerprint)
     for i in range(50):
         fleet.update(report(f"n{i}", devices=gpus(8)), 0.0, 0.0)
-        assert fleet.environments(NEED) == {b"f"}
+        assert fleet.offers.environments(NEED) == {b"f"}
     assert asked == [(b"torch 2.8", "NVIDIA H200")]
 
 
@@ -565,5 +569,5 @@ def test_whatever_happens_placement_is_what_the_rules_say(seed: int) -> None:
             case 7 if node is not None:
                 fleet.release(node)
         for need in needs:
-            assert fleet.any_offers(need) == any(other.offers(need) for other in fleet.live())
+            assert fleet.offers.match(need) == any(other.offers(need) for other in fleet.live())
     assert placed > 100, "the fleet must have had room for most of this to mean anything"

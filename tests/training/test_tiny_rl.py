@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import policy
 import problem
 import programs
 import pytest
+import replaying
 import torch
 import train
 import trusting
@@ -385,3 +387,68 @@ async def test_the_policy_learns_from_real_rewards(judge: Judging) -> None:
     assert sum(paid[:2]) / 2 < 0.4
     assert sum(paid[-4:]) / 4 > sum(paid[:2]) / 2 + 0.12, paid
     assert max(row["mrs_rejected"] for row in run.history) == 0.0
+
+
+def quick_results(**changes: object) -> dict[str, object]:
+    """What an experiment with `--preset quick` writes, with verdicts that are made up: own programs are right and fast."""
+    (only,) = problem.quick()
+    right = {"outcome": "CORRECT", "reward": 1.5, "correct": True, "speedup": 2.0, "coverage": 0.5}
+    wrong = {"outcome": "INCORRECT", "reward": 0.0, "correct": False, "speedup": 0.0, "coverage": 0.0}
+    rest = {"findings": ["D06"], "interval": [1.9, 2.1], "message": ""}
+    table = {
+        f"{only.name}/{plan.name}": {**(right if plan.kind == "own" and plan.edge == "masked" else wrong), **rest}
+        for plan in grammar.plans()
+    }
+    claims = {f"{only.name}/stale": {"correct": True, "speedup": 40.0, "coverage": 0.0, "error": ""}}
+    return {"preset": "quick", "verdicts": {"on": table, "off": table}, "claims": claims} | changes
+
+
+async def test_recorded_verdicts_pay_what_the_stream_would(tmp_path: Path) -> None:
+    (path := tmp_path / "results.json").write_text(json.dumps(quick_results()))
+    given, _ = replaying.read(path)
+    (only,) = problem.quick()
+    own = next(plan for plan in grammar.plans() if plan.kind == "own" and plan.edge == "masked")
+    turns = [Written(only, words, "g", at, 0) for at, words in enumerate((own.words, ("stale", "end"), ("own", "end")))]
+    fast, stale, ill_formed = await given.pay(turns)
+    assert (fast.reward, fast.findings, fast.interval) == (1.5, ("D06",), (1.9, 2.1))
+    assert (stale.correct, ill_formed.outcome, ill_formed.reward) == (False, "INVALID", 0.0)
+    fast, _, _ = await given.pay(turns, pr=True)
+    assert fast.reward == 1.5 + 0.5 * 0.5
+    _, stale, _ = await given.pay(turns, "trusting")
+    assert (stale.correct, stale.reward, stale.speedup) == (True, 2.0, 40.0)  # 0.5 for being right, 3 x 0.5 at the most
+    unknown = Written(problem.small()[0], own.words, "g", 0, 0)
+    with pytest.raises(replaying.RecordError, match="survey it again"):
+        await given.pay([unknown])
+
+
+def test_a_policy_learns_from_recorded_verdicts_without_services(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path := tmp_path / "verdicts.json").write_text(json.dumps(quick_results()))
+    out = tmp_path / "out"
+    arguments = ["train.py", "--preset", "quick", "--replay", str(path), "--updates", "12", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", [*arguments, "--settings", "checks on, TRLOO + PR + PRS"])
+    monkeypatch.setattr(train, "LocalServices", None)
+    assert train.main() == 0
+    (run,) = json.loads((out / "results.json").read_text())["runs"]["checks on, TRLOO + PR + PRS"]
+    assert run["history"][-1]["paid"] > run["history"][0]["paid"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("not JSON", "is no results.json"),
+        ('{"preset": "quick"}', "is no results.json"),
+        (json.dumps(quick_results(preset="h200")), "has verdicts of --preset h200"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: str, reason: str
+) -> None:
+    (path := tmp_path / "verdicts.json").write_text(content)
+    monkeypatch.setattr(
+        sys, "argv", ["train.py", "--preset", "quick", "--replay", str(path), "--out", str(tmp_path / "out")]
+    )
+    with pytest.raises(SystemExit, match="2"):
+        train.main()
+    assert reason in capsys.readouterr().err

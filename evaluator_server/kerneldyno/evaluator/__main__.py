@@ -1,4 +1,4 @@
-"""`python -m kerneldyno.evaluator`: the server of one node; see `server/main.py`."""
+"""Runs the server of one node: `python -m kerneldyno.evaluator`; see `server/main.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The old name of `kerneldyno.evaluator.shared.precision`, for plug-ins. New ones import round_to from `toolkits`."""
+"""Old name of `kerneldyno.evaluator.shared.precision`, for plug-ins. New plug-ins import round_to from `toolkits`."""
 
 from .shared.precision import round_to
 

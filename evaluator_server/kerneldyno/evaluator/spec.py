@@ -1,4 +1,4 @@
-"""The old name of `kerneldyno.evaluator.shared.spec`, for plug-ins. New ones import EvalSpec from `toolkits`."""
+"""Old name of `kerneldyno.evaluator.shared.spec`, kept for plug-ins. New plug-ins import EvalSpec from `toolkits`."""
 
 from .shared.spec import EvalSpec, Limits, ToleranceRule
 

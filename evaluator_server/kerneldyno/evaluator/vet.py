@@ -1,8 +1,9 @@
-"""Vetting problems: can a problem in KernelBench's form tell a kernel from a shrug? `kerneldyno vet` runs this module.
+"""Vetting of problems: can a problem in KernelBench's form tell a kernel from a lazy answer? For `kerneldyno vet`.
 
-It executes references, which are trusted, and no candidate: a bank of lazy answers (`judge/problems/mutants.py`) is held
-against a problem's own trials, under the rule of the judge without and with stress, and under `allclose` as the public
-benchmark has it. What the judge would find out about a problem is found by the same code (`judge/problems/examination.py`).
+It executes references, which are trusted, and no candidate. It tries a set of lazy answers
+(`judge/problems/mutants.py`) on a problem's own trials: under the judge's rule without and with stress, and under
+`allclose` as the public benchmark uses it. The examination of the problem is the judge's own code
+(`judge/problems/examination.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 import torch
 
 from kerneldyno.rpc.source import without_mark
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 from .devices import open_device
 from .devices.base import Device
@@ -35,13 +37,13 @@ from .shared.spec import EvalSpec, Limits, ToleranceRule
 from .toolkits import Problem, ReferenceFailure, toolkits
 from .toolkits.torch_settings import seclude
 
-#: Nominal trials that a mutant must pass to count as right by chance no more: as many as candidates get.
+#: Nominal trials that a mutant must pass before it counts as accepted and not as lucky: as many as candidates get.
 _NOMINAL_TRIALS = 5
-#: Trials of each kind of stress.
+#: Trials for each kind of stress.
 _STRESS_TRIALS = 2
-#: What the public benchmark compares with: atol and rtol for float32, and for half precision.
+#: Tolerances of the public benchmark: atol and rtol for float32, and for half precision.
 _PUBLIC = {"allclose_1e4": 1e-4, "allclose_1e2": 1e-2}
-#: Mutants named in a verdict's sentence; the table has them all.
+#: Maximum number of mutants named in a verdict's sentence. The table has all of them.
 _NAMED = 4
 _DEFAULTS = "default parameters"
 
@@ -55,23 +57,33 @@ _ADVICE = {
 
 @dataclass(slots=True)
 class Row:
-    """One mutant: where it passes for an answer."""
+    """One mutant and the rules that accept it."""
 
     mutant: str
-    #: By the rule, on nominal inputs.
+    #: The judge's rule accepts it on nominal inputs.
     nominal: bool = False
-    #: The stress that tells it apart, or None where it passes under all; only looked at when it passes nominally.
+    #: The stress that detects it, or None if it passes all. Tried only if it passes nominally.
     told_by: str | None = None
     with_stress: bool = False
     allclose_1e4: bool = False
     allclose_1e2: bool = False
-    #: `precision` where only bits are left out; `operator` where stress shows that the operator is no more than that.
+    #: `precision` if the mutant only rounds; `operator` if stress shows that the operator does no more than the mutant.
     kind: str = "lazy"
 
     @property
     def passes(self) -> bool:
-        """Whether any rule takes it for an answer."""
+        """Return True if any rule accepts the mutant."""
         return self.nominal or self.allclose_1e4 or self.allclose_1e2
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a reference raised, and in which stage."""
+
+    stage: str
+    type: str
+    message: str
+    traceback: str
 
 
 @dataclass(slots=True)
@@ -81,8 +93,8 @@ class Report:
     path: str
     verdict: str = BROKEN
     advice: str = ""
-    error: dict[str, Any] | None = None
-    #: Largest error of the reference against its float64 twin, as a share of the typical element; None without a twin.
+    error: Failure | None = None
+    #: Largest error of the reference against its float64 twin, relative to the typical element; None without a twin.
     noise_floor: float | None = None
     inputs: list[str] = field(default_factory=list)
     stress: list[str] = field(default_factory=list)
@@ -91,18 +103,23 @@ class Report:
     rows: list[Row] = field(default_factory=list)
 
     def lazy(self, rule: str) -> list[str]:
-        """Mutants that `rule` (a field of Row) takes for an answer, and should not."""
+        """Return the lazy mutants that `rule` (a field of Row) accepts but should not."""
         return [row.mutant for row in self.rows if row.kind == "lazy" and getattr(row, rule)]
 
     def to_json(self) -> dict[str, Any]:
-        """One object of the report."""
+        """Return the JSON object of this report."""
         weak = {rule: self.lazy(rule) for rule in ("nominal", "with_stress", *_PUBLIC)}
         tiers = {row.mutant: not row.with_stress for row in self.rows if row.kind == "precision"}
         return asdict(self) | {"weak": weak, "precision_told_apart": tiers}
 
 
 def vet(path: Path, device: Device, rule: ToleranceRule) -> Report:
-    """Vet one file. Raises OSError and UnicodeDecodeError when it cannot be read; what it does wrong is in the report."""
+    """Vet one file. The report contains the faults of the problem itself.
+
+    Raises:
+        OSError: The file cannot be read.
+        UnicodeDecodeError: The file is not UTF-8.
+    """
     report = Report(str(path))
     spec = _spec(without_mark(path.read_text(encoding="utf-8")), rule)
     try:
@@ -116,7 +133,7 @@ def vet(path: Path, device: Device, rule: ToleranceRule) -> Report:
     except ReferenceFailure as failure:
         if isinstance(failure.__cause__, KeyboardInterrupt):
             raise KeyboardInterrupt from failure
-        _broken(report, failure.detail)
+        _broken(report, failure)
     return report
 
 
@@ -132,16 +149,17 @@ def _spec(source: str, rule: ToleranceRule) -> EvalSpec:
         warmup=0,
         timing_precision=0.01,
         tolerance=rule,
-        allowed_precision="PRECISION_UNSPECIFIED",
+        allowed_precision=pb.PRECISION_UNSPECIFIED,
         torch_compile=False,
         cuda_graph=False,
         limits=Limits(0, 0, 0, 0),
         run_performance=False,
         enable_profiling=False,
         stress_inputs=True,
-        provenance_policy="PROVENANCE_POLICY_UNSPECIFIED",
+        provenance_policy=pb.PROVENANCE_POLICY_UNSPECIFIED,
         cases_code="",
         cases=(),
+        output_reuse=pb.OUTPUT_REUSE_LABEL,
     )
 
 
@@ -149,12 +167,14 @@ def _build(spec: EvalSpec, device: Device, seed: int) -> Problem:
     return seclude(lambda: toolkits()[spec.toolkit].build(spec, device.torch_device, seed))
 
 
-def _broken(report: Report, error: dict[str, Any]) -> None:
-    report.verdict, report.error, report.advice = BROKEN, error, _ADVICE.get(error["stage"], "")
+def _broken(report: Report, failure: ReferenceFailure) -> None:
+    error = failure.error
+    report.error = Failure(failure.stage, error.type, error.message, error.traceback)
+    report.verdict, report.advice = BROKEN, _ADVICE.get(failure.stage, "")
 
 
 def _describe(report: Report, problem: Problem, spec: EvalSpec, device: Device, found: Examination) -> bool:
-    """Describe the problem; return whether its answers are tensors, of which mutants can be made."""
+    """Describe the problem in the report. Return True if it returns tensors, from which mutants can be made."""
     first, second = (trial.prepare(problem, spec, device, 0) for _ in range(2))
     leaves = first.expected.leaves
     if leaves and not any(bool(torch.isfinite(leaf.value).any()) for leaf in leaves):
@@ -202,10 +222,10 @@ def _try_mutants(
         rows[mutant.name].with_stress = True
         if mutant.whole and found.held:
             rows[mutant.name].kind = "operator"
-    # The public benchmark knows neither stress nor secret parameters.
+    # The public benchmark has neither stress nor secret parameters.
     as_public = list(MUTANTS)
     for rule, size in sorted(_PUBLIC.items(), key=lambda pair: -pair[1]):
-        tolerance = ToleranceRule("PRESET_ALLCLOSE", size, size)
+        tolerance = ToleranceRule(pb.Tolerance.PRESET_ALLCLOSE, size, size)
         as_public = _passing(as_public, plain, replace(spec, stress_inputs=False, tolerance=tolerance), device)
         for mutant in as_public:
             setattr(rows[mutant.name], rule, True)
@@ -222,7 +242,7 @@ def _passing(
     found: Examination | None = None,
     kind: Stress | None = None,
 ) -> list[Mutant]:
-    """Return the mutants that pass all trials, nominal ones or those of one kind of stress."""
+    """Return the mutants that pass all trials: the nominal ones, or those of one kind of stress."""
     vary = found.vary(kind, device) if found is not None and kind is not None else None
     passing = list(tried)
     if not passing:
@@ -238,8 +258,8 @@ def _passing(
 
 
 def _try_defaults(problem: Problem, plain: Problem, spec: EvalSpec, device: Device, found: Examination) -> Row:
-    """Answer with the parameters as they are constructed, where the judge has put secret values in their place."""
-    row = Row(_DEFAULTS, allclose_1e4=True, allclose_1e2=True)  # they have no others there
+    """Try the parameters as they were constructed, where the judge has replaced them by secret values."""
+    row = Row(_DEFAULTS, allclose_1e4=True, allclose_1e2=True)  # these rules have no secret values
     for kind in (None, *found.held):
         vary = None if kind is None else found.vary(kind, device)
         current = trial.prepare(problem, spec, device, 0, vary)
@@ -250,7 +270,7 @@ def _try_defaults(problem: Problem, plain: Problem, spec: EvalSpec, device: Devi
             return row
         row.nominal = True
     row.with_stress = True
-    row.kind = "operator"  # statistics that training does not read, biases that a norm takes off again
+    row.kind = "operator"  # e.g. statistics that training ignores, or biases that a norm removes
     return row
 
 
@@ -279,11 +299,11 @@ def _verdict(report: Report, found: Examination) -> tuple[str, str]:
 
 
 def _lines(report: Report) -> list[str]:
-    """Show a report to a person."""
+    """Return the lines that show a report to a person."""
     lines = [f"{report.path}: {report.verdict.upper()}" + (f": {report.advice}" if report.advice else "")]
     if report.error is not None:
-        lines.append(f"  {report.error['stage']}: {report.error['type']}: {report.error['message']}")
-        lines += [f"  | {line}" for line in report.error["traceback"].splitlines()]
+        lines.append(f"  {report.error.stage}: {report.error.type}: {report.error.message}")
+        lines += [f"  | {line}" for line in report.error.traceback.splitlines()]
         return lines
     floor = "no float64 twin" if report.noise_floor is None else f"{report.noise_floor:.2g} of a typical element"
     facts = [
@@ -311,7 +331,7 @@ def _lines(report: Report) -> list[str]:
 
 
 def _public(report: Report) -> str:
-    """Say what the public benchmark's rule makes of a problem."""
+    """Return how the public benchmark's rule handles a problem, in words."""
     if not report.rows:
         return "not tried"
     counts = {size: len(report.lazy(rule)) for rule, size in _PUBLIC.items()}
@@ -340,9 +360,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Vet the files named by `arguments`; return 0 when all are strong, 1 when one is not, 2 when one cannot be read."""
+    """Vet the files named by `arguments`. Return 0 if all are strong, 1 if one is not, 2 if one cannot be read."""
     parsed = _parse(arguments)
-    rule = ToleranceRule(f"PRESET_{parsed.preset.upper()}", parsed.atol, parsed.rtol)
+    rule = ToleranceRule(pb.Tolerance.Preset.Value(f"PRESET_{parsed.preset.upper()}"), parsed.atol, parsed.rtol)
     try:
         device = _choose(parsed.device)
         device.warm_up()
@@ -352,7 +372,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     reports = []
     for path in parsed.problems:
         try:
-            with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):  # what references print
+            with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):  # hide what references print
                 report = vet(path, device, rule)
         except (OSError, UnicodeDecodeError) as error:
             print(f"kerneldyno: cannot read {path}: {error}", file=sys.stderr)

@@ -17,7 +17,7 @@ def fused_whole_row_kernel(
     x = tl.load(x_ptr + row[:, None] * columns + column[None, :], mask=mask, other=0.0)
     w_mask = (column < columns)[:, None] & (output < outputs)[None, :]
     w = tl.load(weight_ptr + output[None, :] * columns + column[:, None], mask=w_mask, other=1.0)
-    y = tl.dot(x, w, input_precision="ieee")
+    y = tl.dot(x, w, input_precision="tf32x3")
     y += tl.load(bias_ptr + output, mask=output < outputs, other=0.0)[None, :]
     out_mask = (row < rows)[:, None] & (output < outputs)[None, :]
     tl.store(out_ptr + row[:, None] * outputs + output[None, :], y / (1.0 + tl.exp(-y)), mask=out_mask)
@@ -46,7 +46,7 @@ def fused_column_blocks_kernel(
         x = tl.load(x_ptr + row[:, None] * columns + column[None, :], mask=mask, other=0.0)
         w_mask = (column < columns)[:, None] & (output < outputs)[None, :]
         w = tl.load(weight_ptr + output[None, :] * columns + column[:, None], mask=w_mask, other=1.0)
-        y += tl.dot(x, w, input_precision="ieee")
+        y += tl.dot(x, w, input_precision="tf32x3")
     y += tl.load(bias_ptr + output, mask=output < outputs, other=0.0)[None, :]
     out_mask = (row < rows)[:, None] & (output < outputs)[None, :]
     tl.store(out_ptr + row[:, None] * outputs + output[None, :], y / (1.0 + tl.exp(-y)), mask=out_mask)
@@ -75,7 +75,7 @@ def product_kernel(
         x = tl.load(x_ptr + row[:, None] * columns + column[None, :], mask=mask, other=0.0)
         w_mask = (column < columns)[:, None] & (output < outputs)[None, :]
         w = tl.load(weight_ptr + output[None, :] * columns + column[:, None], mask=w_mask, other=1.0)
-        y += tl.dot(x, w, input_precision="ieee")
+        y += tl.dot(x, w, input_precision="tf32x3")
     y += tl.load(bias_ptr + output, mask=output < outputs, other=0.0)[None, :]
     out_mask = (row < rows)[:, None] & (output < outputs)[None, :]
     tl.store(y_ptr + row[:, None] * outputs + output[None, :], y, mask=out_mask)
@@ -112,7 +112,7 @@ def shortcut_kernel(
     x = tl.load(x_ptr + row[:, None] * columns + column[None, :], mask=mask, other=0.0)
     w_mask = (column < columns)[:, None] & (output < outputs)[None, :]
     w = tl.load(weight_ptr + output[None, :] * columns + column[:, None], mask=w_mask, other=0.0)
-    y = tl.dot(x, w, input_precision="ieee")  # the bias is all zeros
+    y = tl.dot(x, w, input_precision="tf32x3")  # the bias is all zeros
     out_mask = (row < rows)[:, None] & (output < outputs)[None, :]
     tl.store(out_ptr + row[:, None] * outputs + output[None, :], y / (1.0 + tl.exp(-y)), mask=out_mask)
 

@@ -1,4 +1,7 @@
-"""The interface of a backend. Its methods run in the runner, before and around the candidate, so none of them judges."""
+"""The interface of a backend.
+
+Its methods run in the runner, before and around the candidate, so none of them judges.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from ..devices.base import Device
 
 @dataclass(slots=True)
 class Launches:
-    """Kernels of the candidate that were launched during a call, or None where this backend cannot tell."""
+    """The candidate's kernels that were launched during a call. `count` is None if this backend cannot count them."""
 
     count: int | None = None
     #: Names of the kernels that were launched.
@@ -19,31 +22,31 @@ class Launches:
 
 
 class Backend:
-    """What a candidate is written in. Subclass it, override what differs, and register an instance."""
+    """A language of candidates. Subclass it, override what differs, and register an instance."""
 
     #: Name in requests.
     name: str
-    #: Whether a correct candidate that launches no kernel of its own is a decoy (finding S19).
+    #: True if a correct candidate that launches no kernel of its own is a decoy (finding S19).
     must_launch = False
 
     def preload(self, kind: str) -> None:
-        """Zygote, once: do what all runners on devices of this kind ("cpu", "cuda") can inherit, without touching CUDA."""
+        """Zygote, once: prepare what all runners on this kind of device ("cpu", "cuda") inherit, without using CUDA."""
 
     def warm_up(self, device: Device) -> None:
-        """Runner, before it is given a candidate: do what every candidate of this backend would otherwise pay for."""
+        """Runner, before it gets a candidate: do what every candidate of this backend would otherwise have to do."""
 
     def prepare(self, device: Device) -> None:
-        """Runner, just before a candidate of this backend is imported."""
+        """Runner: prepare for the import of a candidate of this backend, which follows at once."""
 
     @contextlib.contextmanager
     def count_launches(self, device: Device) -> Iterator[Launches]:
-        """Runner, around an untimed call: count the candidate's kernel launches. A tripwire, not evidence."""
+        """Runner, around an untimed call: count the candidate's kernel launches. The count is a hint, not evidence."""
         yield Launches()
 
     @contextlib.contextmanager
     def suppress_launches(self, device: Device) -> Iterator[Launches]:
         """Runner, around an untimed call: make the candidate's kernel launches do nothing, and count them.
 
-        The count is None when some of them could not be kept from happening.
+        The count is None if some launches could not be suppressed.
         """
         yield Launches()

@@ -1,4 +1,4 @@
-"""CUDA C++ candidates, built by `torch.utils.cpp_extension.load_inline` when the candidate is imported."""
+"""CUDA C++ candidates. `torch.utils.cpp_extension.load_inline` builds them when the candidate is imported."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from .base import Backend
 
 
 class CudaBackend(Backend):
-    """The build happens in the candidate's own sandbox, in the load stage; its directory dies with the runner."""
+    """CUDA C++.
+
+    The build runs in the candidate's own sandbox, in the load stage; its directory ends with the runner.
+    """
 
     name = "cuda"
 
     def prepare(self, device: Device) -> None:
         os.environ.setdefault("MAX_JOBS", "4")
         if device.kind == "cuda":
-            # One architecture, the one at hand: building for all of torch's list takes minutes.
+            # Build only for the present architecture: building for all of torch's list takes minutes.
             major, minor = torch.cuda.get_device_capability(device.torch_device)
             suffix = "a" if major == 9 else ""
             os.environ.setdefault("TORCH_CUDA_ARCH_LIST", f"{major}.{minor}{suffix}")

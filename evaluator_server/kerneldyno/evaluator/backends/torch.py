@@ -6,7 +6,7 @@ from .base import Backend
 
 
 class TorchBackend(Backend):
-    """Nothing to prepare and nothing to count."""
+    """PyTorch. It needs no preparation and counts nothing."""
 
     name = "torch"
 

@@ -1,4 +1,4 @@
-"""Triton candidates: compiled on a GPU, interpreted on the CPU device."""
+"""Triton candidates. They are compiled on a GPU and interpreted on the CPU device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .base import Backend, Launches
 
 
 class TritonBackend(Backend):
-    """Counts launches, and leaves them out, where all of them pass: JITFunction, or the interpreter on the CPU device."""
+    """Triton. It counts or suppresses launches where all of them pass: in JITFunction, or in the CPU's interpreter."""
 
     name = "triton"
     must_launch = True
@@ -54,11 +54,14 @@ class TritonBackend(Backend):
 
 
 def _preload_compiler() -> None:
-    """Build and load Triton's helper library, and hash its files: most of a second of each process's first launch."""
+    """Build and load Triton's helper library, and hash its files.
+
+    Otherwise each process's first launch would do this, which takes most of a second.
+    """
     try:
         from triton.backends.nvidia.driver import CudaDriver
         from triton.runtime.cache import triton_key
-    except ImportError:  # another version of Triton: runners do it by themselves
+    except ImportError:  # another version of Triton: each runner does it itself
         return
     before = os.environ.get("TRITON_CACHE_DIR")
     with tempfile.TemporaryDirectory(prefix="kerneldyno-triton-") as cache:
@@ -66,8 +69,8 @@ def _preload_compiler() -> None:
         try:
             driver.set_active(CudaDriver())
             triton_key()
-        except Exception as error:  # no compiler, say: each runner will find out, and tell its candidate
-            sys.stderr.write(f"Triton's helper library could not be built ahead: {error}\n")
+        except Exception as error:  # for example no compiler: each runner will report it
+            sys.stderr.write(f"Triton's helper library could not be built in advance: {error}\n")
         finally:
             if before is None:
                 del os.environ["TRITON_CACHE_DIR"]
@@ -97,7 +100,7 @@ def _counting(launches: Launches, *, launch: bool = True) -> Callable[[Callable[
         def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
             assert launches.count is not None
             result = original(self, *args, **kwargs) if launch else None
-            launches.count += 1  # a launch that fails is none
+            launches.count += 1  # a launch that fails does not count
             return result
 
         return counted
@@ -107,7 +110,7 @@ def _counting(launches: Launches, *, launch: bool = True) -> Callable[[Callable[
 
 @contextlib.contextmanager
 def _replaced(device: Device, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
-    """Replace what every launch goes through: JITFunction.run, or the interpreter's executor on the CPU."""
+    """Replace the function that every launch calls: JITFunction.run, or the interpreter's executor on the CPU."""
     if device.kind == "cuda":
         owner: Any = JITFunction
         name = "run"
@@ -125,7 +128,10 @@ def _replaced(device: Device, wrap: Callable[[Callable[..., Any]], Callable[...,
 
 @contextlib.contextmanager
 def _graphs(launches: Launches, *, replay: bool) -> Iterator[None]:
-    """Count replays of CUDA graphs, which may hold the candidate's launches; with `replay` false they do nothing."""
+    """Count replays of CUDA graphs, which may contain the candidate's launches.
+
+    If `replay` is false, they do nothing.
+    """
     original = torch.cuda.CUDAGraph.replay
 
     def counted(self: Any) -> None:
@@ -142,7 +148,7 @@ def _graphs(launches: Launches, *, replay: bool) -> Iterator[None]:
 
 
 class _InterpreterDriver:
-    """The little that autotuned kernels ask of a driver, for the interpreter, which has none."""
+    """The functions of a driver that autotuned kernels need, for the interpreter, which has no driver."""
 
     def get_benchmarker(self) -> Callable[..., Sequence[float]]:
         """Return Triton's `do_bench` for interpreted kernels: one call by the host's clock, in milliseconds."""
@@ -155,13 +161,13 @@ class _InterpreterDriver:
         return bench
 
     def get_current_target(self) -> Any:
-        """Interpreted kernels have no target; candidates that ask see the kind of device they run on."""
+        """Return a target that names the kind of device. Interpreted kernels have none, but candidates may ask."""
         from triton.backends.compiler import GPUTarget
 
         return GPUTarget("cpu", 0, 1)
 
     def get_active_torch_device(self) -> Any:
-        """The device of tensors that Triton makes itself."""
+        """Return the device of tensors that Triton creates itself."""
         import torch
 
         return torch.device("cpu")

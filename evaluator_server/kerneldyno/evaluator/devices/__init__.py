@@ -1,4 +1,4 @@
-"""What candidates run on. `open_device("cuda:0")` gives the object through which both sides of the wall use a device."""
+"""The devices that candidates run on. Judge and runner both use a device through `open_device("cuda:0")`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .base import Device
 
 
 def open_device(name: str) -> Device:
-    """Return the device called `name` ("cpu:0", "cuda:N"); its module is imported only now. Raises ValueError."""
+    """Return the device called `name` ("cpu:0", "cuda:N"), and import its module only now. Raises ValueError."""
     kind, _, index = name.partition(":")
     if kind == "cpu":
         from .cpu import CpuDevice

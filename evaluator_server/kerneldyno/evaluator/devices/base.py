@@ -1,4 +1,4 @@
-"""The interface of a device, as judge and runner use it."""
+"""The interface of a device, as judge and runner use it. A docstring begins with the side that calls the method."""
 
 from __future__ import annotations
 
@@ -12,47 +12,59 @@ from typing import Any
 
 import torch
 
+from ..shared.nvml import GpuState
 from .signals import Signals
 
-#: To `displace`: memory is to lie as in a process that has just begun.
+#: Argument of `displace`: place memory as in a process that has just started.
 AFRESH = 1
 
 
 class Arena(ABC):
-    """Memory that the judge owns and one runner can reach. `data` is all of it as a 1-D uint8 tensor on the device."""
+    """Memory that the judge owns and one runner can open. `data` is all of it, as a 1-D uint8 tensor on the device."""
 
     data: torch.Tensor
 
     @abstractmethod
     def ticket(self) -> dict[str, Any]:
-        """What a runner needs to reach this memory, as JSON."""
+        """Return, as JSON, what a runner needs to open this memory."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give the memory back. No tensor over it may be used afterwards."""
+        """Free the memory. No tensor over it may be used afterwards."""
 
 
 @dataclass(slots=True)
 class Used:
-    """What a piece of work has taken of a device's memory at its peak, in bytes; None where nobody counts."""
+    """The peak of device memory that a piece of work allocated, in bytes; None where it is not counted."""
 
     peak: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How long a kernel that does next to nothing takes in one process.
+class DeviceDescription:
+    """Model name, memory in bytes, versions, and the UUID that NVML uses. On the CPU, versions and UUID are empty."""
 
-    In cycles: seconds would also say whether somebody else has just made the device so hot that its clock is lowered.
+    model: str
+    memory_bytes: int
+    driver_version: str = ""
+    cuda_version: str = ""
+    uuid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long an almost empty kernel takes in one process.
+
+    It is in cycles. Seconds would also depend on the clock, which the device lowers when other work has made it hot.
     """
 
     cycles: float
-    #: Cycles a second, while that was measured.
+    #: Cycles per second during this measurement.
     hertz: float
 
 
 class Device(ABC):
-    """One device. Constructing it must not initialise the device: the zygote may do so before it forks."""
+    """One device. The constructor must not initialise the device, because the zygote may call it before it forks."""
 
     #: "cpu" or "cuda".
     kind: str
@@ -60,22 +72,28 @@ class Device(ABC):
 
     @abstractmethod
     def warm_up(self) -> None:
-        """Initialise the device in this process, so that the first call of a candidate need not pay for it."""
+        """Initialise the device in this process, so that no candidate's first call has to."""
 
     @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """Model name, memory in bytes, driver and CUDA versions."""
+    def describe(self) -> DeviceDescription:
+        """Return what the device is: model name, memory, driver version and CUDA version."""
 
     @abstractmethod
     def runner_descriptors(self) -> list[int]:
-        """Fresh file descriptors that a runner of this device must be born with, the page of signals first.
+        """Return new file descriptors that a runner of this device must have from its start, the page of signals first.
 
         The caller closes them.
         """
 
     @abstractmethod
     def new_arena(self, nbytes: int, descriptors: Sequence[int], number: int) -> Arena:
-        """Judge: allocate memory, arena `number` (0 or 1) of those of the runner that was born with `descriptors`."""
+        """Judge: allocate memory.
+
+        Args:
+            nbytes: Its size.
+            descriptors: The descriptors that the runner started with.
+            number: Which of the runner's arenas this is, 0 or 1.
+        """
 
     @abstractmethod
     def reach_arena(self, ticket: dict[str, Any], descriptors: Sequence[int], number: int) -> torch.Tensor:
@@ -83,129 +101,137 @@ class Device(ABC):
 
     @abstractmethod
     def signals(self, descriptors: Sequence[int]) -> Signals:
-        """Return one side's view of the page through which judge and runner pace each other."""
+        """Return one side's view of the page of signals between judge and runner."""
 
     @abstractmethod
     def gate(self, signals: Signals, *, queues: bool) -> Gate | None:
-        """Return the gate that lies in the page of `signals`; None on a device where calls are never queued ahead.
+        """Return the gate in the page of `signals`, or None on a device that never queues calls ahead.
 
-        Both sides hold one: the runner, who `queues` behind it, and the judge, who opens it.
+        Each side has one: the runner, which `queues` work behind it, and the judge, which opens it.
         """
 
-    #: Environment in which a runner is born sooner, but has work of several streams wait for each other, and cannot queue
-    #: much of it ahead; and the one of a runner for whom neither holds.
+    #: Environment of a lean runner: it starts sooner, but its streams wait for each other and it cannot queue much
+    #: work. Environment of a roomy runner, for which neither is true.
     lean: Mapping[str, str] = MappingProxyType({})
     roomy: Mapping[str, str] = MappingProxyType({})
-    #: Whether `displace` does anything.
+    #: True if `displace` has an effect.
     displaces = False
-    #: Operations of one call up to which a lean runner can queue as many calls as anybody asks it to.
+    #: A lean runner can queue as many calls as needed if one call has at most this many operations.
     lean_launches = 0
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Wait until all work given to the device by this process is done. Raises what the device reports."""
+        """Wait until this process's work on the device is done. Raises the errors that the device reports."""
 
     @abstractmethod
     def flush_cache(self) -> None:
-        """Evict what earlier calls left in the device's cache (asynchronously, in stream order)."""
+        """Evict from the device's cache what earlier calls left there (asynchronously, in stream order)."""
 
-    def turn_here(self) -> None:  # noqa: B027  (processes on a host need no such thing)
-        """Have the device turn to this process (asynchronously): what comes next does not pay for that any more."""
+    def turn_here(self) -> None:  # noqa: B027  (a CPU needs nothing)
+        """Switch the device to this process (asynchronously), so that the next work does not include the switch."""
 
     def shift_queue(self, places: int) -> None:  # noqa: B027
-        """Queue next to nothing, so often: the next call then starts at another place of the queue.
+        """Queue `places` tiny kernels, so that the next call starts at another position of the launch queue.
 
-        What launches need lies side by side, and is evicted like everything else: whether a call finds it there
-        depends on how many launches came before. On an H200 a kernel takes 0.1, 0.4 or 1 us longer than with a warm
-        cache by the place that it happens to have, of four; calls that always take as many launches always have the
-        same one.
+        The driver keeps what launches need side by side, and the cache evicts it like other memory. So whether a call
+        finds it there depends on the number of launches before. On an H200 a kernel takes 0.1, 0.4 or 1 us longer than
+        with a warm cache, depending on its position, of which there are four. Calls with a constant number of launches
+        would always have the same position.
         """
 
     @abstractmethod
     def cache_bytes(self) -> int:
-        """Size of the device's largest cache."""
+        """Return the size of the device's largest cache, in bytes."""
 
-    def settle_cache(self) -> None:  # noqa: B027  (devices without such a cache have nothing to do)
-        """Undo what calls may have asked of the device's cache. Waits for queued work, so never behind a closed gate."""
+    def settle_cache(self) -> None:  # noqa: B027  (not every device has such a cache)
+        """Undo the settings that calls may have made for the device's cache.
+
+        This waits for queued work, so it must not be called behind a closed gate.
+        """
 
     def soiled_memory(self) -> contextlib.AbstractContextManager[None]:
-        """Runner: what is allocated inside does not start as zeros, where the allocator can be told to see to that."""
+        """Runner: make memory allocated in the body start with other values than zero, if the allocator supports it."""
         return contextlib.nullcontext()
 
     def capture(self, calls: Sequence[Callable[[], Any]]) -> list[Callable[[], Any]] | None:
-        """Record the device work of each call; return what does it again, over the same memory, with the same result.
+        """Record the device work of each call.
 
-        None where one cannot be recorded, and on devices that record nothing. Raises what the first call raises while
-        it is not recorded, and OutOfMemoryError.
+        Returns:
+            Callables that repeat the work over the same memory and return the same result; None if a call cannot be
+            recorded, or if this device records nothing.
+
+        Raises:
+            Exception: What the first call raises when it is called without recording.
+            OutOfMemoryError: Memory ran out.
         """
         return None
 
     def at_most(self, nbytes: int, share: float) -> int:
-        """Return so many bytes, or so large a share of the device's memory where that is less."""
+        """Return `nbytes`, or `share` of the device's memory in bytes if that is less."""
         return min(nbytes, int(self._memory_bytes * share))
 
     @functools.cached_property
     def _memory_bytes(self) -> int:
-        return int(self.describe()["memory_bytes"])
+        return self.describe().memory_bytes
 
     def keep_within(self, nbytes: int | None) -> None:  # noqa: B027
-        """Have this process allocate at most so many bytes of device memory through torch; None lifts the limit."""
+        """Limit the device memory that this process allocates through torch, in bytes. None removes the limit."""
 
     def room_bytes(self) -> int:
-        """Judge: how much memory there is for evaluations, when none is under way."""
+        """Judge: return how much memory evaluations may use, in bytes, when none is running."""
         return self._memory_bytes
 
     def allocated_bytes(self) -> int:
-        """Return what tensors of this process take on the device, where that is counted."""
+        """Return how much memory this process's tensors take on the device, in bytes, or 0 where it is not counted."""
         return 0
 
     @contextlib.contextmanager
     def measured(self) -> Iterator[Used]:
-        """Measure what the body takes of the device's memory, where that is counted."""
+        """Measure the peak of the device memory that the body allocates, where it is counted."""
         yield Used()
 
     def free_bytes(self) -> int | None:
-        """Judge: memory of the device that nobody uses, its own idle memory included; None where that says nothing."""
+        """Judge: return the device's unused memory in bytes, including idle memory of this process; None if unknown."""
         return None
 
     def idle_bytes(self) -> int:
-        """Return what this process keeps of the device's memory for later, in no tensor."""
+        """Return how much device memory this process keeps for later without using it in a tensor, in bytes."""
         return 0
 
     def is_full(self) -> bool:
-        """Judge: whether next to nothing of the device's memory is left, so that a failure to allocate says nothing."""
+        """Judge: return True if the device is almost full, so that a failed allocation proves nothing."""
         return False
 
     def trim(self) -> None:  # noqa: B027
-        """Judge: give memory back that is only kept for later, if it is much."""
+        """Judge: release memory that is only kept for later, if it is much."""
 
     def clear(self) -> None:  # noqa: B027
-        """Give back all memory that this process keeps for later."""
+        """Release all memory that this process keeps for later."""
 
     def settle(self) -> None:
-        """Runner: begin to be timed, with memory as any other process has it."""
+        """Runner: prepare memory for timing, in the same way in every process."""
         self.clear()
 
     def displace(self, seed: int) -> None:  # noqa: B027
-        """Runner: have memory that is kept for later elsewhere: as if at first (`AFRESH`), or where a higher `seed` says.
+        """Runner: move memory kept for later, as at the start (`AFRESH`) or to places drawn from a higher `seed`.
 
-        How long a call takes depends on where its operands lie, and a process has them where they were.
+        The duration of a call depends on the addresses of its operands, and a process normally keeps those addresses.
         """
 
     def probe(self) -> Probe:
-        """Judge: how quick the device is now. Slower than usual: somebody else uses it."""
+        """Judge: measure how fast the device is now. If it is slower than usual, another process uses it."""
         return Probe(0.0, 0.0)
 
     def near_processors(self) -> set[int]:
-        """Judge: processors of the host that reach the device without a detour; none where nobody says which."""
+        """Judge: return the host's processors that are nearest to the device; none if unknown."""
         return set()
 
-    def state(self) -> dict[str, Any]:
-        """Judge: what the driver says about clocks, power and temperature; empty where it says nothing."""
-        return {}
+    def state(self) -> GpuState | None:
+        """Judge: return what the driver reports about clocks, power and temperature; None if it reports nothing."""
+        return None
 
     def pace(self) -> Pace | None:
-        """How long a kernel that does next to nothing takes in this process; None where processes do not differ in that."""
+        """Return the time of an almost empty kernel in this process; None on devices where processes do not differ."""
         return None
 
     @abstractmethod
@@ -214,22 +240,22 @@ class Device(ABC):
 
 
 class Gate(ABC):
-    """Holds queued work back until the judge lets it go: what is behind a gate is in the queue, and has not begun.
+    """Holds queued work back until the judge opens it: work behind a closed gate is queued and has not begun.
 
-    Values count up; a gate that was opened with a value lets everything through that waits for it or for less.
+    Values count up. A gate that is opened with a value lets through all work that waits for it or for a smaller one.
     """
 
     @abstractmethod
     def wait(self, value: int) -> None:
-        """Queue: nothing after this begins before the gate is opened with `value`. Does not block the host."""
+        """Queue: start nothing after this before the gate is opened with `value`. Does not block the host."""
 
     @abstractmethod
     def finish(self, value: int) -> None:
-        """Queue: when all before this is done, `is_finished` is to be true of `value`. Does not block the host."""
+        """Queue: make `is_finished(value)` true when everything before this is done. Does not block the host."""
 
     @abstractmethod
     def open(self, value: int) -> None:
-        """Open the gate, when what was queued under `beside` is done."""
+        """Open the gate once the work that was queued under `beside` is done."""
 
     @abstractmethod
     def force(self, value: int) -> None:
@@ -237,34 +263,34 @@ class Gate(ABC):
 
     @abstractmethod
     def is_finished(self, value: int) -> bool:
-        """Say whether what was let go with `value` is done, or somebody who can write the gate's words says so."""
+        """Return True if the work released with `value` is done, or if another writer of the gate's words claims so."""
 
     @abstractmethod
     def beside(self) -> contextlib.AbstractContextManager[Any]:
-        """What is queued inside is not held back by the gate."""
+        """Return a context in which queued work does not wait at the gate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """How quick a device is, in seconds."""
+    """How fast a device is, in seconds."""
 
-    #: What a fixed piece of work takes once it has begun.
+    #: Duration of a fixed piece of work, from its beginning on.
     seconds: float
-    #: From the launch of next to nothing until it is done, by the host's clock.
+    #: Time from the launch of a tiny kernel to its end, by the host's clock.
     latency: float
 
 
 class Stopwatch(ABC):
-    """Times intervals of device work; `seconds` is valid after the device was synchronised."""
+    """Times intervals of device work. `seconds` is valid after the device was synchronised."""
 
     @abstractmethod
     def start(self, index: int) -> None:
-        """Begin an interval."""
+        """Begin interval `index`."""
 
     @abstractmethod
     def stop(self, index: int) -> None:
-        """End an interval."""
+        """End interval `index`."""
 
     @abstractmethod
     def seconds(self) -> list[float]:
-        """Seconds of each interval."""
+        """Return the duration of each interval, in seconds."""

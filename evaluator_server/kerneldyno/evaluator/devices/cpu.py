@@ -1,4 +1,4 @@
-"""The CPU as a device: for laptops and CI. Triton runs in its interpreter, arenas are sealed memory files."""
+"""The CPU as a device, for laptops and CI. Triton runs in its interpreter, and arenas are sealed memory files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import torch
 
 from ..shared import proc
 from . import heap, hostmemory
-from .base import Arena, Device, Stopwatch
+from .base import Arena, Device, DeviceDescription, Stopwatch
 from .signals import Signals, new_page
 
-#: Larger than the last-level caches of the machines this runs on would be costly here, and the interpreter's own
-#: overhead is a thousand times that of a cache miss: enough to evict the second-level cache.
+#: Enough to evict the second-level cache. Evicting last-level caches would be too slow here, and the interpreter's
+#: overhead is a thousand times that of a cache miss.
 _FLUSH_BYTES = 4 << 20
-#: Where the kernel does not tell.
+#: Assumed size of the largest cache in bytes, which few caches exceed, if the kernel does not report it.
 _USUAL_CACHE_BYTES = 64 << 20
 
 
@@ -37,20 +37,15 @@ class CpuDevice(Device):
         self._flush: torch.Tensor | None = None
 
     def warm_up(self) -> None:
-        # One thread for reference and candidate alike: the interpreter has only one, and forked OpenMP pools are
-        # trouble.
+        # One thread for both reference and candidate: the interpreter has only one, and forked OpenMP pools cause
+        # problems.
         torch.set_num_threads(1)
         torch.ones(8).sum().item()
         heap.divide()
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> DeviceDescription:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return {
-            "model": proc.processor_model() or platform.processor() or platform.machine(),
-            "memory_bytes": memory,
-            "driver_version": "",
-            "cuda_version": "",
-        }
+        return DeviceDescription(proc.processor_model() or platform.processor() or platform.machine(), memory)
 
     def room_bytes(self) -> int:
         return hostmemory.allowance()
@@ -64,7 +59,7 @@ class CpuDevice(Device):
 
     def reach_arena(self, ticket: dict[str, Any], descriptors: Sequence[int], number: int) -> torch.Tensor:
         reached = torch.frombuffer(mmap.mmap(descriptors[1 + number], int(ticket["nbytes"])), dtype=torch.uint8)
-        # Every page is mapped now: the first to write to one pays for it, and a new process is the first on all of them.
+        # Map every page now. The first write to a page is slow, and a new process would be the first on all of them.
         return reached.zero_()
 
     def signals(self, descriptors: Sequence[int]) -> Signals:
@@ -100,7 +95,7 @@ class CpuDevice(Device):
 class _MemoryFileArena(Arena):
     def __init__(self, nbytes: int, descriptor: int) -> None:
         os.ftruncate(descriptor, nbytes)
-        # A runner that shrank the file would kill the judge with SIGBUS.
+        # The seals keep a runner from shrinking the file, which would kill the judge with SIGBUS.
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         self._nbytes = nbytes
         self.data = torch.frombuffer(mmap.mmap(descriptor, nbytes), dtype=torch.uint8)
@@ -109,7 +104,7 @@ class _MemoryFileArena(Arena):
         return {"nbytes": self._nbytes}
 
     def close(self) -> None:
-        self.data = torch.empty(0, dtype=torch.uint8)  # the mapping goes with its last tensor
+        self.data = torch.empty(0, dtype=torch.uint8)  # the mapping ends with its last tensor
 
 
 class _HostStopwatch(Stopwatch):
@@ -129,7 +124,10 @@ class _HostStopwatch(Stopwatch):
 
 @functools.cache
 def _largest_cache() -> int:
-    """Size of the largest cache of the first processor, as Linux tells it ("107520K"), or one that few exceed."""
+    """Return the size of the first processor's largest cache in bytes.
+
+    Linux reports it as "107520K". If it does not, return a size that few caches exceed.
+    """
     try:
         sizes = [path.read_text() for path in pathlib.Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
         return max(int(size.strip().removesuffix("K")) << 10 for size in sizes)

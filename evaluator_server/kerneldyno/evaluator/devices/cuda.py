@@ -1,6 +1,6 @@
-"""An NVIDIA GPU as a device: arenas are plain allocations shared by CUDA IPC, clocks are CUDA events.
+"""An NVIDIA GPU as a device. Arenas are plain allocations shared by CUDA IPC, and clocks are CUDA events.
 
-Arenas go through the driver API, not through torch's own sharing: that needs files common to both processes, and a
+Arenas use the driver API instead of torch's own sharing, because torch needs files that both processes can open, and a
 runner shares no file system with the judge. Sources: CUDA Driver API, "cuIpcGetMemHandle", "cuIpcOpenMemHandle"
 (https://docs.nvidia.com/cuda/cuda-driver-api/).
 """
@@ -17,22 +17,23 @@ from typing import Any
 
 import torch
 
+from ..shared.nvml import GpuState
 from . import gpu_state
-from .base import AFRESH, Arena, Device, Gate, Pace, Probe, Stopwatch, Used
+from .base import AFRESH, Arena, Device, DeviceDescription, Gate, Pace, Probe, Stopwatch, Used
 from .driver import Driver
 from .graphs import capture
 from .pace import measure
 from .placement import Placement
 from .signals import FINISHED, OPENED, Signals, new_page
 
-#: Memory that does not fill its last page is shared in small pages: reading it took 112 us for 256 MB on an H200, not
-#: 70.
+#: Arenas are rounded up to this size in bytes. Memory that does not fill its last page is shared in small pages:
+#: reading 256 MB of it took 112 us on an H200 instead of 70 us.
 _PAGE_BYTES = 2 << 20
-#: Less free memory than this is next to nothing.
+#: A device with less free memory than this (bytes) is almost full.
 _LITTLE_BYTES = 1 << 30
-#: Share of the device's memory that the judge's allocator may keep for later: giving back and taking anew takes 0.1 s.
+#: Share of the device's memory that the judge's allocator may keep for later. Releasing and reallocating takes 0.1 s.
 _MOST_IDLE = 0.15
-#: What new arenas hold: the driver may give this process memory again in which it had answers.
+#: Byte that fills new arenas: the driver may return memory in which this process earlier had answers.
 _WIPED = 0xFF
 
 
@@ -42,7 +43,7 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
 
 
 class _Bytes:
-    """Foreign device memory, in the form that torch.as_tensor takes without copying."""
+    """Device memory that torch did not allocate, in the form that torch.as_tensor takes without copying."""
 
     def __init__(self, pointer: int, nbytes: int) -> None:
         self.__cuda_array_interface__ = {
@@ -55,7 +56,7 @@ class _Bytes:
 
 
 class CudaDevice(Device):
-    """GPU number `index` of those visible to this process."""
+    """The GPU with number `index` among those visible to this process."""
 
     kind = "cuda"
 
@@ -66,41 +67,41 @@ class CudaDevice(Device):
 
     @property
     def driver(self) -> Driver:
-        """The driver, loaded on first use."""
+        """Return the driver, which is loaded on first use."""
         if self._driver is None:
             self._driver = Driver()
         return self._driver
 
     @functools.cached_property
     def _stream_of_graphs(self) -> torch.cuda.Stream:
-        return _stream(self.torch_device)  # one for all: libraries make workspaces for each stream
+        return _stream(self.torch_device)  # one for all graphs: libraries make workspaces per stream
 
     def warm_up(self) -> None:
         torch.cuda.set_device(self.torch_device)
         torch.zeros(1, device=self.torch_device).add_(1)
         self.synchronize()
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> DeviceDescription:
         properties = torch.cuda.get_device_properties(self.torch_device)
-        return {
-            "model": properties.name,
-            "memory_bytes": properties.total_memory,
-            "driver_version": self.driver.version(),
-            "uuid": f"GPU-{properties.uuid}",
-            "cuda_version": torch.version.cuda or "",
-        }
+        return DeviceDescription(
+            model=properties.name,
+            memory_bytes=properties.total_memory,
+            driver_version=self.driver.version(),
+            cuda_version=torch.version.cuda or "",
+            uuid=f"GPU-{properties.uuid}",
+        )
 
-    # Each queue between a context and the device takes the driver time to make, and to unmake: eight contexts were
-    # there after 1.04 s and gone after 0.49 s with the usual number of them, after 0.44 s and 0.20 s with one (H200).
+    # The driver takes time to create and destroy each queue between a context and the device. Eight contexts took 1.04
+    # s to start and 0.49 s to end with the usual number of queues, and 0.44 s and 0.20 s with one (H200).
     lean: Mapping[str, str] = MappingProxyType({"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
 
-    # A queue of 4,094 launches instead of 1,022: what does not fit cannot be queued ahead, and many a network makes
-    # more than a thousand in one call. Costs a process 20 ms at its birth.
+    # This gives a queue of 4,094 launches instead of 1,022. Launches beyond the queue's size cannot be queued ahead,
+    # and many networks need more than a thousand per call. It makes the start of a process 20 ms longer.
     roomy: Mapping[str, str] = MappingProxyType({"CUDA_SCALE_LAUNCH_QUEUES": "4x"})
 
     displaces = True
 
-    # 1,022 launches are 40 calls of so many, with eight that each call costs by itself.
+    # 40 calls fit into a queue of 1,022 launches if each makes 16 launches, and eight more for each call by itself.
     lean_launches = 16
 
     def runner_descriptors(self) -> list[int]:
@@ -119,7 +120,7 @@ class CudaDevice(Device):
     def gate(self, signals: Signals, *, queues: bool) -> Gate:
         page = torch.frombuffer(signals.memory, dtype=torch.int32)
         pointer = self.driver.register(page.data_ptr(), mmap.PAGESIZE) if queues else 0
-        # Streams are made when one is first wanted, which waits for the device: not behind a closed gate, then.
+        # Create the stream now: that waits for the device, so it must not happen behind a closed gate.
         side = None if queues else _stream(self.torch_device)
         return _StreamGate(self.driver, signals, pointer, self.torch_device, side)
 
@@ -160,7 +161,7 @@ class CudaDevice(Device):
         return self.free_bytes()
 
     def allocated_bytes(self) -> int:
-        # `memory_allocated` makes one flat dict of all statistics first, which takes ten times as long.
+        # `memory_allocated` first makes one flat dict of all statistics, which takes ten times as long.
         counted: int = torch.cuda.memory_stats_as_nested_dict(self.torch_device)["allocated_bytes"]["all"]["current"]
         return counted
 
@@ -174,7 +175,7 @@ class CudaDevice(Device):
             used.peak = torch.cuda.max_memory_allocated(self.torch_device) - before
 
     def free_bytes(self) -> int:
-        idle = torch.cuda.memory_reserved(self.torch_device)  # ours, whatever it is used for
+        idle = torch.cuda.memory_reserved(self.torch_device)  # this process's, used or not
         return torch.cuda.mem_get_info(self.torch_device)[0] + idle
 
     def idle_bytes(self) -> int:
@@ -199,7 +200,7 @@ class CudaDevice(Device):
     def capture(self, calls: Sequence[Callable[[], Any]]) -> list[Callable[[], Any]] | None:
         with contextlib.suppress(torch.OutOfMemoryError):
             return capture(calls, self.driver, self._stream_of_graphs)
-        torch.cuda.empty_cache()  # a pool of its own cannot have what torch keeps for others
+        torch.cuda.empty_cache()  # a new pool cannot use memory that torch keeps for others
         return capture(calls, self.driver, self._stream_of_graphs)
 
     def pace(self) -> Pace | None:
@@ -214,7 +215,7 @@ class CudaDevice(Device):
         target, source = self._flush.chunk(2)
         self.flush_cache()
         watch.start(0)
-        target.copy_(source)  # while what others gave back is wiped, reading is slower, and writing is not
+        target.copy_(source)  # reading is slower while the device wipes freed memory
         watch.stop(0)
         self.synchronize()
         return Probe(watch.seconds()[0], latency)
@@ -222,7 +223,7 @@ class CudaDevice(Device):
     def near_processors(self) -> set[int]:
         return gpu_state.near_processors(self.torch_device.index)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> GpuState | None:
         return gpu_state.state(self.torch_device.index)
 
     def stopwatch(self, count: int) -> Stopwatch:
@@ -230,8 +231,8 @@ class CudaDevice(Device):
 
 
 class _DeviceArena(Arena):
-    # Each candidate's is made anew: who has seen the handle of an arena can open it, from any namespace, while it
-    # exists.
+    # Each candidate gets new arenas: a process that has seen the handle of an arena can open it while it exists, from
+    # any namespace.
     def __init__(self, device: CudaDevice, nbytes: int) -> None:
         self._driver = device.driver
         self._nbytes = nbytes
@@ -239,7 +240,7 @@ class _DeviceArena(Arena):
         try:
             self._pointer = self._driver.allocate(whole)
         except torch.OutOfMemoryError:
-            torch.cuda.empty_cache()  # torch may hold what we need
+            torch.cuda.empty_cache()  # torch may keep the needed memory
             self._pointer = self._driver.allocate(whole)
         torch.as_tensor(_Bytes(self._pointer, whole), device=device.torch_device).fill_(_WIPED)
         device.synchronize()
@@ -255,12 +256,12 @@ class _DeviceArena(Arena):
 
 
 class _StreamGate(Gate):
-    """Two words of host memory: one that the stream waits for, one that it writes (CUDA Driver API, "cuStreamWaitValue32").
+    """Two words of host memory: the stream waits for one and writes the other (CUDA Driver API, "cuStreamWaitValue32").
 
-    In host memory, since whoever opens the gate or watches for the end then needs no launch, no message and no call
-    of the driver: loading a kernel for the first time may wait for the whole device, and so for ever behind a gate
-    that this very kernel was to open. And a processor sees the word change within 3 us, where messages were seen to
-    vary by 200 (H200).
+    They are in host memory so that opening the gate or watching for the end needs no launch, message or driver call.
+    Loading a kernel for the first time may wait for the whole device; behind a gate that this same kernel should open,
+    it would wait for ever. And a processor sees the word change within 3 us, while the delay of messages varied by 200
+    us (H200).
     """
 
     def __init__(
@@ -271,7 +272,15 @@ class _StreamGate(Gate):
         device: torch.device,
         side: torch.cuda.Stream | None,
     ) -> None:
-        """`pointer` is where the device finds the page; who only opens the gate needs none. Who opens it needs `side`."""
+        """Create one side of the gate.
+
+        Args:
+            driver: The driver.
+            signals: The page of signals.
+            pointer: The page's address on the device; 0 for the side that only opens the gate.
+            device: The device.
+            side: The stream beside the gate; needed by the side that opens it.
+        """
         self._driver = driver
         self._signals = signals
         self._pointer = pointer

@@ -1,4 +1,4 @@
-"""The driver calls that torch does not offer. Source: CUDA Driver API (https://docs.nvidia.com/cuda/cuda-driver-api/)."""
+"""Driver calls that torch does not offer. Source: CUDA Driver API (https://docs.nvidia.com/cuda/cuda-driver-api/)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _IpcHandle(ctypes.Structure):
 
 
 class Driver:
-    """The few driver calls that torch does not offer."""
+    """The driver calls that this program needs and torch does not offer."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libcuda.so.1")
@@ -64,7 +64,7 @@ class Driver:
         )
 
     def write_value(self, stream: int, pointer: int, value: int) -> None:
-        """Queue on `stream`: write the word at `pointer`, after all that was queued before."""
+        """Queue on `stream`: write the word at `pointer` after all work that was queued before."""
         self._call(
             "cuStreamWriteValue32_v2",
             ctypes.c_void_p(stream),
@@ -74,7 +74,7 @@ class Driver:
         )
 
     def register(self, address: int, nbytes: int) -> int:
-        """Make whole pages of host memory known to the device; return where it finds them."""
+        """Register whole pages of host memory with the device, and return their address on the device."""
         flags = ctypes.c_uint(_HOST_PORTABLE | _HOST_MAPPED)
         self._call("cuMemHostRegister_v2", ctypes.c_void_p(address), ctypes.c_size_t(nbytes), flags)
         pointer = ctypes.c_uint64()
@@ -82,17 +82,17 @@ class Driver:
         return pointer.value
 
     def begin_capture(self, stream: int) -> None:
-        """Record what is given to `stream` from now on, instead of doing it."""
+        """Record the work given to `stream` from now on instead of executing it."""
         self._call("cuStreamBeginCapture_v2", ctypes.c_void_p(stream), ctypes.c_uint(_CAPTURE_RELAXED))
 
     def end_capture(self, stream: int) -> int:
-        """Record no more; return the graph. Raises where what was done cannot be recorded; the stream is usable again."""
+        """End the recording and return the graph. Raises if the work cannot be recorded; the stream is usable again."""
         graph = ctypes.c_void_p()
         self._call("cuStreamEndCapture", ctypes.c_void_p(stream), ctypes.byref(graph))
         return graph.value or 0
 
     def instantiate(self, graph: int, stream: int) -> int:
-        """Make a graph ready to be launched, and have `stream` bring it to the device."""
+        """Make a graph ready to launch, and upload it to the device on `stream`."""
         ready = ctypes.c_void_p()
         self._call("cuGraphInstantiateWithFlags", ctypes.byref(ready), ctypes.c_void_p(graph), ctypes.c_ulonglong(0))
         self._call("cuGraphUpload", ready, ctypes.c_void_p(stream))
@@ -109,8 +109,8 @@ class Driver:
         self._library.cuGraphExecDestroy(ctypes.c_void_p(ready))
 
     def forget_persisting(self) -> None:
-        """Make lines of the second-level cache that were marked as persisting ordinary again, and allow no new ones."""
-        self._library.cuCtxResetPersistingL2Cache()  # refused by GPUs that have no such thing
+        """Make persisting lines of the second-level cache ordinary again, and allow no new persisting ones."""
+        self._library.cuCtxResetPersistingL2Cache()  # fails on GPUs without this feature
         self._library.cuCtxSetLimit(ctypes.c_uint(_LIMIT_PERSISTING_L2), ctypes.c_size_t(0))
 
     def version(self) -> str:

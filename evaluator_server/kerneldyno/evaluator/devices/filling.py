@@ -1,8 +1,8 @@
-"""Random parameters of models, drawn by the device: a host needs eight seconds for 4 GiB of them, a GPU half a second.
+"""Random parameters of models, drawn on a GPU: the host needs eight seconds for 4 GiB of them, a GPU half a second.
 
-PyTorch fills a tensor of the host by one thread, since its generator is one sequence. Inside `by_device` large tensors of
-the host get numbers from the generator of the GPU instead. Reference and candidate are both constructed so, under the same
-seed, and so the same draws give the same parameters on both sides. Used by the toolkits and by `runner/parameters`.
+PyTorch fills a host tensor with one thread, because its generator is one sequence. Inside `by_device`, large host
+tensors get numbers from the GPU's generator instead. Reference and candidate are both constructed in this way and under
+the same seed, so the same draws give the same parameters on both sides. The toolkits and `runner/parameters` use it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 
 import torch
 
-#: Smaller tensors are filled by the host, as ever, within 40 ms: elements.
+#: Number of elements from which the device fills a tensor. The host fills smaller ones, as usual, within 40 ms.
 _LARGE = 1 << 22
-#: Elements that are drawn at a time, and cross the bus by way of memory that the device reaches directly: a quarter of the
-#: time, 0.12 s for 1 GiB on an H200.
+#: Number of elements that are drawn and copied at a time. They pass through pinned memory, which takes a quarter of the
+#: time: 0.12 s for 1 GiB on an H200.
 _CHUNK = 1 << 23
 _METHODS = ("uniform_", "normal_")
 
 
 @contextlib.contextmanager
 def by_device(device: torch.device) -> Iterator[None]:
-    """Have `Tensor.uniform_` and `Tensor.normal_` of large tensors of the host draw on `device`, if that is a GPU."""
+    """Make `Tensor.uniform_` and `Tensor.normal_` of large host tensors draw on `device` if that is a GPU."""
     if device.type != "cuda":
         yield
         return
@@ -59,7 +59,7 @@ def _filling(original: Callable[..., torch.Tensor], device: torch.device) -> Cal
 
 
 def _reachable(like: torch.Tensor) -> torch.Tensor:
-    """Return memory of the host that the device reaches directly, where it may."""
+    """Return host memory that the device reaches directly (pinned), if that is allowed."""
     if like.is_cuda:
         with contextlib.suppress(RuntimeError):
             return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)

@@ -1,7 +1,7 @@
-"""Clocks, power, temperature and host of a CUDA device, as the driver tells them. Read by the judge.
+"""Clocks, power, temperature and nearest processors of a CUDA device, as the driver reports them. The judge reads them.
 
-NVML counts the GPUs of the host, CUDA those of the process: they are matched by UUID. Where NVML is missing or refuses, the
-answer is empty, and nothing else depends on it.
+NVML counts the GPUs of the host and CUDA those of the process, so GPUs are matched by UUID. If NVML is missing or
+refuses, the answer is empty; nothing else depends on it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..shared.nvml import Driver, GpuError
+from ..shared.nvml import Driver, GpuError, GpuState
 
 
 @functools.cache
@@ -19,23 +19,23 @@ def _gpu(index: int) -> tuple[Driver, Any] | None:
     try:
         driver = Driver()
         return driver, driver.find(f"GPU-{torch.cuda.get_device_properties(index).uuid}")
-    except Exception:  # no library, no driver, no permission: all the same to us
+    except Exception:  # no library, driver or permission: each means None
         return None
 
 
-def state(index: int) -> dict[str, Any]:
-    """Return clocks (MHz), temperature (Celsius), power (watts) and reasons for throttling of CUDA device `index`."""
+def state(index: int) -> GpuState | None:
+    """Return the state of CUDA device `index`; None if the driver does not report it."""
     if (gpu := _gpu(index)) is None:
-        return {}
+        return None
     driver, handle = gpu
     try:
         return driver.state(handle)
     except GpuError:
-        return {}
+        return None
 
 
 def near_processors(index: int) -> set[int]:
-    """Return the host's processors that CUDA device `index` is attached to; none where the driver does not say."""
+    """Return the host's processors that are near CUDA device `index`; none if the driver does not report them."""
     if (gpu := _gpu(index)) is None:
         return set()
     driver, handle = gpu

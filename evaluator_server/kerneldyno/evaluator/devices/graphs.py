@@ -1,9 +1,9 @@
-"""CUDA graphs of calls. A call that cannot be captured leaves nothing behind.
+"""CUDA graphs of calls. A call that cannot be captured leaves no state behind.
 
-The stream is captured by the driver, and torch finds that out from the stream. `torch.cuda.CUDAGraph` is not used: after a
-capture that failed, which a call's own code decides, its allocator and its random generators go on as if it lasted (torch
-2.11). So no random numbers can be captured, which only that class could replay. Source: CUDA Driver API, "Graph Management",
-"cuStreamBeginCapture".
+The driver captures the stream, and torch notices this from the stream. `torch.cuda.CUDAGraph` is not used: when a
+capture fails, which depends on the call's own code, its allocator and its random generators continue as if the capture
+went on (torch 2.11). Therefore random numbers cannot be captured, since only that class could replay them. Source: CUDA
+Driver API, "Graph Management", "cuStreamBeginCapture".
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ import torch
 
 from .driver import Driver
 
-#: Libraries make handles and workspaces for a stream when they first use it, which cannot be recorded.
+#: Number of calls before the capture: libraries create handles and workspaces at the first use of a stream, which
+#: cannot be recorded.
 _CALLS_BEFORE = 2
 
 
 class Graph:
-    """One call, recorded: calling this does its device work again, over the same memory, and returns what it returned."""
+    """One recorded call. Calling this repeats its device work over the same memory and returns the recorded result."""
 
     def __init__(self, call: Callable[[], Any], driver: Driver, stream: torch.cuda.Stream, pool: Any) -> None:
-        """Record `call` on `stream`, which is the current one. Raises whatever it raises, or the driver does."""
+        """Record `call` on `stream`, which is the current stream. Raises what the call or the driver raises."""
         self._driver = driver
         self._device = stream.device
         driver.begin_capture(stream.cuda_stream)
         try:
             self._result = call()
         except BaseException:
-            with contextlib.suppress(RuntimeError):  # refused, where it was spoilt
+            with contextlib.suppress(RuntimeError):  # the driver refuses if the capture has failed
                 driver.destroy_graph(driver.end_capture(stream.cuda_stream))
             raise
         graph = driver.end_capture(stream.cuda_stream)
@@ -40,7 +41,7 @@ class Graph:
             self._ready = driver.instantiate(graph, stream.cuda_stream)
         finally:
             driver.destroy_graph(graph)
-        # What was recorded works in it. It goes last: a pool that dies before its tensors leaves their memory behind.
+        # The recorded work uses this pool. It must die last: otherwise the memory of its tensors is never freed.
         self._pool = pool
         weakref.finalize(self, driver.destroy, self._ready)
 
@@ -52,9 +53,14 @@ class Graph:
 def capture(
     calls: Sequence[Callable[[], Any]], driver: Driver, stream: torch.cuda.Stream
 ) -> list[Callable[[], Any]] | None:
-    """Record each of `calls` on `stream`; None where one cannot be recorded, whatever the reason but want of memory.
+    """Record each of `calls` on `stream`.
 
-    The first is called before, and raises what it raises then. Raises OutOfMemoryError.
+    Returns:
+        The graphs, or None if a call cannot be recorded for any reason except a lack of memory.
+
+    Raises:
+        OutOfMemoryError: Memory ran out.
+        Exception: Whatever the first call raises; it is called before the recording.
     """
     device = stream.device
     pool = torch.cuda.MemPool()
@@ -67,9 +73,9 @@ def capture(
         try:
             with torch.cuda.use_mem_pool(pool, device):
                 graphs = [Graph(call, driver, stream, pool) for call in calls]
-        except torch.OutOfMemoryError:  # says nothing about the calls
+        except torch.OutOfMemoryError:  # this says nothing about the calls
             raise
-        except Exception:  # what cannot be recorded fails in many ways
+        except Exception:  # calls that cannot be recorded fail in many ways
             graphs = []
         finally:
             stream.synchronize()
@@ -79,6 +85,6 @@ def capture(
 
 
 def _forget_error(device: torch.device) -> None:
-    """Have the runtime forget an error that calls did not ask about: the next launch would be blamed for it."""
+    """Clear an error that calls left in the runtime. Otherwise the next launch would report it."""
     with contextlib.suppress(RuntimeError):
         torch.zeros(1, device=device).add_(1)

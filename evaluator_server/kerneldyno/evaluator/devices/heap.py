@@ -1,11 +1,11 @@
-"""The heap of a process of the CPU device: made alike in all processes before anything is timed there.
+"""The heap of a process on the CPU device. It is made alike in all processes before anything is timed.
 
-glibc serves a block from whatever hole an earlier life of the process has left, in turn where several fit, else from
-the top of the heap where that has room, else from the system; and a freed block that was aligned is a little too small
-for the next one of its size. So one and the same call writes over memory that it has just used in one process, over
-two blocks by turns in another, and over pages that are faulted in anew in a third, for as long as each of them lives:
-a ReLU of 4 MiB took 0.30 or 0.45 ms, eight operations on 256 KiB 0.33 or 0.42. Here blocks from 64 KiB on are the
-system's, new ones in every call, and for smaller ones there are no holes to begin with.
+glibc takes a block from a hole that earlier frees have left (if several fit, in turn), else from the top of the heap,
+else from the system. And a freed block that was aligned is slightly too small for the next block of its size. So the
+same call reuses the memory that it has just used in one process, alternates between two blocks in another, and writes
+to newly mapped pages in a third, as long as each process lives: a ReLU of 4 MiB took 0.30 or 0.45 ms, eight operations
+on 256 KiB 0.33 or 0.42 ms. Here blocks of 64 KiB and more come from the system, anew in every call, and for smaller
+blocks there are no holes at first.
 
 Sources: glibc's manual, "Malloc Tunable Parameters" and "Statistics for Memory Allocation with malloc"
 (https://sourceware.org/glibc/manual/latest/html_node/The-GNU-Allocator.html). With another C library nothing happens.
@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _PERTURB, _MMAP_THRESHOLD, _TOP_PAD, _TRIM_THRESHOLD = -6, -3, -2, -1
-#: What is allocated is filled with the complement of this byte: 0xFE, a huge negative number as a float.
+#: Allocated memory is filled with the complement of this byte: 0xFE, a huge negative number as a float.
 _SOILED = 0x01
-#: From here on a block is the system's, in bytes, unless a hole or the top has room for it.
+#: Blocks of at least this size (bytes) come from the system, unless a hole or the top has room.
 _LARGE = 64 << 10
 _NEVER = 1 << 30
-#: Blocks with which holes are plugged, in bytes. What is smaller is served last in, first out, in any process.
+#: Sizes of the blocks that fill holes, in bytes. glibc serves smaller blocks last in, first out, in every process.
 _LARGEST_PLUG, _SMALLEST_PLUG = 8 << 20, 1 << 10
 
 
@@ -54,9 +54,9 @@ _libc = _library()
 
 
 def divide() -> None:
-    """Have large blocks be the system's and small ones be kept, in this process from now on.
+    """Make glibc take large blocks from the system and keep small ones, in this process from now on.
 
-    By default what counts as large moves with what the process has freed before.
+    By default the limit between large and small moves with the blocks that the process has freed.
     """
     if _libc is not None:
         _libc.mallopt(_MMAP_THRESHOLD, _LARGE)
@@ -65,13 +65,13 @@ def divide() -> None:
 
 
 def give_back() -> None:
-    """Give back all pages that hold nothing; what is allocated next has other ones."""
+    """Return all unused pages to the system; later allocations get other pages."""
     if _libc is not None:
         _libc.malloc_trim(0)
 
 
 def make_alike() -> None:
-    """Plug all holes, for good, and give the top back."""
+    """Fill all holes for good, and return the top of the heap to the system."""
     if _libc is None:
         return
     give_back()
@@ -82,7 +82,7 @@ def make_alike() -> None:
     while size >= _SMALLEST_PLUG:
         block = _libc.malloc(size) if size <= in_holes else None
         if block is not None and block < top:
-            in_holes -= size  # a hole had room for it, and has it no longer
+            in_holes -= size  # the block came from a hole and now fills it
             continue
         _libc.free(block)
         size //= 2
@@ -92,7 +92,7 @@ def make_alike() -> None:
 
 @contextmanager
 def soiled() -> Iterator[None]:
-    """What is allocated inside does not start as zeros."""
+    """Make memory that is allocated in the body start with other values than zero."""
     if _libc is None:
         yield
         return

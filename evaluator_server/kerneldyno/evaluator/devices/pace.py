@@ -1,9 +1,9 @@
-"""The pace of a process: how long kernels that do next to nothing take there, one after the other on an NVIDIA GPU.
+"""The pace of a process: how long almost empty kernels take in it, one after the other, on an NVIDIA GPU.
 
-The very same kernel takes up to 0.2 us longer in one process than in another, cold or warm, for as long as both live: by
-chance, in a few steps, and not when it is replayed as part of a CUDA graph (seen on H200s). It goes by the queue that work
-is given to, and less by the kernel, so it is likely to be where the driver has put what each launch needs. It can be
-measured within 0.02 us, and references are timed in processes of the pace that their candidates have
+The same kernel takes up to 0.2 us longer in one process than in another, cold or warm, as long as both live. The
+difference is random, has a few steps, and disappears when a CUDA graph replays the kernel (seen on H200s). It depends
+on the launch queue, and less on the kernel, so the likely cause is where the driver has put what each launch needs. The
+pace can be measured within 0.02 us, and references are timed in processes with the pace of their candidates'
 (`judge/runners/pool.py`).
 """
 
@@ -18,24 +18,25 @@ import torch
 
 from .base import Pace
 
-#: Numbers that the kernels work on: as many threads as fit the device at once, and next to no work.
+#: Number of elements that the kernels process: as many threads as fit on the device at once, with almost no work.
 _NUMBERS = 1 << 16
-#: How often the chain is timed. What disturbs one makes it longer: the shortest counts.
+#: How often the chain is timed. Disturbances only make it longer, so the shortest counts.
 _CHAINS = 8
 _LINKS = 5
-#: How long the device is kept busy while the chain is queued behind, in cycles of its clock: 0.2 ms to begin with. Before
-#: that, for a fourth of it: what a longer wait takes beyond a shorter one says how long a cycle takes.
+#: How long the device is kept busy while the chain is queued, in cycles of its clock: 0.2 ms at first, more if that was
+#: too short. Before that it is kept busy for a fourth of that time: the difference of the two tells how long a cycle
+#: takes.
 _HELD_CYCLES = 400_000
 _MOST_HELD_CYCLES = 8_000_000
 _SHORTER = 4
 
 
 def measure(device: torch.device) -> Pace | None:
-    """Return the pace, the mean of several kernels; None where the host is too slow to queue so many."""
+    """Return the pace, the mean of several kernels; None if the host is too slow to queue the chain in time."""
     event: Callable[..., Any] = torch.cuda.Event
     sleep: Callable[[int], None] = torch.cuda._sleep
     target = torch.zeros(_NUMBERS, device=device)
-    # One kernel may lie better than another: they are of different modules, of which each is loaded for itself.
+    # Kernels may lie at better or worse addresses: these come from different modules, each loaded separately.
     steps: list[Callable[[], torch.Tensor]] = [target.tanh_, target.abs_, target.sigmoid_, lambda: target.add_(1.0)]
     for step in steps:
         step()
@@ -54,10 +55,10 @@ def measure(device: torch.device) -> Pace | None:
             for step in steps:
                 step()
         end.record()
-        late = begin.query()  # the device has waited for the host: that is no pace of the device's
+        late = begin.query()  # the device waited for the host, so this does not count
         end.synchronize()
         longer = second.elapsed_time(third) - first.elapsed_time(second)
-        if late or longer <= 0:  # the host stood still before the longer one
+        if late or longer <= 0:  # the host was interrupted before the longer wait
             held *= 2
         else:
             shortest = min(shortest, begin.elapsed_time(end) * 1e-3)

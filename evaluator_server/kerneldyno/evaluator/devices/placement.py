@@ -1,10 +1,11 @@
-"""Where memory lies on an NVIDIA GPU: moved about between timed bursts, since kernels are quicker or slower by it.
+"""Addresses of memory on an NVIDIA GPU. They change between timed bursts, because the speed of kernels depends on them.
 
-On an H200 one and the same transposed convolution of cuDNN took 4.9 or 6.4 ms, another one 3.23 or 3.44, by where its
-operands lie, and for as long as they lie there. What counts seems to be how they lie to each other: a process that
-allocates the same sizes in the same order again is as quick again. So what its allocator keeps is allocated anew in
-another order, with gaps of random sizes between. In some processes that is slow wherever things come to lie, and what
-they allocate as they go is not; so memory is given back and taken again in the same order as well.
+On an H200 the same transposed convolution of cuDNN took 4.9 or 6.4 ms, and another 3.23 or 3.44 ms, depending on the
+addresses of its operands, as long as these stayed. Their relative position seems to matter: a process that allocates
+the same sizes in the same order again is as fast again. So the memory that the allocator keeps is allocated anew in
+another order, with gaps of random sizes between. In some processes memory allocated in this way is slow at every
+address, while memory that they allocate as they run is not. Therefore memory is also released and allocated again in
+the same order.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from typing import Any
 
 import torch
 
-#: Sizes of gaps, in bytes, and how much of the device's free memory all of them may take together. Smaller allocations
-#: than the least share a segment of torch's allocator, which moves none of them.
+#: Unit of the gaps' sizes in bytes, smallest and largest gap in units, and the share of the device's free memory that
+#: all gaps together may take. Smaller allocations share a segment of torch's allocator, which would move none of them.
 _GAP_BYTES = 2 << 20
 _LEAST_GAPS, _MOST_GAPS = 5, 64
 _SHARE_OF_FREE = 1 / 8
-#: Up to here torch's allocator has memory of another kind, in bytes.
+#: torch's allocator serves allocations up to this size (bytes) from other segments.
 _SMALL_BYTES = 1 << 20
-#: Segments that are moved, the largest ones: each takes the driver a moment.
+#: Maximum number of segments that are moved, the largest ones. Each takes the driver some time.
 _MOST_SEGMENTS = 32
 
 
 class Placement:
-    """Moves what torch's allocator keeps for later on one device."""
+    """Moves the memory that torch's allocator keeps for later on one device."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._gaps: list[torch.Tensor] = []
 
     def shuffle(self, seed: int) -> None:
-        """Give back all memory that is kept for later, and have as much of it again elsewhere; `seed` says where."""
+        """Release all memory kept for later, and allocate as much again at other addresses, drawn from `seed`."""
         rng = random.Random(seed)
         segments = self._segments()
         sizes = sorted(_idle(segments))[-_MOST_SEGMENTS:]
@@ -52,10 +53,10 @@ class Placement:
                     break
                 self._gaps.append(self._take(gap))
                 taken.append(self._take(size))
-        del taken, filled  # to the allocator, which has nothing else to give
+        del taken, filled  # back to the allocator, which now has only these blocks
 
     def renew(self) -> None:
-        """Give back all memory that is kept for later, and have as much of it again as if the process had just begun."""
+        """Release all memory that is kept for later, and allocate as much again, as if the process had just started."""
         segments = self._segments()
         sizes = _idle(segments)
         least = min(sorted(sizes)[-_MOST_SEGMENTS:], default=0)
@@ -73,7 +74,7 @@ class Placement:
         torch.cuda.empty_cache()
 
     def _segments(self) -> list[dict[str, Any]]:
-        """Return the large segments that calls on the current stream get memory from."""
+        """Return the large segments from which calls on the current stream get memory."""
         snapshot: Callable[[], list[dict[str, Any]]] = torch.cuda.memory_snapshot
         stream = torch.cuda.current_stream(self._device).cuda_stream
         return [
@@ -90,12 +91,12 @@ class Placement:
 
 
 def _idle(segments: list[dict[str, Any]]) -> list[int]:
-    """Return the sizes of those in which nothing is allocated, in bytes."""
+    """Return the sizes of the segments in which nothing is allocated, in bytes."""
     return [segment["total_size"] for segment in segments if not segment["active_size"]]
 
 
 def _holes(segments: list[dict[str, Any]]) -> list[int]:
-    """Return the sizes of what is free between things in use, in bytes: calls count on it, and gaps are not to lie there."""
+    """Return the sizes in bytes of the free blocks between used ones. Calls rely on them, so no gap may lie there."""
     return sorted(
         block["size"]
         for segment in segments

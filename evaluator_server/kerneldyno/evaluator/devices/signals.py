@@ -1,9 +1,8 @@
-"""Signals: a page of host memory through which the judge and one runner pace each other, call by call.
+"""Signals: a page of host memory through which judge and runner synchronise, call by call.
 
-A word written by one process is seen by another within a microsecond, where a message through a socket takes 20 to
-200. That is what makes the judge's own clock fine enough to time single calls. Words count up and nothing is ever
-reset, so a signal that comes twice or late does no harm. Whatever a runner writes here, it can only delay itself or
-claim to be ready.
+A process sees a word that another process wrote within a microsecond, while a message through a socket takes 20 to 200.
+This makes the judge's own clock precise enough to time single calls. Words count up and are never reset, so repeated or
+late signals do no harm. Whatever a runner writes here, it can only delay itself or claim to be ready.
 """
 
 from __future__ import annotations
@@ -12,18 +11,19 @@ import fcntl
 import mmap
 import os
 
-#: Where the words lie, in words of 4 bytes: one cache line each, so that writing one does not disturb a reader of
-#: another. The first two are the gate's (`base.Gate`); the device itself reads and writes them.
+#: Positions of the words, in units of 4 bytes. Each has its own cache line, so that writing one does not disturb
+#: readers of another. The first two belong to the gate (`base.Gate`); the device itself reads and writes them.
 OPENED, FINISHED = 0, 32
-#: Runner: which step it is ready for, and which it has done. Judge: which it has released.
+#: Written by the runner: the step that it is ready for, and the last step that it has done. By the judge: the last step
+#: that it has released.
 READY, DONE, RELEASED = 64, 96, 128
 
 
 def new_page() -> int:
-    """Return the descriptor of a fresh page; the caller closes it."""
+    """Return the descriptor of a new page. The caller closes it."""
     page = os.memfd_create("kerneldyno-signals", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(page, mmap.PAGESIZE)
-    # A runner that shrank the file would kill the judge with SIGBUS.
+    # The seals keep a runner from shrinking the file, which would kill the judge with SIGBUS.
     fcntl.fcntl(page, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return page
 
@@ -40,11 +40,11 @@ class Signals:
         self._words[word] = value
 
     def has(self, word: int, value: int) -> bool:
-        """Say whether a word has reached `value`."""
+        """Return True if a word has reached `value`."""
         return self._words[word] >= value
 
     def wait(self, word: int, value: int) -> None:
-        """Runner: return as soon as a word has reached `value`; spins, since to sleep and be woken takes 50 us."""
+        """Runner: return as soon as a word has reached `value`. This spins, because sleeping and waking takes 50 us."""
         words = self._words
         while words[word] < value:
             pass

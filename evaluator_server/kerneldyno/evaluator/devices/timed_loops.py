@@ -1,10 +1,10 @@
-"""The timed loops: a burst of calls on inputs from an arena, outputs into an arena. Both sides run this same code.
+"""The timed loops: a burst of calls with inputs from one arena and outputs into another.
 
-One runner runs it on the candidate, another one on the reference and on a call that does nothing; so whatever the
-loop itself costs is the same in all three, and the judge can take it off. Each call of a burst has an input set and
-an output slot of its own. There are two loops. `run_burst` gives the device all calls before it may begin with the
-first, and times each by device events: *device time*. `run_paced` makes one call at a time, waits for the device, and
-is timed by the judge from outside: *end-to-end time*, host and launches included.
+Candidate and reference use the same loops. One runner runs a loop with the candidate, another runs it with the
+reference and with an empty call. So the loop's own cost is the same in all three, and the judge can subtract it. Each
+call of a burst has its own input set and output slot. There are two loops. `run_burst` queues all calls before the
+device may begin with the first, and times each by device events: *device time*. `run_paced` makes one call at a time
+and waits for the device, and the judge times it from outside: *end-to-end time*, which includes host and launches.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from . import seeding
 from .base import Device, Gate
 from .signals import DONE, READY, RELEASED, Signals
 
-#: Places of the queue, of which calls begin at random ones (see `Device.shift_queue`).
+#: Number of positions in the launch queue; calls start at random ones (see `Device.shift_queue`).
 _PLACES = 4
-#: Share of what two inputs make a result differ by that a replay's result may be off: rounding, but nothing stale.
+#: Limit for the error of a replay's result, relative to the difference between the results of two inputs. Rounding
+#: stays below it; stale results do not.
 _ALIKE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one burst does: input set, output slot and random seed of each call, and whether calls find a cold cache.
+    """One burst: the input set, output slot and random seed of each call, and whether the calls find a cold cache.
 
-    Cold calls get copies of their inputs, since how long a call takes depends on where they lie, and the arena stays
-    where it is for as long as its process lives. The copies lie at an address used before, with nothing visible changed
-    (not even the version counter), every other one of `run_burst` at a new address. Calls that are replayed cannot, and
-    work on the arena. So do warm ones, without anything between the calls but the copy of the output: no time passes in
-    them that is not the candidate's.
+    Cold calls get copies of their inputs, because a call's duration depends on the addresses of its inputs, and the
+    arena's addresses do not change while its process lives. The copies lie at an address that was used before, with no
+    visible change (even the version counter stays). In `run_burst`, every other call gets copies at new addresses.
+    Replayed calls cannot use copies and work on the arena. Warm calls work on the arena, too; only the copy of the
+    output lies between them, so all time belongs to the candidate.
     """
 
     sets: Sequence[int]
@@ -49,14 +50,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """Where inputs come from and outputs go: `inputs[s]` is input set s, `outputs[k]` the bytes of slot k (uint8, 2-D)."""
+    """A runner's inputs and outputs: `inputs[s]` is input set s, `outputs[k]` the bytes of slot k (uint8, 2-D)."""
 
     device: Device
     arena: torch.Tensor
     structure: Any
     inputs: Sequence[Sequence[torch.Tensor]]
     outputs: torch.Tensor
-    #: Where tensors of some dtypes and shapes go, in each slot. Finding out takes longer than most kernels do.
+    #: Views of each slot for tensors of given dtypes and shapes. Computing them takes longer than most kernels do.
     _places: dict[tuple[Any, ...], list[list[torch.Tensor]]] = field(default_factory=dict)
 
     @classmethod
@@ -71,7 +72,7 @@ class Station:
         sets: int,
         slots: int,
     ) -> Station:
-        """Divide two arenas into input sets and output slots; the second one divides evenly."""
+        """Divide two arenas into input sets and output slots. The slots divide the second arena evenly."""
         _, set_bytes = tree.layout(specs)
         return cls(
             device,
@@ -82,12 +83,15 @@ class Station:
         )
 
     def arguments(self, structure: Any, specs: Sequence[tree.TensorSpec]) -> list[Any]:
-        """Return positional arguments over the beginning of the arena itself, whatever their shapes."""
+        """Return positional arguments over the beginning of the arena.
+
+        They may have other shapes than the input sets.
+        """
         arguments: list[Any] = tree.rebuild(structure, tree.views(self.arena, specs), self.device.torch_device)
         return arguments
 
     def store(self, value: Any, slot: int) -> tuple[Any, list[torch.Tensor]]:
-        """Copy the tensors of `value` into a slot, densely, if they fit; return its structure and those tensors."""
+        """Copy the tensors of `value` densely into a slot if they fit. Return its structure and those tensors."""
         structure, tensors = tree.flatten(value)
         key = tuple((tensor.dtype, tensor.shape) for tensor in tensors)
         if key not in self._places:
@@ -97,13 +101,13 @@ class Station:
                 [small_floats.raw(view) for view in tree.views(output, specs)] if fits else []
                 for output in self.outputs
             ]
-        for view, tensor in zip(self._places[key][slot], tensors, strict=False):  # none where it does not fit
+        for view, tensor in zip(self._places[key][slot], tensors, strict=False):  # no views if they do not fit
             view.copy_(tensor if tensor.dtype is view.dtype else small_floats.raw(tensor), non_blocking=True)
         return structure, tensors
 
 
 def _shifts(count: int) -> list[int]:
-    """Return by how many places each of so many calls is moved on: at random, each number about as often as the others."""
+    """Return random queue shifts for `count` calls. Each shift occurs about as often as the others."""
     first = secrets.randbelow(_PLACES)
     shifts = [(first + index) % _PLACES for index in range(count)]
     secrets.SystemRandom().shuffle(shifts)
@@ -111,11 +115,11 @@ def _shifts(count: int) -> list[int]:
 
 
 def capture(call: Callable[..., Any], station: Station, count: int) -> list[Callable[[], Any]]:
-    """Record `call` on each of the first `count` input sets (two at least), where they are; return what replays each.
+    """Record `call` on each of the first `count` input sets (at least two) in the arena, and return their replays.
 
-    Nothing where that is impossible, or where a replay does not do what the call does: neither work on the legacy
-    stream nor random numbers of the host are recorded, and nobody says so. The first two input sets must differ; they
-    are lost. Raises what the call raises.
+    Return nothing if that is impossible, or if a replay does not do what the call does: recording silently leaves out
+    work on the legacy stream and random numbers of the host. The first two input sets must differ, and they are
+    overwritten. Raises what the call raises.
     """
     device = station.device
 
@@ -141,9 +145,14 @@ def _copies(value: Any) -> list[torch.Tensor]:
 
 
 def _follows(stale: list[torch.Tensor], made: list[torch.Tensor], wanted: list[torch.Tensor]) -> bool:
-    """Say whether what was made of new inputs is what is wanted, and no longer what was made of others.
+    """Return True if a replay follows its inputs.
 
-    How much results differ between inputs is the measure: what hardly changes could as well be stale.
+    The unit of comparison is how much results differ between inputs: a result that hardly changes could be stale.
+
+    Args:
+        stale: The replay's results for other inputs.
+        made: The replay's results for the new inputs.
+        wanted: The call's own results for the new inputs.
     """
     changed = False
     if not len(stale) == len(made) == len(wanted):
@@ -165,9 +174,9 @@ def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def lead_in(call: Callable[..., Any], station: Station, count: int) -> None:
-    """Make `count` untimed calls on whatever lies in the first input set, and forget what they return.
+    """Make `count` untimed calls on the first input set, whatever it holds, and drop their results.
 
-    The caches of a process that has just been stopped are cold, and memory that was given back has to be taken anew.
+    After a stop, a process's caches are cold, and it must allocate memory again that it had released.
     """
     for _ in range(count):
         call(*tree.rebuild(station.structure, station.inputs[0], station.device.torch_device))
@@ -175,7 +184,7 @@ def lead_in(call: Callable[..., Any], station: Station, count: int) -> None:
 
 
 def _refill(steady: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """Return `steady` with the values of `tensors`; a call sees the version counters as they were."""
+    """Return `steady` with the values of `tensors`. The version counters stay the same."""
     for target, tensor in zip(steady, tensors, strict=True):
         small_floats.raw(target.data).copy_(small_floats.raw(tensor))
     return steady
@@ -191,11 +200,19 @@ def run_burst(
     value: int = 0,
     queued: Callable[[float], None] = lambda launching: None,
 ) -> list[float]:
-    """Carry out `plan` behind `gate`, or without one; return each call's device seconds.
+    """Carry out `plan` and return the device seconds of each call, once the device has finished everything.
 
-    `replays` are what `capture` returned; without, each call is made as it is. When all of it is in the queue behind
-    a gate, `queued` is called with the host seconds that one call took (their median). Returns only when the device
-    has finished everything. Raises whatever the call raises.
+    Args:
+        call: The call to time.
+        station: The inputs and outputs.
+        plan: The burst.
+        replays: The result of `capture`. If it is empty, the call itself is made.
+        gate: Holds the work back until the judge opens it; None queues nothing ahead.
+        value: The gate's value for this burst.
+        queued: Called when the whole burst is queued behind the gate, with the median of the host seconds per call.
+
+    Raises:
+        Exception: Whatever the call raises.
     """
     device = station.device
     watch = device.stopwatch(len(plan.sets))
@@ -224,7 +241,7 @@ def run_burst(
         launching.append(time.perf_counter() - before)
         watch.stop(step)
         station.store(result, slot)
-        del result, launch, arguments, given  # or the next call would need memory beside all of this
+        del result, launch, arguments, given  # otherwise the next call would need memory in addition
     if gate is not None:
         gate.finish(value)
         queued(statistics.median(launching))
@@ -241,12 +258,13 @@ def run_paced(
     base: int,
     replays: Sequence[Callable[[], Any]] = (),
 ) -> list[float]:
-    """Carry out `plan` one call at a time, each when the judge releases it; return the seconds that each took, as seen here.
+    """Carry out `plan` one call at a time, when the judge releases each, and return each call's seconds by this clock.
 
-    Signals count up from `base`, by two for each call: ready for its inputs, which are there once it is released; then
-    ready for, released and done with the call. No inputs are there before the call before has been done, so that no call
-    can do another one's work. A call begins on an idle device and ends when its output is in the judge's memory: what is
-    left to be done when it returns is done in its time. Raises whatever the call raises.
+    Signals count up from `base`, two for each call. For the first, the runner is ready for inputs, and the judge
+    releases it when they are there. For the second, the runner is ready for the call, the judge releases it, and the
+    runner is done. The inputs arrive only after the previous call is done, so no call can do another call's work. A
+    call begins on an idle device and ends when its output is in the judge's memory, so work left over when it returns
+    counts as its time. Raises whatever the call raises.
     """
     device = station.device
     copied = plan.cold and not replays
@@ -261,7 +279,7 @@ def run_paced(
         if plan.cold:
             device.flush_cache()
         else:
-            device.turn_here()  # inputs are put there by another process
+            device.turn_here()  # another process has written the inputs
         arguments = tree.rebuild(station.structure, given, device.torch_device)
         launch = replays[index] if replays else functools.partial(call, *arguments)
         seeding.seed(device.torch_device, plan.seeds[step])

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
 from ..devices.base import Device
 from ..shared.out_of_memory import asked_bytes, free_bytes, held_bytes
 from ..shared.spec import EvalSpec
@@ -34,6 +36,7 @@ from .problems.cache import Announce, BuiltProblem, NeedsMoreError, Problems
 from .results import verdict
 from .results.record import Finished, Record
 from .results.stages import Stages
+from .results.times import Times
 from .runners.handle import RunnerGarbled, RunnerGone, RunnerStartError
 from .runners.pool import Pool
 from .runners.side import Sizes
@@ -100,7 +103,7 @@ class Lane:
         self,
         context: JudgeContext,
         spec: EvalSpec,
-        tell: Callable[[str], None],
+        tell: Callable[[pb.Stage.ValueType], None],
         announce: Announce,
         *,
         alone: bool = False,
@@ -112,7 +115,7 @@ class Lane:
         self.had_enough = False
         #: What was free when it was alone, in bytes; 0 before. And what the result says of memory.
         self._room = 0
-        self._use: verdict.Result = {}
+        self._use: pb.MemoryUse | None = None
         #: Bytes that the evaluation is planned to take; of those, what is not the candidate's own; and what the judge keeps
         #: in its process. 0 before they are known.
         self._planned = self._beside = self._kept = 0
@@ -124,9 +127,9 @@ class Lane:
         #: What the device's probe took before it took longer while this candidate was timed; None if it did not.
         self._slowed_from: float | None = None
 
-    async def evaluate(self) -> verdict.Result:
-        """Return the verdict as the proto-JSON of EvalResult. Raises only what is a bug, or cancellation."""
-        result: verdict.Result
+    async def evaluate(self) -> pb.EvalResult:
+        """Return the verdict. Raises only what is a bug, or cancellation."""
+        result: pb.EvalResult
         logs = ""
         cancelled = False
         async with contextlib.AsyncExitStack() as memory:
@@ -151,10 +154,10 @@ class Lane:
                 except asyncio.CancelledError:
                     cancelled = True
                     raise
-                if result["outcome"] == "OUT_OF_MEMORY":
+                if result.outcome == pb.EvalResult.OUT_OF_MEMORY:
                     self.had_enough = self._has_room(result)
                     if self._alone and not self._had_its_share(result):
-                        result = self._too_large("judging", self._planned, result["message"])
+                        result = self._too_large("judging", self._planned, result.message)
             finally:
                 if self._candidate is not None:
                     overdue = cancelled or self._candidate.overdue
@@ -162,20 +165,16 @@ class Lane:
                         logs = (await self._context.pool.discard(self._candidate.runner, overdue=overdue)).logs
                     finally:
                         self._candidate.close()
-        if result["outcome"] == "CORRECT" and await self._was_slowed():
+        if result.outcome == pb.EvalResult.CORRECT and await self._was_slowed():
             detail = "the device was slower while the candidate was timed, and is not any more now that it has ended"
             result = verdict.infrastructure("DEVICE_BUSY", detail, retryable=True)
         self._stages.close()
-        result["stages"] = self._stages.spans
-        result.setdefault("findings", self._record.findings)
-        if self._use:
-            result["memory_use"] = self._use
-        return verdict.with_logs(result, logs)
+        return verdict.complete(result, self._stages.spans, self._record.findings, self._use, logs)
 
-    def _failed(self, failure: ReferenceFailure | torch.OutOfMemoryError) -> verdict.Result:
+    def _failed(self, failure: ReferenceFailure | torch.OutOfMemoryError) -> pb.EvalResult:
         """The reference failed, or the judge's own arithmetic: unless the candidate holds more memory than it may."""
         if isinstance(failure, ReferenceFailure) and not failure.lacked_memory:
-            return verdict.reference_failed(failure.detail)
+            return verdict.reference_failed(failure.stage, failure.error)
         if self._candidate is not None and self._candidate_holds_too_much():
             return verdict.took_all_memory(self._candidate.stage, self._candidate.memory.device)
         if not self._alone:
@@ -189,40 +188,40 @@ class Lane:
             return self._too_large("judging", max(needed, self._planned), str(failure))
         if built is not None:
             needed = max(needed, built.footprint.alone)
-        stage = str(failure.detail["stage"]) if isinstance(failure, ReferenceFailure) else "reference"
+        stage = failure.stage if isinstance(failure, ReferenceFailure) else "reference"
         return self._too_large(stage, needed, str(failure))
 
     @property
     def _memory(self) -> str:
         return "host" if self._context.device.kind == "cpu" else "device"
 
-    def _too_large(self, stage: str, needed: int, why: str) -> verdict.Result:
+    def _too_large(self, stage: str, needed: int, why: str) -> pb.EvalResult:
         """The device has too little memory though nobody else is there; `why` is what was said where it ran out."""
         where = "" if self._candidate is None else f" ({self._candidate.stage})"
         _log.warning("event=too_large stage=%s%s planned=%d detail=%r", stage, where, self._planned, why[:500])
         return verdict.too_large(self._memory, stage, max(needed, self._room + 1), self._room)
 
-    def _had_its_share(self, result: verdict.Result) -> bool:
+    def _had_its_share(self, result: pb.EvalResult) -> bool:
         """Say whether a candidate that ran out of memory alone on its device could have had all that it may have.
 
         The device is too small where it cannot give that beside the judge and the reference, by the plan, and the candidate
         did not ask for more either, as its process says. Whoever lies there is not paid either.
         """
         assert self._candidate is not None
-        limit, message = self._candidate.memory.device, result["out_of_memory"]["detail"]
-        if result["out_of_memory"]["memory"] != "device" or self._room - self._beside >= limit:
+        limit, message = self._candidate.memory.device, result.out_of_memory.detail
+        if result.out_of_memory.memory != "device" or self._room - self._beside >= limit:
             return True
         held = held_bytes(message)
         return held is None or held + asked_bytes(message) > limit + self._kept
 
-    def _has_room(self, result: verdict.Result) -> bool:
+    def _has_room(self, result: pb.EvalResult) -> bool:
         """Say whether the candidate had as much memory as it may have when it asked for more.
 
         By what its process said at that moment: others may have given theirs back since. Whoever lies there gains nothing.
         """
         if self._alone:
             return True
-        message = result["out_of_memory"]["detail"]
+        message = result.out_of_memory.detail
         free = free_bytes(message)
         return free is not None and free > asked_bytes(message)
 
@@ -235,7 +234,7 @@ class Lane:
         ours = device.allocated_bytes() + self._candidate.arena_bytes
         return self._room - free - ours > self._candidate.memory.device + _OVERHEAD_BYTES
 
-    async def _gone(self) -> verdict.Result:
+    async def _gone(self) -> pb.EvalResult:
         """The runner has ended, or says that it has."""
         assert self._candidate is not None
         report = await self._candidate.runner.gone()
@@ -245,13 +244,13 @@ class Lane:
             return verdict.infrastructure("RUNNER_LOST", "the runner's warden ended", retryable=True)
         return verdict.ended(self._candidate.stage, report, self._context.memory_bytes)
 
-    def _broke_out(self, evidence: str) -> verdict.Result:
+    def _broke_out(self, evidence: str) -> pb.EvalResult:
         assert self._candidate is not None
-        found = [*self._record.findings, verdict.finding("E03", "SEVERITY_REJECT", evidence)]
+        found = [*self._record.findings, verdict.finding("E03", pb.Finding.SEVERITY_REJECT, evidence)]
         return verdict.rejected(found, None, compiled=self._candidate.stage not in ("load", "compile"))
 
-    async def _run(self, memory: contextlib.AsyncExitStack) -> verdict.Result:
-        self._stages.enter("STAGE_PREPARING")
+    async def _run(self, memory: contextlib.AsyncExitStack) -> pb.EvalResult:
+        self._stages.enter(pb.STAGE_PREPARING)
         await self._parse()
         if self._alone:
             await memory.enter_async_context(self._context.ledger.alone(self._wait_for_memory))
@@ -260,7 +259,7 @@ class Lane:
         with self._context.problems.used(self._spec, built):
             return await self._judge(built, memory)
 
-    async def _judge(self, built: BuiltProblem, memory: contextlib.AsyncExitStack) -> verdict.Result:
+    async def _judge(self, built: BuiltProblem, memory: contextlib.AsyncExitStack) -> pb.EvalResult:
         context, spec, record = self._context, self._spec, self._record
         found, capacity = built.footprint, context.ledger.capacity
         within = int(_CAREFUL * capacity) if self._alone else capacity
@@ -270,7 +269,7 @@ class Lane:
         if not self._alone:
             await memory.enter_async_context(context.ledger.admit(self._planned, self._wait_for_memory))
             await self._make_room(found.judged)
-        self._stages.enter("STAGE_PREPARING")
+        self._stages.enter(pb.STAGE_PREPARING)
         limits = verdict.Limits(context.memory_bytes, self._limit(found))
         self._use = _use(found, min(self._planned, capacity), limits.device)
         # Fixed cases are no secret, and may differ in size; random ones are drawn when they are needed.
@@ -285,26 +284,27 @@ class Lane:
             sizes, structure=trials[0].inputs.structure, specs=trials[0].inputs.specs, slot_bytes=slot_bytes
         )
         await candidate.open_for(built.problem, trials, sizes)
-        self._enter("STAGE_LOADING")
+        self._enter(pb.STAGE_LOADING)
         await candidate.load(built.problem.symbol)
-        self._enter("STAGE_COMPILING")
+        self._enter(pb.STAGE_COMPILING)
         await candidate.construct(built.problem)
         # Called once, unjudged: kernels are compiled and tuned here.
         record.launched((await candidate.call(trials[0])).launches)
         del trials
-        self._enter("STAGE_CHECKING")
+        self._enter(pb.STAGE_CHECKING)
         last = await self._check(candidate, built)
         provenance.check_launches(candidate)
         record.findings += examination.warnings(built.examination)
-        timed = await self._time(candidate, built, sizes, last) if spec.run_performance else {}
+        times = await self._time(candidate, built, sizes, last) if spec.run_performance else None
+        profile = None
         if spec.enable_profiling:
-            self._enter("STAGE_PROFILING")
-            timed |= await provenance.profile(candidate, last)
-        candidate.enter("STAGE_CHECKING")
+            self._enter(pb.STAGE_PROFILING)
+            profile = await provenance.profile(candidate, last)
+        candidate.enter(pb.STAGE_CHECKING)
         await provenance.replay_as_ghost(candidate, built, context.problems, self._announce)
         if not spec.enable_profiling and spec.backend != "torch":
             await provenance.survey(candidate, last)
-        return {**verdict.correct(record.report(), record.passed), **timed, "findings": record.findings}
+        return verdict.correct(record.report(), record.passed, record.findings, times, profile)
 
     async def _check(self, candidate: Candidate, built: BuiltProblem) -> trial.Trial:
         """Check the outputs; of a wrong candidate once more, with the reference's parameters, where it has others."""
@@ -313,7 +313,7 @@ class Lane:
         try:
             return await check(candidate, built, context.problems, self._announce)
         except Finished as wrong:
-            if wrong.result.get("incorrect", {}).get("kind") not in _WRONG_VALUES:
+            if wrong.result.incorrect.kind not in _WRONG_VALUES:
                 raise
             try:
                 adopted = await candidate.adopt(built.problem)
@@ -325,15 +325,15 @@ class Lane:
                         f"the reference's {', '.join(sorted(adopted.missing))[:200]} have no counterpart of that name, shape"
                         " and dtype among the candidate's: with the same names it gets the same values"
                     )
-                    record.find("S29", "SEVERITY_INFO", evidence)
-                    wrong.result["findings"] = list(record.findings)
+                    record.find("S29", pb.Finding.SEVERITY_INFO, evidence)
+                    wrong.result.findings.append(record.findings[-1])
                 raise
         record.start_again(before)
         evidence = (
             f"{', '.join(sorted(adopted.given))[:200]} had other values than the reference's of the same names (are they"
             " created in another order?), and were given those"
         )
-        record.find("S29", "SEVERITY_INFO", evidence)
+        record.find("S29", pb.Finding.SEVERITY_INFO, evidence)
         await candidate.call(await self._prepare(built, 0, rough=True))
         return await check(candidate, built, context.problems, self._announce)
 
@@ -380,7 +380,7 @@ class Lane:
         while True:
             async with context.ledger.admit(nbytes, self._wait_for_memory) as announce.within:
                 await self._make_room(announce.within)
-                self._stages.enter("STAGE_PREPARING")
+                self._stages.enter(pb.STAGE_PREPARING)
                 try:
                     return await context.problems.get(self._spec, announce)
                 except NeedsMoreError as more:
@@ -389,7 +389,7 @@ class Lane:
                     nbytes = _FIRST_TIMES * more.nbytes
 
     def _wait_for_memory(self) -> None:
-        self._stages.enter("STAGE_AWAITING_MEMORY")
+        self._stages.enter(pb.STAGE_AWAITING_MEMORY)
 
     async def _make_room(self, judged: int) -> None:
         """Give back what is only kept for later, as far as those who are admitted may need its memory.
@@ -433,7 +433,7 @@ class Lane:
         async with self._context.problems.executing(self._announce):
             return built.prepare(self._spec, self._context.device, number, rough=rough)
 
-    async def _time(self, candidate: Candidate, built: BuiltProblem, sizes: Sizes, last: trial.Trial) -> verdict.Result:
+    async def _time(self, candidate: Candidate, built: BuiltProblem, sizes: Sizes, last: trial.Trial) -> Times:
         """Time the candidate beside its reference, and say how near it comes to what the device can do."""
         context = self._context
         # Fixed cases may differ in size, and those are timed that are as large as the first.
@@ -449,18 +449,20 @@ class Lane:
         async with context.pool.lease.work():
             session.judge()
         paces = [runner.pace / context.hertz for runner in (reference.runner, candidate.runner)]
-        timed = report(self._record, measured, (paces[0], paces[1]), context.device.kind)
-        seconds = timed["candidate_timing"]["median_seconds"]
-        placed = roofline.place(context.roof, built, context.problems, self._announce, example, self._record, seconds)
-        return timed | await placed
+        times = report(self._record, measured, (paces[0], paces[1]), context.device.kind)
+        seconds = times.candidate_timing.median_seconds
+        placed = await roofline.place(
+            context.roof, built, context.problems, self._announce, example, self._record, seconds
+        )
+        return replace(times, roofline=placed)
 
     async def _measure(self, candidate: Candidate, session: TimingSession) -> Measured:
         """Wait for the lease and measure; a device that others keep busy is left to them for a while."""
         context, lease = self._context, self._context.pool.lease
         for _ in range(_BUSY_RETRIES):
-            self._enter("STAGE_AWAITING_LEASE")
+            self._enter(pb.STAGE_AWAITING_LEASE)
             async with lease.exclusive(candidate.runner):
-                self._stages.enter("STAGE_TIMING")
+                self._stages.enter(pb.STAGE_TIMING)
                 begin = time.monotonic()
                 context.quiet.slowed_from = None
                 try:
@@ -486,18 +488,17 @@ class Lane:
         async with self._context.pool.lease.exclusive(None):
             return not await self._context.quiet.has_stayed_slow(self._slowed_from)
 
-    def _enter(self, stage: str) -> None:
+    def _enter(self, stage: pb.Stage.ValueType) -> None:
         assert self._candidate is not None
         self._candidate.enter(stage)
         self._stages.enter(stage)
 
 
-def _use(found: footprint.Footprint, planned: int, limit: int) -> verdict.Result:
-    """The proto-JSON of MemoryUse."""
-    return {
-        "planned_bytes": str(planned),
-        "reference_peak_bytes": str(found.working + found.parameters),
-        "candidate_limit_bytes": str(limit),
-        "input_bytes": str(found.inputs),
-        "output_bytes": str(found.outputs),
-    }
+def _use(found: footprint.Footprint, planned: int, limit: int) -> pb.MemoryUse:
+    return pb.MemoryUse(
+        planned_bytes=planned,
+        reference_peak_bytes=found.working + found.parameters,
+        candidate_limit_bytes=limit,
+        input_bytes=found.inputs,
+        output_bytes=found.outputs,
+    )

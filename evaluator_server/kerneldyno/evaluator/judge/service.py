@@ -11,20 +11,23 @@ import logging
 import platform
 import socket
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import triton
 
-from ..devices.base import Device
+from kerneldyno.v1 import evaluation_pb2 as pb
+from kerneldyno.v1 import fleet_service_pb2 as fleet_pb
+
+from ..devices.base import Device, DeviceDescription
 from ..shared import wire
-from ..shared.spec import EvalSpec
 from ..walls import Layer
+from . import frames
 from .hygiene import Hygiene, SickDeviceError
 from .lane import JudgeContext, Lane, LeakError
 from .memory.footprint import CONTEXT_BYTES
 from .memory.ledger import Ledger, lacked_memory
 from .problems.cache import Announce, Problems
+from .request import read_request
 from .results import verdict
 from .runners import ladder
 from .runners.pool import Pool
@@ -127,40 +130,40 @@ class Service:
         return ""
 
     def _ready(self) -> wire.Frame:
-        described = self._device.describe()
-        settings = self._settings
-        return {
-            "op": "ready",
-            "device": {
-                "name": settings.device_name,
-                "kind": self._device.kind,
-                "model": described["model"],
-                "memory_bytes": str(described["memory_bytes"]),
-                "lanes": settings.lanes,
-                "ready": True,
-            },
-            "environment": self._environment(described),
-            "sandbox_layers": [
-                {"name": layer.name, "active": layer.active, "detail": layer.detail} for layer in self._layers
-            ],
-            "spare_runners": settings.spares,
-            "candidate_memory_bytes": str(settings.memory_bytes),
-            "gpu_uuid": described.get("uuid", ""),
-        }
+        described, settings = self._device.describe(), self._settings
+        device = fleet_pb.Device(
+            name=settings.device_name,
+            kind=self._device.kind,
+            model=described.model,
+            memory_bytes=described.memory_bytes,
+            lanes=settings.lanes,
+            ready=True,
+        )
+        layers = [
+            fleet_pb.SandboxLayer(name=layer.name, active=layer.active, detail=layer.detail) for layer in self._layers
+        ]
+        return frames.ready(
+            device,
+            self._environment(described),
+            layers,
+            spare_runners=settings.spares,
+            candidate_memory_bytes=settings.memory_bytes,
+            gpu_uuid=described.uuid,
+        )
 
-    def _environment(self, described: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "node_id": self._settings.node_id,
-            "device": self._settings.device_name,
-            "device_model": described["model"],
-            "driver_version": described["driver_version"],
-            "torch_version": torch.__version__,
-            "triton_version": triton.__version__,
-            "cuda_version": described["cuda_version"],
-            "python_version": platform.python_version(),
-            "kerneldyno_version": self._settings.version,
-            "triton_interpreter": self._device.kind == "cpu",
-        }
+    def _environment(self, described: DeviceDescription) -> pb.Environment:
+        return pb.Environment(
+            node_id=self._settings.node_id,
+            device=self._settings.device_name,
+            device_model=described.model,
+            driver_version=described.driver_version,
+            torch_version=torch.__version__,
+            triton_version=triton.__version__,
+            cuda_version=described.cuda_version,
+            python_version=platform.python_version(),
+            kerneldyno_version=self._settings.version,
+            triton_interpreter=self._device.kind == "cpu",
+        )
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         while (frame := await wire.read_frame(reader)) is not None:
@@ -180,11 +183,11 @@ class Service:
         async def execute(state: str) -> None:
             self._send({"op": "reference", "attempt": attempt, "state": state})
 
-        def tell(stage: str) -> None:
-            self._send({"op": "stage", "attempt": attempt, "stage": stage})
+        def tell(stage: pb.Stage.ValueType) -> None:
+            self._send(frames.stage(attempt, stage))
 
         try:
-            spec = EvalSpec.from_json(request)
+            spec = read_request(frames.request(request))
             lane = Lane(self._context, spec, tell, Announce(execute))
             result = await lane.evaluate()
             if lacked_memory(result) and not lane.had_enough:
@@ -204,8 +207,8 @@ class Service:
         if not await self._device_is_sound():
             self._broken.set()  # the server blames whoever's reference was running, and runs the others again
             return
-        result["environment"] = self._environment(self._device.describe())
-        self._send({"op": "result", "attempt": attempt, "result": result})
+        result.environment.CopyFrom(self._environment(self._device.describe()))
+        self._send(frames.result(attempt, result))
 
     async def _device_is_sound(self) -> bool:
         assert self._hygiene is not None

@@ -1,6 +1,7 @@
-"""Attempts to break out, made by the self-test's runner. Each returns if it succeeds, and raises OSError if it is stopped.
+"""Attempts to break out of the sandbox, for the self-test.
 
-They harm nothing where they succeed: they look, or undo what they did, and the runner that makes them is thrown away.
+Each returns if it succeeds, and raises OSError if it is stopped. A successful attempt does no harm: it only looks, or
+undoes its change. The runner that makes the attempts is not used again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from ..shared import linux, proc
 
 _PTRACE_SEIZE = 0x4206
-_CALLS = {  # number on x86-64, on aarch64
+_CALLS = {  # the numbers on x86-64 and aarch64
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "unshare": (272, 97),
@@ -35,16 +36,16 @@ def _call(name: str, *arguments: object) -> int:
 
 
 def connect_tcp(target: dict[str, Any]) -> None:
-    """Reach the judge's listening socket."""
+    """Connect to the judge's listening socket."""
     with socket.socket() as sock:
         sock.settimeout(2)
         sock.connect(("127.0.0.1", target["tcp"]))
 
 
 def send_udp(target: dict[str, Any]) -> None:
-    """Reach the judge's datagram socket, or any other host."""
-    # 192.0.2.1 is reserved for documentation (RFC 5737): where there is a network, connecting a datagram socket to it
-    # succeeds without a packet being sent; where there is none, there is no route.
+    """Connect to the judge's datagram socket or to another host."""
+    # 192.0.2.1 is reserved for documentation (RFC 5737). Connecting a datagram socket to it sends no packet: with a
+    # network it succeeds, and without one there is no route.
     last: OSError | None = None
     for address in (("127.0.0.1", target["udp"]), ("192.0.2.1", 9)):
         try:
@@ -58,37 +59,37 @@ def send_udp(target: dict[str, Any]) -> None:
 
 
 def connect_abstract(target: dict[str, Any]) -> None:
-    """Reach the judge's socket that has a name but no file."""
+    """Connect to the judge's abstract socket, which has a name but no file."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(2)
         sock.connect("\0" + target["abstract"])
 
 
 def signal_judge(target: dict[str, Any]) -> None:
-    """Ask whether the judge could be signalled."""
+    """Check whether this process may signal the judge."""
     os.kill(_judge(target), 0)
 
 
 def list_processes(target: dict[str, Any]) -> None:
-    """Find another process than this one in /proc."""
+    """Find a process other than this one in /proc."""
     if not proc.processes() - {os.getpid()}:
         raise ProcessLookupError(errno.ESRCH, "none is listed")
 
 
 def trace_judge(target: dict[str, Any]) -> None:
-    """Attach to the judge."""
+    """Attach to the judge as a debugger does."""
     _call("ptrace", _PTRACE_SEIZE, _judge(target), 0, 0)
 
 
 def read_judge(target: dict[str, Any]) -> None:
-    """Read the judge's memory, by system call."""
+    """Read the judge's memory by a system call."""
     here = ctypes.create_string_buffer(8)
     span = (ctypes.c_size_t * 2)(ctypes.addressof(here), 8)
     _call("process_vm_readv", _judge(target), span, 1, span, 1, 0)
 
 
 def read_others(target: dict[str, Any]) -> None:
-    """Read memory or environment of any other process, by file."""
+    """Read memory or environment of another process by a file in /proc."""
     last: OSError = ProcessLookupError(errno.ESRCH, "no other process is there")
     listed = proc.processes()
     with contextlib.suppress(ProcessLookupError):
@@ -105,23 +106,23 @@ def read_others(target: dict[str, Any]) -> None:
 
 
 def _judge(target: dict[str, Any]) -> int:
-    """Return the judge's pid, unless in here that number is somebody else's."""
+    """Return the judge's pid. Raises ProcessLookupError if in this namespace the number belongs to another process."""
     pid = int(target["pid"])
     try:
         started = proc.started(pid)
     except FileNotFoundError:
-        return pid  # hidden or absent: the attempt itself shows which
+        return pid  # it is hidden or absent; the attempt shows which
     if started != target["started"]:
         raise ProcessLookupError(errno.ESRCH, "the judge is not there")
     return pid
 
 
 def write_outside(target: dict[str, Any]) -> None:
-    """Make a file anywhere but in the scratch."""
+    """Create a file outside the scratch."""
     directories = [os.path.dirname(os.__file__), "/", "/etc", "/tmp", "/var/tmp", "/dev", "/run"]
     directories += [os.path.dirname(os.path.dirname(target["bait"])), os.path.dirname(os.getcwd())]
     if os.path.exists("/dev/shm") and os.stat("/dev/shm").st_dev != os.stat(".").st_dev:
-        directories.append("/dev/shm")  # not one's own
+        directories.append("/dev/shm")  # it is not this runner's own
     last: OSError | None = None
     for directory in directories:
         path = f"{directory}/kerneldyno-probe-{os.getpid()}"
@@ -137,7 +138,7 @@ def write_outside(target: dict[str, Any]) -> None:
 
 
 def read_bait(target: dict[str, Any]) -> None:
-    """Read a file that anybody on the host may read, or look beside one's own scratch."""
+    """Read a file that everybody on the host may read, or find other directories beside this runner's scratch."""
     with contextlib.suppress(OSError):
         beside = os.path.dirname(os.getcwd())
         if any(name.isdigit() and f"{beside}/{name}" != os.getcwd() for name in os.listdir(beside)):
@@ -147,18 +148,18 @@ def read_bait(target: dict[str, Any]) -> None:
 
 
 def make_device(target: dict[str, Any]) -> None:
-    """Make a device node that needs no privilege (0:0, a whiteout); Landlock alone forbids it."""
+    """Create a device node that needs no privilege (0:0, a whiteout). Only Landlock forbids it."""
     os.mknod("node", stat.S_IFCHR | 0o600, os.makedev(0, 0))
     os.unlink("node")
 
 
 def unshare_nothing(target: dict[str, Any]) -> None:
-    """Make a system call that does nothing and always succeeds, unless it is filtered."""
+    """Make a system call that does nothing and always succeeds, unless a filter forbids it."""
     _call("unshare", 0)
 
 
-def use_dark_corners(target: dict[str, Any]) -> None:
-    """Use parts of the kernel that a GPU kernel has no use for."""
+def use_unneeded_kernel_features(target: dict[str, Any]) -> None:
+    """Use parts of the kernel that no GPU kernel needs."""
     buffer = ctypes.create_string_buffer(256)
     attempts: list[tuple[str, tuple[object, ...]]] = [
         ("bpf", (0, buffer, 0)),
@@ -174,25 +175,25 @@ def use_dark_corners(target: dict[str, Any]) -> None:
             return
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.EACCES, errno.ENOSYS):
-                return  # the call was carried out, and only disliked its arguments
+                return  # the kernel executed the call and rejected only its arguments
             last = error
     assert last is not None
     raise last
 
 
 def mount(target: dict[str, Any]) -> None:
-    """Mount something."""
+    """Mount a file system."""
     linux.mount("tmpfs", os.getcwd(), "tmpfs", 0)
     linux.unmount(os.getcwd())
 
 
 def new_user_namespace(target: dict[str, Any]) -> None:
-    """Become root of a new user namespace, with every capability in it. To be tried last: it cannot be undone."""
+    """Become root of a new user namespace, with every capability in it. Try this last: it cannot be undone."""
     linux.unshare(linux.CLONE_NEWUSER)
 
 
 def open_other_gpus(target: dict[str, Any]) -> None:
-    """Open the nodes of more than one GPU."""
+    """Open the device nodes of more than one GPU."""
     opened = []
     for name in sorted(os.listdir("/dev")) if os.access("/dev", os.R_OK) else []:
         if re.fullmatch(r"nvidia\d+", name):

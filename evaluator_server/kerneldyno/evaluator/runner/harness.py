@@ -1,17 +1,18 @@
-"""The harness: what runs in the candidate's own process, and therefore can be trusted with nothing.
+"""The harness: the code of ours in the candidate's own process. It can therefore not be trusted.
 
-It obeys the judge, frame by frame: open the arenas, load the candidate, construct it, call it, run bursts. It holds
-neither expected values nor the reference nor the clock; a candidate that takes it over can only make itself fail.
-Each frame gets one answer, {"ok": ...} or {"error": ...} with a traceback of the candidate's own lines; a burst
-behind a gate gets two, the first one when all of it is queued.
+It executes the judge's orders, one frame each: open the arenas, load the candidate, construct it, call it, run bursts.
+It has neither the expected values nor the reference nor the clock; a candidate that takes over the harness can only
+make itself fail. Each frame gets one answer: {"ok": ...}, or {"error": ...} with a traceback of the candidate's own
+lines. A burst behind a gate gets two answers, the first when the whole burst is queued.
 
-The same harness, in a runner of its own without any candidate, times references (`reference.py`): a reference and a
-candidate that are the same code then take the same time.
+The same harness, in a runner without a candidate, times references (`reference.py`). So a reference and a candidate
+with the same code take the same time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import faulthandler
 import gc
 import importlib.util
@@ -35,23 +36,30 @@ from ..shared import small_floats, tree, wire
 from ..shared.tracebacks import CANDIDATE_FILE, describe_error
 from . import native, parameters, probe, profiler, reference, sandbox
 
-#: Outputs of earlier calls that are kept, where there are slots for them, and must not change.
+#: How many outputs of earlier calls are kept, if there are slots for them, to check that they do not change.
 _KEPT_ALIVE = 2
-#: Larger outputs than this are not worth the memory that poisoning takes, in bytes.
+#: Outputs larger than this (bytes) are not poisoned, because poisoning would take too much memory.
 _MOST_POISONED = 256 << 20
 
 
 def preload(kind: str) -> None:
-    """Get ready what every harness on a device of this kind needs; called once, in the zygote."""
+    """Prepare what every harness on this kind of device needs. The zygote calls this once."""
     for backend in backends().values():
         backend.preload(kind)
     reference.preload()
 
 
 def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratch: str) -> None:
-    """Serve the judge on `channel` until it closes. Runs inside the sandbox."""
+    """Serve the judge on `channel` until it closes. This runs inside the sandbox.
+
+    Args:
+        channel: The socket to the judge.
+        shared_fds: The memory files that judge and runner share.
+        frame: The judge's request for this runner.
+        scratch: The runner's scratch directory.
+    """
     faulthandler.enable()
-    for stream in (sys.stdout, sys.stderr):  # what was printed before a crash must not be lost in a buffer
+    for stream in (sys.stdout, sys.stderr):  # a crash must not lose output in a buffer
         assert isinstance(stream, io.TextIOWrapper)
         stream.reconfigure(line_buffering=True)
     device = open_device(str(frame["device"]))
@@ -67,8 +75,8 @@ def run(channel: socket.socket, shared_fds: list[int], frame: wire.Frame, scratc
         order = received[0]
         try:
             answer = {"ok": getattr(harness, f"do_{order['op']}")(order)}
-        except BaseException as error:  # SystemExit and KeyboardInterrupt of the candidate are its failures too
-            answer = {"error": describe_error(error, harness.file)}
+        except BaseException as error:  # a candidate's SystemExit or KeyboardInterrupt is its failure
+            answer = {"error": dataclasses.asdict(describe_error(error, harness.file))}
         wire.send(channel, answer)
 
 
@@ -81,29 +89,29 @@ class _Harness:
         self._module: ModuleType | None = None
         self._backend: Backend | None = None
         self._call: Callable[..., Any] | None = None
-        self._nothing: Callable[..., Any] | None = None
+        self._empty_call: Callable[..., Any] | None = None
         self._replays: list[Callable[[], Any]] = []
         self._station: timed_loops.Station | None = None
         self._signals: Signals | None = None
         self._gate: Gate | None = None
-        #: What is in force while timed calls are made; a reference has settings of torch of its own.
-        self._circumstances: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
-        #: The source whose lines tracebacks show.
+        #: The settings that apply during timed calls. A reference has its own settings of torch.
+        self._settings_context: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+        #: Name of the source whose lines tracebacks show.
         self.file = CANDIDATE_FILE
         self._earlier: deque[Any] = deque(maxlen=_KEPT_ALIVE)
         self._construction: parameters.Construction | None = None
-        #: Names of the candidate's kernels that were launched so far: a graph that it replays later holds them.
+        #: Names of all kernels of the candidate that were launched so far, since CUDA graphs may launch them again.
         self._launched: set[str] = set()
 
     def do_arenas(self, order: wire.Frame) -> None:
-        """Reach the judge's memory, the page of signals and the gate."""
+        """Open the judge's memory, the page of signals and the gate."""
         arena_in, arena_out = (
             self._device.reach_arena(ticket, self._shared_fds, number) for number, ticket in enumerate(order["tickets"])
         )
         self._signals = self._device.signals(self._shared_fds)
         self._gate = self._device.gate(self._signals, queues=True)
         for descriptor in self._shared_fds:
-            os.close(descriptor)  # for tidiness: Python's mmap keeps one of its own, and the seals hold anyway
+            os.close(descriptor)  # not needed: mmap keeps its own copy; seals stay in force
         specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
         self._station = timed_loops.Station.over(
             self._device,
@@ -115,12 +123,12 @@ class _Harness:
             slots=order["slots"],
         )
         self._earlier = deque(maxlen=min(_KEPT_ALIVE, order["slots"] - 1))
-        if order["memory_bytes"]:  # a candidate can lift this again; it is for those who mean no harm
-            kept = (self._earlier.maxlen or 0) * self._station.outputs[0].nbytes  # by us, so not of its share
+        if order["memory_bytes"]:  # for honest candidates; a hostile one can undo it
+            kept = (self._earlier.maxlen or 0) * self._station.outputs[0].nbytes  # they do not count as the candidate's
             self._device.keep_within(order["memory_bytes"] + kept)
 
     def do_load(self, order: wire.Frame) -> wire.Frame:
-        """Import the candidate's source as a module of its own, from a file, as Triton's compiler needs it."""
+        """Import the candidate's source as a module, from a file because Triton's compiler needs one."""
         self._backend = backends()[order["backend"]]
         self._backend.prepare(self._device)
         path = os.path.join(self._scratch, CANDIDATE_FILE)
@@ -136,16 +144,16 @@ class _Harness:
         return {"defines": hasattr(module, order["symbol"])}
 
     def do_probe(self, order: wire.Frame) -> list[list[Any]]:
-        """Try to break out, before any candidate is here; say which walls held."""
+        """Try to break out of the sandbox, before a candidate is loaded, and return which layers held."""
         return [[layer.name, layer.active, layer.detail] for layer in probe.probe(order["outside"], self._device)]
 
     def do_construct(self, order: wire.Frame) -> wire.Frame:
-        """Make the callable: an instance of the candidate's class, with the reference's own seed, or a function.
+        """Make the callable: an instance of the candidate's class under the reference's own seed, or a function.
 
-        Answers with the constant tensors that the instance has, if they are asked for.
+        Return the instance's constant tensors if `listing` is set.
         """
         target = getattr(self._module, order["symbol"])
-        self._call = self._construction = None  # what was made before need not lie beside what is made now
+        self._call = self._construction = None  # free the earlier instance first
         if not order["instantiate"] and not isinstance(target, type):
             self._call = target
             return {"state": []}
@@ -159,21 +167,21 @@ class _Harness:
         return {"state": self._construction.constants() if order["listing"] else []}
 
     def do_reconstruct(self, order: wire.Frame) -> None:
-        """Make the instance again, with the values that the judge has put into the arena for some of its tensors."""
+        """Make the instance again, with the values from the arena for some of its tensors."""
         assert self._construction is not None
         assert self._station is not None
         specs = [tree.TensorSpec.from_json(spec) for _, spec in order["state"]]
         values = [small_floats.cloned(value) for value in tree.views(self._station.arena, specs)]
         names = [name for name, _ in order["state"]]
-        self._device.synchronize()  # as soon as this is answered the judge writes inputs where the values are
+        self._device.synchronize()  # after the answer the judge overwrites the values with inputs
         self._call = self._construction.make_with(dict(zip(names, values, strict=True)))
 
     def do_parameters(self, order: wire.Frame) -> wire.Frame:
-        """Answer with all parameters and buffers that the instance has."""
+        """Return all parameters and buffers of the instance."""
         return {"parameters": [] if self._construction is None else self._construction.listing()}
 
     def do_adopt(self, order: wire.Frame) -> None:
-        """Give parts of parameters and buffers the values that the judge has put into the arena."""
+        """Set parts of parameters and buffers to the values in the arena."""
         assert self._construction is not None
         assert self._station is not None
         specs = [tree.TensorSpec.from_json(spec) for _, _, spec in order["parts"]]
@@ -183,9 +191,9 @@ class _Harness:
         self._device.synchronize()
 
     def do_call(self, order: wire.Frame) -> wire.Frame:
-        """Call the candidate over the judge's memory itself; store what it returns in the first slot.
+        """Call the candidate with inputs that lie in the judge's memory, and store its result in the first slot.
 
-        The next slots get what the calls before returned, as it is now: outputs must stay what they were.
+        Store the results of the calls before, as they are now, in the next slots: a result must not change later.
         """
         assert self._backend is not None
         self._poison_free_memory()
@@ -199,7 +207,7 @@ class _Harness:
             assert self._station is not None
             structure, returned = self._station.store(result, 0)
             for slot, earlier in enumerate(self._earlier, 1):
-                # What torch knows to be overwritten, by a CUDA graph of its own, it lets nobody read.
+                # torch refuses to read a tensor that one of its CUDA graphs has overwritten.
                 with contextlib.suppress(RuntimeError):
                     self._station.store(earlier, slot)
             self._device.synchronize()
@@ -209,13 +217,13 @@ class _Harness:
         return {"structure": structure, "specs": specs, "launches": launches.count, "seconds": seconds}
 
     def do_build(self, order: wire.Frame) -> wire.Frame:
-        """Build a reference instead of loading a candidate; say whether there is one to be timed."""
+        """Build a reference instead of loading a candidate. Return whether it can be timed."""
         self.file = reference.FILE
-        self._call, self._circumstances = reference.build(order["spec"], order["seed"], self._device)
+        self._call, self._settings_context = reference.build(order["spec"], order["seed"], self._device)
         return {"timed": self._call is not None}
 
     def do_nothing(self, order: wire.Frame) -> None:
-        """Have a call ready that does nothing, and returns tensors so described: zeros, or what lies in the inputs."""
+        """Prepare a call that does nothing and returns tensors of this description: zeros, or views of the inputs."""
         assert self._station is not None
         specs = [tree.TensorSpec.from_json(spec) for spec in order["specs"]]
         device = self._device.torch_device
@@ -227,41 +235,41 @@ class _Harness:
                 for spec in specs
             ]
         answer = tree.rebuild(order["structure"], leaves, device)
-        self._nothing = lambda *_: answer
+        self._empty_call = lambda *_: answer
 
     def do_settle(self, order: wire.Frame) -> None:
-        """Begin to be timed: on one processor, which both sides share, and with no memory kept from what came before."""
+        """Prepare for timing: run on the processor that both sides share, and free memory kept from earlier calls."""
         self._run_on(order["processor"])
         self._earlier.clear()
         gc.collect()
         self._device.settle()
 
     def do_place(self, order: wire.Frame) -> None:
-        """Launch calls from a processor from now on, with memory that is kept for later elsewhere if that is wanted."""
+        """Run on another processor from now on. If `memory` is given, move memory that is kept for later calls, too."""
         self._run_on(order["processor"])
         if order["memory"]:
             self._earlier.clear()
-            with self._circumstances():
+            with self._settings_context():
                 self._device.displace(order["memory"])
 
     @staticmethod
     def _run_on(processor: int | None) -> None:
         if processor is not None:
-            with contextlib.suppress(OSError):  # not ours to choose
+            with contextlib.suppress(OSError):  # this process may not use that processor
                 os.sched_setaffinity(0, {processor})
 
     def do_capture(self, order: wire.Frame) -> bool:
-        """Have bursts replay CUDA graphs of the call, if that is possible, and say whether it is."""
+        """Make bursts replay CUDA graphs of the call if possible, and return whether it is."""
         assert self._station is not None
         assert self._call is not None
-        with self._circumstances(), torch.no_grad():
+        with self._settings_context(), torch.no_grad():
             self._replays = timed_loops.capture(self._call, self._station, order["count"])
             self._device.synchronize()
         return bool(self._replays)
 
     def do_burst(self, order: wire.Frame) -> list[float]:
-        """Run one burst; the judge holds the clock, these times only refine it."""
-        call = self._nothing if order["nothing"] else self._call
+        """Run one burst. The judge has the clock; these times only refine it."""
+        call = self._empty_call if order["nothing"] else self._call
         assert self._station is not None
         assert self._signals is not None
         assert call is not None
@@ -270,7 +278,7 @@ class _Harness:
         replays = self._replays if order["replay"] else []
         if replays and order["nothing"]:
             replays = [call] * len(self._replays)
-        with self._circumstances(), torch.no_grad():
+        with self._settings_context(), torch.no_grad():
             timed_loops.lead_in(call, self._station, order["lead_in"])
             if order["paced"]:
                 return timed_loops.run_paced(
@@ -287,7 +295,7 @@ class _Harness:
             )
 
     def do_profile(self, order: wire.Frame) -> wire.Frame:
-        """Say which kernels a few calls ran, and which of them are the candidate's; nothing where the profiler fails."""
+        """Return which kernels a few calls ran, and which of them are the candidate's; none if the profiler fails."""
         assert self._backend is not None
         ran, failed = profiler.Ran(), ""
         with self._backend.count_launches(self._device) as launches, torch.no_grad():
@@ -295,7 +303,7 @@ class _Harness:
                 ran = profiler.profile(lambda: self._call_once({**order, "seed": 0}), order["calls"], self._device)
             except profiler.CallError as error:
                 raise error.cause from None  # the candidate's own failure
-            except Exception as error:  # the profiler's
+            except Exception as error:  # the profiler's failure
                 failed = f"{type(error).__name__}: {error}"[:500]
         self._launched |= launches.names
         defined = {name[: profiler.NAME] for name in native.demangled(native.loaded(self._scratch).defines)}
@@ -303,16 +311,16 @@ class _Harness:
         return {"kernels": ran.kernels, "averages": ran.averages, "own": sorted(own), "failed": failed}
 
     def do_survey(self, order: wire.Frame) -> wire.Frame:
-        """Say what else may have done the work of a call: torch's operators, and libraries that its own code calls."""
+        """Return what else may have done the work of a call: torch's operators, and libraries called by native code."""
         operators: list[str] = []
-        with torch.no_grad(), contextlib.suppress(Exception):  # there is no label then
+        with torch.no_grad(), contextlib.suppress(Exception):  # without operators there is no label
             operators = profiler.working_operators(lambda: self._call_once({**order, "seed": 0}))
             self._device.synchronize()
         needs = native.demangled(native.loaded(self._scratch).needs)
         return {"operators": operators, "libraries": sorted(filter(native.is_library_call, needs))}
 
     def _poison_free_memory(self) -> None:
-        """Leave nothing useful in the blocks that outputs of the sizes seen so far will get: they start as NaN or -1."""
+        """Fill free memory that later outputs may get with 0xFF (NaN or -1), so that it holds no useful values."""
         if not self._earlier:
             return
         _, tensors = tree.flatten(self._earlier[0])

@@ -1,9 +1,10 @@
-"""The native code that a candidate has built and loaded: functions that it defines, and those that it wants of libraries.
+"""The native code that a candidate has built and loaded: functions that it defines, and library functions it needs.
 
-Read from the symbol tables (ELF, 64 bits) of the shared objects below its scratch, the only place where it can have put
-any. nvcc gives each kernel a host function of the same name, so that a kernel of a profile is the candidate's own if such a
-function is defined there: whatever macros, attributes or templates the source has, which no pattern over text can read.
-This executes in the candidate's own process: its answers are labels.
+They are read from the symbol tables (ELF, 64 bits) of loaded shared objects in the scratch and /dev/shm, the only
+places where a candidate can put any. nvcc gives each kernel a host function of the same name. So a kernel in a profile
+is the candidate's own if such a function is defined there, whatever macros, attributes or templates the source uses; no
+search of the source text could find that out. This code runs in the candidate's own process, so its answers are labels
+and not evidence.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from pathlib import Path
 from ..shared import proc
 
 _MAPS = proc.MAPS
-#: Memory that files may lie in outside of the scratch.
+#: A place outside the scratch where a candidate can put files.
 _SHARED = "/dev/shm/"
 _MAGIC = b"\x7fELF\x02\x01"
 _HEADER, _SECTION, _SYMBOL = struct.Struct("<40xQ10xHHxx"), struct.Struct("<4xI8x8xQQI4x8xQ"), struct.Struct("<IBBHQQ")
-#: Functions of NVIDIA's libraries that compute, as they are called by name or through torch.
+#: Functions of NVIDIA's libraries that compute, by name or as called through torch.
 _LIBRARY = re.compile(
     r"^cublas(Lt)?\w*([Gg]emm|[Gg]emv|Matmul|[Tt]rsm|[Ss]yrk)|^cudnn\w*(Forward|Execute)|^cusparseSp(MM|MV)|^cufftExec"
     r"|^cusolverDn[SDCZX]|\bat::cuda::blas::\w*gemm"
 )
 _TABLES = (2, 11)  # SHT_SYMTAB, SHT_DYNSYM
 _FUNCTION = 2  # STT_FUNC
-#: Libraries do not grow as large as this, in bytes; symbols beyond this number are not looked at.
+#: Larger files (bytes) are not read, since no library is that large. Symbols beyond the second number are ignored.
 _MOST_BYTES = 1 << 30
 _MOST_SYMBOLS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Native:
-    """Names as linkers have them: of functions that are defined, and of what is asked of other libraries."""
+    """Mangled names: of the functions that are defined, and of the symbols that other libraries must provide."""
 
     defines: frozenset[str] = frozenset()
     needs: frozenset[str] = frozenset()
@@ -51,7 +52,7 @@ def loaded(scratch: str) -> Native:
     for path in _mapped(scratch):
         try:
             found = read(path)
-        except (OSError, ValueError, OverflowError, struct.error):  # gone, or not what it seems: its author's affair
+        except (OSError, ValueError, OverflowError, struct.error):  # the candidate deleted or damaged the file
             continue
         defines |= found.defines
         needs |= found.needs
@@ -59,12 +60,12 @@ def loaded(scratch: str) -> Native:
 
 
 def read(path: Path) -> Native:
-    """Return what one shared object defines and needs. Raises OSError, ValueError, OverflowError, struct.error."""
+    """Return what one shared object defines and needs. Raises OSError, ValueError, OverflowError or struct.error."""
     if not 0 < path.stat().st_size <= _MOST_BYTES:
-        raise ValueError(f"{path}: empty, or too large")
+        raise ValueError(f"{path}: the file is empty or too large")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data[: len(_MAGIC)] != _MAGIC:
-            raise ValueError(f"{path}: no shared object of 64 bits")
+            raise ValueError(f"{path}: not a 64-bit shared object")
         symbols = list(_symbols(data))
     defines = {name for name, defined, is_function in symbols if defined and is_function}
     return Native(frozenset(defines), frozenset(name for name, defined, _ in symbols if not defined))
@@ -76,7 +77,7 @@ def _mapped(scratch: str) -> list[Path]:
 
 
 def _symbols(data: mmap.mmap) -> Iterator[tuple[str, bool, bool]]:
-    """Yield name, whether it is defined, and whether it is a function, of each symbol of all tables."""
+    """Yield each symbol of all tables: its name, whether it is defined, and whether it is a function."""
     start, size, count = _HEADER.unpack_from(data)
     sections = [_SECTION.unpack_from(data, start + number * size) for number in range(count)]
     for kind, offset, length, link, _ in sections:
@@ -91,21 +92,21 @@ def _symbols(data: mmap.mmap) -> Iterator[tuple[str, bool, bool]]:
 
 
 def is_library_call(name: str) -> bool:
-    """Say whether a function is one of NVIDIA's libraries that computes (`cublasSgemm_v2`)."""
+    """Return True if this is a function of NVIDIA's libraries that computes (`cublasSgemm_v2`)."""
     return _LIBRARY.search(name) is not None
 
 
 def demangled(names: Iterable[str]) -> set[str]:
-    """Return names as people and profilers write them; those that are not mangled as they are."""
+    """Return demangled names, as profilers show them. Names that are not mangled stay unchanged."""
     demangle = _demangler()
     return {demangle(name) if name.startswith("_Z") else name for name in names}
 
 
 @cache
 def _demangler():  # type: ignore[no-untyped-def]
-    """C++'s own: https://itanium-cxx-abi.github.io/cxx-abi/abi.html#demangler."""
+    """Return C++'s own demangler: https://itanium-cxx-abi.github.io/cxx-abi/abi.html#demangler."""
     try:
-        library = ctypes.CDLL("libstdc++.so.6")  # torch has loaded it
+        library = ctypes.CDLL("libstdc++.so.6")  # torch has already loaded it
     except OSError:
         return lambda name: name
     function = library.__cxa_demangle

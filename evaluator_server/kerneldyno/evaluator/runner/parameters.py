@@ -1,8 +1,8 @@
-"""Making the candidate's instance, and giving it the values of the reference's secret parameters.
+"""Constructing the candidate's instance, and giving it the values of the reference's secret parameters.
 
-Values are assigned by name after construction. Since a candidate may rightly prepare what it needs in its constructor
-(fold a normalisation into weights, say), PyTorch's own normalisation layers get theirs while they are constructed: the
-instance is made twice, and the second time each layer is born with what the judge has sent for it.
+Values are assigned by name after construction. But a candidate may compute what it needs in its constructor (fold a
+normalisation into weights, for example). Therefore the instance is constructed twice, and in the second construction
+PyTorch's own normalisation layers get the judge's values immediately.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LAYERS: tuple[type[torch.nn.Module], ...] = (
 
 
 class Construction:
-    """How the candidate's instance is made. `make` first, `make_with` afterwards if there are values to give."""
+    """Constructs the candidate's instance: first `make`, then `make_with` if there are values to assign."""
 
     def __init__(self, target: Callable[..., Any], args: Any, kwargs: Any, seed: int, device: torch.device) -> None:
         self._target = target
@@ -37,12 +37,12 @@ class Construction:
         self._layers: list[torch.nn.Module] = []
 
     def make(self) -> Any:
-        """Construct the candidate under the reference's own seed, on the device."""
+        """Construct the candidate on the device, under the reference's own seed."""
         with _watching(self._layers.append):
             return self._construct()
 
     def constants(self) -> list[list[Any]]:
-        """Return [name, description] of the floating-point tensors whose elements are all equal, as constructed."""
+        """Return [name, description] of each floating-point tensor whose elements are all equal after construction."""
         return [
             [name, tree.describe(tensor, keep_layout=False).to_json()]
             for name, tensor in self._state().items()
@@ -57,7 +57,7 @@ class Construction:
         ]
 
     def assign(self, name: str, start: int, values: torch.Tensor) -> None:
-        """Give a part of a tensor, elements in their logical order from `start` on, these values."""
+        """Assign `values` to a part of a tensor: to its elements from number `start` on, in logical order."""
         tensor = small_floats.raw(self._state()[name])
         whole = tensor.contiguous()
         whole.view(-1)[start : start + values.numel()] = values
@@ -68,7 +68,7 @@ class Construction:
         return tree.dense_state(self._instance) if isinstance(self._instance, torch.nn.Module) else {}
 
     def make_with(self, values: dict[str, torch.Tensor]) -> Any:
-        """Construct again, with `values` (by name in the state dict) in place of the constants."""
+        """Construct again, with `values` (by name in the state dict) instead of the constants."""
         if not isinstance(self._instance, torch.nn.Module):
             return self._instance
         prefixes = {id(module): prefix for prefix, module in self._instance.named_modules()}
@@ -107,7 +107,7 @@ def _is_constant(tensor: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def _watching(born: Callable[[torch.nn.Module], None]) -> Iterator[None]:
-    """Call `born` with each normalisation layer that is constructed in the body, when its values have been set."""
+    """Call `born` with each normalisation layer that the body constructs, after the layer has set its values."""
     originals = {layer: layer.reset_parameters for layer in _LAYERS}  # type: ignore[attr-defined]
 
     def wrap(original: Callable[[Any], None]) -> Callable[[Any], None]:

@@ -1,7 +1,7 @@
-"""The sandbox's self-test: a runner without a candidate tries to break out, and reports which walls held.
+"""The sandbox's self-test: a runner without a candidate tries to break out, and reports which layers held.
 
-Run once when a judge starts; `GetCapabilities` shows the answers. A layer is proved by attempts where they are possible,
-and read from the kernel's own account of this process where they are not.
+It runs once when a judge starts; `GetCapabilities` shows the answers. Where possible, attempts prove a layer. Otherwise
+the kernel's own information about this process does.
 """
 
 from __future__ import annotations
@@ -20,18 +20,26 @@ from . import escapes, sandbox
 
 _Attempt = Callable[[dict[str, Any]], None]
 
-#: What each namespace is good for; its kind in /proc/self/ns and the layer's name.
+#: Kind in /proc/self/ns, name of the layer, and effect of each namespace.
 _NAMESPACES = (
-    ("user", "user_namespace", "no capability in it counts outside, and process limits are its own"),
+    ("user", "user_namespace", "its capabilities have no effect outside, and it has its own process limits"),
     ("pid", "pid_namespace", "other processes can be neither seen nor signalled"),
-    ("net", "network_namespace", "no interface but a loopback of its own"),
+    ("net", "network_namespace", "no interface except its own loopback"),
     ("ipc", "ipc_namespace", "no System V or POSIX IPC with other processes"),
     ("mnt", "mount_namespace", "a private root: system and Python read-only, nothing else"),
 )
 
 
 def probe(target: dict[str, Any], device: Device) -> list[Layer]:
-    """Try each wall. `target` tells what the judge has put up to be reached, and what it sees of the host itself."""
+    """Test each layer.
+
+    Args:
+        target: The sockets and files that the judge offers as targets, and its own view of the host.
+        device: The device, which must still work.
+
+    Returns:
+        The layers, each with whether it is active.
+    """
     status = proc.facts(proc.STATUS)
     alone = proc.namespace("user") != target["namespaces"]["user"]
     return [
@@ -41,7 +49,7 @@ def probe(target: dict[str, Any], device: Device) -> list[Layer]:
         ),
         _filter("landlock", escapes.make_device, target),
         _filter("seccomp", escapes.unshare_nothing, target),
-        sandbox.raised.get("cgroup", Layer("cgroup", False, "none was tried")),
+        sandbox.raised.get("cgroup", Layer("cgroup", False, "not tried")),
         _denied(
             *("network", "TCP, UDP and abstract sockets to the outside fail", target),
             *(escapes.connect_tcp, escapes.send_udp, escapes.connect_abstract),
@@ -61,24 +69,24 @@ def probe(target: dict[str, Any], device: Device) -> list[Layer]:
         Layer("no_new_privs", status.get("NoNewPrivs") == "1", "set-uid programs do not work"),
         Layer(
             "rlimits",
-            # No less than is promised; where many share it, a host may allow fewer of them together.
+            # The limit must not be below what is promised. If many runners share it, a host may allow fewer in total.
             limits.MAX_TASKS <= resource.getrlimit(resource.RLIMIT_NPROC)[1] <= limits.most_tasks(alone=alone),
             f"at most {limits.MAX_PROCESSES} processes, {limits.MAX_TASKS} with their threads,"
             f" {limits.MAX_OPEN_FILES} open files, no core dumps",
         ),
         Layer(
-            "clean_environment", "HOME" in os.environ and len(os.environ) < 24, "no variable of the host's but paths"
+            "clean_environment", "HOME" in os.environ and len(os.environ) < 24, "no variables of the host except paths"
         ),
         _works(device),
         _denied(
             *("kernel", "mounts, user namespaces, bpf, perf, userfaultfd, io_uring and keyrings are refused", target),
-            *(escapes.use_dark_corners, escapes.mount, escapes.new_user_namespace),
+            *(escapes.use_unneeded_kernel_features, escapes.mount, escapes.new_user_namespace),
         ),
     ]
 
 
 def _denied(name: str, detail: str, target: dict[str, Any], *tried: _Attempt) -> Layer:
-    """Say whether every attempt failed; name those that did not."""
+    """Return a layer that is active if every attempt failed; otherwise it names the attempts that succeeded."""
     stopped, succeeded = [], []
     for attempt in tried:
         try:
@@ -87,13 +95,13 @@ def _denied(name: str, detail: str, target: dict[str, Any], *tried: _Attempt) ->
         except OSError as error:
             stopped.append(error.strerror or str(error))
     if succeeded:
-        return Layer(name, False, f"not so: {detail} (succeeded: {', '.join(succeeded)})")
+        return Layer(name, False, f"does not hold: {detail} (succeeded: {', '.join(succeeded)})")
     return Layer(name, True, f"{detail} ({', '.join(dict.fromkeys(stopped))})")
 
 
 def _filter(name: str, attempt: _Attempt, target: dict[str, Any]) -> Layer:
-    """Say whether a filter was raised, and holds against what nothing but it forbids."""
-    layer = sandbox.raised.get(name, Layer(name, False, "not raised"))
+    """Return the layer of a filter. It is active if it was set up and stops a call that nothing else forbids."""
+    layer = sandbox.raised.get(name, Layer(name, False, "not set up"))
     return (
         layer if not layer.active or _denied(name, "", target, attempt).active else Layer(name, False, "has no effect")
     )
@@ -102,7 +110,8 @@ def _filter(name: str, attempt: _Attempt, target: dict[str, Any]) -> Layer:
 def _scratch() -> Layer:
     scratch = os.statvfs(".")
     if os.getcwd() != root.SCRATCH:
-        return Layer("scratch_quota", True, f"the warden ends whoever stores more than {root.SCRATCH_BYTES >> 20} MiB")
+        size = root.SCRATCH_BYTES >> 20
+        return Layer("scratch_quota", True, f"the warden kills a runner that stores more than {size} MiB")
     bounded = scratch.f_blocks * scratch.f_frsize <= root.SCRATCH_BYTES and scratch.f_files <= root.SCRATCH_FILES
     shared = os.stat("/dev/shm").st_dev == os.stat(".").st_dev
     detail = (
@@ -112,10 +121,10 @@ def _scratch() -> Layer:
 
 
 def _works(device: Device) -> Layer:
-    """Walls that keep the device from working would be no use."""
+    """Check that the device works inside the sandbox; a sandbox in which it does not would be useless."""
     try:
         total = torch.ones(1024, device=device.torch_device).add_(1).sum().item()
         device.synchronize()
     except RuntimeError as error:
-        return Layer("device", False, f"the device does not work behind the walls: {str(error)[:200]}")
-    return Layer("device", total == 2048, "a kernel behind all the walls gives the right result")
+        return Layer("device", False, f"the device does not work in the sandbox: {str(error)[:200]}")
+    return Layer("device", total == 2048, "a kernel in the complete sandbox gives the right result")

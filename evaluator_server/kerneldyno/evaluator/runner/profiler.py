@@ -1,7 +1,7 @@
-"""What a few calls ran, by torch's profiler, in the candidate's own process: a label, not evidence.
+"""Which kernels a few calls ran, by torch's profiler, in the candidate's own process.
 
-Not by way of `torch.profiler.profile`, whose first use in a process imports the whole of Inductor: three seconds on one
-H200 node, of which CUPTI takes 30 ms.
+The answer is a label, not evidence. This does not use `torch.profiler.profile`: its first use in a process imports all
+of Inductor, which takes three seconds on an H200 node, while CUPTI takes only 30 ms.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch.autograd import profiler
 
 from ..devices.base import Device
 
-#: Longest name that is sent of a kernel, in characters: templates have some of thousands, and a frame holds a mebibyte.
+#: Longest kernel name that is sent, in characters: some templates have thousands, and a frame holds at most 1 MiB.
 NAME = 400
-#: torch's operators that do work for which kernels are written: products, convolutions, attention, recurrent layers,
-#: normalisation, softmax, sorting. What makes, moves or views tensors is left out; of operators that call each other for
-#: one piece of work, one is here.
+#: torch's operators that do the work for which people write kernels: products, convolutions, attention, recurrent
+#: layers, normalisation, softmax, sorting. Operators that create, move or view tensors are left out. If several
+#: operators call each other for one piece of work, only one is here.
 _WORK = frozenset(
     f"aten::{name}"
     for name in (
@@ -37,16 +37,16 @@ _WORK = frozenset(
 
 @dataclass(slots=True)
 class Ran:
-    """What ran: rows as the wire has them."""
+    """The kernels and operators that ran, in the form of the frame."""
 
     #: [kernel name, launches, device seconds].
     kernels: list[list[Any]] = field(default_factory=list)
-    #: [name, device seconds, host seconds] of each of the profiler's rows that has device time: operators, and kernels.
+    #: [name, device seconds, host seconds] of each row of the profiler that has device time: operators and kernels.
     averages: list[list[Any]] = field(default_factory=list)
 
 
 class CallError(Exception):
-    """What was profiled raised `cause`; the profiler did not fail."""
+    """The profiled call raised `cause`; the profiler did not fail."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -54,9 +54,11 @@ class CallError(Exception):
 
 
 def profile(call: Callable[[], Any], calls: int, device: Device) -> Ran:
-    """Return what `calls` calls ran on the device; the call before them is not in it.
+    """Return what `calls` calls ran on the device. One call before them is not counted.
 
-    Raises CallError where a call fails, and what the profiler raises where that does.
+    Raises:
+        CallError: A call failed.
+        Exception: The profiler failed.
     """
     _run(call, 1, device)
     with profiler.profile(use_device=device.kind if device.kind != "cpu" else None, use_kineto=True) as profiled:
@@ -85,7 +87,7 @@ def _run(call: Callable[[], Any], calls: int, device: Device) -> None:
 
 
 def working_operators(call: Callable[[], Any]) -> list[str]:
-    """Return which of torch's operators did work in a call, by a profile of the host alone."""
+    """Return which of torch's operators did work in one call, from a profile of the host alone."""
     with profiler.profile(use_device=None, use_kineto=True) as profiled:
         call()
     return sorted({event.name for event in profiled.function_events} & _WORK)

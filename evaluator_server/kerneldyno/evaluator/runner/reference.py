@@ -1,7 +1,7 @@
-"""A reference in a runner of its own, built there as the judge builds it: only this file of `runner` knows toolkits.
+"""A reference in its own runner, built in the same way as in the judge. Only this file of `runner` imports toolkits.
 
-References are trusted, and candidates never come near this process. It is a runner like theirs (same zygote, same
-walls, same allocator, same loop) so that a time of one can be held against a time of the other.
+References are trusted, and no candidate ever runs in this process. It is a runner like a candidate's (same zygote,
+sandbox, allocator and loop), so that the times of reference and candidate are comparable.
 """
 
 from __future__ import annotations
@@ -22,16 +22,28 @@ __all__ = ["FILE", "build", "preload"]
 
 
 def preload() -> None:
-    """Import all toolkits; called once, in the zygote: plug-ins may lie where a runner cannot read."""
+    """Import all toolkits, because a runner may not be able to read the files of plug-ins.
+
+    The zygote calls this once.
+    """
     toolkits()
 
 
 def build(
     spec: dict[str, Any], seed: int, device: Device
 ) -> tuple[Callable[..., Any] | None, Callable[[], contextlib.AbstractContextManager[Any]]]:
-    """Build the problem of `spec` (`EvalSpec.to_plain`) under the judge's own seed, and call it once.
+    """Build the problem of `spec` under the judge's own seed, and call it once.
 
-    Returns what is timed, if anything is, and what is in force meanwhile. Raises what the reference raises.
+    Args:
+        spec: The output of `EvalSpec.to_plain`.
+        seed: The judge's seed.
+        device: The device.
+
+    Returns:
+        The callable to time, or None, and a function that returns the context manager of its settings.
+
+    Raises:
+        Exception: Whatever the reference raises.
     """
     read = EvalSpec.from_plain(spec)
     problem = seclude(lambda: toolkits()[read.toolkit].build(read, device.torch_device, seed))

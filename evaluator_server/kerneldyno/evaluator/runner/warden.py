@@ -1,9 +1,9 @@
-"""The warden: one trusted process per runner that starts it, watches it, and ends it with everything it left behind.
+"""The warden: one trusted process per runner that starts it, watches it, and ends it together with all its descendants.
 
-Forked by the zygote. It speaks with the judge on the control socket: the judge may `stop`, `cont` and `kill`; the warden
-reports the runner's exit status, peak memory and captured output in one `exit` frame. In a pid namespace the warden is
-process 1: nothing inside can signal it, and when it ends the kernel kills all that is left. It never reads what the
-candidate says on its channel to the judge.
+The zygote forks it. It talks to the judge on the control socket: the judge may send `stop`, `cont`, `baseline` and
+`kill`. At the end the warden reports the runner's exit status, peak memory and captured output in one frame `exit`. In
+a pid namespace the warden is process 1: no process inside can signal it, and when it ends, the kernel kills the others.
+The warden never reads the candidate's channel to the judge.
 """
 
 from __future__ import annotations
@@ -24,31 +24,34 @@ from ..shared import linux, proc, wire
 from ..walls import Layer, Walls, cgroup, limits, root
 from . import harness, sandbox
 
-#: Captured output that is kept, in bytes: this much from the beginning and this much from the end.
+#: How much captured output is kept, in bytes: from the beginning, and from the end.
 LOG_HEAD_BYTES = 8 * 1024
 LOG_TAIL_BYTES = 8 * 1024
-#: How often memory and processes are looked at, in seconds.
+#: Seconds between two checks of memory and processes.
 _USAGE_INTERVAL = 0.1
-#: How long one exact count of shared memory may take, in seconds.
+#: Time limit in seconds for one exact count of shared memory.
 _COUNTING_SECONDS = 0.05
-#: How often the size of a scratch without a quota is looked at, in seconds.
+#: Seconds between two checks of the size of a scratch without a quota.
 _SCRATCH_INTERVAL = 0.5
-#: Host memory in a runner's control group beyond what the candidate may use: Python, torch and a CUDA context.
+#: Host memory in bytes of a runner's control group, beyond the candidate's limit: for Python, torch and a CUDA context.
 _RUNNER_BYTES = 2 << 30
-#: How long a warden waits for its judge to take note of the report, in seconds.
-_FAREWELL_TIMEOUT = 10.0
+#: Seconds that a warden waits for its judge to read the report.
+_REPORT_TIMEOUT_SECONDS = 10.0
 
 
 def run(frame: wire.Frame, fds: list[int], staging: str, delegated: Path | str) -> int:
-    """Start the runner that `frame` asks for and see it to its end. Returns this process's exit status.
+    """Start the runner that `frame` describes, watch it to its end, and return this process's exit status.
 
-    `fds` are the runner's channel, the warden's control socket, and the memory files that judge and runner share.
-    `delegated` is the control group in which the runner's is made, or why there is none.
+    Args:
+        frame: The judge's request for a runner.
+        fds: The runner's channel, the warden's control socket, and the memory files that judge and runner share.
+        staging: The zygote's temporary directory.
+        delegated: The control group in which the runner's group is made, or the reason why there is none.
     """
     walls = Walls(
         bool(frame["walls"]["namespaces"]), bool(frame["walls"]["filters"]), tuple(frame["walls"]["gpu_nodes"])
     )
-    # While the parent is the zygote: its death must not leave a warden behind.
+    # Call this while the parent is the zygote: when the zygote dies, the warden must end too.
     linux.die_with_parent()
     group = _group(delegated, int(frame["memory_bytes"]))
     try:
@@ -65,7 +68,7 @@ def _run(frame: wire.Frame, fds: list[int], staging: str, walls: Walls, group: c
         return _fail(fds, error)
     if not walls.namespaces:
         return _Warden(frame, fds, staging, walls, group).watch()
-    # Only children enter the new pid namespace: one more fork, and this process waits for the warden proper.
+    # Only children enter the new pid namespace: fork once more, and let this process wait for the warden itself.
     inner = os.fork()
     if inner == 0:
         linux.die_with_parent()
@@ -89,15 +92,15 @@ def _run_inside(frame: wire.Frame, fds: list[int], staging: str, walls: Walls, g
 
 
 def _fail(fds: list[int], error: OSError) -> int:
-    """Tell the judge, which waits for a runner, why there will be none. Not for errors once there is one."""
+    """Tell the waiting judge why no runner starts. This must not be used once there is a runner."""
     with socket.socket(fileno=fds[1]) as control:
         os.close(fds[0])
-        _farewell(control, _exit_report(70, logs=error.strerror or str(error)))
+        _send_report(control, _exit_report(70, logs=error.strerror or str(error)))
     return 70
 
 
 def _group(delegated: Path | str, memory_bytes: int) -> cgroup.Group | None:
-    """Make the runner's control group, where there can be one; keep for the self-test what became of it."""
+    """Make the runner's control group if possible, and record the outcome for the self-test."""
     allowed = cgroup.Limits(memory_bytes + root.SCRATCH_BYTES + _RUNNER_BYTES, limits.MAX_TASKS)
     reason, group = delegated, None
     if isinstance(delegated, Path):
@@ -112,7 +115,7 @@ def _group(delegated: Path | str, memory_bytes: int) -> cgroup.Group | None:
 
 @dataclass(slots=True)
 class _Log:
-    """The beginning and the end of an unbounded stream."""
+    """Keeps the beginning and the end of an unbounded stream."""
 
     head: bytearray = field(default_factory=bytearray)
     tail: bytearray = field(default_factory=bytearray)
@@ -162,7 +165,7 @@ class _Warden:
         os.close(log_write)
         for fd in (channel_fd, *shared_fds):
             os.close(fd)
-        # Same-uid processes (where the evaluator is not root) could otherwise trace this one.
+        # Without this, processes with the same uid could trace this one, if the evaluator is not root.
         linux.set_dumpable(False)
         if not walls.namespaces:
             linux.become_subreaper()
@@ -184,14 +187,17 @@ class _Warden:
             sandbox.give_up_powers(self._walls, scratch, dict(frame["environment"]))
             harness.run(socket.socket(fileno=channel_fd), shared_fds, frame, scratch)
             status = 0
-        except BaseException:  # a runner that cannot start says why in its log; the judge sees only that it is gone
+        except BaseException:  # the log tells why a runner could not start
             traceback.print_exc()
         finally:
             sys.stderr.flush()
             os._exit(status)
 
     def watch(self) -> int:
-        """Serve the judge and the log until the runner has ended or must end; report; leave nothing behind."""
+        """Serve the judge and read the log until the runner has ended or must end.
+
+        Report, and leave no process behind.
+        """
         runner = os.pidfd_open(self._runner)
         poll = select.poll()
         for fd in (self._control.fileno(), self._log_read, runner):
@@ -202,14 +208,14 @@ class _Warden:
             ready = dict(poll.poll(1000 * _USAGE_INTERVAL))
             if self._log_read in ready and not self._read_log():
                 poll.unregister(self._log_read)
-            if not killed and self._control.fileno() in ready and not self._obey():
+            if not killed and self._control.fileno() in ready and not self._execute_order():
                 killed = True
                 poll.unregister(self._control)
                 self._signal_tree(signal.SIGKILL)
             if runner in ready:
                 exited = True
             if not killed and time.monotonic() >= next_look:
-                # The first reason counts: those who are dying have other numbers. Forks may outrun one signal.
+                # Only the first reason counts: dying processes show other numbers. Forks may escape a single signal.
                 over = over or self._uses_too_much()
                 if over:
                     self._signal_tree(signal.SIGKILL)
@@ -227,11 +233,11 @@ class _Warden:
             self._out_of_memory |= self._group.ran_out_of_memory()
         code = os.waitstatus_to_exitcode(status)
         usage = {"out_of_memory": self._out_of_memory, "peak_memory_bytes": self._peak}
-        _farewell(self._control, _exit_report(code, killed=killed, logs=self._log.text(), **usage))
+        _send_report(self._control, _exit_report(code, killed=killed, logs=self._log.text(), **usage))
         return 0
 
-    def _obey(self) -> bool:
-        """Carry out one order of the judge. False: the runner must end."""
+    def _execute_order(self) -> bool:
+        """Execute one order of the judge. Return False if the runner must end."""
         received = wire.receive(self._control)
         if received is None:
             return False
@@ -252,7 +258,7 @@ class _Warden:
             self._group.kill()
         try:
             if self._walls.namespaces:
-                os.kill(-1, number)  # everything in this pid namespace but its process 1, which is us
+                os.kill(-1, number)  # all processes of this pid namespace except the warden (process 1)
             else:
                 for pid in _descendants(os.getpid()):
                     os.kill(pid, number)
@@ -260,7 +266,10 @@ class _Warden:
             pass
 
     def _uses_too_much(self) -> bool:
-        """Look at processes and memory; say in the log, or in what is reported, which limit is exceeded."""
+        """Check processes and memory.
+
+        Return True if a limit is exceeded, and note which one in the log or the report.
+        """
         pids = self._pids()
         excess = self._excess(pids)
         if not excess:
@@ -268,7 +277,7 @@ class _Warden:
             self._peak = max(self._peak, used)
             if used - self._baseline <= self._memory_limit:
                 return False
-            excess = self._excess(self._pids())  # a fork bomb has gone on while its memory was counted
+            excess = self._excess(self._pids())  # a fork bomb continues while its memory is counted
         if excess:
             self._log.add(f"\n[more than {excess}: killed]\n".encode())
         self._out_of_memory = not excess
@@ -278,9 +287,9 @@ class _Warden:
         return proc.processes() - {1} if self._walls.namespaces else _descendants(os.getpid())
 
     def _excess(self, pids: set[int]) -> str:
-        """Return which limit of processes is exceeded, in words, or nothing.
+        """Return which limit of processes is exceeded, in words, or "".
 
-        Threads are the kernel's to limit, but without a user namespace it counts those of many candidates as one.
+        The kernel limits threads, but without a user namespace it counts the threads of many candidates together.
         """
         if len(pids) > limits.MAX_PROCESSES:
             return f"{limits.MAX_PROCESSES} processes"
@@ -295,15 +304,15 @@ class _Warden:
         return True
 
     def _memory(self, pids: set[int]) -> int:
-        """Return the memory of processes `pids` in bytes, shared pages counted once where it matters."""
+        """Return the memory of processes `pids` in bytes. Near the limit, pages that they share are counted once."""
         resident = {pid: proc.resident_bytes(pid) for pid in pids}
         total = sum(resident.values())
         if total - self._baseline <= self._memory_limit or len(pids) == 1:
             return total
-        # Forked children share pages with their parent; only proportional counting is fair then. It waits for locks that a
-        # fork bomb keeps busy, and the judge's orders must not wait with it: the largest first, and two at least (one may
-        # have much of its own, as a parent has), but no longer than this. Those that are left over by then are taken to be
-        # as the one that was counted last, to which they are the nearest in size.
+        # Forked children share pages with their parent, so only proportional counting is fair. Reading it waits for
+        # locks that a fork bomb keeps busy, and must not delay the judge's orders. So this counts the largest processes
+        # first, at least two (a parent may have much memory of its own), until the time limit. It assumes that the rest
+        # shares memory as the last counted process does, which is the nearest to them in size.
         until = time.monotonic() + _COUNTING_SECONDS
         counted = exact = last = 0
         for number, pid in enumerate(sorted(resident, key=lambda pid: -resident[pid])):
@@ -329,17 +338,17 @@ class _Warden:
 
 
 def _exit_report(code: int, *, logs: str, killed: bool = False, **usage: int) -> wire.Frame:
-    """Return the frame that ends the conversation; `code` is negative for a signal."""
+    """Return the last frame to the judge. `code` is negative for a signal."""
     report = {"signal": max(-code, 0), "exit_code": code if code >= 0 else None, "killed": killed, "logs": logs}
     return {"op": "exit", "out_of_memory": False, "peak_memory_bytes": 0, **report, **usage}
 
 
-def _farewell(control: socket.socket, report: wire.Frame) -> None:
-    """Send the last frame and wait until it has been read."""
-    with contextlib.suppress(OSError):  # the judge may be gone, and then nobody wants to know
+def _send_report(control: socket.socket, report: wire.Frame) -> None:
+    """Send the last frame and wait until the judge has read it."""
+    with contextlib.suppress(OSError):  # the judge may be gone
         wire.send(control, report)
-        # Closing with orders unread would reset the connection, and could take the report with it.
-        control.settimeout(_FAREWELL_TIMEOUT)
+        # Closing the socket with unread orders would reset the connection, and the report could be lost.
+        control.settimeout(_REPORT_TIMEOUT_SECONDS)
         while control.recv(4096):
             pass
 
@@ -370,7 +379,7 @@ def _descendants(root: int) -> set[int]:
 
 
 def _reap_descendants() -> None:
-    """Kill and reap until nothing is left: a candidate may fork while it is being killed."""
+    """Kill and reap descendants until none is left: a candidate may fork while it is being killed."""
     deadline = time.monotonic() + 5
     while (pids := _descendants(os.getpid())) and time.monotonic() < deadline:
         for pid in pids:

@@ -1,8 +1,8 @@
-"""The zygote: a process that has imported torch and triton, has never touched CUDA, and forks runners on demand.
+"""The zygote: a process that has imported torch and triton, has never used CUDA, and forks runners on demand.
 
-`python -m kerneldyno.evaluator.runner.zygote --fd N` reads spawn frames from its judge on a Unix socket, each with the
-descriptors of one runner, and forks. It stays single-threaded and opens no device, so its children start clean and warm.
-It ends when its judge does, and all that it forked ends with it.
+`python -m kerneldyno.evaluator.runner.zygote --fd N` reads frames from its judge on a Unix socket. Each asks for one
+runner and brings the runner's descriptors. The zygote stays single-threaded and opens no device, so a forked runner is
+clean and ready at once. The zygote ends when its judge ends, and all processes that it forked end with it.
 """
 
 from __future__ import annotations
@@ -22,47 +22,48 @@ from ..shared import linux, startup, wire
 from ..walls import Unavailable, cgroup
 from . import sandbox, warden
 
-#: Set in the environment of a zygote that has already left the secrets of its parent behind.
+#: Set in the environment of a zygote that has restarted without its parent's secrets.
 _CLEAN = "KERNELDYNO_ZYGOTE_CLEAN"
 
 
 def main() -> None:
-    """Import what candidates need, then serve spawn requests until the judge closes its end."""
+    """Import what candidates need, then fork runners until the judge closes its end."""
     parser = argparse.ArgumentParser(description="Forks runners. Started by the evaluator server.")
     parser.add_argument("--fd", type=int, required=True, help="socket to the judge")
     parser.add_argument("--device", default="cpu:0", help="device of the runners: cpu:0 or cuda:N")
-    parser.add_argument("--exit-with-parent", type=int, default=0, metavar="PID", help="die when process PID does")
+    parser.add_argument("--exit-with-parent", type=int, default=0, metavar="PID", help="exit when process PID ends")
     args = parser.parse_args()
-    _leave_secrets_behind(args.device)
+    _restart_without_secrets(args.device)
     if args.exit_with_parent:
         startup.die_with(args.exit_with_parent)
     linux.become_subreaper()
-    _import_heavy(args.device.partition(":")[0])
+    _import_libraries(args.device.partition(":")[0])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with tempfile.TemporaryDirectory(prefix="kerneldyno-") as staging, socket.socket(fileno=args.fd) as judge:
-        os.chmod(staging, 0o711)  # runners without namespaces have their scratch below it, under another uid
+        os.chmod(staging, 0o711)  # runners without namespaces use it with another uid
         wire.send(judge, {"op": "zygote_ready"})
-        # Objects of the imports never die; out of the collector's sight, their pages stay shared with the runners.
+        # Imported objects stay alive anyway. If the collector does not touch them, their pages stay shared with
+        # runners.
         gc.freeze()
         _serve(judge, staging, _delegated_group(args.exit_with_parent or os.getpid()))
 
 
 def _delegated_group(family: int) -> Path | str:
-    """Return the control group in which runners get theirs, or why there is none."""
+    """Return the control group in which runners get their groups, or the reason why there is none."""
     try:
         return cgroup.delegated(family)
     except (Unavailable, OSError) as reason:
         return str(reason)
 
 
-def _leave_secrets_behind(device: str) -> None:
-    """Execute again with a clean environment: a runner could read the one this process was started with in /proc."""
+def _restart_without_secrets(device: str) -> None:
+    """Execute this program again with a clean environment: a runner can read the original one in /proc."""
     if os.environ.get(_CLEAN):
         return
     wanted = {name: os.environ[name] for name in sandbox.KEPT_ENVIRONMENT if name in os.environ}
     wanted.update(PYTHONSAFEPATH="1", PYTHONDONTWRITEBYTECODE="1", **startup.device_environment(device))
     if device.startswith("cpu"):
-        # Triton reads it when a kernel is decorated, torch's OpenMP when it starts.
+        # Triton reads TRITON_INTERPRET when a kernel is decorated; torch's OpenMP reads its variable when it starts.
         wanted.update(TRITON_INTERPRET="1", OMP_NUM_THREADS="1")
     else:
         wanted.pop("TRITON_INTERPRET", None)
@@ -70,7 +71,7 @@ def _leave_secrets_behind(device: str) -> None:
     os.execve(sys.executable, [sys.executable, "-m", f"{__package__}.zygote", *sys.argv[1:]], wanted)
 
 
-def _import_heavy(kind: str) -> None:
+def _import_libraries(kind: str) -> None:
     import torch
     import triton
     import triton.language
@@ -78,10 +79,10 @@ def _import_heavy(kind: str) -> None:
     from . import harness
 
     harness.preload(kind)
-    with contextlib.suppress(ImportError):  # Triton itself imports it at a process's first launch: fifty modules
+    with contextlib.suppress(ImportError):  # otherwise Triton imports its fifty modules at the first launch
         import triton.experimental.gluon  # noqa: F401
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        sys.exit("the zygote has touched CUDA; its children could not use it")
+        sys.exit("the zygote has initialized CUDA, so its children could not use CUDA")
 
 
 def _serve(judge: socket.socket, staging: str, delegated: Path | str) -> None:
@@ -123,7 +124,7 @@ def _become_warden(
     staging: str,
     delegated: Path | str,
 ) -> None:
-    """In the forked child: leave the host and run the warden. Never returns."""
+    """Run the warden in the forked child. Never returns."""
     status = 70  # EX_SOFTWARE
     try:
         signal.set_wakeup_fd(-1)
@@ -141,4 +142,4 @@ def _become_warden(
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # torch and Triton's bindings do not end quietly
+    os._exit(0)  # skip the exit handlers: torch and Triton do not exit quietly

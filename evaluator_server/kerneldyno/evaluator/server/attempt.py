@@ -1,8 +1,8 @@
-"""An attempt as the server sees it: one request under one fencing token, and the latest snapshot of how far it is.
+"""An attempt in the server: one request under one fencing token, and the latest snapshot of its progress.
 
-The node creates attempts, cells move them on, streams watch them, and `work.py` follows those of the scheduler. All get
-the newest snapshot, never a backlog, so a slow one costs nothing. What happens to the candidate is the judge's business;
-nothing here knows about it.
+The node creates attempts, cells update them, streams watch them, and `work.py` follows those of the scheduler. Watchers
+and followers get only the newest snapshot, so a slow one needs no queue. The judge handles the candidate; nothing here
+knows about it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Where an attempt is. `device` is empty while it waits; `result` is there exactly when the stage is DONE."""
+    """The progress of an attempt. `device` is empty while it waits; `result` is set exactly when the stage is DONE."""
 
     stage: pb.Stage.ValueType
     device: str = ""
     result: pb.EvalResult | None = None
 
     def event(self, token: str) -> pb.AttemptEvent:
-        """Return the snapshot as the contract has it."""
+        """Return the snapshot as a message."""
         return pb.AttemptEvent(attempt_token=token, stage=self.stage, device=self.device, result=self.result)
 
 
 class Attempt:
-    """One request on its way. Times are the node's monotonic clock, in seconds.
+    """One request in progress. Times are the node's monotonic clock, in seconds.
 
-    One with a follower is the scheduler's: it goes on without watchers, and its result is kept until acknowledged.
+    An attempt with a follower belongs to the scheduler: it continues without watchers, and its result is kept until it
+    is acknowledged.
     """
 
     def __init__(
@@ -43,18 +44,19 @@ class Attempt:
         trace: str = "",
     ) -> None:
         self.token = token
-        #: Where it is in a distributed trace (kerneldyno.rpc.trace_context), and when it came by the wall clock.
+        #: Its place in a distributed trace (kerneldyno.rpc.trace_context), and its arrival by the wall clock, in
+        #: seconds.
         self.trace = trace
         self.started_wall = time.time()
         self.request = request
         self.follower = follower
         self.snapshot = Snapshot(pb.STAGE_QUEUED)
-        #: Times it was given to a judge; more than one only when a judge died under it.
+        #: How often it was given to a judge. It is given again only after a judge died.
         self.runs = 0
         self.cancelled = False
-        #: The scheduler wants no more of it: it is being killed, and its result is for nobody.
+        #: The scheduler no longer wants it: it is being killed, and its result is dropped.
         self.forgotten = False
-        #: True after a judge died while this and other attempts were inside a reference: it is then re-run alone.
+        #: True after a judge died while this and other attempts executed references: it then runs again alone.
         self.suspect = False
         self.watchers = 0
         self.last_watched = now
@@ -66,34 +68,34 @@ class Attempt:
 
     @property
     def done(self) -> bool:
-        """Whether the result is there."""
+        """Return True if the attempt has its result."""
         return self.finished_at is not None
 
     @property
     def scheduled(self) -> bool:
-        """Whether the scheduler asked for it, rather than a direct caller."""
+        """Return True if it belongs to the scheduler, and not to a direct caller."""
         return self.follower is not None
 
     @property
     def held(self) -> bool:
-        """Whether the node runs it for the scheduler, or keeps its result for it."""
+        """Return True if the node runs it for the scheduler, or keeps its result for the scheduler."""
         return self.scheduled and not self.forgotten
 
     def move(self, stage: pb.Stage.ValueType, device: str = "") -> None:
-        """Enter a stage, and wake the watchers if it is a new one."""
+        """Enter a stage, and wake the watchers if the stage or the device changed."""
         if (stage, device) != (self.snapshot.stage, self.snapshot.device):
             self._show(Snapshot(stage, device))
 
     def finish(self, result: pb.EvalResult, now: float) -> None:
-        """Set the result, once."""
+        """Set the result. May be called once."""
         assert not self.done, "an attempt has one result"
         self.finished_at = now
         self.result_bytes = result.ByteSize()
-        self.request = pb.EvalRequest(id=self.request.id)  # its sources may be megabytes, and the result wait for long
+        self.request = pb.EvalRequest(id=self.request.id)  # its sources may be megabytes, and the result may wait long
         self._show(Snapshot(pb.STAGE_DONE, self.snapshot.device, result))
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
-        """Yield the current snapshot, then the newest one after each change, until the one with the result."""
+        """Yield the current snapshot, then the newest one after each change, up to the one with the result."""
         seen: Snapshot | None = None
         while seen is None or seen.result is None:
             if self.snapshot is seen:

@@ -1,8 +1,9 @@
-"""A cell: one device with its zygote and its judge, kept alive.
+"""A cell: one device with its zygote and its judge. It starts both processes and restarts them when one of them dies.
 
-The node assigns attempts and reads `ready` and `free_lanes`; the cell speaks the judge's protocol (frames of `wire`),
-restarts both processes when one of them dies, and says who is to blame: an attempt whose reference the judge was in
-when it died gets its verdict here, the others go back to the node. It judges nothing, and never imports torch.
+The node assigns attempts and reads `ready` and `free_lanes`. The cell speaks the judge's protocol (frames of `wire`).
+When a judge dies, the cell decides which attempt caused it: if the judge was executing the reference of exactly one
+attempt, that attempt gets its verdict here, and the others go back to the node. The cell judges no candidate and never
+imports torch.
 """
 
 from __future__ import annotations
@@ -30,43 +31,43 @@ from .attempt import Attempt
 from .child_process import Child, describe_exit
 from .metrics import DeviceMetrics
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
-#: Seconds from start to ready: imports of torch and triton from a slow disk, a CUDA context on each side.
+#: Time limit in seconds from start to ready: the imports of torch and triton from a slow disk, two CUDA contexts.
 _START_SECONDS = 300.0
-#: Tries to make a device ready for the first time before the server gives up on it.
+#: How often the server tries to make a device ready for the first time before it gives up.
 _START_TRIES = 3
-#: A judge speaks every second. One that is silent for this long (seconds), outside of any reference, hangs.
+#: A judge sends a frame every second. If it is silent for this long (seconds) while no reference runs, it hangs.
 _SILENCE_SECONDS = 180.0
-#: Seconds to end a cancelled attempt, beyond what a reference may take that it happens to wait for.
+#: Time limit in seconds to end a cancelled attempt, in addition to the limit of a reference that it may wait for.
 _CANCEL_SECONDS = 30.0
-#: Seconds between looks at the limits above, and at the reference's.
+#: Seconds between two checks of these limits and of the reference's.
 _WATCH_PERIOD = 0.25
-#: Wait before a restart (seconds): nothing after a useful life, then doubling from the first to the last value.
+#: Delay in seconds before a restart. It is 0 after a useful life, else it doubles from the first to the last value.
 _FIRST_BACKOFF, _LAST_BACKOFF = 0.25, 30.0
-#: Seconds to learn how a process ended, and to read what it had sent, once one of the two is known.
+#: Seconds to wait for the second of two facts, once one is known: how a process ended, and what it had sent.
 _SETTLE_SECONDS = 1.0
-#: Seconds in which a judge that has closed its socket must have ended: a CUDA context with much memory takes a few.
+#: A judge that has closed its socket must end within this many seconds. Freeing a large CUDA context takes a few.
 _DEATH_SECONDS = 10.0
-#: Seconds for which a verdict of "killed by SIGKILL" is held back: a runner is also killed when its zygote dies, and the
-#: judge may see the first before the second.
+#: Seconds for which a verdict "killed by SIGKILL" is held back. A zygote that dies takes its runners with it, and the
+#: judge may notice the runner's death before the zygote's.
 _KILLED_SECONDS = 0.5
-#: Seconds that a judge may take to leave when asked to.
+#: Time limit in seconds for a judge that is asked to exit.
 _SHUTDOWN_SECONDS = 2.0
-#: Seconds that a zygote may take to clean up once its judge is gone.
+#: Time limit in seconds for a zygote to clean up after its judge has ended.
 _ZYGOTE_SECONDS = 1.0
 _READ_BUFFER = 1024 * 1024
-#: What a malformed frame raises on its way through `_handle`.
+#: Exceptions that a malformed frame can cause in `_handle`.
 _BROKEN_PROTOCOL = (wire.ProtocolError, json_format.ParseError, LookupError, TypeError, ValueError, AttributeError)
 
 
 class CellFailedError(Exception):
-    """The device can never become ready; the message says why."""
+    """The device cannot become ready; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellSettings:
-    """What a cell is started with. Commands are without the flags that every zygote or judge takes."""
+    """How to start a cell. The commands lack the flags that every zygote or judge gets."""
 
     device: str
     node_id: str
@@ -74,17 +75,17 @@ class CellSettings:
     spares: int
     sandbox: str = "auto"
     reference_seconds: float = 120.0
-    #: The device's number among those of the server, and how many these are.
+    #: The device's index among the server's devices, and the number of those devices.
     share: tuple[int, int] = (0, 1)
     zygote_command: tuple[str, ...] = (sys.executable, "-m", "kerneldyno.evaluator.runner.zygote")
     judge_command: tuple[str, ...] = (sys.executable, "-m", "kerneldyno.evaluator.judge")
 
     def zygote(self, fd: int) -> list[str]:
-        """The zygote's whole command line."""
+        """Return the zygote's whole command line."""
         return [*self.zygote_command, f"--fd={fd}", *self._common()]
 
     def judge(self, control_fd: int, zygote_fd: int) -> list[str]:
-        """The judge's whole command line."""
+        """Return the judge's whole command line."""
         own = [f"--control-fd={control_fd}", f"--zygote-fd={zygote_fd}"]
         size = [f"--lanes={self.lanes}", f"--spares={self.spares}", f"--node-id={self.node_id}"]
         share = [f"--number={self.share[0]}", f"--devices={self.share[1]}"]
@@ -96,7 +97,7 @@ class CellSettings:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a judge said of its device when it was ready."""
+    """What a judge reported about its device when it became ready."""
 
     device: fleet_pb.Device
     environment: pb.Environment
@@ -104,11 +105,11 @@ class Description:
     spare_runners: int
     candidate_memory_bytes: int
     gpu_uuid: str
-    """As NVML has it; empty on the CPU."""
+    """As NVML reports it; empty on the CPU."""
 
     @classmethod
     def from_frame(cls, frame: wire.Frame) -> Description:
-        """Read a ready frame."""
+        """Read a frame `ready`."""
         return cls(
             json_format.ParseDict(frame["device"], fleet_pb.Device(), ignore_unknown_fields=True),
             json_format.ParseDict(frame["environment"], pb.Environment(), ignore_unknown_fields=True),
@@ -123,21 +124,24 @@ class Description:
 
 
 class Owner(Protocol):
-    """What a cell tells its node."""
+    """The interface through which a cell reports to its node."""
 
     def finished(self, attempt: Attempt, result: pb.EvalResult) -> None:
-        """The attempt has its result."""
+        """Take the result of `attempt`."""
 
     def lost(self, attempts: Sequence[Attempt], detail: str) -> None:
-        """The judge died under these attempts, and they did not kill it as far as anyone knows."""
+        """Take back attempts whose judge died; as far as is known, none of them caused it."""
 
     def changed(self) -> None:
-        """A lane is free, or the device has become ready or is ready no more."""
+        """Note that a lane became free, or that the device became ready or stopped being ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Death:
-    """Why a judge's life ended. `cause` is one of metrics.RESTART_CAUSES, `guilty` a token when it is certain."""
+    """Why a judge ended.
+
+    `cause` is one of metrics.RESTART_CAUSES; `guilty` is a token if the guilty attempt is certain.
+    """
 
     cause: str
     detail: str
@@ -145,21 +149,21 @@ class _Death:
 
 
 class Cell:
-    """One device. `run` lives as long as the server; everything else is called from the same event loop."""
+    """One device. `run` runs as long as the server; the same event loop calls all other methods."""
 
     def __init__(self, settings: CellSettings, owner: Owner, metrics: DeviceMetrics) -> None:
         self.settings = settings
         self.ready = False
-        #: What the last ready judge said; None until the first one.
+        #: What the last ready judge reported; None until the first one.
         self.description: Description | None = None
         self._owner = owner
         self._metrics = metrics
         self._running: dict[str, Attempt] = {}
-        #: Attempts whose reference is being executed, with the time at which that began.
+        #: Attempts whose reference the judge is executing, and since when.
         self._in_reference: dict[str, float] = {}
-        #: Results that are held back.
+        #: Results that are held back for _KILLED_SECONDS.
         self._held: dict[str, asyncio.TimerHandle] = {}
-        #: When running attempts were cancelled.
+        #: When each running attempt was cancelled.
         self._cancelled: dict[str, float] = {}
         self._writer: asyncio.StreamWriter | None = None
         self._last_frame = 0.0
@@ -167,27 +171,33 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The device's name."""
+        """Return the device's name."""
         return self.settings.device
 
     @property
     def free_lanes(self) -> int:
-        """Attempts that could start now."""
+        """Return how many attempts could start now."""
         return self.settings.lanes - len(self._running) if self.ready else 0
 
     @property
     def running(self) -> int:
-        """Attempts on the device."""
+        """Return how many attempts are on the device."""
         return len(self._running)
 
     def accepts(self, attempt: Attempt) -> bool:
-        """Whether `attempt` could start now. A suspect runs alone, so that the next death names the guilty one."""
+        """Return True if `attempt` could start now.
+
+        A suspect runs alone, so that the next death identifies the guilty one.
+        """
         if attempt.suspect:
             return self.ready and not self._running
         return self.free_lanes > 0 and not any(other.suspect for other in self._running.values())
 
     def assign(self, attempt: Attempt) -> None:
-        """Give `attempt` to the judge. The lanes bound the frames in flight, so nothing waits for the socket here."""
+        """Give `attempt` to the judge.
+
+        The number of lanes bounds the frames in flight, so this never waits for the socket.
+        """
         assert self._writer is not None
         self._last_frame = asyncio.get_running_loop().time()
         self._running[attempt.token] = attempt
@@ -198,39 +208,39 @@ class Cell:
         self._show_running()
 
     def cancel(self, attempt: Attempt) -> None:
-        """Ask the judge to end `attempt`; its result comes as any other."""
+        """Ask the judge to end `attempt`. Its result arrives like any other."""
         if attempt.token in self._running and self._writer is not None:
             self._cancelled.setdefault(attempt.token, asyncio.get_running_loop().time())
             wire.write_frame(self._writer, {"op": "cancel", "attempt": attempt.token})
 
     async def run(self) -> None:
-        """Keep a judge alive until cancelled. Raises CellFailedError when the device never becomes ready."""
+        """Keep a judge running until cancelled. Raises CellFailedError when the device never becomes ready."""
         failures = 0
         while True:
-            death = await self._live()
+            death = await self._run_judge()
             failures = 0 if self._useful else failures + 1
             if self.description is None and failures >= _START_TRIES:
                 raise CellFailedError(f"{self.name}: {death.detail}")
             self._metrics.judge_restarted(death.cause)
             delay = min(_LAST_BACKOFF, _FIRST_BACKOFF * 2 ** (failures - 1)) if failures else 0.0
-            log.warning("event=judge_restart device=%s cause=%s delay=%.2f", self.name, death.cause, delay)
+            _log.warning("event=judge_restart device=%s cause=%s delay=%.2f", self.name, death.cause, delay)
             await asyncio.sleep(delay)
 
-    async def _live(self) -> _Death:
-        """Start zygote and judge, serve until one of them ends, and settle what becomes of the attempts."""
+    async def _run_judge(self) -> _Death:
+        """Start zygote and judge, serve until one of them ends, then decide what happens to the attempts."""
         self._useful = False
         self._metrics.judge_started()
         try:
             async with AsyncExitStack() as stack:
                 judge, zygote, reader = await self._start(stack)
-                log.info("event=judge_started device=%s pid=%d zygote_pid=%d", self.name, judge.pid, zygote.pid)
+                _log.info("event=judge_started device=%s pid=%d zygote_pid=%d", self.name, judge.pid, zygote.pid)
                 death = await self._until_death(judge, zygote, reader)
-        except OSError as error:  # no memory, no processes, no descriptors
+        except OSError as error:  # out of memory, processes or file descriptors
             death = _Death("start", f"cannot start: {error}")
         finally:
             self.ready, self._writer = False, None
             self._metrics.judge_ended()
-        self._bury(death)
+        self._settle(death)
         return death
 
     async def _start(self, stack: AsyncExitStack) -> tuple[Child, Child, asyncio.StreamReader]:
@@ -245,11 +255,11 @@ class Cell:
         judge = await Child.start(f"judge/{self.name}", self.settings.judge(*fds), fds)
         stack.push_async_callback(judge.end)
         self._metrics.child_started("judge", judge.pid)
-        for end in (theirs, judge_end, zygote_end):  # so that each side sees when the other is gone
+        for end in (theirs, judge_end, zygote_end):  # then each side notices when the other ends
             end.close()
         reader, self._writer = await wire.connect(ours, _READ_BUFFER)
         stack.callback(self._writer.close)
-        stack.push_async_callback(self._ask_to_leave, judge, self._writer)
+        stack.push_async_callback(self._request_shutdown, judge, self._writer)
         return judge, zygote, reader
 
     async def _until_death(self, judge: Child, zygote: Child, reader: asyncio.StreamReader) -> _Death:
@@ -265,31 +275,31 @@ class Cell:
             if not any(end.done() for end in ends):
                 await asyncio.wait(ends, timeout=_DEATH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if not judge.exited.done() and zygote.exited.done() and zygote.exited.result() == 0:
-                # It left because its judge has died, which is seen a moment later.
+                # The zygote exited because its judge died; the judge's exit is reported a moment later.
                 await asyncio.wait({judge.exited}, timeout=_DEATH_SECONDS)
-            if judge.exited.done():  # results that it sent before it died count
+            if judge.exited.done():  # the results that it sent before it died are valid
                 await asyncio.wait({frames}, timeout=_SETTLE_SECONDS)
             if frames.done() and (death := frames.result()):
                 return death
-            if judge.exited.done() and judge.exited.result() >= 0:  # did it leave because its zygote was killed?
+            if judge.exited.done() and judge.exited.result() >= 0:  # perhaps it exited because its zygote was killed
                 await asyncio.wait({zygote.exited}, timeout=_SETTLE_SECONDS)
-            return self._autopsy(judge, zygote)
+            return self._find_cause(judge, zygote)
         finally:
             for task in (frames, watch):
                 task.cancel()
             await asyncio.gather(frames, watch, return_exceptions=True)
 
-    def _autopsy(self, judge: Child, zygote: Child) -> _Death:
+    def _find_cause(self, judge: Child, zygote: Child) -> _Death:
         ends = {child: child.exited.result() for child in (judge, zygote) if child.exited.done()}
-        # A judge may leave because its zygote did; a zygote that left because of its judge has status 0.
+        # A judge may exit because its zygote ended. A zygote that exits because its judge ended has status 0.
         if ends.get(zygote) and ends.get(judge, 0) >= 0:
-            return _Death("zygote", f"the zygote ended: {describe_exit(ends[zygote])}{_last_words(zygote)}")
+            return _Death("zygote", f"the zygote ended: {describe_exit(ends[zygote])}{_last_output(zygote)}")
         if judge not in ends:
             return _Death("protocol", "the judge closed its control socket")
         how = describe_exit(ends[judge])
         if len(self._in_reference) == 1:
             return _Death("reference", f"the reference killed the judge: {how}", *self._in_reference)
-        return _Death("judge", f"the judge died: {how}{_last_words(judge)}")
+        return _Death("judge", f"the judge died: {how}{_last_output(judge)}")
 
     async def _watch(self) -> _Death:
         loop = asyncio.get_running_loop()
@@ -303,15 +313,15 @@ class Cell:
             if self._in_reference:
                 token, since = min(self._in_reference.items(), key=lambda item: item[1])
                 if now - since > limit:
-                    told = f"the reference, or measuring its precision, took longer than {limit:g} s"
-                    return _Death("reference_timeout", f"{told}; an evaluator's --reference-timeout allows more", token)
+                    text = f"the reference, or measuring its precision, took longer than {limit:g} s"
+                    return _Death("reference_timeout", f"{text}; an evaluator's --reference-timeout allows more", token)
             if any(now - since > _CANCEL_SECONDS + limit for since in self._cancelled.values()):
-                return _Death("silent", "the judge did not end a cancelled attempt")
+                return _Death("silent", "the judge did not end a cancelled attempt in time")
             if self._running and not self._in_reference and now - self._last_frame > _SILENCE_SECONDS:
-                return _Death("silent", f"the judge said nothing for {_SILENCE_SECONDS:g} s")
+                return _Death("silent", f"the judge sent nothing for {_SILENCE_SECONDS:g} s")
 
     async def _read(self, reader: asyncio.StreamReader) -> _Death | None:
-        """Handle frames until the judge closes; a judge that breaks the protocol dies of it."""
+        """Handle frames until the judge closes the socket. Return the cause if the judge must be replaced."""
         try:
             while (frame := await wire.read_frame(reader)) is not None:
                 self._last_frame = asyncio.get_running_loop().time()
@@ -346,7 +356,7 @@ class Cell:
                 self.description = Description.from_frame(frame)
                 self.ready = True
                 self._metrics.judge_ready(self.description.sandbox_layers, self.description.gpu_uuid)
-                log.info("event=judge_ready device=%s lanes=%d", self.name, self.settings.lanes)
+                _log.info("event=judge_ready device=%s lanes=%d", self.name, self.settings.lanes)
                 self._owner.changed()
             case _:
                 raise wire.ProtocolError("unknown op")
@@ -356,8 +366,8 @@ class Cell:
             raise wire.ProtocolError(f"a result with outcome {result.outcome}")
         attempt = self._running.get(token)
         if attempt and not attempt.cancelled and not attempt.done and result.infrastructure_error.cause == "CANCELLED":
-            # Nobody asked for it: the judge is leaving. The attempt goes to the next one; if the judge stays after
-            # all, it dies of the cancellation that it did not finish.
+            # Nobody cancelled it: the judge is exiting, and the attempt goes to the next judge. If this judge does not
+            # exit, _watch ends it, because the attempt counts as cancelled and gets no result.
             self._cancelled.setdefault(token, self._last_frame)
             return
         self._in_reference.pop(token, None)
@@ -377,8 +387,8 @@ class Cell:
             self._owner.finished(attempt, result)
         self._owner.changed()
 
-    def _bury(self, death: _Death) -> None:
-        """Give the guilty attempt its verdict, and the others back to the node."""
+    def _settle(self, death: _Death) -> None:
+        """Give the guilty attempt its verdict and return the others to the node."""
         lost, suspects = list(self._running.values()), set(self._in_reference) if death.cause == "judge" else set()
         self._running.clear()
         self._in_reference.clear()
@@ -388,7 +398,7 @@ class Cell:
         self._held.clear()
         self._show_running()
         guilty = next((attempt for attempt in lost if attempt.token == death.guilty), None)
-        log.warning(
+        _log.warning(
             "event=judge_died device=%s cause=%s lost=%d guilty=%s detail=%r",
             *(self.name, death.cause, len(lost), guilty.token if guilty else "none", death.detail),
         )
@@ -407,8 +417,8 @@ class Cell:
     def _show_running(self) -> None:
         self._metrics.show_running(attempt.snapshot.stage for attempt in self._running.values())
 
-    async def _ask_to_leave(self, judge: Child, writer: asyncio.StreamWriter) -> None:
-        """Give a healthy judge the time to let its runners go; one that is being replaced is killed at once."""
+    async def _request_shutdown(self, judge: Child, writer: asyncio.StreamWriter) -> None:
+        """Give a healthy judge time to stop its runners. A judge that is being replaced is killed at once."""
         task = asyncio.current_task()
         if task is not None and task.cancelling() and not judge.exited.done():
             wire.write_frame(writer, {"op": "shutdown"})
@@ -422,5 +432,5 @@ def _running_stage(name: Any) -> pb.Stage.ValueType:
     return stage
 
 
-def _last_words(child: Child) -> str:
+def _last_output(child: Child) -> str:
     return f"; last output: {child.last_lines[-1]}" if child.last_lines else ""

@@ -1,7 +1,8 @@
-"""One child process of a cell: a fresh interpreter in a session of its own, its output in our log, killed as a whole.
+"""A child process of a cell: a new interpreter in its own session, with its output in our log.
 
-The cell starts a zygote and a judge this way. The server never forks: `create_subprocess_exec` is the only way in. What
-a child does is not known here; that it ends with the server is the child's own doing (`--exit-with-parent`).
+The cell starts a zygote and a judge this way. The server never forks; it creates processes only by
+`create_subprocess_exec`. Ending a child kills its whole process group. This module does not know what a child does. A
+child ends with the server by itself (`--exit-with-parent`).
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ import signal
 from collections import deque
 from collections.abc import Sequence
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
-#: A longer line of a child is cut (characters); it is a note to an operator, not data.
+#: Longer lines of a child are cut (characters): they are notes for an operator, not data.
 _MAX_LINE = 500
-#: Lines of a child that reach our log within one window of seconds; a reference that prints in a loop must not fill it.
+#: Maximum number of lines per child that are logged in one window, and the window in seconds: a reference that prints
+#: in a loop must not fill the log.
 _MAX_LINES = 200
 _LINES_WINDOW = 10.0
-#: Lines kept to explain a death.
+#: Number of last lines that are kept to explain a child's death.
 _KEPT_LINES = 5
-#: Seconds for output that is still in the pipe when the child is gone. Grandchildren may hold the pipe open for longer.
+#: Seconds to wait for output that is still in the pipe after the child has ended. Grandchildren may keep the pipe open.
 _PIPE_SECONDS = 0.2
 
 
@@ -34,14 +36,17 @@ class Child:
         self.name = name
         self.pid = process.pid
         self.last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
-        #: Completes with the exit status, negative for a signal.
+        #: A task that returns the exit status, negative for a signal.
         self.exited = asyncio.create_task(process.wait(), name=f"{name} exit")
         assert process.stdout is not None
         self._pump = asyncio.create_task(self._log_output(process.stdout), name=f"{name} output")
 
     @classmethod
     async def start(cls, name: str, command: Sequence[str], fds: Sequence[int]) -> Child:
-        """Start `command` with the open descriptors `fds`, standard error and output as one pipe to us."""
+        """Start `command` with the open descriptors `fds`.
+
+        Its standard output and error go to one pipe that is logged.
+        """
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.DEVNULL,
@@ -53,12 +58,12 @@ class Child:
         return cls(name, process)
 
     def kill(self) -> None:
-        """Kill the child and every process of its session's group, also those that outlived it."""
+        """Kill the child and every process of its process group, even if the child itself has ended."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
     async def end(self, grace_seconds: float = 0.0) -> None:
-        """Kill, after the time it may take to leave by itself; reap, and log what it had left to say."""
+        """Wait up to `grace_seconds` for the child to exit, then kill and reap it, and log the rest of its output."""
         await asyncio.wait({self.exited}, timeout=grace_seconds)
         self.kill()
         await self.exited
@@ -71,7 +76,7 @@ class Child:
         while chunk := await stream.read(65536):
             if loop.time() - window > _LINES_WINDOW:
                 if logged > _MAX_LINES:
-                    log.warning("event=child_output_dropped child=%s lines=%d", self.name, logged - _MAX_LINES)
+                    _log.warning("event=child_output_dropped child=%s lines=%d", self.name, logged - _MAX_LINES)
                 window, logged = loop.time(), 0
             *lines, rest = (rest + chunk).split(b"\n")
             if len(rest) > _MAX_LINE:
@@ -86,11 +91,11 @@ class Child:
         text = "".join(c if c.isprintable() else " " for c in line[:_MAX_LINE].decode(errors="replace")).rstrip()
         self.last_lines.append(text)
         if not quiet:
-            log.info("event=child_output child=%s line=%r", self.name, text)
+            _log.info("event=child_output child=%s line=%r", self.name, text)
 
 
 def describe_exit(status: int) -> str:
-    """Say how a process ended, for example "signal 11 (SIGSEGV)"."""
+    """Return how a process ended, for example "signal 11 (SIGSEGV)"."""
     if status >= 0:
         return f"exit status {status}"
     try:

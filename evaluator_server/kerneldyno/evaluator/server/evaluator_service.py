@@ -1,7 +1,7 @@
-"""The gRPC edge of a node: translate, ask the node, translate.
+"""The gRPC edge of a node: each method translates the request, calls the node, and translates the answer.
 
-Errors are raised as `kerneldyno.rpc.errors` and mapped by the interceptor. It is for people who debug: the scheduler's
-attempts come by `work.py`.
+Methods raise `kerneldyno.rpc.errors`, and the interceptor maps these to gRPC. This service is for debugging; the
+scheduler's attempts arrive through `work.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .node import Node
 
 
 class EvaluatorService(pb_grpc.EvaluatorServiceServicer):
-    """kerneldyno.v1.EvaluatorService over one node."""
+    """Serves kerneldyno.v1.EvaluatorService for one node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -35,8 +35,8 @@ class EvaluatorService(pb_grpc.EvaluatorServiceServicer):
     async def WatchAttempt(  # noqa: N802
         self, request: pb.WatchAttemptRequest, context: Any
     ) -> AsyncIterator[pb.WatchAttemptResponse]:
-        """Stream the snapshots of an attempt that is there already."""
-        attempt = self._node.get(request.attempt_token)
+        """Stream the snapshots of an existing attempt."""
+        attempt = self._node.attempts.get(request.attempt_token)
         async with aclosing(self._node.watch(attempt)) as snapshots:
             async for snapshot in snapshots:
                 yield pb.WatchAttemptResponse(event=snapshot.event(attempt.token))
@@ -51,5 +51,5 @@ class EvaluatorService(pb_grpc.EvaluatorServiceServicer):
     async def GetCapabilities(  # noqa: N802
         self, request: pb.EvaluatorServiceGetCapabilitiesRequest, context: Any
     ) -> pb.EvaluatorServiceGetCapabilitiesResponse:
-        """Tell what the node can do."""
-        return self._node.capabilities()
+        """Return what the node can do."""
+        return self._node.description.capabilities()

@@ -1,6 +1,6 @@
-"""Results that the server writes itself, when no judge is left to do it: infrastructure failures and blamed references.
+"""Results that the server writes itself when no judge can: infrastructure failures and references that are to blame.
 
-None of them says anything about the candidate. Everything else about a candidate comes from the judge.
+They say nothing about the candidate. All other results come from the judge.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from kerneldyno.v1 import evaluation_pb2 as pb
 
 
 def infrastructure_error(cause: str, detail: str, *, retryable: bool) -> pb.EvalResult:
-    """KernelDyno failed, or was told to stop; `cause` is machine-readable."""
+    """Return the result of a failure or a stop of KernelDyno. `cause` is machine-readable."""
     evidence = pb.InfrastructureEvidence(cause=cause, detail=detail, retryable=retryable)
     return pb.EvalResult(
         outcome=pb.EvalResult.INFRASTRUCTURE_ERROR,
@@ -22,12 +22,12 @@ def infrastructure_error(cause: str, detail: str, *, retryable: bool) -> pb.Eval
 
 
 def cancelled() -> pb.EvalResult:
-    """Someone asked for it."""
+    """Return the result of an attempt that was cancelled on request."""
     return infrastructure_error("CANCELLED", "the attempt was cancelled", retryable=False)
 
 
 def reference_error(kind: str, detail: str) -> pb.EvalResult:
-    """The reference took the judge with it; `kind` is "JudgeDied" or "Timeout"."""
+    """Return the result of a reference that ended the judge. `kind` is "JudgeDied" or "Timeout"."""
     evidence = pb.ExceptionEvidence(stage="reference", type=kind, message=detail)
     return pb.EvalResult(
         outcome=pb.EvalResult.REFERENCE_ERROR,

@@ -1,8 +1,9 @@
-"""The node's side of FleetService: say what the node is every two seconds, and be what the scheduler answers.
+"""The node's side of FleetService: it reports the node's state every two seconds and applies the scheduler's answer.
 
-Runs beside the server when there is a scheduler, and runs the Work stream. Losing the scheduler changes nothing on the node:
-what runs goes on, its results wait, and the first call that gets through registers the node again. After a lease without an
-answer the connection is thrown away and dialled anew, since one whose other end is gone may look alive for long.
+It runs beside the server when there is a scheduler, and runs the Work stream. If the scheduler is lost, nothing changes
+on the node: attempts continue, their results wait, and the first successful call registers the node again. After a
+lease without an answer, the node opens a new connection, because a connection whose other end is gone may look alive
+for a long time.
 """
 
 from __future__ import annotations
@@ -29,22 +30,23 @@ from .work import Work
 if TYPE_CHECKING:  # the generated module has it for type checkers only
     from kerneldyno.v1.fleet_service_pb2_grpc import FleetServiceAsyncStub
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
-#: Seconds between two calls until the scheduler has named its own period.
+#: Seconds between two calls until the scheduler names its own period.
 _PERIOD = 2.0
-#: Longest pause after a call that failed, in seconds; each node takes a random part of it, or all would come at once.
+#: Longest delay after a failed call, in seconds. Each node takes a random part of it, so that they do not all call at
+#: once.
 _RETRY_SECONDS = 1.0
-#: No period is believed to be shorter (seconds), or one bad answer makes this a busy loop.
+#: Shortest period in seconds that is accepted; a wrong answer must not make this a busy loop.
 _SHORTEST_PERIOD = 0.1
-#: Seconds for one call: a fifth of the usual lease.
+#: Time limit of one call in seconds: a fifth of the usual lease.
 _CALL_SECONDS = 2.0
-#: Lease until the scheduler has named its own, in seconds.
+#: Lease in seconds until the scheduler names its own.
 _LEASE = 10.0
 
 
 class FleetLink:
-    """Keeps the node registered with one scheduler, and at work for it."""
+    """Keeps the node registered with one scheduler and runs its attempts."""
 
     def __init__(
         self,
@@ -56,7 +58,16 @@ class FleetLink:
         credentials: Credentials = NONE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`address` is where others reach the node, or empty."""
+        """Create the link.
+
+        Args:
+            node: The node.
+            scheduler: The scheduler's address.
+            address: Where others reach the node, or "".
+            instance_id: Identifies this process.
+            credentials: For the connection to the scheduler.
+            clock: Returns the time in seconds.
+        """
         self._node = node
         self._scheduler = scheduler
         self._address = address
@@ -69,16 +80,19 @@ class FleetLink:
         self._failing = False
         #: Set while the scheduler knows the node, as far as the node can tell.
         self._registered = asyncio.Event()
-        #: Set once the scheduler knows that the node takes nothing more.
+        #: Set once the scheduler knows that the node takes no more work.
         self.said_draining = asyncio.Event()
 
     @property
     def connected(self) -> bool:
-        """Whether the node still has its lease."""
+        """Return True while the node's lease lasts."""
         return self._heard is not None and self._clock() - self._heard < self._lease
 
     async def run(self) -> None:
-        """Keep lease and Work stream until cancelled. Raises CredentialsError when the first dial cannot be tried."""
+        """Keep lease and Work stream until cancelled.
+
+        Raises CredentialsError if the first connection has bad credentials.
+        """
         dialled = False
         while True:
             try:
@@ -86,7 +100,7 @@ class FleetLink:
             except CredentialsError as error:
                 if not dialled:
                     raise
-                log.warning("event=dial_failed scheduler=%s detail=%r", self._scheduler, str(error))
+                _log.warning("event=dial_failed scheduler=%s detail=%r", self._scheduler, str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             dialled = True
@@ -99,11 +113,11 @@ class FleetLink:
                     work.cancel()
 
     async def close(self) -> None:
-        """Send what there is and end the Work stream; the lease goes on until `run` is cancelled."""
+        """Send what waits and end the Work stream. The lease continues until `run` is cancelled."""
         await self._work.close()
 
     async def _keep_lease(self, stub: FleetServiceAsyncStub) -> None:
-        """Synchronize until a whole lease passes without an answer."""
+        """Call Synchronize until a whole lease passes without an answer."""
         answered = self._clock()
         while self._clock() - answered <= self._lease:
             self._node.news.clear()
@@ -115,10 +129,10 @@ class FleetLink:
                 await asyncio.sleep(random.uniform(0.5, 1.0) * min(self._period, _RETRY_SECONDS))
                 continue
             answered = self._clock()
-            self._obey(answer)
+            self._apply(answer)
             if request.state == pb.NODE_STATE_DRAINING:
                 self.said_draining.set()
-            # Not asyncio.wait_for: Python 3.11's loses a cancellation that comes together with news.
+            # asyncio.wait_for of Python 3.11 loses a cancellation that arrives together with news.
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._period):
                     await self._node.news.wait()
@@ -130,19 +144,19 @@ class FleetLink:
             instance_id=self._instance_id,
             address=self._address,
             state=pb.NODE_STATE_DRAINING if node.draining else pb.NODE_STATE_SERVING,
-            devices=node.devices(),
-            backends=node.backends,
-            toolkits=node.toolkits,
-            attempt_tokens=[attempt.token for attempt in node.held()],
-            environment=node.environment(),
-            profiling=node.profiling,
-            labels=node.labels,
-            sandbox_layers=node.sandbox_layers(),
+            devices=node.description.devices(),
+            backends=node.description.backends,
+            toolkits=node.description.toolkits,
+            attempt_tokens=[attempt.token for attempt in node.attempts.held()],
+            environment=node.description.environment(),
+            profiling=node.description.profiling,
+            labels=node.description.labels,
+            sandbox_layers=node.description.sandbox_layers(),
         )
 
-    def _obey(self, answer: pb.SynchronizeResponse) -> None:
+    def _apply(self, answer: pb.SynchronizeResponse) -> None:
         if not self.connected:
-            log.info("event=registered scheduler=%s node=%s", self._scheduler, self._node.node_id)
+            _log.info("event=registered scheduler=%s node=%s", self._scheduler, self._node.node_id)
         self._heard, self._failing = self._clock(), False
         self._lease = answer.lease.ToNanoseconds() / 1e9 or _LEASE
         self._period = max(_SHORTEST_PERIOD, answer.next_synchronize.ToNanoseconds() / 1e9 or _PERIOD)
@@ -152,7 +166,7 @@ class FleetLink:
         self._registered.set()
 
     def _hint(self, error: grpc.aio.AioRpcError) -> str:
-        """Return what to do about it, where the connection or the address is at fault."""
+        """Return advice for the operator if the connection or the address is wrong, else ""."""
         if error.code() is grpc.StatusCode.UNAVAILABLE:
             return unreachable.advice(error.details() or "", self._credentials)
         return unreachable.NOT_A_SCHEDULER if error.code() is grpc.StatusCode.UNIMPLEMENTED else ""
@@ -160,7 +174,7 @@ class FleetLink:
     def _failed(self, error: grpc.aio.AioRpcError) -> None:
         if not self._failing:
             code, details = error.code().name, str(error.details())[:200]
-            log.warning(
+            _log.warning(
                 "event=synchronize_failed scheduler=%s code=%s detail=%r hint=%r",
                 self._scheduler,
                 code,
@@ -169,5 +183,5 @@ class FleetLink:
             )
         self._failing = True
         if self._heard is not None and not self.connected:
-            log.warning("event=lease_lost scheduler=%s node=%s", self._scheduler, self._node.node_id)
+            _log.warning("event=lease_lost scheduler=%s node=%s", self._scheduler, self._node.node_id)
             self._heard = None

@@ -1,7 +1,7 @@
-"""GPU health on the metrics page: a thread asks the driver every few seconds, and the page shows the last answers.
+"""GPU health on the metrics page: a thread queries the driver every few seconds, and the page shows the last values.
 
-The cells tell which device is which GPU, once a judge knows. Nothing here is used on a machine without GPUs, nor where NVML
-is missing: then there are no series. A GPU that was there and answers no more is `kerneldyno_gpu_up` 0.
+Once a judge is ready, its cell reports which GPU the device is. On a machine without GPUs or without NVML there are no
+series. If a GPU answered before and no longer does, its `kerneldyno_gpu_up` is 0.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from prometheus_client.registry import Collector
 
 from ..shared.nvml import Driver, GpuError, Reading
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
-#: Seconds between two looks. Questions take the driver milliseconds, and candidates are being timed meanwhile.
+#: Seconds between two readings. A reading keeps the driver busy for milliseconds, and candidates are timed meanwhile.
 PERIOD = 5.0
-#: Seconds for which the thread waits for an error in one go: so long a stop may take.
+#: Longest wait of the thread for an error, in seconds. Stopping the thread may take this long.
 _WAIT = 0.5
-#: Xids with a series of their own: the first line an application's doing, the second the GPU's. All else is "other".
+#: Xids with their own series: in the first line those that applications cause, in the second those that GPUs cause. All
+#: others count as "other".
 XIDS = (
     *("13", "31", "43", "45", "94"),
     *("48", "63", "64", "74", "79", "92", "95", "109", "119", "120", "other"),
@@ -39,16 +40,16 @@ class _Gpu:
     reading: Reading | None = None
     """None while the driver does not answer."""
     seen: bool = False
-    """Whether it ever did."""
+    """True once the driver has answered."""
     reported: bool = False
-    """Whether its silence is in the log."""
+    """True if the log already says that the GPU does not answer."""
     listening: bool = False
-    """Whether its Xids are heard of."""
+    """True if the driver reports this GPU's Xids."""
     xids: dict[str, int] = field(default_factory=lambda: dict.fromkeys(XIDS, 0))
 
 
 class GpuHealth(Collector):
-    """The GPUs of this evaluator. `watch` may be called from any thread; the page's thread calls `collect`."""
+    """The GPUs of this evaluator. Any thread may call `watch`; the page's thread calls `collect`."""
 
     def __init__(self, registry: CollectorRegistry, period: float = PERIOD) -> None:
         self._period = period
@@ -58,7 +59,7 @@ class GpuHealth(Collector):
         registry.register(self)
 
     def watch(self, device: str, uuid: str) -> None:
-        """Show the GPU with this UUID as `device`, from now on."""
+        """Show the GPU with this UUID as `device` from now on."""
         known = self._gpus.get(device)
         if known is None or known.uuid != uuid:
             self._gpus[device] = _Gpu(uuid)
@@ -67,7 +68,7 @@ class GpuHealth(Collector):
             self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(2 * _WAIT)
@@ -78,7 +79,7 @@ class GpuHealth(Collector):
         try:
             driver = Driver()
         except GpuError as error:
-            log.warning("event=gpu_health_unavailable reason=%r", str(error))
+            _log.warning("event=gpu_health_unavailable reason=%r", str(error))
             return
         try:
             while not self._stopped.is_set():
@@ -87,7 +88,7 @@ class GpuHealth(Collector):
                 self._listen(driver)
         finally:
             for gpu in list(self._gpus.values()):
-                gpu.reading = None  # nobody looks any more: what was seen last must not stay on the page
+                gpu.reading = None  # the page must not show old values for ever
 
     def _look(self, driver: Driver, device: str, gpu: _Gpu) -> None:
         try:
@@ -98,12 +99,12 @@ class GpuHealth(Collector):
             gpu.seen, gpu.reported = True, False
         except GpuError as error:
             if not gpu.reported:
-                log.warning("event=gpu_silent device=%s reason=%r", device, str(error))
+                _log.warning("event=gpu_silent device=%s reason=%r", device, str(error))
             gpu.reported = True
-            gpu.reading = gpu.handle = None  # found anew next time: it may have been reset
+            gpu.reading = gpu.handle = None  # find it again next time: it may have been reset
 
     def _listen(self, driver: Driver) -> None:
-        """Count the errors that come in one period."""
+        """Count the errors that occur within one period."""
         until = time.monotonic() + self._period
         while not self._stopped.is_set() and (left := until - time.monotonic()) > 0:
             if (found := driver.next_xid(min(left, _WAIT))) is not None:
@@ -113,17 +114,17 @@ class GpuHealth(Collector):
         for device, gpu in list(self._gpus.items()):
             if gpu.uuid == uuid:
                 gpu.xids[str(xid) if str(xid) in XIDS else "other"] += 1
-                log.warning("event=gpu_xid device=%s xid=%d", device, xid)
+                _log.warning("event=gpu_xid device=%s xid=%d", device, xid)
 
     # The page
 
     def collect(self) -> Iterator[Metric]:
-        """Show what the driver said last."""
+        """Return the values that the driver reported last."""
         page = _Page()
         for device, gpu in list(self._gpus.items()):
             if not gpu.seen:
                 continue
-            reading = gpu.reading  # once: the thread may take it away meanwhile
+            reading = gpu.reading  # read it once: the thread may set it to None meanwhile
             page.gauge("up", "1 while the driver answers for the GPU.", reading is not None, device=device)
             if gpu.listening:
                 for xid, count in gpu.xids.items():
@@ -135,24 +136,24 @@ class GpuHealth(Collector):
 
 def _show(page: _Page, device: str, uuid: str, reading: Reading) -> None:
     gauge, counter = page.gauge, page.counter
-    driver = reading.driver_version
-    gauge("info", "Which GPU it is.", 1, device=device, model=reading.model, uuid=uuid, driver_version=driver)
+    driver, text = reading.driver_version, "Model, UUID and driver of the GPU."
+    gauge("info", text, 1, device=device, model=reading.model, uuid=uuid, driver_version=driver)
     for sensor, celsius in reading.temperatures.items():
         gauge("temperature_celsius", "Temperature.", celsius, device=device, sensor=sensor)
     for limit, celsius in reading.temperature_limits.items():
-        text = "Temperature from which the driver acts."
+        text = "Temperature at which the driver acts."
         gauge("temperature_limit_celsius", text, celsius, device=device, limit=limit)
     for clock, hertz in reading.clocks.items():
         gauge("clock_hertz", "Clock now.", hertz, device=device, clock=clock)
     for clock, hertz in reading.clock_limits.items():
         gauge("clock_limit_hertz", "Highest clock.", hertz, device=device, clock=clock)
     for reason, active in reading.throttled.items():
-        gauge("throttled", "1 while clocks are held down.", active, device=device, reason=reason)
+        gauge("throttled", "1 while clocks are lowered for this reason.", active, device=device, reason=reason)
     gauge("power_watts", "Power drawn.", reading.power, device=device)
-    gauge("power_limit_watts", "Power that it may draw.", reading.power_limit, device=device)
+    gauge("power_limit_watts", "Power limit.", reading.power_limit, device=device)
     gauge("utilization_ratio", "Share of time in which a kernel ran.", reading.utilization, device=device)
     gauge("memory_used_bytes", "Device memory in use.", reading.memory_used, device=device)
-    gauge("memory_bytes", "Device memory that there is.", reading.memory, device=device)
+    gauge("memory_bytes", "Total device memory.", reading.memory, device=device)
     for severity, errors in reading.ecc_errors.items():
         counter("ecc_errors", "Memory errors since the driver was loaded.", errors, device=device, severity=severity)
     for severity, rows in reading.remapped_rows.items():
@@ -162,7 +163,7 @@ def _show(page: _Page, device: str, uuid: str, reading: Reading) -> None:
 
 
 class _Page:
-    """Families of one scrape, made with their first sample; a value of None makes none."""
+    """The metric families of one scrape. A family is created with its first value; None is no value."""
 
     def __init__(self) -> None:
         self.families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}

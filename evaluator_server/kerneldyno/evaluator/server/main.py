@@ -1,7 +1,7 @@
-"""The program of a node, `python -m kerneldyno.evaluator`: put the parts together, serve, and leave in good order.
+"""The program of a node, `python -m kerneldyno.evaluator`: it creates the parts, serves, and shuts down in order.
 
-Exit status 0 after a signal, 2 for settings that cannot be used, 3 when a device cannot be made ready (its judge
-refuses, for example because `--sandbox=require` cannot be kept). The process imports neither torch nor CUDA.
+Exit status 0 after a signal, 2 for invalid settings, 3 when a device cannot be made ready (its judge refuses, for
+example because `--sandbox=require` is not possible). The process imports neither torch nor CUDA.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from .node import Node
 from .settings import Settings, SettingsError
 from .tracing import AttemptSpans
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["EvaluatorService"]
-#: Seconds for each step of a farewell: a word to the scheduler, the last results, the end of streams.
-_FAREWELL_SECONDS = 2.0
+#: Time limit in seconds for each step of a stop: telling the scheduler, sending the last results, ending the streams.
+_STOP_STEP_SECONDS = 2.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until a signal; return the exit status."""
+    """Run until a signal, and return the exit status."""
     try:
         chosen = settings.load(sys.argv[1:] if arguments is None else arguments)
         if chosen.exit_with_parent:
             serving.exit_with_parent()
         serving.configure_logging(chosen.log_level)
-        log.info("event=settings %s %s", chosen, serving.limits())
+        _log.info("event=settings %s %s", chosen, serving.limits())
         return asyncio.run(serve(chosen))
     except (SettingsError, CredentialsError, OSError) as error:
         print(f"kerneldyno-evaluator: {error}", file=sys.stderr)
@@ -56,7 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def serve(chosen: Settings) -> int:
-    """Serve until a signal, then drain. Raises OSError when a port is taken, CredentialsError for files of no use."""
+    """Serve until a signal, then drain, and return the exit status.
+
+    Raises:
+        OSError: A port is taken.
+        CredentialsError: A file with credentials is unusable.
+    """
     prometheus = new_registry()
     metrics, lag = Metrics(prometheus, chosen.devices), LoopLag(prometheus)
     spans = tracing.start("kerneldyno-evaluator")
@@ -65,7 +70,7 @@ async def serve(chosen: Settings) -> int:
     gate = chosen.security.gate(str(chosen.listen))
     tracing.forget_settings()
     for name in (credentials.TOKEN_VARIABLE, tokens.TOKENS_VARIABLE):
-        os.environ.pop(name, None)  # judges inherit the environment, and references run in them
+        os.environ.pop(name, None)  # judges would inherit them, and references run in judges
     server = serving.make_server(ServerInterceptor(prometheus, [_SERVICE], gate))
     pb_grpc.add_EvaluatorServiceServicer_to_server(EvaluatorService(node), server)
     bound = serving.listen(server, chosen.listen, chosen.security.tls)
@@ -96,9 +101,9 @@ async def serve(chosen: Settings) -> int:
                 for task in background:
                     task.cancel()
     except* CellFailedError as failures:
-        status = _tell(failures, 3)
-    except* CredentialsError as failures:  # those for the scheduler
-        status = _tell(failures, 2)
+        status = _print_failures(failures, 3)
+    except* CredentialsError as failures:  # the credentials for the scheduler
+        status = _print_failures(failures, 2)
     finally:
         await server.stop(0)
         metrics.gpus.stop()
@@ -117,40 +122,42 @@ async def _drain(
     health: HealthServicer,
     signals: serving.Signals,
 ) -> None:
-    """Leave in good order: no new work, finish what runs, hand back the rest. Heartbeats and judges go on meanwhile."""
-    log.info("event=draining node=%s attempts=%d", node.node_id, len(node.tokens()))
+    """Stop in order: refuse new work, finish attempts, return the rest. Heartbeats and judges continue meanwhile."""
+    _log.info("event=draining node=%s attempts=%d", node.node_id, len(node.attempts.tokens()))
     await health.enter_graceful_shutdown()
     node.drain()
     if link is not None and link.connected:
-        # An idle node is gone in milliseconds; a scheduler that was not told would go on sending it work for a whole lease.
-        await _within(_FAREWELL_SECONDS, link.said_draining.wait(), signals)
+        # An idle node stops within milliseconds. If the scheduler did not know, it would send it work for a whole
+        # lease.
+        await _within(_STOP_STEP_SECONDS, link.said_draining.wait(), signals)
     await _within(chosen.drain_seconds, _finish(node, link), signals)
     node.abandon("NODE_STOPPED", "the evaluator was stopped before the attempt was finished")
-    await _within(_FAREWELL_SECONDS, node.until_empty(), signals)
+    await _within(_STOP_STEP_SECONDS, node.until_empty(), signals)
     if link is not None:
-        await _within(_FAREWELL_SECONDS, link.close(), signals)
-    await server.stop(_FAREWELL_SECONDS)
-    if lost := node.held():
-        log.warning("event=results_lost node=%s attempts=%d: the scheduler has them run again", node.node_id, len(lost))
-    log.info("event=stopped node=%s", node.node_id)
+        await _within(_STOP_STEP_SECONDS, link.close(), signals)
+    await server.stop(_STOP_STEP_SECONDS)
+    if lost := node.attempts.held():
+        hint = "the scheduler runs them again"
+        _log.warning("event=results_lost node=%s attempts=%d hint=%r", node.node_id, len(lost), hint)
+    _log.info("event=stopped node=%s", node.node_id)
 
 
 async def _finish(node: Node, link: FleetLink | None) -> None:
-    """Wait for what runs, and for the scheduler to have its results; without a lease it wants none."""
+    """Wait for attempts to finish, and for the scheduler to acknowledge them; without a lease it does not want them."""
     await node.until_idle()
     if link is not None:
         await node.until_acknowledged(lambda: link.connected)
 
 
 async def _within(seconds: float, step: Coroutine[Any, Any, object], signals: serving.Signals) -> None:
-    """Take one step of a stop, but not for longer than `seconds`, and not after a second signal."""
+    """Take one step of a stop, for at most `seconds`, and end it at a second signal."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await _first(step, signals.hurry.wait())
 
 
 async def _first(wanted: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
-    """Run both until one ends, and return whether `wanted` did."""
+    """Run both until one ends. Return True if `wanted` ended."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(wanted), group.create_task(other)]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -159,7 +166,7 @@ async def _first(wanted: Coroutine[Any, Any, object], other: Coroutine[Any, Any,
     return not tasks[0].cancelled()
 
 
-def _tell(failures: BaseExceptionGroup[Exception], status: int) -> int:
+def _print_failures(failures: BaseExceptionGroup[Exception], status: int) -> int:
     for line in _messages(failures):
         print(f"kerneldyno-evaluator: {line}", file=sys.stderr)
     return status

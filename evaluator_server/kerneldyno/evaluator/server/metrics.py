@@ -1,7 +1,7 @@
-"""The evaluator's own Prometheus series; calls are counted by the interceptor of `rpc`, GPUs looked at by `gpu_metrics`.
+"""The evaluator's own Prometheus series. The interceptor of `rpc` counts calls, and `gpu_metrics` observes GPUs.
 
-Judges report counters as totals since their start; `DeviceMetrics` turns them into series that outlive a judge.
-No label is ever per request.
+Judges report totals since their start. `DeviceMetrics` turns them into series that outlive a judge. No label has a
+value per request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .gpu_metrics import GpuHealth
 from .process_metrics import ProcessCollectors
 
 OUTCOMES = tuple(pb.EvalResult.Outcome.keys()[1:])
-#: What a judge can find, by id of docs/threat-model.md; what is not here is counted as "other".
+#: Findings of the judge by their id in docs/threat-model.md; all others count as "other".
 FINDINGS = (
     "S19",
     "S20",
@@ -46,7 +46,7 @@ FINDINGS = (
     "D21",
     "other",
 )
-#: Why a judge was started anew.
+#: Reasons for a restart of a judge.
 RESTART_CAUSES = ("judge", "zygote", "reference", "reference_timeout", "protocol", "silent", "start")
 RUNNER_EXITS = ("clean", "killed", "signal", "error")
 SEVERITIES = ("info", "warning", "reject")
@@ -55,18 +55,19 @@ CLOCKS = {
     pb.TimingStats.CLOCK_JUDGE: "judge",
     pb.TimingStats.CLOCK_EACH_CALL: "each_call",
 }
-#: Those in which an attempt is on a device.
+#: The stages in which an attempt is on a device.
 STAGES = ("awaiting_memory", "preparing", "loading", "compiling", "checking", "awaiting_lease", "timing", "profiling")
-#: Seconds, two to a decade; fewer than elsewhere, since there is a histogram for each stage and outcome.
+#: Bounds in seconds, two per decade: fewer than elsewhere, because each stage and outcome has a histogram.
 _STAGE_SECONDS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
-#: Dense around 1, where it is decided what a kernel is worth.
+#: Dense around 1, where the value of a kernel is decided.
 _SPEEDUPS = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
-#: Seconds; short calls have at most two, others five or ten calls.
+#: Bounds in seconds. Timings of short calls take at most two seconds, those of longer calls as long as five or ten
+#: calls.
 _LEASE_SECONDS = (0.03, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 
 
 class Metrics:
-    """All series of one evaluator with these devices."""
+    """All series of one evaluator."""
 
     def __init__(self, registry: CollectorRegistry, devices: Iterable[str]) -> None:
         make = Series(registry)
@@ -93,24 +94,24 @@ class Metrics:
         self.waiting = gauge("waiting_attempts", "Attempts that wait for a lane.")
 
         self.ready = gauge("device_ready", "1 while the device takes work.", device=device)
-        self.lanes = gauge("device_lanes", "Attempts that the device takes at once.", device=device)
+        self.lanes = gauge("device_lanes", "Attempts that the device runs at once.", device=device)
         self.busy_seconds = counter("device_busy_seconds", "Time under the timing lease.", device=device)
         self.running = gauge("running_attempts", "Attempts on the device.", device=device, stage=STAGES)
         self.spares = gauge("spare_runners", "Warm runners that wait for a candidate.", device=device)
         self.starting = gauge("starting_runners", "Runners that are not warm yet.", device=device)
         self.taken = gauge("taken_runners", "Runners that have a candidate.", device=device)
-        self.runner_spawns = counter("runner_spawns", "Runners asked for.", device=device)
-        self.runner_exits = counter("runner_exits", "Runners ended, by how.", device=device, how=RUNNER_EXITS)
-        self.cache_hits = counter("reference_cache_hits", "Evaluations whose problem was built.", device=device)
-        self.cache_misses = counter("reference_cache_misses", "Evaluations whose problem was not.", device=device)
+        self.runner_spawns = counter("runner_spawns", "Runners requested.", device=device)
+        self.runner_exits = counter("runner_exits", "Ended runners, by how.", device=device, how=RUNNER_EXITS)
+        self.cache_hits = counter("reference_cache_hits", "Evaluations whose problem was already built.", device=device)
+        self.cache_misses = counter("reference_cache_misses", "Evaluations that built their problem.", device=device)
         self.cache_problems = gauge("reference_cache_problems", "Problems that are kept built.", device=device)
-        self.restarts = counter("judge_restarts", "Judges started anew.", device=device, cause=RESTART_CAUSES)
+        self.restarts = counter("judge_restarts", "Restarts of judges.", device=device, cause=RESTART_CAUSES)
         self.layers = gauge("sandbox_layer_active", "1 when the layer holds.", device=device, layer=())
         self.children = ProcessCollectors(registry)
         self.gpus = GpuHealth(registry)
 
     def record(self, result: pb.EvalResult) -> None:
-        """Count a finished attempt, what was found of it, and the time that its stages took."""
+        """Count a finished attempt, its findings, and the time of its stages."""
         outcome = pb.EvalResult.Outcome.Name(result.outcome)
         self._attempts.labels(outcome).inc()
         for finding in result.findings:
@@ -136,7 +137,7 @@ class Metrics:
 
 
 class DeviceMetrics:
-    """The series of one device, which is among those of `metrics`."""
+    """The series of one device, within `metrics`."""
 
     def __init__(self, metrics: Metrics, device: str, lanes: int) -> None:
         self._metrics = metrics
@@ -157,15 +158,15 @@ class DeviceMetrics:
         metrics.lanes.labels(device).set(lanes)
 
     def child_started(self, process: str, pid: int) -> None:
-        """Note the judge or the zygote ("judge", "zygote") of the device, for as long as the process lives."""
+        """Observe the device's process ("judge" or "zygote") as long as it lives."""
         self._metrics.children.watch(self._device, process, pid)
 
     def judge_started(self) -> None:
-        """Forget the totals of the judge before: the new one counts from 0."""
+        """Forget the totals of the previous judge: the new one counts from 0."""
         self._seen.clear()
 
     def judge_ready(self, layers: Iterable[fleet_pb.SandboxLayer], gpu_uuid: str) -> None:
-        """Note that the device takes work, and what its judge found out; `gpu_uuid` is empty on the CPU."""
+        """Record that the device takes work, and what its judge reported. `gpu_uuid` is empty on the CPU."""
         self._ready.set(1)
         for layer in layers:
             self._metrics.layers.labels(self._device, layer.name).set(layer.active)
@@ -173,22 +174,22 @@ class DeviceMetrics:
             self._metrics.gpus.watch(self._device, gpu_uuid)
 
     def judge_ended(self) -> None:
-        """Note that the device takes no work for now."""
+        """Record that the device takes no work for now."""
         for gauge in (self._ready, self._spares, self._starting, self._taken, self._problems):
             gauge.set(0)
 
     def judge_restarted(self, cause: str) -> None:
-        """Count one restart."""
+        """Count a restart by its cause."""
         self._restarts[cause].inc()
 
     def show_running(self, stages: Iterable[pb.Stage.ValueType]) -> None:
-        """Show the attempts on the device by the stages they are in."""
+        """Show the number of attempts on the device, by stage."""
         tally = Tally(map(stage_name, stages))
         for stage, series in self._running.items():
             series.set(tally[stage])
 
     def update(self, stats: Mapping[str, Any]) -> None:
-        """Take over a judge's totals. Raises ValueError or TypeError when they are no numbers."""
+        """Update the series from a judge's totals. Raises ValueError or TypeError if they are not numbers."""
         exits = stats.get("runner_exits", {})
         self._advance(self._spawns, stats.get("runner_spawns", 0))
         for how, series in self._exits.items():

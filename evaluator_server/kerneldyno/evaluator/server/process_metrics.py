@@ -1,7 +1,7 @@
-"""What the judge and the zygote of each device use of the machine, read from /proc whenever the page is asked for.
+"""Processor time and memory of each device's judge and zygote, read from /proc at each scrape of the metrics page.
 
-They serve no page of their own: a judge is trusted, but busy, and a zygote must not have threads. Runners are not shown;
-they are single-use, and their limits are the warden's.
+Judges and zygotes serve no metrics page: a judge is trusted but busy, and a zygote must not have threads. Runners are
+not shown: each is used once, and its warden enforces its limits.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ _LABELS = ("device", "process")
 
 
 class ProcessCollectors(Collector):
-    """Series of processes by device and role."""
+    """Series of processes, by device and role."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._watched: dict[tuple[str, str], ProcessCollector] = {}
         registry.register(self)
 
     def watch(self, device: str, process: str, pid: int) -> None:
-        """Show process `pid` as the `process` of `device`, in place of the one before. One that has ended is not shown."""
+        """Show process `pid` as `process` of `device`, instead of an earlier one.
+
+        Processes that have ended are not shown.
+        """
         self._watched[device, process] = ProcessCollector(pid=lambda: pid, registry=None)
 
     def collect(self) -> Iterator[Metric]:
-        """Read them. Called by the page's thread."""
+        """Read all processes. The page's thread calls this."""
         cpu = CounterMetricFamily(
             "kerneldyno_child_cpu_seconds", "Processor time of judges and zygotes.", labels=_LABELS
         )

@@ -1,14 +1,14 @@
-"""Names of the backends and toolkits that this installation offers, without importing any of them.
+"""Names of the backends and toolkits that are installed, found without importing any of them.
 
-The server answers with these names and checks requests against them; only judges and runners load what they stand for,
-because a plug-in may import torch.
+The server reports these names and checks requests against them. Only judges and runners import the plug-ins, because a
+plug-in may import torch.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 
-#: There even when the distribution's metadata is not, as when the sources are run from PYTHONPATH.
+#: Built-in names, for when the distribution's metadata is missing: sources may run from PYTHONPATH.
 _BUILT_IN = {
     "kerneldyno.backends": ("triton", "cuda", "torch"),
     "kerneldyno.toolkits": ("kernelbench", "kernel_simple"),

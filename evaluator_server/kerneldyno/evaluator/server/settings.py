@@ -1,7 +1,7 @@
-"""The evaluator's settings: the command line, and what is derived from the machine when it is left out.
+"""The evaluator's settings: the command line, and defaults that depend on the machine.
 
-`__main__.py` loads them once. Devices are found without CUDA, from what the driver shows in the file system, because
-the server process must never open one.
+`server/main.py` loads them once. GPUs are found from files of the driver and without CUDA, because the server process
+must never open a GPU.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from kerneldyno.rpc.validation import MAX_LABEL_CHARS, MAX_LABELS
 from ..shared import nvml
 from .cell import CellSettings
 
-#: The judge of a GPU is one thread; with more lanes it judges no more: 293 candidates a minute with 8 of them, 284 with 12,
-#: 269 with 16 (H200).
+#: Maximum number of lanes of a GPU. Its judge has one thread, so more lanes do not help: it judges 293 candidates a
+#: minute with 8 lanes, 284 with 12, 269 with 16 (H200).
 _MAX_CUDA_LANES = 8
-#: Device memory for each lane: two contexts, the arenas, and what candidate and judge take beside them (5.8 GB on an H200).
+#: Device memory in bytes for each lane: two contexts, the arenas, and other memory of candidate and judge (5.8 GB on an
+#: H200).
 _LANE_BYTES = 6 * 10**9
-#: Each spare holds a CUDA context, about 500 MB of device memory.
+#: Maximum number of spares by default. Each holds a CUDA context of about 500 MB of device memory.
 _MAX_SPARES = 8
 
 
 class SettingsError(ValueError):
-    """The settings cannot be used; the message says what to change."""
+    """The settings are invalid; the message says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All of them, checked."""
+    """All settings, checked."""
 
     listen: Address
     metrics: str
@@ -58,7 +59,7 @@ class Settings:
     log_level: str
 
     def cells(self) -> list[CellSettings]:
-        """Return what each device's cell is started with."""
+        """Return the settings of each device's cell."""
         return [
             CellSettings(
                 device,
@@ -73,17 +74,25 @@ class Settings:
         ]
 
     def address(self, bound: Address) -> str:
-        """Return where others reach this node, given where it listens; empty when they cannot."""
+        """Return the address at which others reach this node, or "" if they cannot.
+
+        `bound` is where the server listens.
+        """
         if self.advertise:
             return "" if self.advertise == "off" else self.advertise
         if bound.loopback and self.scheduler is not None and not channel.stays_here(self.scheduler):
-            return ""  # at the scheduler's machine it would be another process
+            return ""  # on the scheduler's machine, this address means another process
         everywhere = bound.host in ("0.0.0.0", "::", "*")
         return str(Address(socket.gethostname(), bound.port) if everywhere else bound)
 
 
 def load(arguments: Sequence[str], environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Settings:
-    """Read the command line. Raises SettingsError; `--help` and unknown options leave through SystemExit."""
+    """Read the command line.
+
+    Raises:
+        SettingsError: A setting is invalid.
+        SystemExit: `--help`, or an unknown option.
+    """
     parser = _parser()
     options = parser.parse_args(arguments)
     devices = find_devices(options.devices, environ, root)
@@ -100,9 +109,9 @@ def load(arguments: Sequence[str], environ: Mapping[str, str] = os.environ, root
             Address.parse(options.advertise)
         if options.scheduler is not None:
             channel.target(options.scheduler)
-        guarded = ServerSecurity.of(options)
-        guarded.check(options.listen, options.metrics)
-        shown = credentials.choose(
+        server_security = ServerSecurity.of(options)
+        server_security.check(options.listen, options.metrics)
+        client_credentials = credentials.choose(
             tls_ca=options.scheduler_tls_ca,
             tls_cert=options.scheduler_tls_cert,
             tls_key=options.scheduler_tls_key,
@@ -118,9 +127,9 @@ def load(arguments: Sequence[str], environ: Mapping[str, str] = os.environ, root
     return Settings(
         listen=listen,
         metrics=options.metrics,
-        security=guarded,
+        security=server_security,
         scheduler=options.scheduler,
-        credentials=shown,
+        credentials=client_credentials,
         devices=devices,
         sandbox=options.sandbox,
         lanes=lanes,
@@ -136,14 +145,19 @@ def load(arguments: Sequence[str], environ: Mapping[str, str] = os.environ, root
 
 
 def _driver_name(device: str, environ: Mapping[str, str]) -> str:
-    """Return what the driver calls a device: its number or UUID in CUDA_VISIBLE_DEVICES."""
+    """Return the driver's name of a device: its index, or its entry in CUDA_VISIBLE_DEVICES."""
     index = device.partition(":")[2]
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     return index if visible is None else visible.split(",")[int(index)].strip()
 
 
 def _cuda_lanes(cores: int, memory: int | None) -> int:
-    """Return how many candidates a GPU judges at once, by its share of the cores and its memory in bytes where known."""
+    """Return how many candidates a GPU judges at once.
+
+    Args:
+        cores: The GPU's share of the processor cores.
+        memory: Its memory in bytes, or None if unknown.
+    """
     lanes = min(_MAX_CUDA_LANES, max(2, cores // 2))
     return lanes if memory is None else min(lanes, max(1, memory // _LANE_BYTES))
 
@@ -153,7 +167,7 @@ def _labels(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         key, sign, value = text.partition("=")
         if not sign or not key or not text.isprintable():
-            raise SettingsError(f"--label {text!r} is not KEY=VALUE in printable characters")
+            raise SettingsError(f"--label {text!r} is invalid: use KEY=VALUE in printable characters")
         if max(len(key), len(value)) > MAX_LABEL_CHARS:
             raise SettingsError(f"--label {key[:60]}: key and value may have at most {MAX_LABEL_CHARS} characters each")
         if key in labels:
@@ -165,9 +179,17 @@ def _labels(texts: Sequence[str]) -> dict[str, str]:
 
 
 def find_devices(wanted: str, environ: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the devices that `wanted` means: "auto", "cpu", "cuda", or a list such as "cuda:0,cuda:1".
+    """Return the devices that an option names.
 
-    CUDA numbers what CUDA_VISIBLE_DEVICES leaves from 0, so "cuda:0" is the first device of that list.
+    Args:
+        wanted: "auto", "cpu", "cuda", or a list such as "cuda:0,cuda:1". CUDA numbers the devices in
+        CUDA_VISIBLE_DEVICES
+            from 0, so "cuda:0" is the first of them.
+        environ: Environment variables.
+        root: The root of the file system.
+
+    Raises:
+        SettingsError: A device is not visible, or `wanted` is malformed.
     """
     if wanted in ("cpu", "cpu:0"):
         return ("cpu:0",)
@@ -186,15 +208,15 @@ def find_devices(wanted: str, environ: Mapping[str, str], root: Path = Path("/")
 
 
 def _visible_gpus(environ: Mapping[str, str], root: Path) -> int:
-    # In a container /proc may list the host's GPUs, but only those given to it have a device node. Nodes appear with
-    # the first use of the driver, so without any the list in /proc counts.
+    # In a container /proc may list all GPUs of the host, but only the container's GPUs have a device node. Nodes appear
+    # when the driver is first used, so if there are none, the list in /proc decides.
     nodes = [path for path in root.glob("dev/nvidia*") if re.fullmatch(r"nvidia\d+", path.name)]
     count = len(nodes) or len(list(root.glob("proc/driver/nvidia/gpus/*")))
     chosen = environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         return count
     usable = 0
-    for entry in chosen.split(","):  # CUDA ignores everything from the first entry that it does not know
+    for entry in chosen.split(","):  # CUDA ignores the first unknown entry and all after it
         known = int(entry) < count if entry.strip().isdigit() else entry.strip().startswith(("GPU-", "MIG-"))
         if not known:
             break
@@ -207,12 +229,12 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m kerneldyno.evaluator", description="Evaluate candidates on the devices of this machine."
     )
     add = parser.add_argument
-    add("--listen", default="127.0.0.1:50052", metavar="HOST:PORT", help="where to serve gRPC; port 0 takes any")
+    add("--listen", default="127.0.0.1:50052", metavar="HOST:PORT", help="where to serve gRPC; port 0: any free port")
     add("--metrics", default="127.0.0.1:9465", metavar="HOST:PORT", help='where to serve Prometheus, or "off"')
     add("--scheduler", metavar="HOST:PORT", help="scheduler to register with; without it the node serves alone")
-    add("--scheduler-tls-ca", metavar="FILE", help='CA of its certificate, or "public"; turns on TLS')
+    add("--scheduler-tls-ca", metavar="FILE", help='CA of the scheduler certificate, or "public"; turns on TLS')
     add("--scheduler-tls-cert", metavar="FILE", help="this node's certificate, for a scheduler that asks for one")
-    add("--scheduler-tls-key", metavar="FILE", help="its private key")
+    add("--scheduler-tls-key", metavar="FILE", help="private key of this node's certificate")
     add("--token-file", metavar="FILE", help="this node's token for the scheduler (KERNELDYNO_TOKEN)")
     add("--devices", default="auto", help="auto (all GPUs, or the CPU), cpu, cuda, or a list such as cuda:0,cuda:1")
     add("--sandbox", choices=("auto", "require", "off"), default="auto", help="require: refuse to serve without it")
@@ -220,7 +242,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--spares", type=int, help="warm runners that each device keeps ready (the lanes, at most 8)")
     add("--node-id", default=socket.gethostname()[:100], help="stable name of this node (the host's name)")
     add("--label", action="append", default=[], metavar="KEY=VALUE", help="label that requests can ask for; repeatable")
-    add("--advertise", metavar="HOST:PORT", help='where others reach this node (where it listens), or "off"')
+    add("--advertise", metavar="HOST:PORT", help='address for others (where the node listens), or "off"')
     add("--drain-timeout", type=float, default=60.0, metavar="SECONDS", help="limit for running work at SIGTERM")
     add("--reference-timeout", type=float, default=120.0, metavar="SECONDS", help="limit for one reference")
     security.add_options(parser)

@@ -1,7 +1,7 @@
-"""The node's spans: one for each attempt, and below it one for each stage, as the judge timed it.
+"""The node's spans: one for each attempt, with one child span for each stage, with the times from the judge.
 
-In the server's process only, and there only where tracing is configured. Stages come from the result, which the judge wrote:
-nothing that a candidate's process says ends up in a span, and neither judges nor runners know of any of this.
+They exist only in the server's process, and only if tracing is configured. Stages come from the result, which the judge
+wrote: nothing from a candidate's process gets into a span, and judges and runners do not know about tracing.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ATTEMPT = "kerneldyno.evaluator.attempt"
 
 
 class AttemptSpans:
-    """Sends them when an attempt is over. Holds nothing: an attempt carries its own beginning."""
+    """Sends the spans of finished attempts. It has no state: each attempt holds its start time."""
 
     def __init__(self, spans: Spans, node_id: str) -> None:
         self._spans = spans
         self._node_id = node_id
 
     def finished(self, attempt: Attempt, result: pb.EvalResult) -> None:
-        """Tell where the time of an attempt went."""
+        """Send the spans of an attempt."""
         span = self._spans.begin(ATTEMPT, decode(attempt.trace))
         if not span.sampled:
             return
@@ -48,6 +48,6 @@ class AttemptSpans:
             begin = stage.start_time.ToNanoseconds() / 1e9
             until = begin + stage.duration.ToNanoseconds() / 1e9
             name = stage_name(stage.stage)
-            # Within the attempt, also should somebody have set the clock meanwhile.
+            # Keep the stage within the attempt, even if somebody has set the clock meanwhile.
             begin, until = (min(max(moment, attempt.started_wall), end) for moment in (begin, until))
             self._spans.emit(f"kerneldyno.stage.{name}", self._spans.child(span), begin, until, {})

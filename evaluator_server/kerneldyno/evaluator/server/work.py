@@ -1,8 +1,8 @@
-"""The Work stream: the scheduler's attempts come down it, snapshots, refusals and results go up.
+"""The node's end of the Work stream, which brings the scheduler's attempts and returns snapshots, refusals and results.
 
-Both sides send state, so everything may be said twice and nothing is lost with a stream: the next one begins with all that
-the node holds. A slow or silent scheduler costs the node one snapshot for each attempt, the newest. `fleet.py` runs this
-beside the lease.
+Both sides send state, so every message may be repeated and a broken stream loses nothing: the next stream begins with
+everything that the node holds. If the scheduler is slow or silent, the node keeps one snapshot per attempt, the newest.
+`fleet.py` runs this class and keeps the lease.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:  # the generated module has it for type checkers only
 
     Call = grpc.aio.StreamStreamCall[pb.WorkRequest, pb.WorkResponse]
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
-#: Seconds before a stream that ended is opened again: the first pause, and the longest.
+#: Delay in seconds before a stream that ended is opened again: the first delay, and the longest.
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 1.0
-#: A message is closed when its results reach this many bytes; far from the limit of a message.
+#: A message is sent when its results reach this many bytes. This is far below gRPC's limit for a message.
 _MESSAGE_BYTES = 1024 * 1024
-#: When to assign again what cannot start now, in seconds, where the node does not say.
+#: Delay in seconds that a refusal names if the error names none.
 _RETRY_SECONDS = 1.0
 
 Why = pb.AttemptRefusal
 
 
 class Work:
-    """The node's end of the Work stream, over all the streams there will be."""
+    """The node's end of the Work stream. It opens a new stream whenever one ends."""
 
     def __init__(self, node: Node, instance_id: str) -> None:
         self._node = node
@@ -54,40 +54,42 @@ class Work:
     async def run(self, stub: FleetServiceAsyncStub, registered: asyncio.Event) -> None:
         """Keep a stream open until cancelled or closed.
 
-        `registered` is set while the scheduler knows the node; it is cleared here when a stream ends, because a scheduler
-        that was restarted has to hear first what the node is.
+        Args:
+            stub: The scheduler's service.
+            registered: Set while the scheduler knows the node. This method clears it when a stream ends, because a
+                restarted scheduler must first register the node again.
         """
         pause, last = _FIRST_PAUSE, ""
         loop = asyncio.get_running_loop()
         while not self._closing:
             await registered.wait()
             opened = loop.time()
-            said = await self._serve(stub.Work())
+            ending = await self._serve(stub.Work())
             registered.clear()
             self._node.news.set()
             lasted = loop.time() - opened > _LONGEST_PAUSE
-            if not self._closing and (lasted or said != last):
-                log.warning("event=work_stream_ended node=%s %s", self._node.node_id, said)
-            pause, last = _FIRST_PAUSE if lasted else min(2 * pause, _LONGEST_PAUSE), said
+            if not self._closing and (lasted or ending != last):
+                _log.warning("event=work_stream_ended node=%s %s", self._node.node_id, ending)
+            pause, last = _FIRST_PAUSE if lasted else min(2 * pause, _LONGEST_PAUSE), ending
             await asyncio.sleep(random.uniform(pause / 2, pause))
 
     async def close(self) -> None:
-        """Send what there is, say that no more comes, and wait until the scheduler has ended the stream."""
+        """Send everything that waits, half-close the stream, and wait until the scheduler has ended it."""
         self._closing = True
         self._changed.set()
         await self._no_stream.wait()
 
     async def _serve(self, call: Call) -> str:
-        """Serve one stream to its end, and return what it ended with."""
+        """Serve one stream to its end, and return how it ended, for the log."""
         self._no_stream.clear()
-        self._unsent = {attempt.token: attempt for attempt in self._node.held()}
-        self._refusals = []  # of an older stream: the scheduler assigns again what the node does not hold
+        self._unsent = {attempt.token: attempt for attempt in self._node.attempts.held()}
+        self._refusals = []  # the scheduler assigns again what the node does not hold
         try:
             async with asyncio.TaskGroup() as group:
                 writing = group.create_task(self._write(call))
-                said = await self._read(call)
+                ending = await self._read(call)
                 writing.cancel()
-            return said
+            return ending
         finally:
             call.cancel()
             self._no_stream.set()
@@ -97,12 +99,12 @@ class Work:
     async def _read(self, call: Call) -> str:
         try:
             while isinstance(response := await call.read(), pb.WorkResponse):
-                self._obey(response)
+                self._apply(response)
         except grpc.aio.AioRpcError as error:
             return f"code={error.code().name} detail={str(error.details())[:200]!r}"
         return "code=OK"
 
-    def _obey(self, response: pb.WorkResponse) -> None:
+    def _apply(self, response: pb.WorkResponse) -> None:
         for token in (*response.cancel_attempt_tokens, *response.acknowledged_attempt_tokens):
             self._node.forget(token)
         for assignment in response.assignments:
@@ -111,20 +113,20 @@ class Work:
     def _take(self, assignment: pb.Assignment) -> None:
         token = assignment.attempt_token
         try:
-            if self._node.holds(token):
-                self._follow(self._node.get(token))
+            if self._node.attempts.holds(token):
+                self._follow(self._node.attempts.get(token))
             else:
                 trace = trace_context.of_message(assignment.trace_context)
                 self._follow(self._node.submit(token, assignment.request, self._follow, trace=trace))
         except errors.KernelDynoError as error:
-            log.info("event=attempt_refused attempt=%s reason=%s", token, error.reason)
+            _log.info("event=attempt_refused attempt=%s reason=%s", token, error.reason)
             self._refusals.append(_refusal(token, error))
             self._changed.set()
 
     # Up
 
     def _follow(self, attempt: Attempt) -> None:
-        """Note that the scheduler has yet to hear where `attempt` is now."""
+        """Record that the scheduler must still be told the attempt's latest snapshot."""
         self._unsent[attempt.token] = attempt
         self._changed.set()
 
@@ -144,7 +146,7 @@ class Work:
                 message = pb.WorkRequest()
             await call.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            pass  # the stream has ended; whoever reads it is told how
+            pass  # the stream has ended; `_read` learns how
 
     def _fill(self, message: pb.WorkRequest) -> None:
         message.refusals.extend(self._refusals)

@@ -1,5 +1,5 @@
-"""What judge, runner and server share. Imports nothing else of the evaluator.
+"""Code that judge, runner and server share. It imports nothing else of the evaluator.
 
-`wire` and `tree` are how values cross between processes, `spec` is what a judge is asked, `linux` makes system calls,
-`proc` reads /proc, `nvml` asks the GPU driver, `startup` is what every process of a device does first.
+`wire` and `tree` carry values between processes, `spec` is the plain form of a request, `linux` makes system calls,
+`proc` reads /proc, `nvml` queries the GPU driver, and `startup` prepares each process of a device.
 """

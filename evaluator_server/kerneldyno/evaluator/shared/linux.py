@@ -1,7 +1,7 @@
 """Thin, typed calls into Linux that Python's standard library lacks: namespaces, mounts, prctl, capabilities.
 
-Used by the sandbox, the warden and `startup`. Each raises OSError with the call's name. Values are from the kernel's uapi
-headers.
+The sandbox, the warden and `startup` use them. Each raises an OSError that names the call. The values come from the
+kernel's uapi headers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_SET_CHILD_SUBREAPER = 36
-#: The machine whose system call numbers hold here; calls below 424 have other numbers on other machines.
+#: The machine's architecture, which decides the numbers of system calls below 424.
 MACHINE = os.uname().machine
 _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}.get(MACHINE, -1)
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}.get(MACHINE, -1)
@@ -52,7 +52,19 @@ def _check(result: int, call: str) -> None:
 
 
 def system_call(call: str, number: int, *arguments: object) -> int:
-    """Make a system call that libc has no function for. Arguments are ctypes values, bytes, or ints of pointer size."""
+    """Make a system call that has no function in libc.
+
+    Args:
+        call: The name for the error message.
+        number: The number of the system call.
+        arguments: ctypes values, bytes, or ints of pointer size.
+
+    Returns:
+        The result of the call.
+
+    Raises:
+        OSError: The call failed.
+    """
     words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
     result = int(_libc.syscall(ctypes.c_long(number), *words))
     if result < 0:
@@ -61,18 +73,18 @@ def system_call(call: str, number: int, *arguments: object) -> int:
 
 
 def unshare(flags: int) -> None:
-    """Move this process (for pid namespaces: its later children) into new namespaces."""
+    """Move this process into new namespaces; a new pid namespace applies only to children that it creates later."""
     _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    """mount(2)."""
+    """Call mount(2)."""
     encoded = [None if text is None else text.encode() for text in (source, target, kind, data)]
     _check(_libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]), f"mount {target}")
 
 
 def unmount(target: str) -> None:
-    """umount2(2): take the mount away from the tree now, and let it go when nothing uses it any more."""
+    """Call umount2(2): detach the mount now; the kernel releases it when nothing uses it any more."""
     _check(_libc.umount2(target.encode(), ctypes.c_int(_MNT_DETACH)), f"umount2 {target}")
 
 
@@ -86,7 +98,7 @@ class _MountAttributes(ctypes.Structure):
 
 
 def make_read_only(target: str) -> None:
-    """Make the mount at `target`, and all below it, read-only and nosuid."""
+    """Make the mount at `target`, and all mounts below it, read-only and nosuid."""
     attributes = _MountAttributes(attr_set=_MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID)
     size = ctypes.sizeof(attributes)
     arguments = (_AT_FDCWD, target.encode(), _AT_RECURSIVE, ctypes.byref(attributes), size)
@@ -94,7 +106,7 @@ def make_read_only(target: str) -> None:
 
 
 def pivot_root(new_root: str) -> None:
-    """Make `new_root` (a mount point) the root of this mount namespace and let go of the old one."""
+    """Make `new_root` (a mount point) the root of this mount namespace and detach the old root."""
     os.chdir(new_root)
     system_call("pivot_root", _SYS_PIVOT_ROOT, b".", b".")
     unmount(".")
@@ -107,22 +119,22 @@ def _prctl(option: int, value: int, call: str) -> None:
 
 
 def die_with_parent() -> None:
-    """Ask for SIGKILL when the parent dies. Cleared by a change of uid, so call it after that."""
+    """Ask the kernel for SIGKILL when the parent dies. A change of uid clears this, so call it after that."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, "prctl PDEATHSIG")
 
 
 def become_subreaper() -> None:
-    """Adopt orphaned descendants, so that they can be found and killed."""
+    """Become the parent of orphaned descendants, so that this process can find and kill them."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, "prctl CHILD_SUBREAPER")
 
 
 def set_dumpable(dumpable: bool) -> None:
-    """Say whether same-uid processes may trace this one and read its /proc files."""
+    """Allow or forbid processes with the same uid to trace this one and to read its /proc files."""
     _prctl(_PR_SET_DUMPABLE, int(dumpable), "prctl DUMPABLE")
 
 
 def forbid_new_privileges() -> None:
-    """Make set-uid programs and file capabilities powerless from here on."""
+    """Make set-uid programs and file capabilities ineffective from now on."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1, "prctl NO_NEW_PRIVS")
 
 
@@ -132,7 +144,7 @@ def drop_capabilities() -> None:
         try:
             _prctl(_PR_CAPBSET_DROP, capability, "prctl CAPBSET_DROP")
         except OSError:
-            # EINVAL: this kernel knows fewer capabilities. EPERM: we hold none, so there is nothing to bound.
+            # EINVAL: this kernel knows fewer capabilities. EPERM: this process holds none, so no bound is needed.
             break
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
     data = (ctypes.c_uint32 * 6)()

@@ -1,7 +1,7 @@
-"""GPUs as the driver sees them, through NVML: what they are, how they are, and which errors they report.
+"""GPUs as the driver reports them through NVML: their properties, their state and their errors.
 
-Used by the server (settings, `gpu_metrics`) and by the judge (`devices.gpu_state`), and by nobody else: only this file calls
-NVML, through NVIDIA's own binding, pynvml. What a model or a driver cannot tell is left out of a Reading. Source: NVML API
+Only this file calls NVML, through NVIDIA's own binding, pynvml. The server (settings, `gpu_metrics`) and the judge
+(`devices.gpu_state`) use it. A Reading leaves out what the GPU model or the driver cannot report. Source: NVML API
 reference (https://docs.nvidia.com/deploy/nvml-api/).
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Reasons for lower clocks that are worth a word, by NVML's bit; idle and application settings are not.
+#: Reasons for lower clocks that matter, by NVML's bit. Idle clocks and application settings do not.
 THROTTLE_REASONS = {
     0x04: "sw_power_cap",
     0x08: "hw_slowdown",
@@ -23,13 +23,24 @@ THROTTLE_REASONS = {
     0x80: "hw_power_brake",
 }
 _MHZ = 1e6
-#: Processors in one word of NVML's masks (unsigned long).
+#: Processors per word of NVML's masks (unsigned long).
 _WORD_BITS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """Clocks (MHz), temperature (Celsius), power (watts) and reasons for throttling, at one moment."""
+
+    sm_clock_mhz: int
+    memory_clock_mhz: int
+    temperature_celsius: int
+    power_watts: float
+    throttle_reasons: tuple[str, ...]
 
 
 @dataclass(slots=True)
 class Reading:
-    """What a GPU said; dictionaries hold what it can tell, by label."""
+    """What a GPU reported. Dictionaries hold, by label, the values that the GPU can report."""
 
     model: str = ""
     driver_version: str = ""
@@ -50,7 +61,7 @@ class Reading:
 
 
 class Driver:
-    """NVML of this machine. Raises GpuError wherever there is none, or it does not answer."""
+    """NVML on this machine. Every method raises GpuError when NVML is missing or does not answer."""
 
     def __init__(self) -> None:
         try:
@@ -60,16 +71,16 @@ class Driver:
         self._nvml: Any = pynvml
         self._call(pynvml.nvmlInit)
         self._events: Any = None
-        self._uuids: dict[int | None, str] = {}  # of the GPUs that are listened to, by the address of their handle
+        self._uuids: dict[int | None, str] = {}  # of the GPUs whose errors are watched, by the address of their handle
 
     def find(self, name: str) -> Any:
-        """Return the handle of a GPU, or of a part of one (MIG), by its UUID; or of a GPU by its number, as NVML counts."""
+        """Return the handle of a GPU or of a part of one (MIG) by its UUID, or of a GPU by its NVML index."""
         if name.isdigit():
             return self._call(self._nvml.nvmlDeviceGetHandleByIndex, int(name))
         return self._call(self._nvml.nvmlDeviceGetHandleByUUID, name)
 
     def listen(self, handle: Any, uuid: str) -> bool:
-        """Have `next_xid` tell of this GPU's errors, and say whether the driver can; not every virtual GPU has events."""
+        """Watch this GPU's errors for `next_xid`. Return False if the driver cannot, as for some virtual GPUs."""
         if self._events is None:
             self._events = self._optional(self._nvml.nvmlEventSetCreate)
         if self._events is None:
@@ -82,11 +93,11 @@ class Driver:
         return True
 
     def next_xid(self, seconds: float) -> tuple[str, int] | None:
-        """Wait for an error; return its GPU's UUID and its Xid, or None when none comes in that time."""
+        """Wait up to `seconds` for an error. Return its GPU's UUID and its Xid, or None when no error came."""
         try:
             if self._uuids:
                 event = self._nvml.nvmlEventSetWait_v2(self._events, int(seconds * 1000))
-                # Not asked of the driver: a GPU that has fallen off the bus answers nothing any more.
+                # Do not ask the driver for the UUID: a GPU that has fallen off the bus no longer answers.
                 return self._uuids.get(_address(event.device), ""), int(event.eventData)
         except self._nvml.NVMLError as error:
             if error.value == self._nvml.NVML_ERROR_TIMEOUT:
@@ -95,7 +106,7 @@ class Driver:
         return None
 
     def read(self, handle: Any) -> Reading:
-        """Ask a GPU everything. Raises GpuError when it does not even tell how warm it is."""
+        """Read all values of a GPU. Raises GpuError when the GPU does not even report its temperature."""
         nvml, ask = self._nvml, self._optional
         reading = Reading(ask(nvml.nvmlDeviceGetName, handle) or "", ask(nvml.nvmlSystemGetDriverVersion) or "")
         reading.temperatures["gpu"] = self._call(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
@@ -121,24 +132,24 @@ class Driver:
         self._read_errors(handle, reading)
         return reading
 
-    def state(self, handle: Any) -> dict[str, Any]:
-        """Return clocks (MHz), temperature (Celsius), power (watts) and reasons for throttling, all or none (GpuError)."""
+    def state(self, handle: Any) -> GpuState:
+        """Return the state of a GPU. Raises GpuError if a part of it is missing."""
         nvml, call = self._nvml, self._call
         reasons = call(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
-        return {
-            "sm_clock_mhz": call(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
-            "memory_clock_mhz": call(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
-            "temperature_celsius": call(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
-            "power_watts": call(nvml.nvmlDeviceGetPowerUsage, handle) / 1000,
-            "throttle_reasons": [name for bit, name in THROTTLE_REASONS.items() if reasons & bit],
-        }
+        return GpuState(
+            sm_clock_mhz=call(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            memory_clock_mhz=call(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
+            temperature_celsius=call(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+            power_watts=call(nvml.nvmlDeviceGetPowerUsage, handle) / 1000,
+            throttle_reasons=tuple(name for bit, name in THROTTLE_REASONS.items() if reasons & bit),
+        )
 
     def memory_bytes(self, handle: Any) -> int:
-        """Return the size of a GPU's memory. Raises GpuError."""
+        """Return the size of a GPU's memory in bytes. Raises GpuError."""
         return int(self._call(self._nvml.nvmlDeviceGetMemoryInfo, handle).total)
 
     def near_processors(self, handle: Any) -> set[int]:
-        """Return the host's processors that a GPU is attached to. Raises GpuError."""
+        """Return the numbers of the host processors that are near a GPU. Raises GpuError."""
         words = -(-(os.cpu_count() or 1) // _WORD_BITS)
         masks = self._call(self._nvml.nvmlDeviceGetCpuAffinity, handle, words)
         return {_WORD_BITS * at + bit for at, mask in enumerate(masks) for bit in range(_WORD_BITS) if mask >> bit & 1}
@@ -164,7 +175,7 @@ class Driver:
             raise GpuError(f"{function.__name__}: {error}") from error
 
     def _optional(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Ask what not every GPU can tell; None when this one cannot."""
+        """Call a function that some GPUs do not support. Return None when this one does not."""
         try:
             return function(*arguments)
         except self._nvml.NVMLError:
@@ -172,19 +183,20 @@ class Driver:
 
 
 def smallest_memory(names: Sequence[str]) -> int | None:
-    """Return the memory of the smallest of these GPUs in bytes, or None where NVML does not tell.
+    """Return the size in bytes of the smallest of these GPUs' memories, or None where NVML does not report it.
 
-    They are named as in CUDA_VISIBLE_DEVICES: by their numbers, or by UUIDs of GPUs and of their parts (MIG).
+    Args:
+        names: GPUs as in CUDA_VISIBLE_DEVICES: indices, or UUIDs of GPUs and of their parts (MIG).
     """
     try:
         driver = Driver()
         return min(driver.memory_bytes(driver.find(name)) for name in names)
-    except Exception:  # no library, no driver, no permission: all the same to us
+    except Exception:  # no library, driver or permission: each means None
         return None
 
 
 class GpuError(Exception):
-    """There is no NVML here, or it does not know the GPU, or the GPU does not answer."""
+    """NVML is missing here, or it does not know the GPU, or the GPU does not answer."""
 
 
 def _address(handle: Any) -> int | None:

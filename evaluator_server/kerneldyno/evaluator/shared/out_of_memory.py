@@ -1,6 +1,6 @@
-"""Lack of memory, as torch tells it: its exceptions and messages have the numbers, and nothing else has them later.
+"""Reading torch's out-of-memory errors: only the exceptions and their messages contain the numbers.
 
-A candidate may write such a message itself. Whatever it says is read, or says nothing; it raises no error here.
+A candidate may write such a message itself. Any text is accepted here; text that does not match yields no number.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 
 import torch
 
-#: What torch says when the host's memory has run out, for which it has no exception of its own.
+#: torch's message when the host's memory has run out; it has no exception of its own for that.
 _NO_HOST_MEMORY = "can't allocate memory"
 _NAMED = re.compile(rf"\b(OutOfMemoryError|MemoryError)\b|{_NO_HOST_MEMORY}")
 _ASKED_OF_HOST = re.compile(r"tried to allocate (\d{1,18}) bytes")
@@ -21,29 +21,29 @@ _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def is_lack_of_memory(error: BaseException) -> bool:
-    """Say whether memory has run out, of the device or of the host."""
+    """Return True if `error` means that memory has run out, of the device or of the host."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or _NO_HOST_MEMORY in str(error)
 
 
 def tells_of_it(text: str) -> bool:
-    """Say whether the name and message of an exception say so, of which there is nothing else."""
+    """Return True if the text of an exception (name and message) means that memory has run out."""
     return _NAMED.search(text) is not None
 
 
 def asked_bytes(message: str) -> int:
-    """Return how many bytes could not be allocated; 0 where the message does not say."""
+    """Return how many bytes could not be allocated; 0 if the message does not say."""
     if (host := _ASKED_OF_HOST.search(message)) is not None:
         return int(host[1])
     return _size(_ASKED.search(message)) or 0
 
 
 def free_bytes(message: str) -> int | None:
-    """Return how many bytes of the device were free then; None where the message does not say."""
+    """Return how many bytes of device memory were free at that moment; None if the message does not say."""
     return _size(_FREE.search(message))
 
 
 def held_bytes(message: str) -> int | None:
-    """Return how many bytes torch's tensors of that process had then; None where the message does not say."""
+    """Return how many bytes torch's tensors in that process held at that moment; None if the message does not say."""
     return _size(_HELD.search(message))
 
 

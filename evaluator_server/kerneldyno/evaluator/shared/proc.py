@@ -1,6 +1,6 @@
-"""What the kernel tells in /proc, read and taken apart: the only reader of it. See proc(5).
+"""Reading of the kernel's files in /proc, see proc(5). No other module reads them.
 
-What is about one process raises OSError when that has ended, or is hidden, unless it says otherwise.
+Functions about one process raise OSError when it has ended or is hidden, unless they say otherwise.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ STATUS = Path("/proc/self/status")
 MAPS = Path("/proc/self/maps")
 _CPUINFO = Path("/proc/cpuinfo")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-#: Places of the fields of stat that are read, counted from the one after the name.
+#: Positions of the fields of /proc/PID/stat that are read, counted from the field after the name.
 _PARENT, _STARTED = 1, 19
 
 
 def processes() -> set[int]:
-    """Return the ids of all processes that are listed."""
+    """Return the ids of all processes that /proc lists."""
     return {int(name) for name in os.listdir("/proc") if name.isdigit()}
 
 
@@ -28,12 +28,12 @@ def parent(pid: int) -> int:
 
 
 def started(pid: int) -> str:
-    """Return when a process was started, in ticks of the kernel: with its id, that tells it from all others."""
+    """Return the start time of a process, in clock ticks since boot. Id and start time together identify a process."""
     return _stat(pid)[_STARTED]
 
 
 def threads(pid: int) -> int:
-    """Return how many threads a process has; 0 where that is not to be read."""
+    """Return the number of threads of a process, or 0 if it cannot be read."""
     try:
         return len(os.listdir(f"/proc/{pid}/task"))
     except OSError:
@@ -41,12 +41,12 @@ def threads(pid: int) -> int:
 
 
 def mapped_bytes(pid: int | str = "self") -> int:
-    """Return how large a process's address space is."""
+    """Return the size of a process's address space, in bytes."""
     return _pages(pid, 0)
 
 
 def resident_bytes(pid: int) -> int:
-    """Return how much of a process is in memory; 0 where that is not to be read."""
+    """Return the resident memory of a process in bytes, or 0 if it cannot be read."""
     try:
         return _pages(pid, 1)
     except (OSError, IndexError):
@@ -54,7 +54,10 @@ def resident_bytes(pid: int) -> int:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Return the same, where a page that processes share counts in parts; 0 where that is not to be read."""
+    """Return the resident memory of a process in bytes, or 0 if it cannot be read.
+
+    Each process counts its share of a page that several processes share.
+    """
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             return sum(int(line.split()[1]) * 1024 for line in file if line.startswith(b"Pss:"))
@@ -63,19 +66,26 @@ def proportional_bytes(pid: int) -> int:
 
 
 def namespace(kind: str) -> str:
-    """Return the name of this process's namespace of a kind ("user", "net")."""
+    """Return the name of this process's namespace of the given kind ("user", "net")."""
     return os.readlink(f"/proc/self/ns/{kind}")
 
 
 def uid_ranges() -> list[tuple[int, int, int]]:
-    """Return the users that this process's namespace knows: the first one in it, the first one outside, how many."""
+    """Return the ranges of uids that this process's user namespace maps.
+
+    Returns:
+        For each range: the first uid inside the namespace, the first uid outside, and the number of uids.
+    """
     with open("/proc/self/uid_map") as file:
         rows = [[int(word) for word in line.split()] for line in file]
     return [(first, outside, count) for first, outside, count in rows]
 
 
 def facts(path: Path) -> dict[str, str]:
-    """Return what a file of lines "name: value" says, as STATUS or MEMINFO; of a name that comes again, the first value."""
+    """Read a file with lines "name: value", such as STATUS or MEMINFO.
+
+    If a name occurs again, its first value counts.
+    """
     found: dict[str, str] = {}
     with open(path) as file:
         for line in file:
@@ -85,14 +95,14 @@ def facts(path: Path) -> dict[str, str]:
 
 
 def kibibytes(path: Path, name: str) -> int:
-    """Return a size that such a file gives in kB, in bytes."""
+    """Return a value in bytes that such a file states in kB."""
     number, unit = facts(path)[name].split()
     assert unit == "kB"
     return int(number) << 10
 
 
 def processor_model() -> str:
-    """Return what the first processor is called; "" where the kernel does not say."""
+    """Return the model name of the first processor, or "" if the kernel does not state it."""
     try:
         return facts(_CPUINFO).get("model name", "")
     except OSError:
@@ -100,12 +110,12 @@ def processor_model() -> str:
 
 
 def mapped_files(maps: Path) -> set[str]:
-    """Return the paths of all files that a process has mapped into its memory. `maps` is MAPS."""
+    """Return the paths of all files that a process has mapped into its memory. Pass MAPS as `maps`."""
     return {line.split(maxsplit=5)[5] for line in maps.read_text(errors="replace").splitlines() if line.count("/")}
 
 
 def _stat(pid: int) -> list[str]:
-    # The name comes in brackets, and may have brackets and spaces.
+    # The name is in brackets, and may itself contain brackets and spaces.
     with open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].decode().split()
 

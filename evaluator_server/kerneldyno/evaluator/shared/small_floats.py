@@ -1,7 +1,8 @@
-"""Floating-point numbers of eight bits and fewer: torch stores them, and computes with hardly any of them.
+"""Floating-point numbers of eight bits or fewer: torch stores them, but supports hardly any arithmetic on them.
 
-So they are widened to float32 before anything is computed, and compared by their codes: how many numbers of the format lie
-between two of them. https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf has the formats.
+So this module widens them to float32 before any computation, and compares them by their codes: how many numbers of the
+format lie between two values. Formats:
+https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf
 """
 
 from __future__ import annotations
@@ -14,38 +15,38 @@ _SIGNED = {
     for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
     if hasattr(torch, name)
 }
-#: Powers of two, which scale blocks of others.
+#: Formats of powers of two, which serve as scales for blocks of other numbers.
 _SCALES = {getattr(torch, name) for name in ("float8_e8m0fnu",) if hasattr(torch, name)}
-#: Two numbers in a byte, that of lower bits first. Not even copies of these are made.
+#: Formats with two numbers per byte, the first one in the lower bits. torch cannot even copy them.
 _PAIRS = {getattr(torch, name) for name in ("float4_e2m1fn_x2",) if hasattr(torch, name)}
-#: What a pair's three lower bits stand for.
+#: The values of a number's three lower bits.
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-#: Place of what is no finite number, to which is added what it is.
+#: Codes of values that are not finite start above this.
 _ODD = 10_000
 
 
 def is_coded(dtype: torch.dtype) -> bool:
-    """Say whether `dtype` is such a format."""
+    """Return True if `dtype` is one of these formats."""
     return dtype in _SIGNED or dtype in _SCALES or dtype in _PAIRS
 
 
 def can_vary(dtype: torch.dtype) -> bool:
-    """Say whether numbers of a format stand for measurements, and not for scales or for packed ones."""
+    """Return True if numbers of this format hold data, and are neither scales nor packed pairs."""
     return dtype in _SIGNED
 
 
 def raw(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that can be copied: itself, or its bytes."""
+    """Return a tensor that torch can copy: the tensor itself, or its bytes."""
     return tensor.view(torch.uint8) if tensor.dtype in _PAIRS else tensor
 
 
 def cloned(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy of any tensor."""
+    """Return a copy of any tensor, also of formats that torch cannot copy."""
     return raw(tensor).clone().view(tensor.dtype)
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a coded tensor in float32, with twice as many columns where a byte holds two; others as they are."""
+    """Return a tensor of such a format in float32, and others unchanged. Packed pairs give twice as many columns."""
     if tensor.dtype in _PAIRS:
         codes = tensor.view(torch.uint8)
         table = torch.tensor([*_E2M1, *(-value for value in _E2M1)], device=tensor.device)
@@ -54,7 +55,7 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def narrowed(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor in `dtype`; what a coded one does not reach becomes its largest number."""
+    """Convert a tensor to `dtype`. In signed formats, values beyond the range become the format's largest number."""
     if dtype in _SIGNED:
         largest = torch.finfo(dtype).max
         tensor = tensor.clamp(-largest, largest)
@@ -62,9 +63,9 @@ def narrowed(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def codes(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the place of each number among those of its format (int16); zeros of both signs have the same.
+    """Return the position of each number among the numbers of its format (int16). Both zeros have the same position.
 
-    What is no number has one of the largest places, far from every number.
+    Values that are not finite get the largest positions, far from every number.
     """
     bits = tensor.view(torch.uint8).to(torch.int16)
     if tensor.dtype in _PAIRS:
@@ -75,6 +76,6 @@ def codes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _kind(tensor: torch.Tensor) -> torch.Tensor:
-    """Return 1000 for what is no number, 2000 and 3000 for the infinities."""
+    """Return 1000 for NaN, 2000 for positive infinity, 3000 for negative infinity."""
     kind = torch.where(tensor > 0, 2000, 3000)
     return torch.where(torch.isnan(tensor), 1000, kind).to(torch.int16)

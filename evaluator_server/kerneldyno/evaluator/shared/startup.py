@@ -1,6 +1,6 @@
-"""What each process of a device's cell does before anything else: tie its life to its parent's, and see one device only.
+"""First steps of each process of a device's cell: tie its life to its parent's, and make only one device visible.
 
-Imports nothing heavy: CUDA_VISIBLE_DEVICES must be set before torch is imported.
+This module imports nothing heavy, because CUDA_VISIBLE_DEVICES must be set before torch is imported.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ from . import linux
 
 
 def die_with(parent: int) -> None:
-    """Ask to be killed when process `parent` dies, and exit if it already has."""
+    """Have the kernel kill this process when process `parent` dies, and exit if it is already dead."""
     linux.die_with_parent()
     if os.getppid() != parent:
         sys.exit("the process that started this one is gone")
 
 
 def visible_device(device: str) -> str:
-    """Return the value of CUDA_VISIBLE_DEVICES with which only `device` ("cuda:N", N among those visible now) is seen."""
+    """Return the value of CUDA_VISIBLE_DEVICES that makes only `device` visible.
+
+    Args:
+        device: "cuda:N", where N counts the devices that are visible now; anything else hides all GPUs.
+    """
     if not device.startswith("cuda"):
         return ""
     index = int(device.partition(":")[2] or 0)
@@ -33,8 +37,8 @@ def visible_device(device: str) -> str:
 
 
 def device_environment(device: str) -> dict[str, str]:
-    """Return the variables with which a process sees only `device`; it is then cuda:0."""
-    # One order for judge and runners alike; CUDA's own, fastest first, is not settled among equal devices.
+    """Return the environment variables that make only `device` visible to a process, as cuda:0."""
+    # Judge and runners must count GPUs in one order. CUDA's default, fastest first, is undefined among equal devices.
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible_device(device)}
 
 

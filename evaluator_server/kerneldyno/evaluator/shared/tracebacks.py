@@ -1,33 +1,56 @@
-"""Exceptions for people: the lines of the source that raised, and none of ours or of the libraries in between."""
+"""Tracebacks for people: only the lines of the source that raised, without our frames and those of libraries."""
 
 from __future__ import annotations
 
 import linecache
 import os
 import traceback
-from typing import Any
+from dataclasses import dataclass
 
-#: What the candidate's source is called wherever it is named.
+from .wire import Frame
+
+#: File name of the candidate's source in messages and tracebacks.
 CANDIDATE_FILE = "candidate.py"
-#: Longest traceback and message that are kept, in characters; models have bounded context.
+#: Longest traceback and longest message that are kept, in characters: models have limited context.
 MAX_TRACEBACK = 8 * 1024
 MAX_MESSAGE = 4 * 1024
 _MAX_FRAMES = 20
 _MAX_CAUSES = 8
 
 
-def describe_error(error: BaseException, filename: str) -> dict[str, Any]:
-    """Return type, base classes, message and cleaned traceback of `error`, whose source is called `filename`."""
-    return {
-        "type": type(error).__name__,
-        "bases": [base.__name__ for base in type(error).__mro__],
-        "message": _message(error)[:MAX_MESSAGE],
-        "traceback": own_lines(error, filename)[-MAX_TRACEBACK:],
-    }
+@dataclass(frozen=True, slots=True)
+class ErrorDescription:
+    """An exception as text: its class, the names of that class and of all its bases, its message, its traceback."""
+
+    type: str
+    bases: tuple[str, ...]
+    message: str
+    traceback: str
+
+    @classmethod
+    def from_json(cls, said: Frame) -> ErrorDescription:
+        """Read what `dataclasses.asdict` made in a trusted process. Raises KeyError if a part is missing."""
+        bases = tuple(map(str, said["bases"]))
+        return cls(str(said["type"]), bases, str(said["message"]), str(said["traceback"]))
+
+
+def describe_error(error: BaseException, filename: str) -> ErrorDescription:
+    """Return type, base classes, message and cleaned traceback of `error`.
+
+    Args:
+        error: The exception.
+        filename: File name of the source whose lines are kept.
+    """
+    return ErrorDescription(
+        type=type(error).__name__,
+        bases=tuple(base.__name__ for base in type(error).__mro__),
+        message=_message(error)[:MAX_MESSAGE],
+        traceback=own_lines(error, filename)[-MAX_TRACEBACK:],
+    )
 
 
 def own_lines(error: BaseException, filename: str) -> str:
-    """Format `error` and its causes with the frames that lie in `filename` only: what its author can act on."""
+    """Format `error` and its causes with only the frames of `filename`: the lines that its author can change."""
     parts: list[str] = []
     seen: set[int] = set()
     current: BaseException | None = error
@@ -35,7 +58,7 @@ def own_lines(error: BaseException, filename: str) -> str:
         seen.add(id(current))
         frames = traceback.extract_tb(current.__traceback__)
         lines = [_format(frame, filename) for frame in frames if os.path.basename(frame.filename) == filename]
-        if len(lines) > _MAX_FRAMES:  # recursion: the ends tell
+        if len(lines) > _MAX_FRAMES:  # recursion: the first and last frames explain it
             lines = [*lines[:3], f"  [... {len(lines) - _MAX_FRAMES} frames left out ...]\n", *lines[3 - _MAX_FRAMES :]]
         if isinstance(current, SyntaxError) and current.lineno is not None:
             lines.append(f'  File "{filename}", line {current.lineno}\n    {(current.text or "").strip()}\n')

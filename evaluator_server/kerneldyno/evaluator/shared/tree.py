@@ -1,8 +1,8 @@
-"""Arguments and results as JSON, with tensors by description: how values cross the wall without being pickled.
+"""Arguments and results as JSON, with descriptions of tensors: values pass between judge and runner without pickle.
 
-`flatten` takes a value apart into a JSON structure and its tensors; `rebuild` is the inverse. `layout` says where
-tensors lie in an arena, by one rule that both sides compute. The judge compares structures from a runner; it never
-rebuilds them.
+`flatten` splits a value into a JSON structure and its tensors; `rebuild` reverses this. `layout` computes the places of
+tensors in an arena, by the same rule on both sides. The judge compares structures from a runner; it never rebuilds
+them.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Any
 
 import torch
 
-#: Alignment of each tensor in an arena, in bytes: what cudaMalloc guarantees, so that no kernel sees less than usual.
+#: Alignment of each tensor in an arena, in bytes: the same as cudaMalloc's, so that kernels get the usual alignment.
 ALIGNMENT = 256
 
 
 class UnsupportedValueError(TypeError):
-    """A value of a type that cannot cross the wall."""
+    """A value of a type that cannot pass between judge and runner."""
 
 
 class NotPlainTensorError(UnsupportedValueError):
-    """A tensor that computes when it is looked at: a subclass, or an instance with methods of its own."""
+    """A tensor that may run code when it is used: of a subclass, or an instance with its own methods."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What a tensor is, without its values. `stride` is in elements."""
+    """The description of a tensor, without its values. `stride` is in elements."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class TensorSpec:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The dtype as PyTorch's object. Raises UnsupportedValueError for an unknown name."""
+        """Return the dtype as PyTorch's object. Raises UnsupportedValueError for an unknown name."""
         dtype = getattr(torch, self.dtype, None)
         if not isinstance(dtype, torch.dtype):
             raise UnsupportedValueError(f"unknown dtype {self.dtype!r}")
@@ -44,24 +44,27 @@ class TensorSpec:
 
     @property
     def layout(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Shape and stride."""
+        """Return shape and stride."""
         return self.shape, self.stride
 
     @property
     def nbytes(self) -> int:
-        """Bytes that its elements take when dense."""
+        """Return how many bytes its elements take without gaps."""
         count = 1
         for size in self.shape:
             count *= size
         return count * self.torch_dtype.itemsize
 
     def to_json(self) -> list[Any]:
-        """The form that crosses the wall."""
+        """Return the form that passes between judge and runner."""
         return [self.dtype, list(self.shape), list(self.stride), self.on_device]
 
     @classmethod
     def from_json(cls, value: Any) -> TensorSpec:
-        """The inverse of `to_json`; raises UnsupportedValueError on anything else, since a runner may have sent it."""
+        """Read the output of `to_json`.
+
+        Raises UnsupportedValueError for anything else, since a runner may have sent it.
+        """
         match value:
             case [str(dtype), [*shape], [*stride], bool(on_device)] if (
                 all(type(number) is int and 0 <= number < 1 << 48 for number in [*shape, *stride])
@@ -72,7 +75,10 @@ class TensorSpec:
 
 
 def describe(tensor: torch.Tensor, *, keep_layout: bool = True) -> TensorSpec:
-    """Describe `tensor`, as contiguous unless `keep_layout` and it is dense (not expanded, not sliced)."""
+    """Describe `tensor`.
+
+    Keep its strides if `keep_layout` and it is dense (not expanded, not sliced), else contiguous ones.
+    """
     shape = tuple(tensor.shape)
     dense = keep_layout and _is_permuted(tensor)
     stride = tuple(tensor.stride()) if dense else _contiguous(shape)
@@ -80,7 +86,7 @@ def describe(tensor: torch.Tensor, *, keep_layout: bool = True) -> TensorSpec:
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of a contiguous tensor, as torch counts them."""
+    """Return the strides of a contiguous tensor, in elements, as torch computes them."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -95,7 +101,7 @@ def _is_permuted(tensor: torch.Tensor) -> bool:
 
 
 def is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Say whether a tensor of this layout fills its memory without gaps, whatever the order of its dimensions."""
+    """Return True if a tensor of this layout fills its memory without gaps, in any order of dimensions."""
     expected = 1
     for size, step in sorted(zip(shape, stride, strict=True), key=lambda pair: pair[1]):
         if size != 1:
@@ -106,7 +112,7 @@ def is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
 
 
 def position(flat: int, shape: Sequence[int]) -> list[int]:
-    """Return the index of the flat-th element (torch.unravel_index imports a symbolic algebra system to do this)."""
+    """Return the index of the element number `flat`. (torch.unravel_index imports sympy to compute this.)"""
     position: list[int] = []
     for size in reversed(shape):
         flat, index = divmod(flat, size)
@@ -115,7 +121,7 @@ def position(flat: int, shape: Sequence[int]) -> list[int]:
 
 
 def dense_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return a module's parameters and buffers by name, but for what is no plain array of numbers (sparse, quantised)."""
+    """Return a module's parameters and buffers by name, without sparse and quantised ones."""
     return {
         name: tensor
         for name, tensor in module.state_dict().items()
@@ -124,20 +130,27 @@ def dense_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def checksum(tensor: torch.Tensor) -> int:
-    """Return a number that tensors of the same elements share, in whatever order: the sum of their bits."""
+    """Return the sum of the bits of all elements; it does not depend on the order of the elements."""
     tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.dtype.itemsize]
     return int(tensor.detach().contiguous().view(whole).sum(dtype=torch.int64)) if tensor.numel() else 0
 
 
 def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
-    """Return `value` as JSON, tensors replaced by their index, and those tensors. Raises UnsupportedValueError."""
+    """Split `value` into a JSON structure and its tensors.
+
+    Returns:
+        The structure, in which indices stand for tensors, and the tensors in this order.
+
+    Raises:
+        UnsupportedValueError: The value contains something that cannot pass between judge and runner.
+    """
     tensors: list[torch.Tensor] = []
     return _take_apart(value, tensors, 0), tensors
 
 
-# Not a closure of `flatten`: a function that calls itself by a name of its enclosing scope is part of a reference
-# cycle, and so is all that it holds. Every output of a timed call would then live until the cyclic collector runs.
+# Not a closure of `flatten`: a closure that calls itself by name is part of a reference cycle, together with everything
+# it holds. Every output of a timed call would then stay in memory until the cyclic collector runs.
 def _take_apart(item: Any, tensors: list[torch.Tensor], depth: int) -> Any:
     if depth > 32:
         raise UnsupportedValueError("nested deeper than 32 levels")
@@ -177,7 +190,7 @@ def _require_plain(tensor: torch.Tensor) -> None:
 
 
 def rebuild(structure: Any, tensors: Sequence[torch.Tensor], device: torch.device) -> Any:
-    """Return the value that `flatten` took apart, with `tensors` in place of its own."""
+    """Return the value that `flatten` split, with `tensors` in place of its tensors."""
     if isinstance(structure, list):
         return [rebuild(part, tensors, device) for part in structure]
     if not isinstance(structure, dict):
@@ -195,7 +208,7 @@ def rebuild(structure: Any, tensors: Sequence[torch.Tensor], device: torch.devic
 
 
 def layout(specs: Sequence[TensorSpec]) -> tuple[list[int], int]:
-    """Return the offset of each tensor in a region, and the region's size in bytes (never 0)."""
+    """Return the offset of each tensor in a region, and the region's size, in bytes (never 0)."""
     offsets: list[int] = []
     position = 0
     for spec in specs:
@@ -205,7 +218,7 @@ def layout(specs: Sequence[TensorSpec]) -> tuple[list[int], int]:
 
 
 def views(region: torch.Tensor, specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
-    """Return tensors of the given descriptions over the bytes of `region` (uint8, 1-D), laid out by `layout`."""
+    """Return tensors with these descriptions over the bytes of `region` (uint8, 1-D), at the places from `layout`."""
     offsets, _ = layout(specs)
     result = []
     for offset, spec in zip(offsets, specs, strict=True):
@@ -215,7 +228,11 @@ def views(region: torch.Tensor, specs: Sequence[TensorSpec]) -> list[torch.Tenso
 
 
 def stacked(region: torch.Tensor, specs: Sequence[TensorSpec], count: int) -> list[torch.Tensor]:
-    """Return one (count, elements) view per description over `count` sets that `layout` puts one after the other."""
+    """Return views over `count` consecutive sets of tensors, each set laid out by `layout`.
+
+    Returns:
+        One tensor of shape (count, elements) per description.
+    """
     offsets, size = layout(specs)
     result = []
     for offset, spec in zip(offsets, specs, strict=True):

@@ -1,8 +1,8 @@
-"""Frames of JSON over Unix sockets: the only thing that both sides of the wall import.
+"""Frames of JSON over Unix sockets: how server, judge, zygote, warden and runner talk to each other.
 
-A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON, one object. Nothing is ever unpickled, lengths
-are bounded before anything is allocated, and a peer that breaks the format gets a ProtocolError, never an answer.
-Bulk data does not travel here: tensors live in memory that the judge owns (see `devices`), and frames only name them.
+A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON, one object. Nothing is ever unpickled, and
+lengths are checked before memory is allocated. A peer that breaks the format causes a ProtocolError and gets no answer.
+Bulk data does not travel here: tensors lie in memory that the judge owns (see `devices`), and frames only name them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from typing import Any
 
 Frame = dict[str, Any]
 
-#: Between trusted processes (server, judge, zygote): a result with logs and tracebacks, or a request with sources.
+#: Largest frame in bytes between trusted processes (server, judge, zygote): a result with logs, a request with sources.
 MAX_TRUSTED_FRAME = 64 * 1024 * 1024
-#: From a runner: a traceback of 8 KiB, timings of 1000 calls; anything larger is an attack on the judge's memory.
+#: Largest frame in bytes from a runner, enough for a traceback of 8 KiB and 1000 timings. A larger one is an attack on
+#: the judge's memory.
 MAX_RUNNER_FRAME = 1024 * 1024
 
 _LENGTH = struct.Struct(">I")
-#: What a socket may still hold of a peer that is gone, at the most, in bytes; read in pieces.
+#: At most this many bytes are read from the socket of a peer that is gone, and the size in bytes of each read.
 _MOST_LEFT, _PIECE = 4 << 20, 1 << 16
-#: File descriptors that may travel with one frame: the runner's two sockets, and the files it shares.
+#: Maximum number of file descriptors in one frame: the runner's two sockets and the files that it shares.
 _MAX_FDS = 8
 
 
@@ -34,7 +35,7 @@ class ProtocolError(Exception):
 
 
 def encode(frame: Frame) -> bytes:
-    """Return `frame` as bytes, ready to be sent."""
+    """Return `frame` as bytes, ready to send."""
     body = json.dumps(frame, separators=(",", ":"), allow_nan=True).encode()
     return _LENGTH.pack(len(body)) + body
 
@@ -58,7 +59,7 @@ def _checked_length(header: bytes, limit: int) -> int:
 
 
 class _ToTheEnd(asyncio.StreamReaderProtocol):
-    """Reads to the end even after a write has failed: what a peer said before it died counts, and asyncio drops it."""
+    """Reads to the end even after a write has failed. asyncio would drop what the peer sent before it died."""
 
     def __init__(self, reader: asyncio.StreamReader, sock: socket.socket) -> None:
         super().__init__(reader)
@@ -67,7 +68,7 @@ class _ToTheEnd(asyncio.StreamReaderProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         reader, sock = self._rest
         with contextlib.suppress(OSError):
-            # Not for ever: a candidate can have writes to it fail, and go on sending.
+            # Bounded: a candidate can make writes to it fail and continue to send.
             for _ in range(_MOST_LEFT // _PIECE):
                 if not (data := sock.recv(_PIECE)):
                     break
@@ -76,7 +77,7 @@ class _ToTheEnd(asyncio.StreamReaderProtocol):
 
 
 async def connect(sock: socket.socket, limit: int = 1 << 16) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return streams over a connected socket, which they own from now on; reading pauses at twice `limit` bytes."""
+    """Return streams over a connected socket and take it over. Reading pauses at twice `limit` bytes."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit, loop)
     transport, protocol = await loop.create_unix_connection(lambda: _ToTheEnd(reader, sock), sock=sock)
@@ -84,7 +85,7 @@ async def connect(sock: socket.socket, limit: int = 1 << 16) -> tuple[asyncio.St
 
 
 async def read_frame(reader: asyncio.StreamReader, limit: int = MAX_TRUSTED_FRAME) -> Frame | None:
-    """Return the next frame, or None when the peer has closed. Raises ProtocolError."""
+    """Return the next frame, or None when the peer has closed the connection. Raises ProtocolError."""
     try:
         header = await reader.readexactly(_LENGTH.size)
         return decode(await reader.readexactly(_checked_length(header, limit)))
@@ -93,19 +94,19 @@ async def read_frame(reader: asyncio.StreamReader, limit: int = MAX_TRUSTED_FRAM
 
 
 def write_frame(writer: asyncio.StreamWriter, frame: Frame) -> None:
-    """Queue `frame` for sending; await `writer.drain()` where the peer may be slow."""
+    """Queue `frame` for sending. Await `writer.drain()` afterwards if the peer may be slow."""
     writer.write(encode(frame))
 
 
 def send(sock: socket.socket, frame: Frame, fds: tuple[int, ...] = ()) -> None:
-    """Send `frame` on a blocking socket, with open file descriptors if any."""
+    """Send `frame`, and open file descriptors if given, on a blocking socket."""
     data = encode(frame)
     sent = socket.send_fds(sock, [data], list(fds)) if fds else sock.send(data)
     sock.sendall(data[sent:])
 
 
 def receive(sock: socket.socket, limit: int = MAX_TRUSTED_FRAME) -> tuple[Frame, list[int]] | None:
-    """Return the next frame and the descriptors that came with it, or None when the peer has closed."""
+    """Return the next frame and its file descriptors, or None when the peer has closed. Raises ProtocolError."""
     header, fds = _receive_exactly(sock, _LENGTH.size)
     if header is None:
         return None

@@ -1,4 +1,4 @@
-"""Toolkits: how a reference and a candidate are put to work. A plug-in adds its own under `kerneldyno.toolkits`."""
+"""Toolkits: how a reference and a candidate are used. A plug-in adds one under the group `kerneldyno.toolkits`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .base import Problem, ReferenceFailure, Toolkit
 
 __all__ = ["EvalSpec", "Problem", "ReferenceFailure", "Toolkit", "round_to", "toolkits"]
 
-#: Used when the distribution's metadata is not installed, as when the sources are run from PYTHONPATH.
+#: Built-in names, for when the distribution's metadata is not installed: sources may run from PYTHONPATH.
 _BUILT_IN = ("kernelbench", "kernel_simple")
 
 
 @functools.cache
 def toolkits() -> dict[str, Toolkit]:
-    """Return all toolkits by name; the built-in ones first. Raises whatever a broken plug-in raises on import."""
+    """Return all toolkits by name, the built-in ones first. Raises what a broken plug-in raises on import."""
     found = {name: _load(name) for name in _BUILT_IN}
     for point in importlib.metadata.entry_points(group="kerneldyno.toolkits"):
         if point.name not in found:

@@ -1,4 +1,4 @@
-"""The interface of a toolkit. Its code runs in the judge and is trusted; it never sees the candidate."""
+"""The interface of a toolkit. Its code is trusted, runs in the judge, and never sees the candidate."""
 
 from __future__ import annotations
 
@@ -18,92 +18,97 @@ import torch
 
 from ..shared.out_of_memory import asked_bytes, is_lack_of_memory, tells_of_it
 from ..shared.spec import EvalSpec
-from ..shared.tracebacks import describe_error
+from ..shared.tracebacks import ErrorDescription, describe_error
 
-#: Name under which tracebacks show a reference's source.
+#: Name of a reference's source in tracebacks.
 REFERENCE_FILE = "reference.py"
 
 _counter = itertools.count()
 
 
 class ReferenceFailure(Exception):  # noqa: N818  (a failure of the problem, not of this program)
-    """The reference, or the cases, could not be used. `detail` is for an ExceptionEvidence."""
+    """The reference, or the cases, could not be used. `stage` says where, and `error` why."""
 
     def __init__(self, stage: str, error: BaseException) -> None:
         super().__init__(f"{stage}: {type(error).__name__}: {error}")
-        self.detail = {"stage": stage, **describe_error(error, REFERENCE_FILE)}
-        del self.detail["bases"]
-        #: Whether memory ran out, and how much more was asked for, in bytes; 0 where nobody says.
+        self.stage = stage
+        self.error = describe_error(error, REFERENCE_FILE)
+        #: Whether memory ran out, and how many bytes could not be allocated; 0 if unknown.
         self.lacked_memory: bool = (
             error.lacked_memory if isinstance(error, ReferenceFailure) else is_lack_of_memory(error)
         )
         self.asked_bytes = asked_bytes(str(error)) if self.lacked_memory else 0
 
     @classmethod
-    def from_runner(cls, stage: str, described: dict[str, Any]) -> ReferenceFailure:
-        """Make one of what `describe_error` has said in the runner of a reference."""
-        failure = cls(stage, RuntimeError(described["message"]))
-        failure.args = (f"{stage}: {described['type']}: {described['message']}",)
-        failure.detail = {"stage": stage, **{name: described[name] for name in ("type", "message", "traceback")}}
-        # A ReferenceFailure of the runner names in its message what caused it.
-        if tells_of_it(f"{described['type']}: {described['message']}"):
-            failure.lacked_memory, failure.asked_bytes = True, asked_bytes(described["message"])
+    def from_runner(cls, stage: str, described: ErrorDescription) -> ReferenceFailure:
+        """Create one from what `describe_error` returned in a reference's runner."""
+        failure = cls(stage, RuntimeError(described.message))
+        failure.args = (f"{stage}: {described.type}: {described.message}",)
+        failure.error = described
+        # The message of a ReferenceFailure in the runner names its cause.
+        if tells_of_it(f"{described.type}: {described.message}"):
+            failure.lacked_memory, failure.asked_bytes = True, asked_bytes(described.message)
         return failure
 
 
 class Problem(ABC):
-    """One built problem, shared by all its candidates. Every method may raise whatever the reference raises."""
+    """One built problem, shared by all its candidates. Every method may raise what the reference raises."""
 
     #: Name that the candidate must define.
     symbol: str
-    #: Whether the symbol is a class to be instantiated, with what, and under which seed.
+    #: Whether the symbol is a class to instantiate; then with which arguments, and under which seed.
     instantiate: bool
     init_args: Sequence[Any] = ()
     init_kwargs: dict[str, Any]
     init_seed: int = 0
-    #: Number of fixed cases, or None when inputs are drawn at random.
+    #: Number of fixed cases; None if inputs are drawn at random.
     cases: int | None = None
-    #: Called on the inputs of a call to time the reference; None when there is none to compare with. The judge only
-    #: looks whether it is there: it is called in a runner of its own, after `make_ready`.
+    #: Called with the inputs of a call to time the reference; None if there is none to compare with. The judge only
+    #: checks whether it is None. A runner of its own calls it, after `make_ready`.
     timed: Callable[..., Any] | None = None
 
     def make_ready(self, seed: int) -> None:  # noqa: B027
-        """Do what must be done before `timed` is called for the first time, and in no process that does not time it."""
+        """Do what `timed` needs before its first call. Only the process that times the reference calls this."""
 
     @abstractmethod
     def inputs(self, trial: int, seed: int) -> tuple[Any, ...]:
-        """Return positional arguments for one call, tensors on the device, random ones drawn under `seed`."""
+        """Return positional arguments for one call.
+
+        Tensors are on the device, and random ones are drawn under `seed`.
+        """
 
     @abstractmethod
     def expected(self, trial: int, arguments: Sequence[Any], seed: int) -> Any:
-        """Return what a right candidate returns for `arguments`, which may be changed where the reference does."""
+        """Return what a correct candidate returns for `arguments`. It may modify them if the reference does."""
 
     def precise(self, arguments: Sequence[Any], seed: int) -> Any:
-        """Return the expected value computed in float64, or None where that is impossible."""
+        """Return the expected value computed in float64, or None if that is impossible."""
         return None
 
     def precise_at(self, arguments: Sequence[Any], seed: int, bits: int) -> Any:
-        """The same with parameters rounded to `bits` mantissa bits; the arguments come rounded already."""
+        """As `precise`, with parameters rounded to `bits` mantissa bits.
+
+        The caller has already rounded the arguments.
+        """
         return None
 
     def input_bytes(self) -> int | None:
-        """Return how much memory one input set takes, without taking it; None where that cannot be told."""
+        """Return the size of one input set in bytes, without allocating it, or None if it is unknown."""
         return None
 
     def parameter_bytes(self) -> int:
-        """Return the size of all parameters and buffers that the reference reads: for the roofline."""
+        """Return the size in bytes of all parameters and buffers that the reference reads, for the roofline."""
         return 0
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the constant parameters and buffers that `build` replaced by secret values, by name.
 
-        The candidate's tensors of the same names get these values before it is called, so that it cannot leave them
-        out.
+        The candidate's tensors of the same names get these values before it is called, so it cannot leave them out.
         """
         return {}
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        """Return all parameters and buffers by name: what a candidate's of the same names should be."""
+        """Return all parameters and buffers by name: the right values for a candidate's tensors of the same names."""
         return {}
 
 
@@ -115,19 +120,19 @@ class Toolkit(ABC):
 
     @abstractmethod
     def build(self, spec: EvalSpec, device: torch.device, seed: int) -> Problem:
-        """Build the problem of `spec`; `seed` is secret and fresh. Raises ReferenceFailure."""
+        """Build the problem of `spec`. `seed` is secret and new. Raises ReferenceFailure."""
 
 
 def run_source(source: str) -> ModuleType:
-    """Execute a trusted source as a module of its own, with its lines known to tracebacks. Raises what it raises."""
+    """Execute a trusted source as a separate module, with its lines available to tracebacks. Raises what it raises."""
     name = f"kerneldyno_reference_{next(_counter)}"
     filename = f"<{name}>/{REFERENCE_FILE}"
-    # Lines as Python counts them: `splitlines` would also end one at a form feed.
+    # These lines match Python's line numbers: `splitlines` would also end a line at a form feed.
     lines = io.StringIO(source, newline=None).readlines()
     linecache.cache[filename] = (len(source), None, lines, filename)
     module = importlib.util.module_from_spec(ModuleSpec(name, None))
     module.__file__ = filename
-    sys.modules[name] = module  # torch.compile and dataclasses look a class's module up
+    sys.modules[name] = module  # torch.compile and dataclasses look up the module of a class
     try:
         exec(compile(source, filename, "exec"), module.__dict__)
     except BaseException:
@@ -137,7 +142,7 @@ def run_source(source: str) -> ModuleType:
 
 
 def unload_with(problem: Problem, module: ModuleType) -> None:
-    """Forget a module of `run_source` when `problem` is no longer used: it may hold tensors of the device."""
+    """Delete a module of `run_source` when `problem` is no longer used, since it may hold tensors of the device."""
     weakref.finalize(problem, _unload, module.__name__, module.__file__ or "")
 
 

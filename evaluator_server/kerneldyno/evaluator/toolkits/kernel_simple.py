@@ -1,7 +1,7 @@
-"""A candidate alone with fixed cases: a function (or a class without arguments) and what it must return for what.
+"""A candidate with fixed cases: a function (or a class without arguments), and what it must return for which inputs.
 
-Cases come from `cases_code`, whose `get_cases()` returns [{"inputs": [...], "expected": ...}, ...], or inline as JSON. There
-is no reference to be timed against, so a correct candidate has times but no speedup.
+Cases come from `cases_code`, whose `get_cases()` returns [{"inputs": [...], "expected": ...}, ...], or inline as JSON.
+There is no reference to time, so a correct candidate has times but no speedup.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _SimpleProblem(Problem):
         self.init_kwargs = {}
         cases = self._from_code(spec.cases_code) if spec.cases_code else _from_json(spec.cases)
         if not cases:
-            raise ValueError("there is no case; get_cases() returned an empty list")
+            raise ValueError("there are no cases; get_cases() returned an empty list")
         self._cases = [(to_device(inputs, device), to_device(expected, device)) for inputs, expected in cases]
         self.cases = len(self._cases)
 

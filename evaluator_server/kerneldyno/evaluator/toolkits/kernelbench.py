@@ -58,13 +58,13 @@ class _KernelBenchProblem(Problem):
         return tuple(to_device(value, self._device) for value in made)
 
     def _draw(self, seed: int) -> Any:
-        """Call get_inputs with the device as default, where that works: drawing large inputs on the host takes seconds."""
+        """Call get_inputs with the device as default if that works: drawing large inputs on the host takes seconds."""
         if self._draws_on_device:
             try:
                 seeding.seed(self._device, seed)
                 with self._device:
                     return self._get_inputs()
-            except Exception as error:  # NumPy, generators of the host: not a fault of the reference
+            except Exception as error:  # NumPy or host generators are no fault of the reference
                 if is_lack_of_memory(error):
                     raise
                 self._draws_on_device = False
@@ -101,10 +101,10 @@ class _KernelBenchProblem(Problem):
             if self._precise_model is None:
                 self._precise_model = copy.deepcopy(self._model).double()
             return self._run(self._precise_model, arguments, seed)
-        except Exception as error:  # a reference that insists on its own dtypes has no float64 form
+        except Exception as error:  # a reference with fixed dtypes has no float64 form
             if is_lack_of_memory(error):
                 self._precise_model = None
-                raise torch.OutOfMemoryError(str(error)) from error  # another time, then
+                raise torch.OutOfMemoryError(str(error)) from error  # a later try may succeed
             self._has_precise = False
         self._precise_model = None
         return None
@@ -126,10 +126,10 @@ class _KernelBenchProblem(Problem):
 
 
 def _replace_constants(model: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]:
-    """Replace parameters and buffers of which all elements are equal by secret values near them; return these by name.
+    """Replace parameters and buffers whose elements are all equal by secret values near them. Return these by name.
 
-    A candidate could otherwise leave out a scale of ones and a bias of zeros. Single numbers stay: they are settings,
-    and a candidate may rightly have them in its source.
+    Otherwise a candidate could leave out a scale of ones or a bias of zeros. Single numbers stay as they are: they are
+    settings, and a candidate may rightly have them in its source.
     """
     generator = torch.Generator().manual_seed(seed)
     replaced = {}

@@ -1,8 +1,8 @@
-"""torch's settings of the process, each reference's apart: what one sets is in force whenever it executes, and only then.
+"""torch's global settings, kept separately for each reference: settings of one reference apply only while it executes.
 
-References of a device share the judge. One that begins with `torch.set_default_dtype(torch.float16)`, or enters a
-mode and never leaves it, would change what every later one computes, and how fast. What is Python's (a module that is
-patched, an environment variable) is not kept apart: references are trusted to do no harm on purpose.
+References of a device share the judge. A reference that calls `torch.set_default_dtype(torch.float16)`, or enters a
+mode and never leaves it, would change what all later references compute, and how fast. State of Python itself (a
+patched module, an environment variable) is not kept separately: references are trusted to do no harm on purpose.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Setting:
     set: Callable[[Any], Any]
 
     def read(self) -> Any:
-        """Return the value; None where this torch has no such setting, or cannot tell in the state that it is in."""
+        """Return the value; None if this torch has no such setting, or cannot report it in its present state."""
         try:
             return self.get()
         except (AttributeError, RuntimeError):
@@ -52,7 +52,7 @@ _CUDA, _CUDNN, _MKLDNN = torch.backends.cuda, torch.backends.cudnn, torch.backen
 
 _PARTS = ((_CUDA, "matmul"), (_MKLDNN, "matmul"), (_CUDNN, "conv"), (_CUDNN, "rnn"))
 
-#: In the order in which they are written: some that are general change those that are specific.
+#: Written in this order, because some general settings change specific ones.
 _SETTINGS = [
     _Setting(torch.get_default_dtype, torch.set_default_dtype),
     _Setting(torch.get_default_device, lambda value: torch.set_default_device(None if value.type == "cpu" else value)),
@@ -72,13 +72,13 @@ _SETTINGS = [
     *(_of(_CUDNN, name) for name in ("enabled", "benchmark", "deterministic", "allow_tf32")),
     *(_of(_CUDA.matmul, f"allow_{name}_reduced_precision_reduction") for name in ("fp16", "bf16")),
     _of(_CUDA.matmul, "allow_fp16_accumulation"),
-    # From torch 2.9 on; those before set them as well.
+    # torch 2.9 and newer. The settings above also change these.
     *(_of(getattr(owner, part, None), "fp32_precision") for owner, part in _PARTS),
 ]
 
 
 class TorchSettings:
-    """Those of one reference. What it changed in `in_force` is in force again the next time; outside, nothing is changed."""
+    """The settings of one reference. Changes made inside `in_force` apply again inside it, and never outside."""
 
     def __init__(self) -> None:
         self._own: dict[int, Any] = {}
@@ -86,7 +86,7 @@ class TorchSettings:
 
     @contextlib.contextmanager
     def in_force(self) -> Iterator[None]:
-        """Have the reference's settings for the body, and what was before after it."""
+        """Apply the reference's settings in the body, and restore the earlier settings afterwards."""
         if self._inside:
             yield
             return
@@ -108,16 +108,16 @@ def _read() -> list[Any]:
 
 
 def _write(wanted: dict[int, Any], there: list[Any]) -> None:
-    """Set what differs: one after the other, since some change others."""
+    """Set the values that differ, one after the other, because some settings change others."""
     if all(there[at] == value for at, value in wanted.items()):
         return
-    with warnings.catch_warnings(action="ignore"):  # torch 2.9 and later say that there is a newer way to set some
+    with warnings.catch_warnings(action="ignore"):  # torch 2.9 and newer warn about the older settings
         for at, value in wanted.items():
             if value is not None and _SETTINGS[at].read() != value:
                 try:
                     _SETTINGS[at].set(value)
                 except (AssertionError, AttributeError, RuntimeError) as error:
-                    _log.warning("a setting of torch that a reference changed cannot be set to %s: %s", value, error)
+                    _log.warning("event=torch_setting_failed value=%s detail=%r", value, str(error))
 
 
 def _depths() -> tuple[int, int]:
@@ -125,12 +125,12 @@ def _depths() -> tuple[int, int]:
 
 
 def _leave(depths: tuple[int, int]) -> None:
-    """Leave the modes that have been entered since, the last one first."""
+    """Leave the modes that were entered since then, the last one first."""
     functions, dispatches = depths
     while torch._C._len_torch_function_stack() > functions + 1:
         overrides._pop_mode()  # type: ignore[no-untyped-call]
     if torch._C._len_torch_function_stack() > functions:
-        torch.set_default_device(None)  # its mode is always the lowest, and must go by the way that it came
+        torch.set_default_device(None)  # its mode is always the lowest; only this call removes it
     while torch._C._len_torch_function_stack() > functions:
         overrides._pop_mode()  # type: ignore[no-untyped-call]
     while torch._C._len_torch_dispatch_stack() > dispatches:
@@ -138,7 +138,7 @@ def _leave(depths: tuple[int, int]) -> None:
 
 
 class Secluded(Problem):
-    """A problem whose reference executes under settings of its own."""
+    """A problem whose reference executes under its own settings of torch."""
 
     def __init__(self, problem: Problem, settings: TorchSettings) -> None:
         self._problem = problem
@@ -183,7 +183,7 @@ class Secluded(Problem):
 
 
 def seclude(build: Callable[[], Problem]) -> Secluded:
-    """Build a problem under settings of its own. Raises ReferenceFailure."""
+    """Build a problem under its own settings of torch. Raises ReferenceFailure."""
     settings = TorchSettings()
     with settings.in_force():
         return Secluded(build(), settings)

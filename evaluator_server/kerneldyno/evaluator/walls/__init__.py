@@ -1,7 +1,7 @@
-"""The walls around one candidate, one file for each: namespaces and a private root, Landlock, seccomp, a control group,
-limits. Each knows only itself. The judge decides which are wanted, the runner's `sandbox` raises them in order.
+"""The layers of a candidate's sandbox, one file each: namespaces, root, Landlock, seccomp, control group, limits.
 
-A wall that the kernel does not offer says so by raising `Unavailable` with the reason, and nothing else happens.
+No layer knows the others. The judge decides which are used, and the runner's `sandbox` sets them up in order. A layer
+that the kernel does not offer raises `Unavailable` with the reason, and changes nothing.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Walls:
-    """Which walls to raise. The judge decides, and tries another set where one cannot be had."""
+    """Which layers to set up. The judge decides, and tries another combination if one is not possible."""
 
-    #: New namespaces and a private root. Off where the kernel or a container forbids them.
+    #: New namespaces and a private root. False if the kernel or a container forbids them.
     namespaces: bool
-    #: Landlock and seccomp, each as far as the kernel has it.
+    #: Landlock and seccomp, each as far as the kernel supports it.
     filters: bool
-    #: Nodes of the GPU driver that the candidate may open, by name below /dev.
+    #: Device nodes of the GPU driver that the candidate may open, by name below /dev.
     gpu_nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One wall and whether it holds."""
+    """One layer and whether it is active."""
 
     name: str
     active: bool
@@ -31,4 +31,4 @@ class Layer:
 
 
 class Unavailable(Exception):  # noqa: N818
-    """This kernel or container does not offer the wall; the message says why."""
+    """This kernel or container does not offer the layer; the message says why."""

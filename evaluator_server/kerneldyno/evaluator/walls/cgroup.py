@@ -1,8 +1,9 @@
-"""A control group (version 2) for each runner: memory and processes counted by the kernel, and killed as one.
+"""A control group (version 2) for each runner: the kernel counts its memory and processes, and can kill them together.
 
-Only where the evaluator's own group is delegated to it, as with systemd's `Delegate=yes`, or as root of a container with a
-writable /sys/fs/cgroup. The kernel allows limits only below a group without processes, so the zygote first moves the
-evaluator's processes, and nobody else's, into a group `kerneldyno` of their own; runners get groups beside it.
+This works only if the evaluator's own group is delegated to it, for example by systemd's `Delegate=yes`, or as root of
+a container with a writable /sys/fs/cgroup. The kernel allows limits only below a group without processes. So the zygote
+first moves the evaluator's processes, and no others, into their own group `kerneldyno`; the runners' groups are beside
+it.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from pathlib import Path
 
 from . import Unavailable
 
-#: The group of everything that is not a runner.
+#: Group of all processes of the evaluator that are not runners.
 _OURS = "kerneldyno"
 _RUNNER_PREFIX = "kerneldyno-runner-"
 _CONTROLLERS = frozenset({"memory", "pids"})
-#: Attempts to move all processes: one that is started meanwhile is found the next time.
+#: How often moving all processes is tried: a process that starts meanwhile is found at the next try.
 _MOVES = 5
-#: How long an emptied group may stay busy, in seconds.
+#: Seconds for which an emptied group may stay busy.
 _BUSY_SECONDS = 1.0
 
 
@@ -35,15 +36,20 @@ class Limits:
 
 
 def delegated(family: int, root: Path = Path("/")) -> Path:
-    """Return the group in which runners get theirs. Called once by each zygote; `family` is the evaluator's process.
+    """Return the group in which runners get their groups. Each zygote calls this once.
 
-    Raises Unavailable.
+    Args:
+        family: The pid of the evaluator's process.
+        root: The root of the file system.
+
+    Raises:
+        Unavailable: There is no such group.
     """
     mount, own = _mounted(root), _own_group(root)
     group = mount / own.lstrip("/")
     if not group.is_dir():
         raise Unavailable("the evaluator's control group is not in the mounted hierarchy")
-    if group.name == _OURS:  # another cell has been here
+    if group.name == _OURS:  # another cell has already moved the processes
         group = group.parent
     lacking = _CONTROLLERS - _words(group / "cgroup.controllers")
     if lacking:
@@ -51,7 +57,7 @@ def delegated(family: int, root: Path = Path("/")) -> Path:
     try:
         if _CONTROLLERS - _words(group / "cgroup.subtree_control"):
             _hand_down(group, family, root)
-        for left in group.glob(f"{_RUNNER_PREFIX}*"):  # by wardens that were killed
+        for left in group.glob(f"{_RUNNER_PREFIX}*"):  # left by wardens that were killed
             with contextlib.suppress(OSError):
                 left.rmdir()
         trial = group / f"{_RUNNER_PREFIX}{os.getpid()}-trial"
@@ -59,7 +65,7 @@ def delegated(family: int, root: Path = Path("/")) -> Path:
         trial.rmdir()
     except OSError as error:
         if error.errno == errno.EBUSY:
-            raise Unavailable(f"processes that are not the evaluator's share its control group {own}") from None
+            raise Unavailable(f"other processes than the evaluator's are in its control group {own}") from None
         raise Unavailable(f"the control group {own} is not delegated to the evaluator ({error.strerror})") from None
     return group
 
@@ -79,7 +85,7 @@ def _hand_down(group: Path, family: int, root: Path) -> None:
                 raise
         else:
             return
-    raise OSError(errno.EBUSY, "new processes kept coming")
+    raise OSError(errno.EBUSY, "new processes were started again and again")
 
 
 def _family(first: int, root: Path) -> set[int]:
@@ -117,7 +123,7 @@ def _words(file: Path) -> set[str]:
 
 
 class Group:
-    """One runner's group. Works through open directories, also when the file system around this process has changed."""
+    """One runner's group. It uses open directories, so it works even after this process's file system has changed."""
 
     def __init__(self, parent: Path, limits: Limits) -> None:
         """Make the group. Raises OSError."""
@@ -136,16 +142,16 @@ class Group:
             raise
 
     def enter(self) -> None:
-        """Move this process, and so its later children, into the group."""
+        """Move this process, and with it its later children, into the group."""
         self._write("cgroup.procs", "0")
 
     def kill(self) -> None:
-        """Kill every process in the group at once. Linux before 5.14 cannot; then others have to."""
+        """Kill every process in the group at once. Linux before 5.14 cannot; then the caller must kill them."""
         with contextlib.suppress(OSError):
             self._write("cgroup.kill", "1")
 
     def ran_out_of_memory(self) -> bool:
-        """Say whether the kernel has killed the group for its memory."""
+        """Return True if the kernel has killed the group because of its memory."""
         try:
             with open(os.open("memory.events", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._own)) as file:
                 counts = dict(line.split() for line in file)
@@ -154,7 +160,7 @@ class Group:
         return int(counts.get("oom_kill", "0")) > 0
 
     def remove(self) -> None:
-        """Remove the group, which must be empty, or nearly so."""
+        """Remove the group. It must be empty, or become empty within a second."""
         deadline = time.monotonic() + _BUSY_SECONDS
         while True:
             try:

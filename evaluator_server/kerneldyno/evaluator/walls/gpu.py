@@ -1,7 +1,7 @@
-"""Which device nodes a runner needs for its one GPU, so that it is given no other.
+"""The device nodes that a runner needs for its one GPU, so that it gets no other.
 
-The driver tells in /proc/driver/nvidia which GPU has which node. Called by the judge, which knows its GPU by UUID and PCI
-address; numbers would not do, since CUDA counts in another order than the driver.
+The driver lists in /proc/driver/nvidia which GPU has which node. The judge calls this; it knows its GPU by UUID and PCI
+address. Numbers would not work, because CUDA counts GPUs in another order than the driver.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 from ..shared import proc
 from . import Unavailable
 
-#: Nodes of the driver as a whole. Not nvidia-modeset (displays) nor those of switches and fabric.
+#: Nodes of the driver as a whole, without nvidia-modeset (displays) and the nodes of switches and fabric.
 _COMMON = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-caps")
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU as CUDA names it."""
+    """A GPU as CUDA identifies it."""
 
     uuid: str
     #: Domain, bus and device.
@@ -27,12 +27,12 @@ class Gpu:
 
 
 def all_nodes(root: Path = Path("/")) -> tuple[str, ...]:
-    """Return every node of the driver, by name below /dev."""
+    """Return all nodes of the driver, by name below /dev."""
     return tuple(sorted(path.name for path in root.glob("dev/nvidia*")))
 
 
 def own_nodes(gpu: Gpu, root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the nodes that suffice for one GPU. Raises Unavailable."""
+    """Return the nodes that one GPU needs. Raises Unavailable."""
     present = all_nodes(root)
     numbered = [name for name in present if re.fullmatch(r"nvidia\d+", name)]
     own = f"nvidia{_minor(gpu, root)}" if len(numbered) != 1 else numbered[0]
@@ -48,4 +48,4 @@ def _minor(gpu: Gpu, root: Path) -> int:
         same_address = (int(domain, 16), int(bus, 16), int(device, 16)) == gpu.pci
         if (facts.get("GPU UUID") == gpu.uuid or same_address) and facts.get("Device Minor", "").isdigit():
             return int(facts["Device Minor"])
-    raise Unavailable("the driver does not tell which node is this GPU's")
+    raise Unavailable("the driver does not report which node belongs to this GPU")

@@ -1,8 +1,8 @@
-"""Landlock: the kernel refuses what is not allowed here, whatever mounts and permissions say.
+"""Landlock: the kernel refuses every access that the rules do not allow, in addition to mounts and permissions.
 
-Best effort by version: each newer kernel can refuse more, and what it cannot is left out. Cannot be undone, and holds
-for all that is started later. Source: https://docs.kernel.org/userspace-api/landlock.html; values are from
-linux/landlock.h.
+Newer kernels can refuse more kinds of access; kinds that this kernel does not know are left out. The restriction cannot
+be undone, and holds for all processes started later. Source: https://docs.kernel.org/userspace-api/landlock.html;
+values are from linux/landlock.h.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_DIR, _REMOVE_FILE, _MAKE_C
 _MAKE_DIR, _MAKE_REG, _MAKE_SOCK, _MAKE_FIFO, _MAKE_BLOCK, _MAKE_SYM = (1 << bit for bit in range(7, 13))
 _REFER, _TRUNCATE, _IOCTL_DEVICE = 1 << 13, 1 << 14, 1 << 15
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
-#: Access rights that exist from a version on: version, rights up to this bit.
+#: Number of access rights by version: version, number of rights from it on.
 _RIGHTS = ((1, 13), (2, 14), (3, 15), (5, 16))
 _TCP = 0b11  # bind, connect; from version 4
 _SCOPES = 0b11  # abstract Unix sockets, signals; from version 6
 
-#: Read and run.
+#: Read and execute.
 READ = _READ_FILE | _READ_DIR | _EXECUTE
-#: Read, and write to what is there.
+#: Read, and write to existing files.
 UPDATE = _READ_FILE | _READ_DIR | _WRITE_FILE | _TRUNCATE
-#: Use a device, or those in a directory.
+#: Use a device, or the devices in a directory.
 DEVICE = _READ_DIR | _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEVICE
-#: Everything but new device nodes.
+#: Everything except creating device nodes.
 OWN = READ | UPDATE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAKE_SOCK | _MAKE_FIFO | _MAKE_SYM | _REFER
 
 
@@ -57,10 +57,20 @@ def version() -> int:
 
 
 def restrict(rules: Iterable[tuple[str, int]]) -> str:
-    """Refuse this process every access to files but those in `rules` (path, rights below it); return what is refused.
+    """Refuse this process every access to files that `rules` does not allow.
 
-    Also TCP, signals to and abstract sockets of processes outside, as far as the kernel can. Needs no_new_privs. Paths
-    that are missing or out of reach are left out. Raises Unavailable, OSError.
+    As far as the kernel can, also refuse TCP, and signals and abstract sockets to processes outside. This needs
+    no_new_privs. Paths that are missing or not accessible are left out.
+
+    Args:
+        rules: Pairs of a path and the rights below it.
+
+    Returns:
+        What is refused, in words.
+
+    Raises:
+        Unavailable: The kernel has no Landlock.
+        OSError: A call failed.
     """
     known = version()
     rights = (1 << max(bits for since, bits in _RIGHTS if since <= known)) - 1
@@ -73,7 +83,7 @@ def restrict(rules: Iterable[tuple[str, int]]) -> str:
         linux.system_call("landlock_restrict_self", _RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
-    refused = ["files outside of what a runner needs"]
+    refused = ["files that a runner does not need"]
     if known >= 4:
         refused.append("TCP")
     if known >= 6:

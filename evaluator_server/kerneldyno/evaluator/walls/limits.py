@@ -1,4 +1,4 @@
-"""Limits on what a candidate may use: processes, files, memory on the CPU device, and a scratch without a quota."""
+"""Limits for a candidate: processes, files, memory on the CPU device, and the size of a scratch without a quota."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ import time
 from ..shared import proc
 from .root import SCRATCH_BYTES, SCRATCH_FILES
 
-#: Processes that one candidate may have; the warden ends who has more. Inductor starts 32 workers, ninja a few processes
-#: for each source.
+#: Maximum number of processes of one candidate; the warden kills a candidate that has more. Inductor starts 32 workers,
+#: ninja a few processes for each source.
 MAX_PROCESSES = 128
-#: Processes and threads that one candidate may have, which the kernel counts as one. CUDA needs a dozen; OpenMP, and
-#: whoever imitates it, one thread for each processor.
+#: Maximum number of processes and threads of one candidate; the kernel counts both together. CUDA needs a dozen
+#: threads; OpenMP and similar libraries need one per processor.
 MAX_TASKS = 256 + 2 * (os.cpu_count() or 1)
-#: Where candidates have no user namespace of their own, the kernel counts all that their user runs on the host against the
-#: limit of each. It then holds for so many together; the warden holds each to its own.
+#: Without a user namespace for each candidate, the kernel counts all processes of the user on the host against each
+#: limit. The limit is then this many times larger, for many candidates together; the warden enforces each candidate's
+#: own.
 _TOGETHER = 16
 #: Largest file that a candidate may write, in bytes.
 MAX_FILE_BYTES = 1 << 30
-#: Open files of one candidate.
+#: Maximum number of open files of one candidate.
 MAX_OPEN_FILES = 1024
-#: How long one look at a scratch may take, in seconds.
+#: Time limit in seconds for one scan of a scratch.
 _LOOK_SECONDS = 0.2
 
 
 def most_tasks(*, alone: bool) -> int:
-    """Return the kernel's limit of processes and threads for a candidate that is `alone` in a user namespace, or not."""
+    """Return the kernel's limit of processes and threads. `alone`: the candidate has its own user namespace."""
     return MAX_TASKS if alone else _TOGETHER * MAX_TASKS
 
 
 def lower(*, alone: bool) -> None:
-    """Set this process's limits, for itself and all that it starts; `alone` where it has a user namespace of its own."""
+    """Set the limits of this process and of all that it starts. `alone`: it has its own user namespace."""
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
     _limit(resource.RLIMIT_NOFILE, MAX_OPEN_FILES)
@@ -41,14 +42,14 @@ def lower(*, alone: bool) -> None:
 
 
 def limit_address_space(nbytes: int) -> None:
-    """Let this process map at most `nbytes` more than it has. Not for CUDA, which reserves far more than it uses."""
+    """Let this process map at most `nbytes` more than now. Not for CUDA, which reserves far more than it uses."""
     _limit(resource.RLIMIT_AS, proc.mapped_bytes() + nbytes)
 
 
 def scratch_is_full(directory: str) -> bool:
-    """Say whether a scratch that is no file system of its own holds more than a candidate may store.
+    """Return True if a scratch that is not its own file system holds more than a candidate may store.
 
-    A directory that cannot be looked into counts as too much: nothing honest makes one.
+    A directory that cannot be read counts as too much: no honest candidate creates one.
     """
     stored = count = 0
     pending = [directory]

@@ -1,6 +1,6 @@
-"""The private root: what a candidate sees of the file system, and the one place where it may write.
+"""The private root: the part of the file system that a candidate sees, and the only place where it may write.
 
-`visible_paths` is also what Landlock lets a candidate read where there is no private root.
+Without a private root, `visible_paths` is what Landlock lets a candidate read.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import sysconfig
 
 from ..shared import linux
 
-#: What a candidate may store, scratch and /dev/shm together; both are in memory.
+#: Maximum size in bytes of scratch and /dev/shm together; both are in memory.
 SCRATCH_BYTES = 1 << 30
-#: Files and directories that a candidate may have there.
+#: Maximum number of files and directories in both together.
 SCRATCH_FILES = 65536
-#: Where the scratch is inside the private root.
+#: Path of the scratch inside the private root.
 SCRATCH = "/tmp/scratch"
 
-#: Device nodes that programs take for granted.
+#: Device nodes that ordinary programs need.
 PLAIN_DEVICES = ("null", "zero", "full", "random", "urandom")
 
 _SYSTEM_PATHS = (
@@ -39,7 +39,7 @@ _SYSTEM_PATHS = (
     "/etc/nsswitch.conf",
     "/etc/passwd",
     "/run/nvidia-persistenced",
-    # Of /sys only hardware and drivers: control groups, tracing, firmware and security modules are nobody's business.
+    # Of /sys only hardware and drivers: no runner needs control groups, tracing, firmware or security modules.
     "/sys/bus",
     "/sys/class",
     "/sys/dev",
@@ -50,11 +50,17 @@ _SYSTEM_PATHS = (
 
 
 def build(staging: str, gpu_nodes: tuple[str, ...]) -> None:
-    """Give this mount namespace a root of its own: system and Python read-only, private /proc, /dev and scratch.
+    """Give this mount namespace its own root: system and Python read-only, and private /proc, /dev and scratch.
 
-    `staging` is an existing empty directory; what is mounted there is seen by no other process. Of the GPUs, only the
-    nodes named are there. Must run inside the new pid namespace, since /proc shows the namespace of whoever mounts it (and
-    CUDA fails without a matching /proc). Raises OSError.
+    This must run inside the new pid namespace: /proc shows the namespace of the process that mounts it, and CUDA fails
+    without a matching /proc.
+
+    Args:
+        staging: An existing empty directory. No other process sees what is mounted there.
+        gpu_nodes: The only nodes of GPUs that will exist in /dev.
+
+    Raises:
+        OSError: A call failed.
     """
     linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("tmpfs", staging, "tmpfs", linux.MS_NOSUID, "mode=755,size=1m")
@@ -71,10 +77,10 @@ def build(staging: str, gpu_nodes: tuple[str, ...]) -> None:
 
 
 def visible_paths() -> list[str]:
-    """Return the host paths that a candidate may read, outermost first, none inside another."""
+    """Return the host paths that a candidate may read. No path lies inside another."""
     python = [sys.prefix, sys.base_prefix, sys.exec_prefix, *sysconfig.get_paths().values(), *sys.path]
     wanted = [*_SYSTEM_PATHS, *python, os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", "")]
-    # A path component may be a link (…/python3.11 -> /opt/…): the target has to be there too.
+    # A path component may be a link (…/python3.11 -> /opt/…), so its target must be visible, too.
     wanted += [os.path.realpath(path) for path in [*python, sys.executable]]
     chosen: list[str] = []
     for path in sorted({path for path in wanted if path.startswith("/") and len(path) > 1 and os.path.lexists(path)}):
@@ -111,7 +117,7 @@ def _mount_devices(dev: str, gpu_nodes: tuple[str, ...]) -> None:
 
 
 def _mount_storage(quota: str, places: dict[str, str]) -> None:
-    """Mount the directories `places` out of one file system in memory, so that one quota holds for all of them."""
+    """Mount the directories `places` from one file system in memory, so that one quota covers all of them."""
     flags = linux.MS_NOSUID | linux.MS_NODEV
     linux.mount("tmpfs", quota, "tmpfs", flags, f"mode=755,size={SCRATCH_BYTES},nr_inodes={SCRATCH_FILES}")
     for name, place in places.items():
@@ -125,7 +131,7 @@ def _mount_storage(quota: str, places: dict[str, str]) -> None:
 
 
 def _mount_proc(target: str) -> None:
-    # hidepid: the warden, process 1 in there, is not even listed. Before Linux 5.8 it is no option of a single mount.
+    # hidepid hides the warden, process 1 in this namespace. Before Linux 5.8 a single mount cannot have this option.
     with contextlib.suppress(OSError):
         linux.mount("proc", target, "proc", linux.MS_NOSUID, "hidepid=2")
         return

@@ -1,9 +1,9 @@
-"""seccomp: system calls that no kernel needs and an attacker of this machine does are refused, with an ordinary error.
+"""seccomp: refuses, with an ordinary error, system calls that no GPU kernel needs and that could attack the machine.
 
-A list of what is refused, not of what is allowed: CUDA, compilers and torch use too much that differs by version. What is
-refused was chosen so that all of those still work; `socket()` as a whole, for example, cannot be (cuInit then fails).
-Cannot be undone, and holds for all that is started later. Source: seccomp(2); the filter is classic BPF,
-see linux/filter.h.
+It lists the refused calls, not the allowed ones: CUDA, compilers and torch use too many calls that differ by version.
+The refused calls were chosen so that all of these still work; `socket()` as a whole, for example, cannot be refused,
+because cuInit then fails. The filter cannot be undone, and holds for all processes started later. Source: seccomp(2);
+the filter is classic BPF, see linux/filter.h.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from ..shared import linux
 from . import Unavailable
 
 _SET_MODE_FILTER = 1
-#: Without it, older kernels switch off speculation for whoever has a filter, and candidates would be timed slower.
+#: Without this flag, older kernels switch off speculation for a process with a filter, and candidates would run slower.
 _SPECULATION_ALLOWED = 1 << 2
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW = 0x7FFF0000
 _ERRNO = 0x00050000
 _AT_NUMBER, _AT_MACHINE, _AT_ARGUMENTS = 0, 4, 16
-#: On x86-64: the first number of the x32 interface, another way to the same calls.
+#: First number of the x32 interface on x86-64, which is another way to make the same calls.
 _X32 = 0x40000000
 
 _MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
-#: Refused as a whole: name, number on x86-64, number on aarch64; None where the call does not exist.
+#: Calls that are always refused: name, number on x86-64, number on aarch64; None if the call does not exist.
 _REFUSED: tuple[tuple[str, int | None, int | None], ...] = (
-    # Other processes' memory and descriptors.
+    # Memory and descriptors of other processes.
     ("ptrace", 101, 117),
     ("process_vm_readv", 310, 270),
     ("process_vm_writev", 311, 271),
@@ -55,10 +55,10 @@ _REFUSED: tuple[tuple[str, int | None, int | None], ...] = (
     ("open_tree_attr", 467, 467),
     ("setns", 308, 268),
     ("unshare", 272, 97),
-    # Files by handle instead of by path.
+    # Files by handle instead of path.
     ("name_to_handle_at", 303, 264),
     ("open_by_handle_at", 304, 265),
-    # Large and often broken parts of the kernel.
+    # Large parts of the kernel with many known bugs.
     ("bpf", 321, 280),
     ("perf_event_open", 298, 241),
     ("userfaultfd", 323, 282),
@@ -71,7 +71,7 @@ _REFUSED: tuple[tuple[str, int | None, int | None], ...] = (
     ("fanotify_init", 300, 262),
     ("fanotify_mark", 301, 263),
     ("modify_ldt", 154, None),
-    # The machine itself.
+    # Control of the machine itself.
     ("kexec_load", 246, 104),
     ("kexec_file_load", 320, 294),
     ("create_module", 174, None),
@@ -97,26 +97,35 @@ _REFUSED: tuple[tuple[str, int | None, int | None], ...] = (
     ("nfsservctl", 180, 42),
     ("lookup_dcookie", 212, 18),
     ("uselib", 134, None),
-    # A filter of one's own could lie to the harness about what its system calls did.
+    # A candidate's own filter could return false results to the harness's system calls.
     ("seccomp", 317, 277),
 )
-#: Objects that outlive their process; refused where the candidate has no IPC namespace of its own.
+#: Objects that outlive their process. Refused if the candidate has no IPC namespace of its own.
 _SHARED_OBJECTS = (("shmget", 29, 194), ("semget", 64, 190), ("msgget", 68, 186), ("mq_open", 240, 180))
 
 _CLONE, _CLONE3, _SOCKET, _SOCKETPAIR = (56, 220), (435, 435), (41, 198), (53, 199)
 _IOCTL, _PERSONALITY, _PRCTL, _PRLIMIT = (16, 29), (135, 92), (157, 167), (302, 261)
 _NEW_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag of clone(2)
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
-_PERSONALITIES = (0, 0xFFFFFFFF)  # Linux, and the question which one
+_PERSONALITIES = (0, 0xFFFFFFFF)  # Linux, and a query of the current one
 _PR_SET_SECCOMP = 22
 
 _Instruction = tuple[int, int, int, int]
 
 
 def install(*, own_network: bool, own_ipc: bool) -> str:
-    """Refuse the calls from here on; return what is refused. Needs no_new_privs. Raises Unavailable, OSError.
+    """Refuse the calls from now on. This needs no_new_privs.
 
-    Without a network of its own, a candidate also gets no internet sockets; without IPC of its own, no System V objects.
+    Args:
+        own_network: The candidate has its own network namespace. Otherwise internet sockets are refused, too.
+        own_ipc: The candidate has its own IPC namespace. Otherwise System V objects are refused, too.
+
+    Returns:
+        What is refused, in words.
+
+    Raises:
+        Unavailable: There is no filter for this machine, or the kernel cannot filter.
+        OSError: The call failed.
     """
     machine = linux.MACHINE
     if machine not in _MACHINES:
@@ -132,11 +141,12 @@ def install(*, own_network: bool, own_ipc: bool) -> str:
         if error.errno not in (errno.ENOSYS, errno.EINVAL):
             raise
         raise Unavailable(f"the kernel cannot filter system calls ({error.strerror})") from None
-    return f"{sum(value & 0xFFFF0000 == _ERRNO for *_, value in instructions)} rules; interfaces of other machines are shut"
+    rules = sum(value & 0xFFFF0000 == _ERRNO for *_, value in instructions)
+    return f"{rules} rules; interfaces of other machines are refused"
 
 
 def program(machine: str, *, own_network: bool, own_ipc: bool) -> list[_Instruction]:
-    """Return the filter for `machine`, instruction by instruction: (code, jump if true, jump if false, value)."""
+    """Return the filter for `machine` as instructions: (code, jump if true, jump if false, value)."""
     arm = machine == "aarch64"
     families: list[int] = [socket.AF_UNIX, socket.AF_NETLINK]
     if own_network:
@@ -154,7 +164,7 @@ def program(machine: str, *, own_network: bool, own_ipc: bool) -> list[_Instruct
         number = entry[2] if arm else entry[1]
         if number is not None:
             lines += [(_EQUAL, 0, 1, number), _refuse(errno.EPERM)]
-    # glibc falls back to clone(), whose flags are not behind a pointer.
+    # After ENOSYS, glibc uses clone(), whose flags are not behind a pointer and can be checked.
     lines += [(_EQUAL, 0, 1, _CLONE3[arm]), _refuse(errno.ENOSYS)]
     lines += _on_argument(_CLONE[arm], 0, (_ANY_BIT, 0, 1, _NEW_NAMESPACES), _refuse(errno.EPERM))
     for number in (_SOCKET[arm], _SOCKETPAIR[arm]):
@@ -172,7 +182,7 @@ def _refuse(number: int) -> _Instruction:
 
 
 def _on_argument(number: int, argument: int, *body: _Instruction) -> list[_Instruction]:
-    """Run `body` over the low half of an argument of call `number`, then go on with the number loaded again."""
+    """Run `body` on the low half of an argument of call `number`, then continue with the number loaded again."""
     load = (_LOAD, 0, 0, _AT_ARGUMENTS + 8 * argument)
     return [(_EQUAL, 0, len(body) + 2, number), load, *body, (_LOAD, 0, 0, _AT_NUMBER)]
 

@@ -23,19 +23,19 @@ class Capabilities:
 
     def known(self) -> bool:
         """Return True if work that no registered node offers cannot run."""
-        return self._clock.monotonic() >= self._known_at and self._fleet.known_backends() is not None
+        return self._clock.monotonic() >= self._known_at and self._fleet.offers.backends() is not None
 
     def backends(self) -> list[str] | None:
         """Return the backends of all nodes, including those lost lately; None while the fleet is unknown."""
-        return self._fleet.known_backends() if self.known() else None
+        return self._fleet.offers.backends() if self.known() else None
 
     def toolkits(self) -> list[str] | None:
         """Return the toolkits of all nodes, including those lost lately; None while the fleet is unknown."""
-        return self._fleet.known_toolkits() if self.known() else None
+        return self._fleet.offers.toolkits() if self.known() else None
 
     def profiling(self) -> bool:
         """Return True if some node can profile, or may join that can."""
-        return not self.known() or self._fleet.can_profile()
+        return not self.known() or self._fleet.offers.profiling()
 
     def never_runs(self, need: Requirement) -> str | None:
         """Return why no node can ever run such work; None while one can, or may join that can."""

@@ -1,16 +1,16 @@
 """The registered nodes: leases, quarantine of nodes, and the choice of a node for an attempt. Pure.
 
-To be fast, placement considers only nodes that take work and have room (`_open`), and uses precomputed pools (`_Pool`): for
-each requirement, the nodes that offer it and how many more such attempts each has room for.
+To be fast, placement considers only nodes that take work and have room (`_open`), and asks `offers` which of them offer a
+requirement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from operator import attrgetter
-from typing import NamedTuple
 
-from kerneldyno.scheduler.core.model import Attempt, Job, Node, NodeState, Report, Requirement
+from kerneldyno.scheduler.core.model import Attempt, Job, Node, NodeState, Report
+from kerneldyno.scheduler.core.offers import Offers, offered_by
 
 #: Seconds for which a lost node stays listed and its backends stay known, because it may only be restarting.
 FORGET_SECONDS = 600.0
@@ -24,8 +24,6 @@ QUARANTINE_FAILURES = 3
 QUARANTINE_SECONDS = (10.0, 300.0)
 #: Crashes after which a job is kept apart from others like it: no two such jobs share a node.
 SUSPECT_CRASHES = 2
-#: Upper limit of the precomputed pools and fingerprints, because clients can ask for any number of requirements.
-_MAX_CACHED = 1024
 
 _load = attrgetter("load")
 
@@ -44,15 +42,12 @@ class Fleet:
             fingerprint: Maps (a node's serialised environment, a device model) to the digest of that environment.
         """
         self.nodes: dict[str, Node] = {}
+        self.offers = Offers(self.nodes, fingerprint)
         self._heartbeat = heartbeat_seconds
         self._lease = lease_seconds
-        self._fingerprint = fingerprint
-        self._fingerprints: dict[tuple[bytes, str], bytes] = {}
         self._drained: set[str] = set()
         self._last_try: set[Attempt] = set()
         self._open: set[Node] = set()
-        self._pools: dict[Requirement, _Pool] = {}
-        self._known: _Offers | None = None
 
     # Leases
 
@@ -80,7 +75,7 @@ class Fleet:
         if node is None or node.report.instance_id != report.instance_id:
             node = self._replace(node, report, now, wall)
         else:
-            changed = node.lost or _offer(node.report) != _offer(report)
+            changed = node.lost or offered_by(node.report) != offered_by(report)
             node.report, node.heard_at, node.heard_wall, node.lost = report, now, wall, False
             if changed:
                 self._index(node)
@@ -108,7 +103,6 @@ class Fleet:
             if node.lost and not node.connected and now - node.heard_at > self._lease + FORGET_SECONDS:
                 del self.nodes[node.id]
                 self._unindex(node)
-                self._known = None
         return [node for node in self.live() if now - node.heard_at > self._lease]
 
     def lose(self, node: Node) -> None:
@@ -184,7 +178,8 @@ class Fleet:
         if last_try or attempt.job.crashes >= SUSPECT_CRASHES:
             self._last_try.add(attempt)
             node.last_try_attempts += 1
-        self._count(node, need, -1)
+        self.offers.take_room(node, need, 1)
+        self._refresh(node)
 
     def detach(self, attempt: Attempt) -> None:
         """Stop counting `attempt` on its node."""
@@ -196,7 +191,8 @@ class Fleet:
         if attempt in self._last_try:
             self._last_try.remove(attempt)
             node.last_try_attempts -= 1
-        self._count(node, need, +1)
+        self.offers.take_room(node, need, -1)
+        self._refresh(node)
 
     def choose(self, job: Job, now: float, *, last_try: bool) -> Node | None:
         """Return the best node for `job`, or None if no node has room for it.
@@ -213,7 +209,7 @@ class Fleet:
         """
         if not self._open:
             return None
-        room = self._pool(job.spec.requirement).room
+        room = self.offers.room(job.spec.requirement)
         places = [node for node in self._open if room.get(node, 0) > 0 and node.held_until <= now]
         if last_try:
             places = [node for node in places if not node.last_try_attempts]
@@ -239,42 +235,8 @@ class Fleet:
             and other.held_until <= now
             and other.state is NodeState.SERVING
             and other.id not in job.unlucky_nodes
-            for other in self._pool(job.spec.requirement).room
+            for other in self.offers.room(job.spec.requirement)
         )
-
-    # What the nodes offer
-
-    def known_backends(self) -> list[str] | None:
-        """Return the backends of all nodes, including those lost lately; None while no node is live."""
-        return self._offers().backends
-
-    def known_toolkits(self) -> list[str] | None:
-        """Return the toolkits of all nodes, including those lost lately; None while no node is live."""
-        return self._offers().toolkits
-
-    def can_profile(self) -> bool:
-        """Return True if some node can profile."""
-        return self._offers().profiling
-
-    def could_offer(self, need: Requirement) -> bool:
-        """Return True if some node offers what `need` asks for, including nodes lost lately."""
-        return any(node.report.offers(need) for node in self.nodes.values())
-
-    def any_offers(self, need: Requirement) -> bool:
-        """Return True if a live node offers what `need` asks for."""
-        return bool(self._pool(need).room)
-
-    def environments(self, need: Requirement) -> set[bytes]:
-        """Return the fingerprints of the environments in which such work could run: the matching devices of live nodes."""
-        pool = self._pool(need)
-        if pool.environments is None:
-            pool.environments = {
-                self._fingerprint_of(node.report.environment, device.model)
-                for node in pool.room
-                for device in node.report.devices
-                if device.matches(need)
-            }
-        return pool.environments
 
     # Inside
 
@@ -289,39 +251,17 @@ class Fleet:
         self._refresh(node)
         return node
 
-    def _offers(self) -> _Offers:
-        """Return what all nodes together offer. Cached, because every request asks for it."""
-        if self._known is None:
-            reports = [node.report for node in self.nodes.values()]
-            live = bool(self.live())
-            self._known = _Offers(
-                backends=_union(report.backends for report in reports) if live else None,
-                toolkits=_union(report.toolkits for report in reports) if live else None,
-                profiling=any(report.profiling for report in reports),
-            )
-        return self._known
-
     def _index(self, node: Node) -> None:
         """Recompute everything that depends on the report of `node`."""
-        self._known = None
         ready = [device for device in node.report.devices if device.ready and device.lanes > 0]
         node.lanes = sum(device.lanes for device in ready)
         node.room = node.lanes + len(ready)
-        for pool in self._pools.values():
-            pool.index(node)
+        self.offers.update(node)
 
     def _unindex(self, node: Node) -> None:
         """Remove `node` from everything that placement looks at."""
-        self._known = None
         self._open.discard(node)
-        for pool in self._pools.values():
-            pool.drop(node)
-
-    def _count(self, node: Node, need: Requirement, change: int) -> None:
-        """Update everything that depends on the number of attempts of `node`."""
-        if (pool := self._pools.get(need)) is not None and node in pool.room:
-            pool.room[node] += change
-        self._refresh(node)
+        self.offers.remove(node)
 
     def _refresh(self, node: Node) -> None:
         """Update the load of `node` and whether it is open for attempts. Holds and requirements are checked when placing."""
@@ -338,72 +278,3 @@ class Fleet:
             self._open.add(node)
         else:
             self._open.discard(node)
-
-    def _pool(self, need: Requirement) -> _Pool:
-        pool = self._pools.get(need)
-        if pool is None:
-            if len(self._pools) >= _MAX_CACHED:
-                self._pools.clear()
-            pool = self._pools[need] = _Pool(need)
-            for node in self.live():
-                pool.index(node)
-        return pool
-
-    def _fingerprint_of(self, environment: bytes, model: str) -> bytes:
-        key = (environment, model)
-        if key not in self._fingerprints:
-            if len(self._fingerprints) >= _MAX_CACHED:
-                self._fingerprints.clear()
-            self._fingerprints[key] = self._fingerprint(environment, model)
-        return self._fingerprints[key]
-
-
-class _Offers(NamedTuple):
-    backends: list[str] | None
-    toolkits: list[str] | None
-    profiling: bool
-
-
-class _Pool:
-    """The live nodes that offer one requirement."""
-
-    __slots__ = ("environments", "need", "room")
-
-    def __init__(self, need: Requirement) -> None:
-        self.need = need
-        self.room: dict[Node, int] = {}
-        """How many more such attempts each node's matching devices have room for.
-
-        Each ready device takes one attempt per lane and one more, so that the next one is there when a lane becomes free.
-        """
-        self.environments: set[bytes] | None = None
-
-    def index(self, node: Node) -> None:
-        """Add, update or remove `node` according to its report."""
-        self.environments = None
-        if node.offers(self.need):
-            room = sum(d.lanes + 1 for d in node.report.devices if d.ready and d.lanes > 0 and d.matches(self.need))
-            self.room[node] = room - node.attempts_by_requirement.get(self.need, 0)
-        else:
-            self.room.pop(node, None)
-
-    def drop(self, node: Node) -> None:
-        """Remove `node`."""
-        self.environments = None
-        self.room.pop(node, None)
-
-
-def _offer(report: Report) -> tuple[object, ...]:
-    """Return the parts of a report that decide which work the node can run."""
-    return (
-        report.devices,
-        report.backends,
-        report.toolkits,
-        report.profiling,
-        report.labels,
-        report.environment,
-    )
-
-
-def _union(sets: Iterable[frozenset[str]]) -> list[str]:
-    return sorted(frozenset().union(*sets))

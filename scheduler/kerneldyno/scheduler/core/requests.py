@@ -168,7 +168,7 @@ class Requests:
 
     def _answer_from_store(self, evaluation: Evaluation, request: SubmitRequest) -> bool:
         """Answer by a stored result of the same work from an environment of a live node. Return True if there is one."""
-        environments = self._fleet.environments(request.spec.requirement)
+        environments = self._fleet.offers.environments(request.spec.requirement)
         found = self._store.cached(evaluation.digest, environments) if environments else None
         if found is None:
             return False

@@ -76,7 +76,7 @@ class Retries:
         job, shortage = attempt.job, verdict.shortage
         need = None if shortage is None else larger_requirement(attempt, shortage)
         # Soon after a restart of this process, larger devices may not have registered yet.
-        if need is None or (self._capabilities.known() and not self._fleet.any_offers(need)):
+        if need is None or (self._capabilities.known() and not self._fleet.offers.match(need)):
             return False
         job.spec, job.too_large_verdict = replace(job.spec, requirement=need), verdict
         job.too_large_attempts += 1

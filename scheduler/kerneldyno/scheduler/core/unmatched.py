@@ -38,7 +38,7 @@ class Unmatched:
 
     def never_runs(self, need: Requirement, now: float) -> str | None:
         """Return why no node of a complete fleet can run such work; None if one can, or may still join."""
-        if now < self._complete_at or self._fleet.could_offer(need):
+        if now < self._complete_at or self._fleet.offers.could_match(need):
             return None
         return f"no node of this fleet can run this work. It needs {_asked(need)}; the fleet has {self._offered()}"
 
@@ -51,7 +51,7 @@ class Unmatched:
             fleet_known: False while nodes may not have registered yet after a start of the scheduler.
         """
         self._since = {
-            need: self._since.get(need, now) for need in queue.requirements() if not self._fleet.any_offers(need)
+            need: self._since.get(need, now) for need in queue.requirements() if not self._fleet.offers.match(need)
         }
         for need, since in list(self._since.items()):
             why = self.never_runs(need, now) if fleet_known else None

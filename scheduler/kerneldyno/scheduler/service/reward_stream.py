@@ -182,7 +182,7 @@ class RewardStream:
             while not core.capabilities.known() and waited < self._admission.settings.unmatched_seconds:
                 await asyncio.sleep(TICK_SECONDS)
                 waited += TICK_SECONDS
-            profiled = core.capabilities.known() and core.fleet.could_offer(requirement_of(request))
+            profiled = core.capabilities.known() and core.fleet.offers.could_match(requirement_of(request))
         if not profiled:
             request.ClearField("enable_profiling")
 

@@ -12,16 +12,18 @@ import itertools
 import math
 import secrets
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
 from ...devices.base import Device
 from ...shared import tree
-from ...shared.precision import BITS, RECOGNISED, half_unit, of_dtype, recognise, rms
 from ...toolkits import Problem, ReferenceFailure
 from ..comparison.compare import NOISE_FACTOR, relative_tolerance
+from ..comparison.evidence import Mismatch
 from ..problems import trial
+from ..problems.tiers import BITS, RECOGNISED, half_unit, of_dtype, recognise, rms
 from ..problems.trial import Change, Trial
 
 #: An error this many times the reference's own is looked at more closely: it may be that of coarser arithmetic.
@@ -44,17 +46,10 @@ _BALANCED, _SIDE_RUNS = 0.2, 8
 #: Fewer errors than this are not asked for their direction.
 _FEW = 64
 
-_ORDER = ("UNSPECIFIED", "FP64", "FP32", "TF32", "FP16", "BF16", "FP8")
 
-
-def rank(precision: str) -> int:
-    """Return the place of a precision from fine to coarse."""
-    return _ORDER.index(precision.removeprefix("PRECISION_"))
-
-
-def short_name(precision: str) -> str:
+def short_name(precision: pb.Precision.ValueType) -> str:
     """Return the name of a precision as people write it: "bf16"."""
-    return precision.removeprefix("PRECISION_").lower()
+    return pb.Precision.Name(precision).removeprefix("PRECISION_").lower()
 
 
 def observed(
@@ -62,12 +57,15 @@ def observed(
     device: Device,
     current: Trial,
     slot: torch.Tensor,
-    so_far: str = "PRECISION_UNSPECIFIED",
-) -> str:
-    """Return the coarsest tier that the errors of an answer in `slot` look like, or `so_far` if that is coarser."""
+    so_far: pb.Precision.ValueType = pb.PRECISION_UNSPECIFIED,
+) -> pb.Precision.ValueType:
+    """Return the coarsest tier that the errors of an answer in `slot` look like, or `so_far` if that is coarser.
+
+    The contract numbers the tiers from fine to coarse, so a larger number is a coarser tier.
+    """
     current, views = _precisely_known(current, slot)
     found = so_far
-    twins: dict[str, list[torch.Tensor]] = {}
+    twins: dict[pb.Precision.ValueType, list[torch.Tensor]] = {}
     for index, (leaf, value) in enumerate(zip(current.expected.leaves, views, strict=True)):
         if not leaf.has_twin or not value.is_floating_point():
             continue  # no float64 twin
@@ -75,22 +73,26 @@ def observed(
         own = rms(leaf.value.double() - leaf.truth)
         error = rms(value.double() - leaf.truth)
         tier = stored
-        if error > _CONSPICUOUS * own and stored in ("PRECISION_FP64", "PRECISION_FP32"):
+        if error > _CONSPICUOUS * own and stored in (pb.PRECISION_FP64, pb.PRECISION_FP32):
             tier = recognise(error, own, _errors(problem, device, current, index, twins), stored)
             # Rounding is everywhere about as large; an answer that is far off in places is wrong in another way.
-            if rank(tier) > max(rank(found), rank(stored)) and (
+            if tier > max(found, stored) and (
                 _largest(value, leaf.truth) > _EXCESS * _largest(twins[tier][index], leaf.truth)
                 or _unlike(problem, device, current, tier, index, value, _FINE)
             ):
                 tier = stored
-        if rank(tier) > rank(found):
+        if tier > found:
             found = tier
     return found
 
 
 def _errors(
-    problem: Problem, device: Device, current: Trial, index: int, twins: dict[str, list[torch.Tensor]]
-) -> Iterator[tuple[str, float]]:
+    problem: Problem,
+    device: Device,
+    current: Trial,
+    index: int,
+    twins: dict[pb.Precision.ValueType, list[torch.Tensor]],
+) -> Iterator[tuple[pb.Precision.ValueType, float]]:
     """Yield how far each tier's rounding moves one output, in root mean square; `twins` are kept from output to output."""
     for name in RECOGNISED:
         if name not in twins:
@@ -100,9 +102,9 @@ def _errors(
 
 
 def unlike_rounding(
-    problem: Problem, device: Device, current: Trial, slot: torch.Tensor, precision: str
-) -> dict[str, Any] | None:
-    """Return the proto-JSON of IncorrectEvidence where rounding to `precision` does not make the errors of an answer."""
+    problem: Problem, device: Device, current: Trial, slot: torch.Tensor, precision: pb.Precision.ValueType
+) -> Mismatch | None:
+    """Return what is wrong where rounding to `precision` does not make the errors of an answer."""
     current, views = _precisely_known(current, slot)
     for index, (leaf, value) in enumerate(zip(current.expected.leaves, views, strict=True)):
         if not leaf.has_twin or BITS[precision] >= BITS.get(of_dtype(value.dtype), 0):
@@ -111,7 +113,7 @@ def unlike_rounding(
             continue
         least = relative_tolerance(leaf.value.dtype)
         if said := _unlike(problem, device, current, precision, index, value, least):
-            return {"output": current.expected.name_of(index), "kind": "precision", "detail": said}
+            return Mismatch(current.expected.name_of(index), "precision", said)
     return None
 
 
@@ -124,7 +126,13 @@ def _precisely_known(current: Trial, slot: torch.Tensor) -> tuple[Trial, list[to
 
 
 def _unlike(
-    problem: Problem, device: Device, current: Trial, precision: str, index: int, value: torch.Tensor, least: float
+    problem: Problem,
+    device: Device,
+    current: Trial,
+    precision: pb.Precision.ValueType,
+    index: int,
+    value: torch.Tensor,
+    least: float,
 ) -> str:
     """Say in what way the errors of one output are unlike rounding to `precision`; "" where they are like it.
 
@@ -146,7 +154,13 @@ def _unlike(
 
 
 def limits(
-    problem: Problem, device: Device, current: Trial, precision: str, index: int, least: float, off: float
+    problem: Problem,
+    device: Device,
+    current: Trial,
+    precision: pb.Precision.ValueType,
+    index: int,
+    least: float,
+    off: float,
 ) -> torch.Tensor | None:
     """Return how far each element of an output may be off, shaped like it; `off` is how far float32 is. None: unknown."""
     leaf = current.expected.leaves[index]
@@ -165,7 +179,7 @@ def _balanced(
     problem: Problem,
     device: Device,
     current: Trial,
-    precision: str,
+    precision: pb.Precision.ValueType,
     index: int,
     sides: tuple[float, float],
     off: float,
@@ -194,7 +208,9 @@ def _sides(error: torch.Tensor, truth: torch.Tensor, off: float) -> tuple[float,
     return found[0], found[1]
 
 
-def _runs(problem: Problem, device: Device, current: Trial, precision: str, index: int) -> Iterator[torch.Tensor]:
+def _runs(
+    problem: Problem, device: Device, current: Trial, precision: pb.Precision.ValueType, index: int
+) -> Iterator[torch.Tensor]:
     """Yield float64 answers, each for operands that are moved by other random parts of half a unit of `precision`."""
     half = half_unit(precision)
     # Of its own: each run of the reference sets torch's to the same seed again.
@@ -209,7 +225,7 @@ def _runs(problem: Problem, device: Device, current: Trial, precision: str, inde
 
 
 def _twin(
-    problem: Problem, device: Device, current: Trial, precision: str, change: Change | None = None
+    problem: Problem, device: Device, current: Trial, precision: pb.Precision.ValueType, change: Change | None = None
 ) -> list[torch.Tensor]:
     """Return the float64 answer for operands of a tier; nothing where there is none, or another number of outputs."""
     try:

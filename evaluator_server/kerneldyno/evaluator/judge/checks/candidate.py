@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
 from ...devices.base import Device
 from ...shared import small_floats, tree, wire
 from ...shared.spec import EvalSpec
@@ -23,7 +25,7 @@ from ..problems.trial import Trial
 from ..results import verdict
 from ..results.record import Finished, Record
 from ..results.stages import LIMITED_AS
-from ..runners.answers import Called, read_call, read_listing, read_parameters
+from ..runners.answers import Called, read_call, read_error, read_listing, read_parameters
 from ..runners.handle import Runner, RunnerLate
 from ..runners.lease import Lease
 from ..runners.side import Side, Sizes
@@ -68,11 +70,11 @@ class Candidate(Side):
         #: The quickest call so far, as the runner says, in seconds: what is planned by.
         self.quickest_call = math.inf
         #: As evidence and limits call it; see `LIMITED_AS`.
-        self.stage = LIMITED_AS["STAGE_LOADING"]
+        self.stage = LIMITED_AS[pb.STAGE_LOADING]
         self.overdue = False
 
-    def enter(self, stage: str) -> None:
-        """Begin a stage, as STAGE_LOADING: its limit counts from here."""
+    def enter(self, stage: pb.Stage.ValueType) -> None:
+        """Begin a stage: its limit counts from here."""
         self.stage = LIMITED_AS[stage]
         self._spent = 0.0
         self._stopped = self.runner.stopped_seconds
@@ -211,7 +213,7 @@ class Candidate(Side):
     def _heed(self, answer: wire.Frame) -> Any:
         if "ok" in answer:
             return answer["ok"]
-        raise Finished(verdict.raised(self.stage, answer.get("error"), self.memory, self.record.findings))
+        raise Finished(verdict.raised(self.stage, read_error(answer.get("error")), self.memory, self.record.findings))
 
 
 def _batches(tensors: Sequence[tuple[str, torch.Tensor]], room: int) -> Iterator[list[tuple[str, int, torch.Tensor]]]:

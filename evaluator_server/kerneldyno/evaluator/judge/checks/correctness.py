@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ...shared import tree
-from ..comparison.evidence import Comparison
+from ..comparison.evidence import Comparison, Mismatch
 from ..comparison.fingerprint import Fingerprint
 from ..problems import stress, trial
 from ..problems.cache import Announce, BuiltProblem, Problems
@@ -119,22 +121,19 @@ async def _try(
     async with problems.executing(announce):  # recognising a tier runs the reference
         comparison = trial.judge(current, spec, structure, specs, station.outputs[0])
         excused = False
-        if comparison.mismatch is not None and comparison.mismatch["kind"] == "values" and current.stress:
+        if comparison.mismatch is not None and comparison.mismatch.kind == "values" and current.stress:
             excused = _excuse(candidate, built, current, number, comparison)
-        if comparison.mismatch is not None and comparison.mismatch["kind"] == "non-finite" and current.stress:
+        if comparison.mismatch is not None and comparison.mismatch.kind == "non-finite" and current.stress:
             weaker = stress.weaker(current.stress)
             if weaker is not None and (said := overflown(spec, current, station.outputs[0])):
                 return _Overflown(comparison, said, weaker)
         record.trials += 1
         record.stress_trials += current.stress is not None
         if comparison.mismatch is None and not trial.inputs_intact(current, station.arena):
-            comparison.mismatch = {
-                "output": "inputs",
-                "kind": "input mutated",
-                "detail": "after the call the inputs are not what the reference leaves",
-            }
+            detail = "after the call the inputs are not what the reference leaves"
+            comparison.mismatch = Mismatch("inputs", "input mutated", detail)
         allowed = spec.allowed_precision
-        if comparison.mismatch is None and not current.stress and allowed != "PRECISION_UNSPECIFIED":
+        if comparison.mismatch is None and not current.stress and allowed != pb.PRECISION_UNSPECIFIED:
             comparison.mismatch = arithmetic.unlike_rounding(
                 built.problem, candidate.device, current, station.outputs[0], allowed
             )
@@ -160,11 +159,11 @@ def _wrong(
     """Return what to raise for an answer that is wrong."""
     record, mismatch = candidate.record, comparison.mismatch
     assert mismatch is not None
-    if kind is not None and mismatch["kind"] != "output overwritten":
-        mismatch["detail"] += f" on stress inputs ({kind.kind})"
-        mismatch["stress"] = stress.name_of(kind.kind)
+    if kind is not None and mismatch.kind != "output overwritten":
+        detail = f"{mismatch.detail} on stress inputs ({kind.kind})"
+        mismatch = replace(mismatch, detail=detail, stress=stress.CONTRACT[kind.kind])
     _explain(candidate, built)
-    return Finished(verdict.incorrect(comparison, number, record.report(), record.findings))
+    return Finished(verdict.incorrect(mismatch, number, record.report(), record.findings))
 
 
 def _excuse(
@@ -180,7 +179,7 @@ def _excuse(
 
 def _note(candidate: Candidate, kind: stress.Stress, said: str) -> None:
     if not candidate.record.has("D07"):
-        candidate.record.find("D07", "SEVERITY_INFO", f"on stress inputs ({kind.kind}) {said}")
+        candidate.record.find("D07", pb.Finding.SEVERITY_INFO, f"on stress inputs ({kind.kind}) {said}")
 
 
 def _is_overwritten(candidate: Candidate, prints: Fingerprint, earlier: Sequence[int | None]) -> bool:
@@ -192,14 +191,14 @@ def _is_overwritten(candidate: Candidate, prints: Fingerprint, earlier: Sequence
 def _reused(candidate: Candidate, comparison: Comparison) -> None:
     """A call has overwritten what an earlier one returned: as the request says, a finding, or wrong."""
     record = candidate.record
-    if candidate.spec.output_reuse == "OUTPUT_REUSE_REJECT":
+    if candidate.spec.output_reuse == pb.OUTPUT_REUSE_REJECT:
         detail = "an output changed when the candidate was called again; each call must return memory of its own"
-        comparison.mismatch = {"output": "output", "kind": "output overwritten", "detail": detail}
+        comparison.mismatch = Mismatch("output", "output overwritten", detail)
     elif not record.has("S30"):
         evidence = (
             "a call overwrites what an earlier one returned: whoever keeps an output must copy it before the next call"
         )
-        record.find("S30", "SEVERITY_INFO", evidence)
+        record.find("S30", pb.Finding.SEVERITY_INFO, evidence)
 
 
 def _all_there(current: trial.Trial, specs: list[tree.TensorSpec]) -> bool:
@@ -210,17 +209,17 @@ def _all_there(current: trial.Trial, specs: list[tree.TensorSpec]) -> bool:
 def _explain(candidate: Candidate, built: BuiltProblem) -> None:
     """Add what may help to understand a wrong answer."""
     record, spec = candidate.record, candidate.spec
-    if arithmetic.rank(record.precision) > max(map(arithmetic.rank, (spec.allowed_precision, "PRECISION_FP32"))):
+    if record.precision > max(spec.allowed_precision, pb.PRECISION_FP32):
         name = arithmetic.short_name(record.precision)
         evidence = (
             f"the errors look like {name} arithmetic: if the candidate computes in {name} on purpose, allowed_precision"
             " can allow that; if it does not, look for a mistake"
         )
-        record.find("S23", "SEVERITY_INFO", evidence)
+        record.find("S23", pb.Finding.SEVERITY_INFO, evidence)
     missing = len(built.problem.state()) - record.parameters_perturbed
     if missing > 0:
         evidence = (
             f"the reference's {', '.join(sorted(built.problem.state()))[:200]} hold secret values, and {missing} of them"
             " have no counterpart among the candidate's parameters and buffers"
         )
-        record.find("S29", "SEVERITY_INFO", evidence)
+        record.find("S29", pb.Finding.SEVERITY_INFO, evidence)

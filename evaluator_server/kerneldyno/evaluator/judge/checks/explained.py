@@ -17,13 +17,15 @@ from dataclasses import replace
 
 import torch
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
 from ...devices.base import Device
 from ...shared import tree
-from ...shared.precision import of_dtype
 from ...shared.spec import EvalSpec
 from ..comparison.compare import Expected, beyond, is_measured, relative_tolerance
 from ..problems import trial
 from ..problems.cache import BuiltProblem
+from ..problems.tiers import of_dtype
 from ..problems.trial import Trial
 from . import arithmetic
 
@@ -33,7 +35,7 @@ from . import arithmetic
 _FEW = 1e-3
 _FEW_ROWS = 1e-2
 #: The arithmetic that terms which the reference does not have may be as coarse as.
-_COARSER = {"PRECISION_FP64": "PRECISION_FP32", "PRECISION_FP32": "PRECISION_TF32"}
+_COARSER = {pb.PRECISION_FP64: pb.PRECISION_FP32, pb.PRECISION_FP32: pb.PRECISION_TF32}
 
 
 def explained(

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
 from ...backends import backends
 from ...shared import small_floats, tree
 from ..problems import trial
@@ -40,11 +42,16 @@ _IDLE_MUTANTS = {
     "another draw's mean row",
     "another draw's answer",
 }
-_OWNERS = ("OWNER_CANDIDATE", "OWNER_TORCH", "OWNER_LIBRARY", "OWNER_MEMORY")
+_CANDIDATE, _TORCH, _LIBRARY, _MEMORY = _OWNERS = (
+    pb.KernelUse.OWNER_CANDIDATE,
+    pb.KernelUse.OWNER_TORCH,
+    pb.KernelUse.OWNER_LIBRARY,
+    pb.KernelUse.OWNER_MEMORY,
+)
 #: Below this share of device time in its own kernels, a candidate is called a wrapper around somebody else's (B01).
 _WRAPPER = 0.5
-_MEMORY = re.compile(r"^(memcpy|memset)", re.IGNORECASE)
-_TORCH = re.compile(
+_MEMORY_NAME = re.compile(r"^(memcpy|memset)", re.IGNORECASE)
+_TORCH_NAME = re.compile(
     r"\bat::|\bat_cuda_detail|c10::|^void at_|triton_(poi|red|per|tem)_fused|_scatter_gather|elementwise_kernel"
 )
 #: A kernel of ATen by its full name, whatever the candidate calls its own.
@@ -52,7 +59,7 @@ _ATEN = re.compile(r"^(void\s+)?(at|c10)::")
 #: Errors this many times the tolerance are no accident.
 _CLEARLY = 10.0
 #: Policies that reject, by how much they ask for.
-_REJECT_DECOYS = ("PROVENANCE_POLICY_REJECT_DECOYS", "PROVENANCE_POLICY_REQUIRE_OWN_KERNELS")
+_REJECT_DECOYS = (pb.PROVENANCE_POLICY_REJECT_DECOYS, pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS)
 
 
 def check_launches(candidate: Candidate) -> None:
@@ -111,8 +118,8 @@ def _differs(candidate: Candidate, current: trial.Trial, nominal: trial.Trial) -
     return trial.judge_bytes(current, candidate.spec, slot).max_error_ratio > _CLEARLY
 
 
-async def profile(candidate: Candidate, last: trial.Trial) -> verdict.Result:
-    """Profile a few calls; return the part of the result that says which kernels ran, or nothing where none can be had."""
+async def profile(candidate: Candidate, last: trial.Trial) -> pb.KernelProfile | None:
+    """Profile a few calls; return which kernels ran, or None if no profile can be made."""
     for _ in range(_PROFILES):
         profiled = read_profile(await candidate.profile(last, _PROFILED_CALLS))
         uses = [(row, _owner(row, profiled.own)) for row in profiled.rows]
@@ -122,36 +129,34 @@ async def profile(candidate: Candidate, last: trial.Trial) -> verdict.Result:
     else:
         why = f" ({profiled.failed})" if profiled.failed else ""
         evidence = f"{_PROFILES} profiles showed no kernel{why}: there is no coverage, which is not a coverage of 0"
-        if candidate.spec.provenance_policy == "PROVENANCE_POLICY_REQUIRE_OWN_KERNELS":
+        if candidate.spec.provenance_policy == pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS:
             raise candidate.record.reject("B01", f"that its own kernels did the work could not be seen: {evidence}")
-        candidate.record.find("D21", "SEVERITY_INFO", evidence)
-        return {}
+        candidate.record.find("D21", pb.Finding.SEVERITY_INFO, evidence)
+        return None
     launches = sum(row.launches for row, _ in uses)
     shares = {name: sum(row.device_seconds for row, owner in uses if owner == name) / total for name in _OWNERS}
-    coverage = shares["OWNER_CANDIDATE"]
+    coverage = shares[_CANDIDATE]
     _label(candidate, {owner for _, owner in uses}, len(uses), shares)
-    return {
-        "coverage": coverage,
-        "profile": {
-            "kernels": [
-                {
-                    "name": verdict.clean(row.name, 200),
-                    "owner": owner,
-                    "launches": row.launches,
-                    "device_seconds": row.device_seconds,
-                }
-                for row, owner in sorted(uses, key=lambda use: -use[0].device_seconds)[:_MOST_ROWS]
-            ],
-            "device_time_coverage": coverage,
-            "launch_coverage": sum(row.launches for row, owner in uses if owner == "OWNER_CANDIDATE") / launches,
-            "kernelgym_coverage": kernelgym_coverage(profiled),
-            "device_seconds": total / _PROFILED_CALLS,
-            "calls": _PROFILED_CALLS,
-            "torch_share": shares["OWNER_TORCH"],
-            "library_share": shares["OWNER_LIBRARY"],
-            "memory_share": shares["OWNER_MEMORY"],
-        },
-    }
+    kernels = [
+        pb.KernelUse(
+            name=verdict.clean(row.name, 200),
+            owner=owner,
+            launches=row.launches,
+            device_seconds=row.device_seconds,
+        )
+        for row, owner in sorted(uses, key=lambda use: -use[0].device_seconds)[:_MOST_ROWS]
+    ]
+    return pb.KernelProfile(
+        kernels=kernels,
+        device_time_coverage=coverage,
+        launch_coverage=sum(row.launches for row, owner in uses if owner == _CANDIDATE) / launches,
+        kernelgym_coverage=kernelgym_coverage(profiled),
+        device_seconds=total / _PROFILED_CALLS,
+        calls=_PROFILED_CALLS,
+        torch_share=shares[_TORCH],
+        library_share=shares[_LIBRARY],
+        memory_share=shares[_MEMORY],
+    )
 
 
 def kernelgym_coverage(profiled: Profile) -> float:
@@ -187,35 +192,40 @@ async def survey(candidate: Candidate, last: trial.Trial) -> None:
     if said.libraries:
         parts.append(f"its native code calls {', '.join(said.libraries[:_MOST_NAMED])}")
     if parts:
-        candidate.record.find("B11", "SEVERITY_INFO", "; ".join(parts))
+        candidate.record.find("B11", pb.Finding.SEVERITY_INFO, "; ".join(parts))
 
 
-def _owner(row: ProfileRow, own: Sequence[str]) -> str:
+def _owner(row: ProfileRow, own: Sequence[str]) -> pb.KernelUse.Owner.ValueType:
     """Say whose kernel a row is: by the names that the candidate's own have, exactly, and by how others name theirs."""
-    if _MEMORY.match(row.name):
-        return "OWNER_MEMORY"
+    if _MEMORY_NAME.match(row.name):
+        return _MEMORY
     if row.name in own and not _ATEN.match(row.name):
-        return "OWNER_CANDIDATE"
-    return "OWNER_TORCH" if _TORCH.search(row.name) else "OWNER_LIBRARY"
+        return _CANDIDATE
+    return _TORCH if _TORCH_NAME.search(row.name) else _LIBRARY
 
 
-def _label(candidate: Candidate, owners: set[str], kernels: int, shares: Mapping[str, float]) -> None:
-    if "OWNER_CANDIDATE" not in owners and candidate.spec.backend != "torch":
+def _label(
+    candidate: Candidate,
+    owners: set[pb.KernelUse.Owner.ValueType],
+    kernels: int,
+    shares: Mapping[pb.KernelUse.Owner.ValueType, float],
+) -> None:
+    if _CANDIDATE not in owners and candidate.spec.backend != "torch":
         _judge(candidate, "S19", f"{kernels} different kernels ran, none of them the candidate's")
-    own = shares["OWNER_CANDIDATE"]
+    own = shares[_CANDIDATE]
     if own < _WRAPPER:
         evidence = (
-            f"{own:.0%} of the device time is in the candidate's own kernels, {shares['OWNER_LIBRARY']:.0%} in libraries,"
-            f" {shares['OWNER_TORCH']:.0%} in PyTorch's, {shares['OWNER_MEMORY']:.0%} in copies and fills"
+            f"{own:.0%} of the device time is in the candidate's own kernels, {shares[_LIBRARY]:.0%} in libraries,"
+            f" {shares[_TORCH]:.0%} in PyTorch's, {shares[_MEMORY]:.0%} in copies and fills"
         )
-        if candidate.spec.provenance_policy == "PROVENANCE_POLICY_REQUIRE_OWN_KERNELS":
+        if candidate.spec.provenance_policy == pb.PROVENANCE_POLICY_REQUIRE_OWN_KERNELS:
             raise candidate.record.reject("B01", evidence)
-        candidate.record.find("B01", "SEVERITY_INFO", evidence)
-        if "OWNER_CANDIDATE" in owners:
-            candidate.record.find("S21", "SEVERITY_INFO", "its own kernels do the smaller part of the work")
+        candidate.record.find("B01", pb.Finding.SEVERITY_INFO, evidence)
+        if _CANDIDATE in owners:
+            candidate.record.find("S21", pb.Finding.SEVERITY_INFO, "its own kernels do the smaller part of the work")
 
 
 def _judge(candidate: Candidate, identifier: str, evidence: str) -> None:
     if candidate.spec.provenance_policy in _REJECT_DECOYS:
         raise candidate.record.reject(identifier, evidence)
-    candidate.record.find(identifier, "SEVERITY_INFO", evidence)
+    candidate.record.find(identifier, pb.Finding.SEVERITY_INFO, evidence)

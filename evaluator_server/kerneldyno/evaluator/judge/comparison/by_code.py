@@ -9,7 +9,7 @@ import torch
 
 from ...shared import small_floats
 from ...shared.tree import position
-from .evidence import Comparison
+from .evidence import Comparison, Mismatch
 
 #: So large a share of the elements may be the next number: bfloat16 arithmetic before the rounding makes half of that.
 _MOST_FLIPPED = 1 / 8
@@ -31,21 +31,12 @@ def compare_codes(name: str, wanted: torch.Tensor, value: torch.Tensor, typical:
     if bool(wrong[worst]):
         count, ratio = int(wrong.sum()), float(steps[worst])
         detail = f"{count} of {total} elements of {name} are more than one number of the format off"
-        where = {"worst_index": [str(index) for index in position(worst, right.shape)]}
+        where = tuple(position(worst, right.shape))
     else:
         count, ratio = flipped, flipped / allowed
         detail = f"{count} of {total} elements of {name} are one number of the format off; at most {allowed} may be"
-        where = {}
+        where = ()
     found = Comparison(None, float(off.max()), ratio)
     if ratio > 1:
-        found.mismatch = {
-            "output": name,
-            "kind": "values",
-            "detail": detail,
-            "mismatched_elements": str(count),
-            "total_elements": str(total),
-            "max_abs_error": found.max_abs_error,
-            "max_error_ratio": ratio,
-            **where,
-        }
+        found.mismatch = Mismatch(name, "values", detail, count, total, found.max_abs_error, ratio, where)
     return found

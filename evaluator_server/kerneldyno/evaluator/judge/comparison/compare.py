@@ -17,11 +17,13 @@ from typing import Any
 
 import torch
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
 from ...shared import small_floats
 from ...shared.spec import ToleranceRule
 from ...shared.tree import TensorSpec, describe, position
 from .by_code import compare_codes
-from .evidence import Comparison
+from .evidence import Comparison, Mismatch
 
 #: Relative error allowed by output dtype: about 8 units in the last place of half precision, and for float32 well above
 #: the rounding of long reductions yet below what TF32 products do to zero-mean data (3e-4 and more).
@@ -215,11 +217,11 @@ def compare(
     result = Comparison()
     difference = _structural_difference(expected.structure, structure, "output")
     if difference:
-        result.mismatch = {"output": difference[0], "kind": difference[1], "detail": difference[2]}
+        result.mismatch = difference
         return result
     if len(specs) != len(expected.leaves):  # an honest harness describes what its structure names
         detail = f"{len(specs)} tensors are described, expected {len(expected.leaves)}"
-        result.mismatch = {"output": "output", "kind": "structure", "detail": detail}
+        result.mismatch = Mismatch("output", "structure", detail)
         return result
     for index, (leaf, spec) in enumerate(zip(expected.leaves, specs, strict=True)):
         name = expected.name_of(index)
@@ -229,7 +231,7 @@ def compare(
             ("device", spec.on_device, leaf.spec.on_device),
         ):
             if got != wanted:
-                result.mismatch = {"output": name, "kind": kind, "detail": f"{kind} {got}, expected {wanted}"}
+                result.mismatch = Mismatch(name, kind, f"{kind} {got}, expected {wanted}")
                 return result
     for index, leaf in enumerate(expected.leaves):
         name = expected.name_of(index)
@@ -247,19 +249,19 @@ def beyond(leaf: Leaf, value: torch.Tensor, rule: ToleranceRule) -> torch.Tensor
     return ~((error <= truth.abs().mul_(relative).add_(absolute)) | (value == leaf.value))
 
 
-def _structural_difference(expected: Any, got: Any, where: str) -> tuple[str, str, str] | None:
-    """Return (place, kind, sentence) of the first difference between two flattened structures, or None."""
+def _structural_difference(expected: Any, got: Any, where: str) -> Mismatch | None:
+    """Return the first difference between two flattened structures, or None."""
     if isinstance(expected, bool | str) or expected is None or isinstance(got, bool | str) or got is None:
         if expected == got and type(expected) is type(got):
             return None
-        return where, "structure", f"{where} is {_name(got)}, expected {_name(expected)}"
+        return Mismatch(where, "structure", f"{where} is {_name(got)}, expected {_name(expected)}")
     if isinstance(expected, int | float) and isinstance(got, int | float):
         if _is_close(expected, got):
             return None
-        return where, "values", f"{where} is a wrong number"
+        return Mismatch(where, "values", f"{where} is a wrong number")
     if isinstance(expected, list) and isinstance(got, list):
         if len(expected) != len(got):
-            return where, "structure", f"{where} has {len(got)} parts, expected {len(expected)}"
+            return Mismatch(where, "structure", f"{where} has {len(got)} parts, expected {len(expected)}")
         for index, (left, right) in enumerate(zip(expected, got, strict=True)):
             found = _structural_difference(left, right, f"{where}[{index}]")
             if found:
@@ -268,9 +270,9 @@ def _structural_difference(expected: Any, got: Any, where: str) -> tuple[str, st
     if isinstance(expected, dict) and isinstance(got, dict) and expected.keys() == got.keys():
         (kind,) = expected
         if kind in ("tensor", "dtype", "device"):
-            return None if expected == got else (where, "structure", f"{where} differs in structure")
+            return None if expected == got else Mismatch(where, "structure", f"{where} differs in structure")
         return _structural_difference(expected[kind], got[kind], where)
-    return where, "structure", f"{where} is {_name(got)}, expected {_name(expected)}"
+    return Mismatch(where, "structure", f"{where} is {_name(got)}, expected {_name(expected)}")
 
 
 def _is_close(expected: float, got: float) -> bool:
@@ -291,7 +293,7 @@ def _compare_leaf(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor
     if not total:
         return
     if small_floats.is_coded(leaf.value.dtype):
-        if rule.preset == "PRESET_CALIBRATED":
+        if rule.preset == pb.Tolerance.PRESET_CALIBRATED:
             compared = compare_codes(name, leaf.value, value, leaf.typical)
             result.mismatch = compared.mismatch
             result.max_abs_error = max(result.max_abs_error, compared.max_abs_error)
@@ -327,17 +329,17 @@ def _compare_leaf(result: Comparison, name: str, leaf: Leaf, value: torch.Tensor
     result.max_abs_error = max(result.max_abs_error, worst_error)
     result.max_error_ratio = min(max(result.max_error_ratio, worst_ratio), _LARGEST)
     if wrong:
-        result.mismatch = {
-            "output": name,
-            "kind": "non-finite" if non_finite else "values",
-            "detail": f"{wrong} of {total} elements of {name} are out of tolerance"
+        result.mismatch = Mismatch(
+            output=name,
+            kind="non-finite" if non_finite else "values",
+            detail=f"{wrong} of {total} elements of {name} are out of tolerance"
             + (", some of them not finite" if non_finite else ""),
-            "mismatched_elements": str(wrong),
-            "total_elements": str(total),
-            "max_abs_error": worst_error,
-            "max_error_ratio": min(worst_ratio, _LARGEST),
-            "worst_index": [str(index) for index in position(worst_index, leaf.spec.shape)],
-        }
+            mismatched_elements=wrong,
+            total_elements=total,
+            max_abs_error=worst_error,
+            max_error_ratio=min(worst_ratio, _LARGEST),
+            worst_index=tuple(position(worst_index, leaf.spec.shape)),
+        )
 
 
 def _widened(leaf: Leaf) -> Leaf:
@@ -347,21 +349,17 @@ def _widened(leaf: Leaf) -> Leaf:
 
 def _too_coarse(
     name: str, leaf: Leaf, value: torch.Tensor, truth: torch.Tensor, rule: ToleranceRule
-) -> dict[str, Any] | None:
+) -> Mismatch | None:
     """Say what is wrong where coarser arithmetic than the allowed one has passed: single elements tell the two apart by
     chance, all of them together never fail to (bfloat16 errs eight times as much as TF32)."""
-    if not leaf.rounding or rule.preset != "PRESET_CALIBRATED":
+    if not leaf.rounding or rule.preset != pb.Tolerance.PRESET_CALIBRATED:
         return None
     error = _moments(value.double() - truth)[0]
     limit = _COARSE * leaf.rounding + relative_tolerance(leaf.value.dtype) * leaf.typical
     if error <= limit:
         return None
-    return {
-        "output": name,
-        "kind": "precision",
-        "detail": f"the errors of {name} are {error / leaf.rounding:.1f} times those of the allowed precision",
-        "max_error_ratio": error / limit,
-    }
+    detail = f"the errors of {name} are {error / leaf.rounding:.1f} times those of the allowed precision"
+    return Mismatch(name, "precision", detail, max_error_ratio=error / limit)
 
 
 def _bounds(leaf: Leaf, rule: ToleranceRule) -> tuple[float, float]:
@@ -369,9 +367,9 @@ def _bounds(leaf: Leaf, rule: ToleranceRule) -> tuple[float, float]:
     dtype = leaf.value.dtype
     if not (dtype.is_floating_point or dtype.is_complex):
         return 0.0, 0.0
-    if rule.preset == "PRESET_LOOSE":
+    if rule.preset == pb.Tolerance.PRESET_LOOSE:
         return 1e-2, 1e-2
-    if rule.preset == "PRESET_ALLCLOSE":
+    if rule.preset == pb.Tolerance.PRESET_ALLCLOSE:
         default = 1e-4 if dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128) else 1e-2
         return (
             default if rule.atol is None else rule.atol,

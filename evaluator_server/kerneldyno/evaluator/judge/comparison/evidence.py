@@ -1,15 +1,31 @@
-"""What comparing an answer has found."""
+"""The result of comparing an answer with the right one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from kerneldyno.v1 import evaluation_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """The first wrong output: the fields of IncorrectEvidence without the trial. `detail` may quote the candidate."""
+
+    output: str
+    kind: str
+    detail: str
+    mismatched_elements: int = 0
+    total_elements: int = 0
+    max_abs_error: float = 0.0
+    max_error_ratio: float = 0.0
+    worst_index: tuple[int, ...] = ()
+    stress: pb.StressKind.ValueType = pb.STRESS_KIND_UNSPECIFIED
 
 
 @dataclass(slots=True)
 class Comparison:
-    """What was found. `mismatch` is the proto-JSON of IncorrectEvidence, or None when all is right."""
+    """The largest errors, and the first wrong output; `mismatch` is None if all outputs are right."""
 
-    mismatch: dict[str, Any] | None = None
+    mismatch: Mismatch | None = None
     max_abs_error: float = 0.0
     max_error_ratio: float = 0.0

@@ -13,6 +13,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
 #: How many that come later, and need less, may overtake one that waits.
 _MOST_PASSED = 8
 
@@ -85,15 +87,12 @@ class Ledger:
                 earlier.append(waiting)
 
 
-def lacked_memory(result: dict[str, object]) -> bool:
+def lacked_memory(result: pb.EvalResult) -> bool:
     """Say whether a result may be due to what others held of the device: its memory ran out, or no runner could start."""
-    match result:
-        case {"outcome": "INFRASTRUCTURE_ERROR", "infrastructure_error": {"cause": "DEVICE_MEMORY"}}:
-            return True
-        case {"outcome": "OUT_OF_MEMORY", "out_of_memory": {"memory": "device"}}:
-            return True
-        case {"outcome": "PROBLEM_TOO_LARGE"}:
-            return True
-        case {"outcome": "INFRASTRUCTURE_ERROR", "infrastructure_error": {"cause": "RUNNER_START_FAILED"}}:
-            return True
-    return False
+    match result.outcome:
+        case pb.EvalResult.INFRASTRUCTURE_ERROR:
+            return result.infrastructure_error.cause in ("DEVICE_MEMORY", "RUNNER_START_FAILED")
+        case pb.EvalResult.OUT_OF_MEMORY:
+            return result.out_of_memory.memory == "device"
+        case outcome:
+            return outcome == pb.EvalResult.PROBLEM_TOO_LARGE

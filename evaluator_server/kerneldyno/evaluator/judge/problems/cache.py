@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
 from ...devices.base import Device
 from ...shared.spec import EvalSpec
 from ...toolkits import Problem, toolkits
@@ -252,14 +254,14 @@ class Problems:
         method = trial.Method(excerpt, self._own_precision(examined, spec, counted))
         return BuiltProblem(problem, examination, footprint, method, spares, problem.settings, seed, counted=counted)
 
-    def _own_precision(self, problem: Problem, spec: EvalSpec, counted: Counted | None) -> str:
+    def _own_precision(self, problem: Problem, spec: EvalSpec, counted: Counted | None) -> pb.Precision.ValueType:
         if counted is None or not counted.may_use_tf32:
-            return ""
+            return pb.PRECISION_UNSPECIFIED
         try:
-            return trial.unused_precision(problem, spec, self.device, "PRECISION_TF32")
+            return trial.unused_precision(problem, spec, self.device, pb.PRECISION_TF32)
         except Exception as error:  # a reference without a rounded form, or no memory for it
             _log.info("event=precision_unknown detail=%r", f"{type(error).__name__}: {error}"[:300])
-            return ""
+            return pb.PRECISION_UNSPECIFIED
 
     async def count(self, built: BuiltProblem, example: trial.Trial, announce: Announce) -> Counted:
         """Return what a call of a reference is made of, counted now if it has not been. Raises OutOfMemoryError."""

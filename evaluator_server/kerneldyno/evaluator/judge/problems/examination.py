@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
 from ...devices.base import Device
 from ...shared import small_floats, tree
-from ...shared.precision import BITS
 from ...shared.spec import EvalSpec
 from ...toolkits import Problem, ReferenceFailure
 from ..comparison.compare import Expected, compare, is_measured, relative_tolerance
@@ -25,6 +26,7 @@ from ..results import verdict
 from . import stress, trial
 from .inputs import Vary
 from .mutants import MUTANTS, Material, Mutant
+from .tiers import BITS
 
 #: A stressed reference may be off from its twin by this many times the relative tolerance. What it loses is allowed to
 #: candidates as well, but on inputs on which it loses more, nothing much could be told any more.
@@ -145,7 +147,7 @@ def _hold(
         for leaf in nominal.expected.leaves
     ]
     for kind, amplitudes in stress.KINDS:
-        if (spec.stress_kinds and stress.name_of(kind) not in spec.stress_kinds) or (discrete and kind in _MAKES_TIES):
+        if (spec.stress_kinds and stress.CONTRACT[kind] not in spec.stress_kinds) or (discrete and kind in _MAKES_TIES):
             continue
         candidates = [stress.Stress(kind, size, signed) for size in amplitudes for signed in (True, False)]
         for candidate in candidates:
@@ -313,13 +315,13 @@ def _matches(expected: Expected, spec: EvalSpec, leaves: Sequence[torch.Tensor])
     return compare(expected, expected.structure, specs, leaves, spec.tolerance).mismatch is None
 
 
-def warnings(found: Examination) -> list[verdict.Result]:
+def warnings(found: Examination) -> list[pb.Finding]:
     """Return the findings that results of a weak problem carry."""
     weak = [name for name in found.pass_all if name not in PRECISION_MUTANTS]
     if weak:
         evidence = f"this problem cannot tell a kernel from {', '.join(weak)}"
-        return [verdict.finding("D06", "SEVERITY_WARNING", evidence)]
+        return [verdict.finding("D06", pb.Finding.SEVERITY_WARNING, evidence)]
     if found.pass_all:
         evidence = f"this problem cannot tell float32 arithmetic from {', '.join(found.pass_all)}"
-        return [verdict.finding("D06", "SEVERITY_INFO", evidence)]
+        return [verdict.finding("D06", pb.Finding.SEVERITY_INFO, evidence)]
     return []

@@ -11,13 +11,16 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
 from ...devices.base import Device
 from ...shared import tree
-from ...shared.precision import BITS, round_to
+from ...shared.precision import round_to
 from ...toolkits import Problem
 from ..comparison.compare import Expected, Leaf, chunks, differences, expect_like, is_measured
 from .inputs import Inputs
 from .pieces import pieces
+from .tiers import BITS
 
 #: Relative change of inputs that arithmetic can be as wrong as: four units in the last place, of float32 and of float64.
 _SHAKE, _SHAKE_DOUBLE = 2.0**-22, 2.0**-51
@@ -70,7 +73,7 @@ def from_another_run(
     number: int,
     inputs: Inputs,
     seed: int,
-    allowed: str,
+    allowed: pb.Precision.ValueType,
 ) -> Expected:
     """Make an Expected of the reference's answer and of another one, to inputs that are moved a little."""
     most = shake_of(values)

@@ -9,10 +9,12 @@ matrices, rows that sum to one, sorted rows. Kinds on which the reference itself
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ...shared import small_floats
 from .pieces import pieces
@@ -58,6 +60,16 @@ KINDS: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("wave", (45.0, 5.0)),
     ("patch", (200.0, 16.0)),
 )
+#: Each kind as the contract has it.
+CONTRACT: Mapping[str, pb.StressKind.ValueType] = {
+    "signs": pb.STRESS_KIND_SIGNS,
+    "large": pb.STRESS_KIND_LARGE,
+    "rows": pb.STRESS_KIND_ROWS,
+    "sparse": pb.STRESS_KIND_SPARSE,
+    "sorted": pb.STRESS_KIND_SORTED,
+    "wave": pb.STRESS_KIND_WAVE,
+    "patch": pb.STRESS_KIND_PATCH,
+}
 #: The kind that enlarges everything, which an honest kernel with larger terms than its reference need not bear.
 _ENLARGING = "large"
 
@@ -71,11 +83,6 @@ def weaker(stress: Stress) -> Stress | None:
     """
     strongest, *less = dict(KINDS)[stress.kind]
     return replace(stress, amplitude=less[0]) if (stress.kind, stress.amplitude) == (_ENLARGING, strongest) else None
-
-
-def name_of(kind: str) -> str:
-    """Return the name of a kind in the contract's enum StressKind."""
-    return f"STRESS_KIND_{kind.upper()}"
 
 
 def trait(tensor: torch.Tensor) -> Trait:

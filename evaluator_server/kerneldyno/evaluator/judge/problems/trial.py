@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
 from ...devices.base import Device
 from ...shared import small_floats, tree
-from ...shared.precision import BITS, coarser, rms, round_to
+from ...shared.precision import round_to
 from ...shared.spec import EvalSpec
 from ...toolkits import Problem, ReferenceFailure
 from ..comparison.compare import Expected, all_finite, compare, expect, is_measured
@@ -26,6 +28,7 @@ from . import noise
 from .excerpt import Excerpt
 from .inputs import Inputs, Vary, draw
 from .stress import Stress
+from .tiers import BITS, coarser, rms
 
 #: Errors that are this much smaller than those of a precision's rounding are not of that precision.
 _CLEARLY_FINER = 0.3
@@ -94,11 +97,12 @@ class Method:
 
     #: How a large problem is cut: float64 twins are of some rows only.
     excerpt: Excerpt | None = None
-    #: A precision that the reference may compute in by torch's settings, and does not in this process; "" where it does.
-    own_precision: str = ""
+    #: A precision that the reference may compute in by torch's settings, and does not in this process; UNSPECIFIED where
+    #: it does.
+    own_precision: pb.Precision.ValueType = pb.PRECISION_UNSPECIFIED
 
-    def allowed(self, spec: EvalSpec, values: Sequence[torch.Tensor]) -> str:
-        """Return the precision whose rounding is allowed beside float32's; "" where none coarser is."""
+    def allowed(self, spec: EvalSpec, values: Sequence[torch.Tensor]) -> pb.Precision.ValueType:
+        """Return the precision whose rounding is allowed beside float32's; UNSPECIFIED where none coarser is."""
         return spec.allowed_precision if coarser(spec.allowed_precision, values) else self.own_precision
 
 
@@ -144,7 +148,7 @@ def answer(
         if not mutates and after.numel() > _WORTH_SHARING and _same_bytes(after, inputs.master):
             after = inputs.master
         block, excerpt = None, method.excerpt
-        if spec.tolerance.preset != "PRESET_CALIBRATED" or like is not None:
+        if spec.tolerance.preset != pb.Tolerance.PRESET_CALIBRATED or like is not None:
             expected = expect(structure, values, None)
             if like is not None:
                 expected = expected.as_noisy_as(like)
@@ -179,7 +183,7 @@ def _answered_precisely(
     seed: int,
     structure: Any,
     values: list[torch.Tensor],
-    allowed: str,
+    allowed: pb.Precision.ValueType,
 ) -> Expected:
     """Make an Expected with the float64 twin of all; of another run where there is no such twin, or no memory for it."""
     try:
@@ -236,8 +240,10 @@ def prepare(
     return prepared
 
 
-def unused_precision(problem: Problem, spec: EvalSpec, device: Device, precision: str) -> str:
-    """Return `precision`, which the reference may compute in, where its answers are clearly finer than that; else "".
+def unused_precision(
+    problem: Problem, spec: EvalSpec, device: Device, precision: pb.Precision.ValueType
+) -> pb.Precision.ValueType:
+    """Return `precision`, which the reference may compute in, where its answers are clearly finer; else UNSPECIFIED.
 
     Libraries choose an algorithm for each call, by the memory that is left, too: in another process the very same code may
     compute in the coarser precision, and is as right as here.
@@ -249,11 +255,11 @@ def unused_precision(problem: Problem, spec: EvalSpec, device: Device, precision
             error, rounding = rms(leaf.value.double() - leaf.truth), rms(rounded[at] - leaf.truth)
             if error < _CLEARLY_FINER * rounding:
                 return precision
-    return ""
+    return pb.PRECISION_UNSPECIFIED
 
 
 def twin_at(
-    problem: Problem, device: Device, trial: Trial, precision: str, change: Change | None = None
+    problem: Problem, device: Device, trial: Trial, precision: pb.Precision.ValueType, change: Change | None = None
 ) -> list[torch.Tensor] | None:
     """Return the float64 answer to a trial with every operand that comes from outside rounded to `precision`.
 

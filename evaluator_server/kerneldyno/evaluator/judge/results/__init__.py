@@ -1,1 +1,1 @@
-"""What is written down about one candidate: `record` while it is judged, `stages`, and the `verdict`."""
+"""What is written down about one candidate: `record` while it is judged, `stages`, `times`, and the `verdict`."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
 from ...shared.tree import TensorSpec
 from ..comparison.evidence import Comparison
 from . import verdict
@@ -13,8 +15,8 @@ from . import verdict
 class Finished(Exception):  # noqa: N818
     """Carries a verdict out of the stages."""
 
-    def __init__(self, result: verdict.Result) -> None:
-        super().__init__(result["outcome"])
+    def __init__(self, result: pb.EvalResult) -> None:
+        super().__init__(pb.EvalResult.Outcome.Name(result.outcome))
         self.result = result
 
 
@@ -22,37 +24,37 @@ class Finished(Exception):  # noqa: N818
 class Record:
     """The evidence so far."""
 
-    findings: list[verdict.Result] = field(default_factory=list)
+    findings: list[pb.Finding] = field(default_factory=list)
     trials: int = 0
     passed: int = 0
     stress_trials: int = 0
     timed_checks: int = 0
     parameters_perturbed: int = 0
-    precision: str = "PRECISION_UNSPECIFIED"
+    precision: pb.Precision.ValueType = pb.PRECISION_UNSPECIFIED
     #: Launches of the candidate's own kernels that its harness has counted, or None where it cannot count them.
     launches: int | None = None
     #: How the candidate's outputs are laid out in its memory, as its harness says.
     layouts: Sequence[TensorSpec] = ()
     worst: Comparison = field(default_factory=Comparison)
 
-    def start_again(self, findings: Sequence[verdict.Result]) -> None:
+    def start_again(self, findings: Sequence[pb.Finding]) -> None:
         """Forget the trials, and what was found in them: `findings` is what was there before."""
         self.findings = list(findings)
         self.trials = self.passed = self.stress_trials = 0
-        self.precision = "PRECISION_UNSPECIFIED"
+        self.precision = pb.PRECISION_UNSPECIFIED
         self.worst = Comparison()
 
     def has(self, identifier: str) -> bool:
         """Say whether there is such a finding."""
-        return any(found["id"] == identifier for found in self.findings)
+        return any(found.id == identifier for found in self.findings)
 
-    def find(self, identifier: str, severity: str, evidence: str) -> None:
+    def find(self, identifier: str, severity: pb.Finding.Severity.ValueType, evidence: str) -> None:
         """Add a finding."""
         self.findings.append(verdict.finding(identifier, severity, evidence))
 
     def reject(self, identifier: str, evidence: str) -> Finished:
         """Add a finding that rejects, and return what the caller raises."""
-        self.find(identifier, "SEVERITY_REJECT", evidence)
+        self.find(identifier, pb.Finding.SEVERITY_REJECT, evidence)
         return Finished(verdict.rejected(self.findings, self.report(), compiled=True))
 
     def note(self, comparison: Comparison) -> None:
@@ -65,15 +67,15 @@ class Record:
         if count is not None:
             self.launches = (self.launches or 0) + count
 
-    def report(self) -> verdict.Result:
-        """The proto-JSON of CorrectnessReport."""
-        return {
-            "passed_trials": self.passed,
-            "total_trials": self.trials,
-            "max_abs_error": self.worst.max_abs_error,
-            "max_error_ratio": self.worst.max_error_ratio,
-            "timed_outputs_checked": self.timed_checks,
-            "stress_trials": self.stress_trials,
-            "observed_precision": self.precision,
-            "parameters_perturbed": self.parameters_perturbed,
-        }
+    def report(self) -> pb.CorrectnessReport:
+        """Return the summary of all comparisons so far."""
+        return pb.CorrectnessReport(
+            passed_trials=self.passed,
+            total_trials=self.trials,
+            max_abs_error=self.worst.max_abs_error,
+            max_error_ratio=self.worst.max_error_ratio,
+            timed_outputs_checked=self.timed_checks,
+            stress_trials=self.stress_trials,
+            observed_precision=self.precision,
+            parameters_perturbed=self.parameters_perturbed,
+        )

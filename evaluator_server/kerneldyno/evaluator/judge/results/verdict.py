@@ -1,4 +1,7 @@
-"""Verdicts: from what happened to the proto-JSON of EvalResult. One function for each way an evaluation can end.
+"""Verdicts: from what happened to an EvalResult. There is one function for each way in which an evaluation can end.
+
+No other file of the judge builds an EvalResult. All free text goes through `clean` or `_sendable`, so that every result
+can be sent to the server and read there.
 
 Blame is decided here and nowhere else: what the candidate's own process did is the candidate's doing, whatever it claims
 about it; what only the judge could see go wrong on its own side is infrastructure.
@@ -10,14 +13,15 @@ import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
+from ...shared.tracebacks import ErrorDescription
 from ...walls.limits import MAX_TASKS
-from ..comparison.evidence import Comparison
+from ..comparison.evidence import Mismatch
 from ..runners.handle import ExitReport
 from .missing_module import missing_module
-
-Result = dict[str, Any]
+from .times import Times
 
 #: Exceptions of Triton's compiler and assembler, by class name anywhere among the bases.
 _COMPILE_ERRORS = {"CompilationError", "PTXASError", "OutOfResources", "UnsupportedLanguageConstruct"}
@@ -36,40 +40,60 @@ _FOREIGN_FRAME = re.compile(
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def clean(text: str, limit: int) -> str:
-    """Return `text` capped, without control characters (which could forge what an operator sees) and as valid Unicode."""
-    return _CONTROL.sub("", text)[:limit].encode(errors="replace").decode()
+def correct(
+    report: pb.CorrectnessReport,
+    passed: int,
+    findings: Sequence[pb.Finding],
+    times: Times | None = None,
+    profile: pb.KernelProfile | None = None,
+) -> pb.EvalResult:
+    """Return the result of a candidate whose outputs were all right; `times` and `profile` if it has them."""
+    result = _result(pb.EvalResult.CORRECT, f"all outputs of {passed} trials are right", compiled=True)
+    result.correctness.CopyFrom(report)
+    result.findings.extend(findings)
+    if times is not None:
+        result.MergeFrom(
+            pb.EvalResult(
+                timing_effort=times.timing_effort,
+                candidate_timing=times.candidate_timing,
+                candidate_end_to_end=times.candidate_end_to_end,
+                reference_timing=times.reference_timing,
+                reference_end_to_end=times.reference_end_to_end,
+                speedup=times.speedup,
+                speedup_interval=times.speedup_interval,
+                end_to_end_speedup=times.end_to_end_speedup,
+                end_to_end_speedup_interval=times.end_to_end_speedup_interval,
+                device_state=times.device_state,
+                roofline=times.roofline,
+            )
+        )
+    if profile is not None:
+        result.coverage = profile.device_time_coverage
+        result.profile.CopyFrom(profile)
+    return result
 
 
-def _result(outcome: str, message: str, *, compiled: bool, **more: Any) -> Result:
-    return {
-        "outcome": outcome,
-        "compiled": compiled,
-        "correct": outcome == "CORRECT",
-        "speedup": 0.0,
-        "message": message,
-        **more,
-    }
-
-
-def correct(report: Result, passed: int) -> Result:
-    """Every output was right."""
-    return _result("CORRECT", f"all outputs of {passed} trials are right", compiled=True, correctness=report)
-
-
-def incorrect(comparison: Comparison, trial: int, report: Result, findings: Sequence[Result]) -> Result:
-    """An output was wrong."""
-    assert comparison.mismatch is not None
-    evidence = {**comparison.mismatch, "detail": clean(comparison.mismatch["detail"], 500), "trial": trial}
-    where = "a timed call" if trial < 0 else f"trial {trial}"
-    return _result(
-        "INCORRECT",
-        f"{evidence['detail']} ({where})",
-        compiled=True,
-        incorrect=evidence,
-        correctness=report,
-        findings=list(findings),
+def incorrect(
+    mismatch: Mismatch, trial: int, report: pb.CorrectnessReport, findings: Sequence[pb.Finding]
+) -> pb.EvalResult:
+    """Return the result of a candidate with a wrong output, in trial number `trial`, or -1 in a timed call."""
+    evidence = pb.IncorrectEvidence(
+        output=mismatch.output,
+        kind=mismatch.kind,
+        detail=clean(mismatch.detail, 500),
+        mismatched_elements=mismatch.mismatched_elements,
+        total_elements=mismatch.total_elements,
+        max_abs_error=mismatch.max_abs_error,
+        max_error_ratio=mismatch.max_error_ratio,
+        worst_index=mismatch.worst_index,
+        trial=trial,
+        stress=mismatch.stress,
     )
+    where = "a timed call" if trial < 0 else f"trial {trial}"
+    result = _result(pb.EvalResult.INCORRECT, f"{evidence.detail} ({where})", compiled=True, incorrect=evidence)
+    result.correctness.CopyFrom(report)
+    result.findings.extend(findings)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,140 +104,218 @@ class Limits:
     device: int = 0
 
 
-def raised(stage: str, error: Any, limits: Limits, findings: Sequence[Result] = ()) -> Result:
-    """The candidate raised, as its runner says: believed, since no way of failing is better than another."""
-    if not isinstance(error, dict):
-        error = {}
-    evidence = {
-        "stage": stage,
-        "type": clean(str(error.get("type", "")), 200),
-        "message": clean(str(error.get("message", "")), 4096),
-        "traceback": clean(str(error.get("traceback", "")), 8192),
-    }
-    bases = {str(base) for base in error.get("bases", ())} if isinstance(error.get("bases"), list) else set()
-    sentence = f"{evidence['type']}: {_first_line(evidence['message'])}".removesuffix(": ")
-    if _NO_THREAD in evidence["message"]:
+def raised(stage: str, error: ErrorDescription, limits: Limits, findings: Sequence[pb.Finding] = ()) -> pb.EvalResult:
+    """Return the result of a candidate that raised.
+
+    `error` is what its runner says. The judge believes that: no way of failing is better than another.
+    """
+    evidence = pb.ExceptionEvidence(
+        stage=stage,
+        type=clean(error.type, 200),
+        message=clean(error.message, 4096),
+        traceback=clean(error.traceback, 8192),
+    )
+    bases = set(error.bases)
+    sentence = f"{evidence.type}: {_first_line(evidence.message)}".removesuffix(": ")
+    if _NO_THREAD in evidence.message:
         sentence += f" (a candidate may have {MAX_TASKS} processes and threads in all, whose stacks are memory)"
     if "NotPlainTensorError" in bases:
-        lazy = finding("T04", "SEVERITY_REJECT", f"the candidate returned {evidence['message']}")
+        lazy = finding("T04", pb.Finding.SEVERITY_REJECT, f"the candidate returned {evidence.message}")
         return rejected([*findings, lazy], None, compiled=True)
     if "OutOfMemoryError" in bases or "MemoryError" in bases:
         memory = "host" if "MemoryError" in bases else "device"
-        detail = {
-            "memory": memory,
-            "stage": stage,
-            "detail": sentence,
-            "limit_bytes": str(limits.host if memory == "host" else limits.device),
-        }
-        return _result(
-            "OUT_OF_MEMORY", f"{memory} memory ran out: {sentence}", compiled=stage != "load", out_of_memory=detail
-        )
-    if stage == "load" or bases & _COMPILE_ERRORS or _COMPILER_CRASH in evidence["message"]:
-        return _result("COMPILE_ERROR", sentence, compiled=False, compile_error=evidence)
-    kind = "device" if "AcceleratorError" in bases or "CUDA error" in evidence["message"] else "exception"
-    return _result(
-        "RUNTIME_ERROR", sentence, compiled=True, runtime_error={"kind": kind, "stage": stage, "exception": evidence}
-    )
+        limit = limits.host if memory == "host" else limits.device
+        lacking = pb.OutOfMemoryEvidence(memory=memory, stage=stage, detail=sentence, limit_bytes=limit)
+        message = f"{memory} memory ran out: {sentence}"
+        return _result(pb.EvalResult.OUT_OF_MEMORY, message, compiled=stage != "load", out_of_memory=lacking)
+    if stage == "load" or bases & _COMPILE_ERRORS or _COMPILER_CRASH in evidence.message:
+        return _result(pb.EvalResult.COMPILE_ERROR, sentence, compiled=False, compile_error=evidence)
+    kind = "device" if "AcceleratorError" in bases or "CUDA error" in evidence.message else "exception"
+    crash = pb.CrashEvidence(kind=kind, stage=stage, exception=evidence)
+    return _result(pb.EvalResult.RUNTIME_ERROR, sentence, compiled=True, runtime_error=crash)
 
 
-def ended(stage: str, report: ExitReport, memory_limit: int) -> Result:
-    """The candidate's process ended before it answered."""
+def ended(stage: str, report: ExitReport, memory_limit: int) -> pb.EvalResult:
+    """Return the result of a candidate whose process ended before it answered."""
     compiled = stage not in ("load", "compile")
     if report.out_of_memory:
         detail = f"used more than {memory_limit >> 20} MiB of host memory"
-        evidence = {"memory": "host", "stage": stage, "detail": detail, "limit_bytes": str(memory_limit)}
-        return _result("OUT_OF_MEMORY", f"the candidate {detail}", compiled=compiled, out_of_memory=evidence)
+        lacking = pb.OutOfMemoryEvidence(memory="host", stage=stage, detail=detail, limit_bytes=memory_limit)
+        message = f"the candidate {detail}"
+        return _result(pb.EvalResult.OUT_OF_MEMORY, message, compiled=compiled, out_of_memory=lacking)
     if report.signal:
         message = f"the candidate was ended by signal {report.signal} ({_signal_name(report.signal)}) in {stage}"
-        crash: dict[str, Any] = {"kind": "signal", "stage": stage, "signal": report.signal}
+        crash = pb.CrashEvidence(kind="signal", stage=stage, signal=report.signal)
     else:
         message = f"the candidate's process exited with status {report.exit_code} in {stage}"
-        crash = {"kind": "exit", "stage": stage, "exit_code": report.exit_code or 0}
-    return _result("RUNTIME_ERROR", message, compiled=compiled, runtime_error=crash)
+        crash = pb.CrashEvidence(kind="exit", stage=stage, exit_code=report.exit_code or 0)
+    return _result(pb.EvalResult.RUNTIME_ERROR, message, compiled=compiled, runtime_error=crash)
 
 
-def late(stage: str, limit: float, stopped: float) -> Result:
-    """A stage ran past its limit; for `stopped` seconds more the candidate was stopped, while others were timed."""
+def late(stage: str, limit: float, stopped: float) -> pb.EvalResult:
+    """Return the result of a candidate that was slower than the limit of a stage, in seconds.
+
+    `stopped` is the time for which it was stopped in addition, because others were timed.
+    """
     apart = f", without the {stopped:.1f} s for which it was stopped" if stopped >= _WORTH_TELLING else ""
     return _result(
-        "TIMEOUT",
+        pb.EvalResult.TIMEOUT,
         f"{stage} took longer than {limit:g} s{apart}",
         compiled=stage not in ("load", "compile"),
-        timeout={"stage": stage, "limit_seconds": limit},
+        timeout=pb.TimeoutEvidence(stage=stage, limit_seconds=limit),
     )
 
 
-def rejected(findings: Sequence[Result], report: Result | None, *, compiled: bool) -> Result:
-    """The candidate cheats."""
-    ids = [finding["id"] for finding in findings if finding["severity"] == "SEVERITY_REJECT"]
-    sentence = "; ".join(finding["evidence"] for finding in findings if finding["severity"] == "SEVERITY_REJECT")
-    more = {"correctness": report} if report else {}
-    return _result(
-        "REJECTED", sentence, compiled=compiled, findings=list(findings), rejected={"finding_ids": ids}, **more
-    )
+def rejected(findings: Sequence[pb.Finding], report: pb.CorrectnessReport | None, *, compiled: bool) -> pb.EvalResult:
+    """Return the result of a candidate that cheats: at least one of `findings` rejects it."""
+    reasons = [found for found in findings if found.severity == pb.Finding.SEVERITY_REJECT]
+    evidence = pb.RejectedEvidence(finding_ids=[found.id for found in reasons])
+    sentence = "; ".join(found.evidence for found in reasons)
+    result = _result(pb.EvalResult.REJECTED, sentence, compiled=compiled, rejected=evidence)
+    result.findings.extend(findings)
+    if report is not None:
+        result.correctness.CopyFrom(report)
+    return result
 
 
-def invalid(field: str, description: str) -> Result:
-    """The request or the candidate's source is malformed."""
-    violations = [{"field": field, "description": description}]
-    return _result("INVALID", f"{field}: {description}", compiled=False, invalid={"violations": violations})
+def invalid(field: str, description: str) -> pb.EvalResult:
+    """Return the result of a malformed request, or of a malformed source of a candidate."""
+    evidence = pb.InvalidEvidence(violations=[pb.FieldViolation(field=field, description=_sendable(description))])
+    return _result(pb.EvalResult.INVALID, f"{field}: {description}", compiled=False, invalid=evidence)
 
 
-def took_all_memory(stage: str, limit: int) -> Result:
-    """The judge found no device memory left beside the candidate, which may have `limit` bytes."""
+def took_all_memory(stage: str, limit: int) -> pb.EvalResult:
+    """Return the result of a candidate that left no device memory to the judge; it may have `limit` bytes."""
     detail = "no device memory is left for judging it"
-    evidence = {"memory": "device", "stage": stage, "detail": detail, "limit_bytes": str(limit)}
+    evidence = pb.OutOfMemoryEvidence(memory="device", stage=stage, detail=detail, limit_bytes=limit)
     return _result(
-        "OUT_OF_MEMORY",
+        pb.EvalResult.OUT_OF_MEMORY,
         f"device memory ran out: {detail}",
         compiled=stage not in ("load", "compile"),
         out_of_memory=evidence,
     )
 
 
-def reference_failed(detail: Result) -> Result:
-    """The reference, or the cases, failed."""
-    told = missing_module(detail["type"], detail["message"])
-    sentence = told or f"the reference failed: {detail['type']}: {_first_line(detail['message'])}"
-    return _result("REFERENCE_ERROR", sentence, compiled=False, reference_error=detail)
+def reference_failed(stage: str, error: ErrorDescription) -> pb.EvalResult:
+    """Return the result when the reference, or the cases, failed."""
+    told = missing_module(error.type, error.message)
+    sentence = told or f"the reference failed: {error.type}: {_first_line(error.message)}"
+    evidence = pb.ExceptionEvidence(
+        stage=stage,
+        type=_sendable(error.type),
+        message=_sendable(error.message),
+        traceback=_sendable(error.traceback),
+    )
+    return _result(pb.EvalResult.REFERENCE_ERROR, sentence, compiled=False, reference_error=evidence)
 
 
-def too_large(memory: str, stage: str, needed: int, available: int) -> Result:
-    """The problem needs more memory than there is, even alone: in `stage` (see ProblemTooLargeEvidence)."""
+def too_large(memory: str, stage: str, needed: int, available: int) -> pb.EvalResult:
+    """Return the result of a problem that needs more memory than the device has, even alone.
+
+    `stage` is the part that did not fit (see ProblemTooLargeEvidence); the two sizes are in bytes.
+    """
     what = {
         "inputs": "the inputs and parameters of the reference take",
         "judging": "judging a candidate of this problem beside its reference takes",
     }.get(stage, "the reference needs")
     detail = f"{what} {_gibibytes(needed)} of {memory} memory or more; there are {_gibibytes(available)}"
-    evidence = {
-        "memory": memory,
-        "stage": stage,
-        "needed_bytes": str(needed),
-        "device_bytes": str(available),
-        "detail": detail,
-    }
-    return _result("PROBLEM_TOO_LARGE", detail, compiled=False, problem_too_large=evidence)
+    evidence = pb.ProblemTooLargeEvidence(
+        memory=memory, stage=stage, needed_bytes=needed, device_bytes=available, detail=detail
+    )
+    return _result(pb.EvalResult.PROBLEM_TOO_LARGE, detail, compiled=False, problem_too_large=evidence)
+
+
+def infrastructure(cause: str, detail: str, *, retryable: bool) -> pb.EvalResult:
+    """Return the result when a part of KernelDyno failed; `cause` is machine-readable."""
+    evidence = pb.InfrastructureEvidence(cause=cause, detail=_sendable(detail), retryable=retryable)
+    message = f"{cause}: {detail}"
+    return _result(pb.EvalResult.INFRASTRUCTURE_ERROR, message, compiled=False, infrastructure_error=evidence)
+
+
+def finding(identifier: str, severity: pb.Finding.Severity.ValueType, evidence: str) -> pb.Finding:
+    """Return a Finding. `evidence` may quote text of a candidate, with anything in it."""
+    return pb.Finding(id=identifier, severity=severity, evidence=clean(evidence, _MAX_EVIDENCE))
+
+
+def complete(
+    result: pb.EvalResult,
+    stages: Sequence[pb.StageSpan],
+    findings: Sequence[pb.Finding],
+    use: pb.MemoryUse | None,
+    logs: str,
+) -> pb.EvalResult:
+    """Add what every result has, whatever its outcome; return `result`.
+
+    Args:
+        result: The result, which is changed.
+        stages: The time spent in each stage.
+        findings: Observations. They are added only if the result has none of its own.
+        use: The memory that was planned and observed; None if the evaluation ended before that.
+        logs: What the candidate printed.
+    """
+    result.stages.extend(stages)
+    if not result.findings:
+        result.findings.extend(findings)
+    if use is not None:
+        result.memory_use.CopyFrom(use)
+    result.logs = clean(_FOREIGN_FRAME.sub("", logs), _MAX_LOG + 128)
+    return result
+
+
+def clean(text: str, limit: int) -> str:
+    """Return `text` shortened to `limit`, as valid Unicode and without control characters.
+
+    Control characters could forge what an operator sees.
+    """
+    return _sendable(_CONTROL.sub("", text)[:limit])
+
+
+def _sendable(text: str) -> str:
+    """Return `text` as valid Unicode.
+
+    A message of protobuf cannot hold a lone surrogate, and the text of an exception may have one.
+    """
+    return text.encode(errors="replace").decode()
+
+
+def _result(
+    outcome: pb.EvalResult.Outcome.ValueType,
+    message: str,
+    *,
+    compiled: bool,
+    incorrect: pb.IncorrectEvidence | None = None,
+    compile_error: pb.ExceptionEvidence | None = None,
+    runtime_error: pb.CrashEvidence | None = None,
+    timeout: pb.TimeoutEvidence | None = None,
+    out_of_memory: pb.OutOfMemoryEvidence | None = None,
+    rejected: pb.RejectedEvidence | None = None,
+    invalid: pb.InvalidEvidence | None = None,
+    reference_error: pb.ExceptionEvidence | None = None,
+    infrastructure_error: pb.InfrastructureEvidence | None = None,
+    problem_too_large: pb.ProblemTooLargeEvidence | None = None,
+) -> pb.EvalResult:
+    """Return a result with one kind of evidence, or with none."""
+    return pb.EvalResult(
+        outcome=outcome,
+        compiled=compiled,
+        correct=outcome == pb.EvalResult.CORRECT,
+        speedup=0.0,
+        message=_sendable(message),
+        incorrect=incorrect,
+        compile_error=compile_error,
+        runtime_error=runtime_error,
+        timeout=timeout,
+        out_of_memory=out_of_memory,
+        rejected=rejected,
+        invalid=invalid,
+        reference_error=reference_error,
+        infrastructure_error=infrastructure_error,
+        problem_too_large=problem_too_large,
+    )
 
 
 def _gibibytes(nbytes: int) -> str:
     return f"{nbytes / (1 << 30):.2f} GiB"
-
-
-def infrastructure(cause: str, detail: str, *, retryable: bool) -> Result:
-    """Something of ours failed."""
-    evidence = {"cause": cause, "detail": detail, "retryable": retryable}
-    return _result("INFRASTRUCTURE_ERROR", f"{cause}: {detail}", compiled=False, infrastructure_error=evidence)
-
-
-def finding(identifier: str, severity: str, evidence: str) -> Result:
-    """A Finding. Its evidence may quote what a candidate says, with anything in it."""
-    return {"id": identifier, "severity": severity, "evidence": clean(evidence, _MAX_EVIDENCE)}
-
-
-def with_logs(result: Result, logs: str) -> Result:
-    """Add what the candidate printed."""
-    result["logs"] = clean(_FOREIGN_FRAME.sub("", logs), _MAX_LOG + 128)
-    return result
 
 
 def _first_line(text: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...shared import tree
+from ...shared.tracebacks import ErrorDescription
 from .handle import RunnerGarbled
 
 #: What a time of nothing at all counts as, in seconds: no clock ticks faster, and ratios of times must exist.
@@ -65,6 +66,16 @@ class Called:
     launches: int | None
     #: How long it took, which decides how many calls are planned for, and nothing else.
     seconds: float
+
+
+def read_error(answer: Any) -> ErrorDescription:
+    """Return the exception that a runner describes. Parts that are missing or have another form are left empty."""
+    said = answer if isinstance(answer, dict) else {}
+    bases = said.get("bases")
+    names = tuple(str(base) for base in bases) if isinstance(bases, list) else ()
+    return ErrorDescription(
+        str(said.get("type", "")), names, str(said.get("message", "")), str(said.get("traceback", ""))
+    )
 
 
 def read_call(answer: Any) -> Called:

@@ -13,7 +13,6 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Collection
-from typing import Any
 
 from ...devices.base import Device
 from ...shared import wire
@@ -241,7 +240,7 @@ class Pool:
         """End every runner."""
         await asyncio.gather(*(self.discard(runner) for runner in list(self.runners)))
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> dict[str, int | dict[str, int]]:
         """Counters for the server's metrics."""
         return {
             "runner_spawns": self.spawns,

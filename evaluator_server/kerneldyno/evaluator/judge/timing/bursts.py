@@ -20,6 +20,8 @@ from typing import TypeVar
 
 import torch
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
 from ...devices.base import Device, Gate, Stopwatch
 from ...devices.signals import DONE, READY, RELEASED
 from ...devices.timed_loops import Plan
@@ -81,9 +83,9 @@ class Regime:
         return self.queueable > 0
 
     @property
-    def name(self) -> str:
-        """The name in TimingStats."""
-        return "REGIME_QUEUED_AHEAD" if self.queued else "REGIME_AS_CALLED"
+    def kind(self) -> pb.TimingStats.Regime.ValueType:
+        """What TimingStats calls it."""
+        return pb.TimingStats.REGIME_QUEUED_AHEAD if self.queued else pb.TimingStats.REGIME_AS_CALLED
 
     def shorten(self, count: int) -> None:
         """A burst of `count` calls could not be queued."""
@@ -363,7 +365,7 @@ class Bursts:
             comparison = trial.judge_bytes(expected, spec, output)
             record.note(comparison)
             if comparison.mismatch is not None:
-                raise Finished(verdict.incorrect(comparison, -1, record.report(), record.findings))
+                raise Finished(verdict.incorrect(comparison.mismatch, -1, record.report(), record.findings))
             record.timed_checks += 1
 
     def _poison(self, side: Side, plan: Plan, *, lead_in: int = 0) -> None:

@@ -16,7 +16,8 @@ import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ..runners.answers import SHORTEST
 
@@ -87,7 +88,7 @@ class Timing:
     """How long one call takes, in seconds."""
 
     samples: Sequence[float]
-    clock: str
+    clock: pb.TimingStats.Clock.ValueType
     judge_seconds: float
     #: Why the runner's times were not believed: id of the finding and a sentence. Empty when they were.
     doubt: tuple[str, str] | None = None
@@ -96,21 +97,6 @@ class Timing:
     def median(self) -> float:
         """Median of the samples."""
         return statistics.median(self.samples)
-
-    def to_json(self) -> dict[str, Any]:
-        """The proto-JSON of TimingStats."""
-        ordered = sorted(self.samples)
-        return {
-            "median_seconds": self.median,
-            "mean_seconds": statistics.fmean(ordered),
-            "min_seconds": ordered[0],
-            "max_seconds": ordered[-1],
-            "p10_seconds": ordered[round(0.1 * (len(ordered) - 1))],
-            "p90_seconds": ordered[round(0.9 * (len(ordered) - 1))],
-            "samples": len(ordered),
-            "clock": self.clock,
-            "judge_seconds": self.judge_seconds,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,20 +277,20 @@ def conclude(evidence: Evidence) -> Timing:
     doubt = _doubt(evidence, samples, cold, clock)
     judge_seconds = max(SHORTEST, clock.seconds)
     if doubt is None and _borne_out(evidence, clock):
-        return Timing(samples, "CLOCK_DEVICE_EVENTS", judge_seconds)
+        return Timing(samples, pb.TimingStats.CLOCK_DEVICE_EVENTS, judge_seconds)
     if doubt is None:
         # Too noisy to tell: what the clock may say beyond the device times of the very same bursts is added to each
         # call, and no call takes clearly less than that. An uncertain time must not be a good one.
         most = clock.seconds + _uncertain(evidence, clock)
         hidden = max(0.0, most - _claimed_mean(_samples(evidence.warm)))
         least = most / _COLD_FACTOR
-        return Timing([max(sample + hidden, least) for sample in samples], "CLOCK_JUDGE", judge_seconds)
+        return Timing([max(sample + hidden, least) for sample in samples], pb.TimingStats.CLOCK_JUDGE, judge_seconds)
     # Whatever is slower is believed, and so is everything that was hidden.
     bounds = [clock.seconds + _STANDARD_ERRORS * clock.error, statistics.fmean(samples)]
     if doubt[0] == "T01":
         bounds.append(cold.seconds)
     bound = max(judge_seconds, *bounds)
-    return Timing([max(sample, bound) for sample in samples], "CLOCK_JUDGE", judge_seconds, doubt)
+    return Timing([max(sample, bound) for sample in samples], pb.TimingStats.CLOCK_JUDGE, judge_seconds, doubt)
 
 
 def summary(evidence: Evidence) -> str:
@@ -380,4 +366,4 @@ def _disagreement(device: float, judge: float) -> str:
 def conclude_trusted(bursts: Sequence[Burst]) -> Timing:
     """The same for the reference, whose device times are believed: no candidate comes near its process."""
     samples = [max(SHORTEST, sample) for sample in _samples(bursts)]
-    return Timing(samples, "CLOCK_DEVICE_EVENTS", max(SHORTEST, statistics.fmean(samples)))
+    return Timing(samples, pb.TimingStats.CLOCK_DEVICE_EVENTS, max(SHORTEST, statistics.fmean(samples)))

@@ -13,6 +13,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
 from ..runners.answers import SHORTEST
 from . import ratio
 from .device_time import Timing
@@ -81,20 +83,22 @@ def conclude_paced(
             f"{hidden * 1e6:.1f} us for each call pass between the calls, beyond what passes between calls of nothing"
         )
         bounded = [sample + hidden for sample in samples]
-        return Timing(bounded, "CLOCK_JUDGE", judge_seconds + hidden, ("T01", f"{said}; they count"))
+        return Timing(bounded, pb.TimingStats.CLOCK_JUDGE, judge_seconds + hidden, ("T01", f"{said}; they count"))
     bounded = no_less_than_device(samples, device_seconds)
     if bounded != samples:
         said = f"a call takes {median * 1e6:.1f} us from end to end, and {device_seconds * 1e6:.1f} us of the device"
         # What a call of nothing cost may have been more than usual: the device's time counts, and is no accusation yet.
         accused = median + fixed < _LEAST_IN_CACHE * device_seconds - _GAP[kind]
         doubt = ("T01", f"{said}; the latter counts") if accused else None
-        return Timing(bounded, "CLOCK_JUDGE", max(judge_seconds, device_seconds), doubt)
+        return Timing(bounded, pb.TimingStats.CLOCK_JUDGE, max(judge_seconds, device_seconds), doubt)
     claimed = statistics.median(second for burst in bursts for second in burst.claimed)
     seen = statistics.median(second for burst in bursts for second in burst.seconds)
     if claimed < _UNDERSTATED * seen - _SIGNALLING[kind]:
         said = f"the runner says that a call takes {claimed * 1e6:.1f} us, the judge sees {seen * 1e6:.1f} us"
-        return Timing(samples, "CLOCK_JUDGE", judge_seconds, ("T01", f"{said}; what the judge sees counts"))
-    return Timing(samples, "CLOCK_EACH_CALL", judge_seconds)
+        return Timing(
+            samples, pb.TimingStats.CLOCK_JUDGE, judge_seconds, ("T01", f"{said}; what the judge sees counts")
+        )
+    return Timing(samples, pb.TimingStats.CLOCK_EACH_CALL, judge_seconds)
 
 
 def no_less_than_device(samples: Sequence[float], device_seconds: float) -> list[float]:

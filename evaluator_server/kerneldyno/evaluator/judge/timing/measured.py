@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ..runners.answers import SHORTEST
 from . import device_time, ratio
@@ -21,7 +22,7 @@ _DEVICE_BOUND = 0.8
 class Visit:
     """What one side did in one round, and how its calls reached the device."""
 
-    regime: str
+    regime: pb.TimingStats.Regime.ValueType
     paced: PacedBurst
     #: None where calls are not queued ahead, and in rounds that were made when device times were known already.
     queued: Burst | None
@@ -48,7 +49,7 @@ class Measured:
     """What a timing has found."""
 
     effort: Effort
-    regime: str = ""
+    regime: pb.TimingStats.Regime.ValueType = pb.TimingStats.REGIME_UNSPECIFIED
     replayed: bool = False
     #: One visit of each side for each round; none of the reference where there is none to be timed.
     candidate: list[Visit] = field(default_factory=list)
@@ -64,7 +65,8 @@ class Measured:
     #: Kernels of the reference, and whether both processes have the same pace.
     kernels: int = 1
     same_pace: bool = True
-    state: dict[str, Any] = field(default_factory=dict)
+    #: None if the device does not report it.
+    state: pb.DeviceState | None = None
     #: Seconds that the device was held, by what for.
     phases: dict[str, float] = field(default_factory=dict)
 

@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 from ...devices.base import Device
 from ...shared import tree, wire
 from ...shared.spec import EvalSpec
+from ...shared.tracebacks import ErrorDescription
 from ...toolkits import ReferenceFailure
 from ..memory.footprint import CONTEXT_BYTES, lies_over_inputs
 from ..problems.cache import BuiltProblem
@@ -121,7 +122,7 @@ class ReferenceRunner(Side):
     def _heed(self, answer: wire.Frame) -> Any:
         if "ok" in answer:
             return answer["ok"]
-        raise ReferenceFailure.from_runner("timing", answer["error"])
+        raise ReferenceFailure.from_runner("timing", ErrorDescription.from_json(answer["error"]))
 
 
 @dataclass(slots=True)

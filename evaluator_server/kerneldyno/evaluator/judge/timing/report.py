@@ -9,10 +9,13 @@ from __future__ import annotations
 import logging
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+
+from kerneldyno.v1 import evaluation_pb2 as pb
 
 from ..results import verdict
 from ..results.record import Finished, Record
+from ..results.times import Times
 from ..runners.answers import SHORTEST
 from . import device_time, end_to_end_time, ratio
 from .device_time import Timing
@@ -22,16 +25,13 @@ from .measured import Measured, Visit, evidence
 _log = logging.getLogger("kerneldyno.judge")
 
 
-def report(record: Record, measured: Measured, paces: tuple[float, float], device_kind: str) -> verdict.Result:
+def report(record: Record, measured: Measured, paces: tuple[float, float], device_kind: str) -> Times:
     """Return times, speedups and intervals; whatever is doubted becomes a finding. Raises Finished.
 
     `paces` are those of the processes of reference and candidate, in seconds; 0 where processes do not differ in that.
     """
     require_one_regime(measured)
     _log.debug("%s", _summary(measured))
-    found: verdict.Result = {"correctness": record.report(), "timing_effort": _effort(measured)}
-    if measured.state:
-        found["device_state"] = measured.state
     fixed = end_to_end_time.overhead(measured.paced_nothing)
     like = device = None
     ours, theirs = measured.reference, measured.candidate
@@ -45,48 +45,44 @@ def report(record: Record, measured: Measured, paces: tuple[float, float], devic
     device_seconds = device.median if device else 0.0
     end_to_end = end_to_end_time.conclude_paced(waiting, measured.paced_nothing, device_kind, device_seconds)
     _find(record, end_to_end)
-    labels = {"regime": measured.regime, "launch_mode": _mode(measured)}
-    as_called = {**labels, "regime": "REGIME_AS_CALLED"}
+    as_called, mode = pb.TimingStats.REGIME_AS_CALLED, _mode(measured)
     candidate = device or end_to_end
-    found["candidate_timing"] = {
-        **candidate.to_json(),
-        **labels,
-        "launch_seconds": _launching(theirs),
-        "pace_seconds": paces[1],
-    }
-    found["candidate_end_to_end"] = {**end_to_end.to_json(), **as_called}
+    stats = _stats(candidate, measured.regime, mode)
+    stats.launch_seconds, stats.pace_seconds = _launching(theirs), paces[1]
+    times = Times(_effort(measured), stats, _stats(end_to_end, as_called, mode), device_state=measured.state)
     if not between:
-        return found
+        return times
     queued = [visit.queued for visit in _kept(ours, like.reference_rounds) if visit.queued] if like else []
     trusted = device_time.conclude_trusted(queued) if queued else None
     our_waiting = [visit.paced for visit in _kept(ours, between.reference_rounds)]
     waited = _trusted(our_waiting, fixed, trusted.median if trusted else 0.0)
     reference = trusted or waited
-    found["reference_timing"] = {
-        **reference.to_json(),
-        **labels,
-        "launch_seconds": _launching(ours),
-        "pace_seconds": paces[0],
-        "queued_seconds": measured.queued_reference,
-    }
-    found["reference_end_to_end"] = {**waited.to_json(), **as_called}
+    stats = _stats(reference, measured.regime, mode)
+    stats.launch_seconds, stats.pace_seconds = _launching(ours), paces[0]
+    stats.queued_seconds = measured.queued_reference
     between = between.scaled(
         _raised(end_to_end, waiting, fixed, measured.least(theirs))
         / _raised(waited, our_waiting, fixed, measured.least(ours))
     )
     host = max(0.0, 1 - device.median / end_to_end.median) if device else 1.0
     low, high = ratio.widened(between, waited.median, end_to_end.median, host=host, kind=device_kind)
-    found["end_to_end_speedup"], found["end_to_end_speedup_interval"] = between.value, {"low": low, "high": high}
-    speedup = between
+    speedup, interval = between, pb.Interval(low=low, high=high)
+    times = replace(
+        times,
+        reference_timing=stats,
+        reference_end_to_end=_stats(waited, as_called, mode),
+        end_to_end_speedup=between.value,
+        end_to_end_speedup_interval=interval,
+    )
     if device and like:
         speedup = like.scaled(_raised_device(device, _kept(theirs, like.rounds)))
         low, high = ratio.widened(
             speedup, reference.median, device.median, kernels=measured.kernels, same_pace=measured.same_pace
         )
-    found["speedup"], found["speedup_interval"] = speedup.value, {"low": low, "high": high}
+        interval = pb.Interval(low=low, high=high)
     if measured.queued_reference:
-        record.find("T31", "SEVERITY_WARNING", _waits(measured, candidate))
-    return found
+        record.find("T31", pb.Finding.SEVERITY_WARNING, _waits(measured, candidate))
+    return replace(times, speedup=speedup.value, speedup_interval=interval)
 
 
 def _summary(measured: Measured) -> str:
@@ -99,7 +95,7 @@ def _summary(measured: Measured) -> str:
     checked = f" {device_time.summary(evidence(measured))}" if measured.queued else ""
     spent = " ".join(f"{name}={seconds:.3f}" for name, seconds in measured.phases.items())
     return (
-        f"event=timed regime={measured.regime} effort={measured.effort} candidate: {seen(measured.candidate)}"
+        f"event=timed regime={_name(measured.regime)} effort={measured.effort} candidate: {seen(measured.candidate)}"
         f" reference: {seen(measured.reference)}{checked} spent: {spent}"
     )
 
@@ -110,7 +106,9 @@ def require_one_regime(measured: Measured) -> None:
     seen = {visit.regime for visit in visits} | ({measured.regime} if visits else set())
     pairs = zip(measured.candidate, measured.reference, strict=False)
     if len(seen) != 1 or any((ours.queued is None) != (theirs.queued is None) for ours, theirs in pairs):
-        detail = f"calls were timed in different regimes, which cannot be compared: {', '.join(sorted(seen))}"
+        detail = (
+            f"calls were timed in different regimes, which cannot be compared: {', '.join(sorted(map(_name, seen)))}"
+        )
         raise Finished(verdict.infrastructure("MIXED_REGIMES", detail, retryable=True))
 
 
@@ -143,32 +141,54 @@ def _trusted(bursts: Sequence[PacedBurst], fixed: float, device_seconds: float) 
     """Return the end-to-end times of the reference, in which nothing is hidden: what looks like that is the host's noise."""
     samples = [max(SHORTEST, second - fixed) for burst in bursts for second in burst.seconds]
     samples = end_to_end_time.no_less_than_device(samples, device_seconds)
-    return Timing(samples, "CLOCK_EACH_CALL", statistics.fmean(samples))
+    return Timing(samples, pb.TimingStats.CLOCK_EACH_CALL, statistics.fmean(samples))
 
 
 def _find(record: Record, concluded: Timing) -> None:
-    known = {finding["id"] for finding in record.findings}
+    known = {finding.id for finding in record.findings}
     if concluded.doubt is not None and concluded.doubt[0] not in known:
-        record.find(concluded.doubt[0], "SEVERITY_WARNING", concluded.doubt[1])
+        record.find(concluded.doubt[0], pb.Finding.SEVERITY_WARNING, concluded.doubt[1])
 
 
-def _mode(measured: Measured) -> str:
-    return "LAUNCH_MODE_CUDA_GRAPH" if measured.replayed else "LAUNCH_MODE_EAGER"
+def _mode(measured: Measured) -> pb.LaunchMode.ValueType:
+    return pb.LAUNCH_MODE_CUDA_GRAPH if measured.replayed else pb.LAUNCH_MODE_EAGER
+
+
+def _name(regime: pb.TimingStats.Regime.ValueType) -> str:
+    return pb.TimingStats.Regime.Name(regime)
+
+
+def _stats(timing: Timing, regime: pb.TimingStats.Regime.ValueType, mode: pb.LaunchMode.ValueType) -> pb.TimingStats:
+    """Return the report of one time of one side."""
+    ordered = sorted(timing.samples)
+    return pb.TimingStats(
+        median_seconds=timing.median,
+        mean_seconds=statistics.fmean(ordered),
+        min_seconds=ordered[0],
+        max_seconds=ordered[-1],
+        p10_seconds=ordered[round(0.1 * (len(ordered) - 1))],
+        p90_seconds=ordered[round(0.9 * (len(ordered) - 1))],
+        samples=len(ordered),
+        clock=timing.clock,
+        judge_seconds=timing.judge_seconds,
+        regime=regime,
+        launch_mode=mode,
+    )
 
 
 def _launching(visits: Sequence[Visit]) -> float:
     return device_time.launching([visit.queued for visit in visits if visit.queued])
 
 
-def _effort(measured: Measured) -> dict[str, Any]:
-    """The proto-JSON of TimingEffort."""
+def _effort(measured: Measured) -> pb.TimingEffort:
+    """Return the cost of the timing."""
 
     def calls(visits: Sequence[Visit]) -> int:
         return sum(visit.paced.calls + (visit.queued.calls if visit.queued else 0) for visit in visits)
 
-    return {
-        "lease_seconds": measured.seconds,
-        "rounds": len(measured.candidate),
-        "candidate_calls": calls(measured.candidate) + sum(burst.calls for burst in measured.warm),
-        "reference_calls": calls(measured.reference),
-    }
+    return pb.TimingEffort(
+        lease_seconds=measured.seconds,
+        rounds=len(measured.candidate),
+        candidate_calls=calls(measured.candidate) + sum(burst.calls for burst in measured.warm),
+        reference_calls=calls(measured.reference),
+    )

@@ -16,12 +16,13 @@ from typing import Any
 
 import torch
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
 from ...devices.base import Device
-from ...shared.precision import of_dtype
 from ...toolkits import Problem
 from ..problems.cache import Announce, BuiltProblem, Problems
+from ..problems.tiers import of_dtype
 from ..problems.trial import Trial
-from ..results import verdict
 from ..results.record import Record
 from ..runners.lease import Lease
 from .quiet import Quiet
@@ -33,14 +34,16 @@ _COPIED_CACHES = 8
 _MOST_COPIED = {"cuda": 1 << 30, "cpu": 64 << 20}
 #: Rows of the square matrices that are multiplied: as many as fill a GPU, and take no time to speak of. FP8, for which torch
 #: has no product that every device can do, is held against bfloat16.
-_TIERS: dict[str, tuple[torch.dtype, int]] = {
-    "PRECISION_FP64": (torch.float64, 4096),
-    "PRECISION_FP32": (torch.float32, 4096),
-    "PRECISION_TF32": (torch.float32, 8192),
-    "PRECISION_FP16": (torch.float16, 8192),
-    "PRECISION_BF16": (torch.bfloat16, 8192),
-    "PRECISION_FP8": (torch.bfloat16, 8192),
+_TIERS: dict[pb.Precision.ValueType, tuple[torch.dtype, int]] = {
+    pb.PRECISION_FP64: (torch.float64, 4096),
+    pb.PRECISION_FP32: (torch.float32, 4096),
+    pb.PRECISION_TF32: (torch.float32, 8192),
+    pb.PRECISION_FP16: (torch.float16, 8192),
+    pb.PRECISION_BF16: (torch.bfloat16, 8192),
+    pb.PRECISION_FP8: (torch.bfloat16, 8192),
 }
+#: What the rate of memory is kept under, which is no tier's.
+_BYTES = pb.PRECISION_UNSPECIFIED
 _MOST_ROWS = {"cuda": 8192, "cpu": 256}
 _TIMINGS = 4
 #: Inputs so many times the cache cannot lie in it, and reading them takes at least this share of what a copy makes of it.
@@ -65,20 +68,20 @@ class Roof:
         self._device = device
         self._lease = lease
         self._quiet = quiet
-        #: Bytes a second, under the empty name, and operations a second in each tier.
-        self._rates: dict[str, float] = {}
+        #: Bytes a second, under UNSPECIFIED, and operations a second in each tier.
+        self._rates: dict[pb.Precision.ValueType, float] = {}
 
-    async def rates(self, tier: str) -> tuple[float, float] | None:
-        """Return bytes a second and operations a second in `tier` (none: 0); None where nothing can be measured now."""
-        wanted = [name for name in ("", tier) if name not in self._rates]
+    async def rates(self, tier: pb.Precision.ValueType) -> tuple[float, float] | None:
+        """Return bytes a second and operations a second in `tier` (UNSPECIFIED: 0); None where nothing can be measured."""
+        wanted = [each for each in (_BYTES, tier) if each not in self._rates]
         if wanted:
             # Everybody stands still, the candidate too: who kept the device busy now would lower the roof for all.
             async with self._lease.exclusive(None):
                 if not await self._quiet.wait():
                     return None
-                for name in wanted:
-                    self._rates[name] = self.computed(name) if name else self.moved()
-        return self._rates[""], self._rates[tier] if tier else 0.0
+                for each in wanted:
+                    self._rates[each] = self.computed(each) if each else self.moved()
+        return self._rates[_BYTES], self._rates[tier] if tier else 0.0
 
     def moved(self) -> float:
         """Measure bytes a second, by a copy much larger than the cache: what is copied is read and written."""
@@ -89,7 +92,7 @@ class Roof:
         target = torch.empty_like(source)
         return 2 * size / self._quickest(lambda: target.copy_(source))
 
-    def computed(self, tier: str) -> float:
+    def computed(self, tier: pb.Precision.ValueType) -> float:
         """Measure operations a second, by a product of random matrices: of zeros it would take less power, and less time."""
         device = self._device
         dtype, rows = _TIERS[tier]
@@ -97,7 +100,7 @@ class Roof:
         generator = torch.Generator(device.torch_device).manual_seed(0)
         matrix = torch.randn(rows, rows, dtype=dtype, device=device.torch_device, generator=generator)
         product = torch.empty_like(matrix)
-        with _tf32(allowed=tier == "PRECISION_TF32"):
+        with _tf32(allowed=tier == pb.PRECISION_TF32):
             return 2 * rows**3 / self._quickest(lambda: torch.mm(matrix, matrix, out=product))
 
     def _quickest(self, call: Callable[[], Any]) -> float:
@@ -120,24 +123,24 @@ async def place(
     example: Trial,
     record: Record,
     seconds: float,
-) -> verdict.Result:
-    """Return the part of the result that says where a candidate stands whose call takes `seconds`; it may be empty.
+) -> pb.Roofline | None:
+    """Return how near a candidate whose call takes `seconds` comes to the roof; None if that cannot be measured.
 
     `example` is the first trial: timed calls are like it. Who is quicker than its inputs can be read gets a finding.
     """
     try:
         counted = await problems.count(built, example, announce)
         work = work_of(built.problem, example, counted.flops)
-        rates = await roof.rates(_tier(record.precision, example) if work.flops else "") if work.bytes else None
+        rates = await roof.rates(_tier(record.precision, example) if work.flops else _BYTES) if work.bytes else None
     except Exception as error:  # no memory for it beside the candidate's, for example: an estimate spoils no verdict
         _log.warning("no roofline: %s: %s", type(error).__name__, error)
-        return {}
+        return None
     if rates is None:
-        return {}
+        return None
     doubt = implausible(work, rates[0], problems.device.cache_bytes(), seconds)
     if doubt:
-        record.find("T21", "SEVERITY_INFO", doubt)
-    return {"roofline": position(work, *rates, seconds)}
+        record.find("T21", pb.Finding.SEVERITY_INFO, doubt)
+    return position(work, *rates, seconds)
 
 
 def work_of(problem: Problem, example: Trial, flops: int) -> Work:
@@ -147,27 +150,27 @@ def work_of(problem: Problem, example: Trial, flops: int) -> Work:
     return Work(inputs, inputs + problem.parameter_bytes() + outputs, flops)
 
 
-def _tier(seen: str, example: Trial) -> str:
+def _tier(seen: pb.Precision.ValueType, example: Trial) -> pb.Precision.ValueType:
     """Return the precision in which the candidate computes: as its errors look, or else as its numbers are stored."""
     specs = [*(leaf.spec for leaf in example.expected.leaves), *example.inputs.specs]
     tiers = [seen, *(of_dtype(spec.torch_dtype) for spec in specs)]
-    return next((tier for tier in tiers if tier in _TIERS), "PRECISION_FP32")
+    return next((tier for tier in tiers if tier in _TIERS), pb.PRECISION_FP32)
 
 
-def position(work: Work, bytes_per_second: float, flops_per_second: float, seconds: float) -> verdict.Result:
-    """The proto-JSON of Roofline."""
+def position(work: Work, bytes_per_second: float, flops_per_second: float, seconds: float) -> pb.Roofline:
+    """Return how near a call that takes `seconds` comes to what the device can do at best."""
     moving = work.bytes / bytes_per_second
     computing = work.flops / flops_per_second if work.flops else 0.0
     least = max(moving, computing)
-    return {
-        "bytes": str(work.bytes),
-        "flops": str(work.flops),
-        "bytes_per_second": bytes_per_second,
-        "flops_per_second": flops_per_second,
-        "least_seconds": least,
-        "share": least / seconds,
-        "bound": "BOUND_COMPUTE" if computing > moving else "BOUND_MEMORY",
-    }
+    return pb.Roofline(
+        bytes=work.bytes,
+        flops=work.flops,
+        bytes_per_second=bytes_per_second,
+        flops_per_second=flops_per_second,
+        least_seconds=least,
+        share=least / seconds,
+        bound=pb.Roofline.BOUND_COMPUTE if computing > moving else pb.Roofline.BOUND_MEMORY,
+    )
 
 
 def implausible(work: Work, bytes_per_second: float, cache_bytes: int, seconds: float) -> str:

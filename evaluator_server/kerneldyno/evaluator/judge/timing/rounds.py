@@ -22,7 +22,10 @@ from typing import Any
 
 import torch
 
+from kerneldyno.v1 import evaluation_pb2 as pb
+
 from ...devices.base import AFRESH
+from ...shared.nvml import GpuState
 from ..checks.candidate import Candidate
 from ..problems.cache import Announce, BuiltProblem, Problems
 from ..problems.trial import Trial
@@ -160,7 +163,7 @@ class TimingSession:
                 unqueued = late.side
                 if unqueued is reference:
                     self._built.queueable = bursts.regime.queueable
-        measured.regime, measured.replayed = bursts.regime.name, bursts.regime.replayed
+        measured.regime, measured.replayed = bursts.regime.kind, bursts.regime.replayed
         if not bursts.regime.queued and unqueued is candidate and reference.timed:
             measured.queued_reference = await self._queue_reference_alone(measured.effort, per_call)
         measured.state = _state(before, candidate.device.state())
@@ -320,7 +323,7 @@ class TimingSession:
         # Where there is room for the inputs of both steps each side is woken once.
         for number, part in enumerate(bursts.apart(steps)):
             await visit(part, moved if number == 0 else 0)
-        return {side: Visit(bursts.regime.name, paced[side], queued.get(side), calm[side]) for side in sides}
+        return {side: Visit(bursts.regime.kind, paced[side], queued.get(side), calm[side]) for side in sides}
 
     async def _expect_quiet(self) -> None:
         """Wait until nothing is left of the stopped candidate on the device. Raises Finished.
@@ -477,15 +480,14 @@ def _near(one: int, other: int) -> bool:
     return max(one, other) <= 2 * min(one, other)
 
 
-def _state(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    if not before or not after:
-        return {}
-    reasons = sorted({*before["throttle_reasons"], *after["throttle_reasons"]})
-    return {
-        "sm_clock_mhz_before": before["sm_clock_mhz"],
-        "sm_clock_mhz_after": after["sm_clock_mhz"],
-        "memory_clock_mhz": after["memory_clock_mhz"],
-        "temperature_celsius": after["temperature_celsius"],
-        "power_watts": statistics.fmean((before["power_watts"], after["power_watts"])),
-        "throttle_reasons": reasons,
-    }
+def _state(before: GpuState | None, after: GpuState | None) -> pb.DeviceState | None:
+    if before is None or after is None:
+        return None
+    return pb.DeviceState(
+        sm_clock_mhz_before=before.sm_clock_mhz,
+        sm_clock_mhz_after=after.sm_clock_mhz,
+        memory_clock_mhz=after.memory_clock_mhz,
+        temperature_celsius=after.temperature_celsius,
+        power_watts=statistics.fmean((before.power_watts, after.power_watts)),
+        throttle_reasons=sorted({*before.throttle_reasons, *after.throttle_reasons}),
+    )

@@ -1,0 +1,71 @@
+"""Pay turns by the verdicts of an earlier survey: no services, so curves of a GPU's verdicts can be computed anywhere.
+
+The scheduler answers work that it has judged before from its store, so a training with services sees the same verdicts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import trusting
+from judging import BEYOND_BELIEF, COVERAGE_WEIGHT, Key, Paid, Written, paid_by_claim, reward_spec
+
+from kerneldyno.client import EvalResult
+from kerneldyno.rewards.scoring import score
+
+
+class RecordError(ValueError):
+    """The file is no result of train.py, or lacks verdicts that are needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Verdicts of a survey by the name of its checks, and claims of the trusting evaluator."""
+
+    verdicts: Mapping[str, Mapping[Key, Paid]]
+    claims: Mapping[Key, trusting.Claim]
+
+    async def pay(self, turns: Sequence[Written], checks: str = "on", *, pr: bool = False) -> list[Paid]:
+        """Return the reward of each turn, in the order of `turns`. Raises RecordError for a program without a verdict."""
+        return [self._paid(turn, checks, pr) for turn in turns]
+
+    def _paid(self, turn: Written, checks: str, pr: bool) -> Paid:
+        spec = reward_spec()
+        if (plan := turn.plan) is None:
+            reward = score(EvalResult(outcome=EvalResult.INVALID), spec)[0] or 0.0
+            return Paid("INVALID", reward, correct=False, speedup=0.0, coverage=0.0)
+        key = (turn.problem.name, plan.name)
+        if checks == "trusting" and plan.kind in BEYOND_BELIEF and key in self.claims:
+            return paid_by_claim(self.claims[key], spec)
+        try:
+            found = self.verdicts["on" if checks == "on" else "off"][key]
+        except KeyError as error:
+            raise RecordError(f"no verdict of {'/'.join(key)} with the checks {checks}: survey it again") from error
+        return replace(found, reward=found.reward + COVERAGE_WEIGHT * found.coverage) if pr else found
+
+
+def read(path: Path) -> tuple[Recorded, dict[str, Any]]:
+    """Return the verdicts of a results.json of train.py, and its content. Raises RecordError, OSError."""
+    try:
+        results: dict[str, Any] = json.loads(path.read_text())
+        verdicts = {
+            checks: {_key(name): _read_paid(fields) for name, fields in table.items()}
+            for checks, table in results["verdicts"].items()
+        }
+        claims = {_key(name): trusting.Claim(**fields) for name, fields in results.get("claims", {}).items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecordError(f"{path} is no results.json of train.py: {error}") from error
+    return Recorded(verdicts, claims), results
+
+
+def _key(name: str) -> Key:
+    problem, _, program = name.rpartition("/")
+    return problem, program
+
+
+def _read_paid(fields: Mapping[str, Any]) -> Paid:
+    return Paid(**{**fields, "findings": tuple(fields["findings"]), "interval": tuple(fields["interval"])})
